@@ -73,7 +73,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
     if not names:
         patterns = ", ".join(task.input.namespaces)
         findings.block("NOTHING_SELECTED", f"no namespace of {task.input.cluster} fits {patterns}", "correct them")
-    names = check_namespace_names(task, findings, names)
+    names = check_namespace_names(findings, names)
     check_green(task, findings, names)
     check_clients(task, findings, names)
     made_anew = check_way_back(task, findings, names)

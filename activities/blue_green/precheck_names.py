@@ -13,28 +13,22 @@ from models.lifecycle.failures import some
 from models.releases import Behaviour
 
 
-def check_namespace_names(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> list[str]:
+def check_namespace_names(findings: Findings, namespaces: Sequence[str]) -> list[str]:
     """Note a blocker for namespaces that cannot move because of their names.
 
     Args:
-        task: the step.
         findings: where blockers go.
         namespaces: that are selected.
 
     Returns:
         The others.
     """
-    green = task.input.green_cluster
     if v1 := [name for name in namespaces if is_v1(name)]:
         findings.block(
             "BLUE_V1_NAMESPACES",
             f"namespaces have names of Pulsar 1, tenant/cluster/namespace, which cannot move: {some(v1)}",
             "move their clients to namespaces tenant/namespace, or exclude them",
         )
-    padded = [name for name in namespaces if not is_v1(name) and _is_padded(*name.split("/"))]
-    if padded and task.green_release.has(Behaviour.REFUSES_OUTER_WHITE_SPACE):
-        findings.block("BLUE_NAMES", f"{green} refuses names with outer white space: {_quoted(padded)}", _RENAME)
-        return [name for name in namespaces if not is_v1(name) and name not in padded]
     return [name for name in namespaces if not is_v1(name)]
 
 
@@ -57,7 +51,8 @@ def check_topics(task: BlueGreenTask, findings: Findings, blue: NamespaceInvento
             "pulsar-admin topics create-partitioned-topic for the name without -partition-N, with more partitions than "
             "the highest N; or move their clients to other names and delete these",
         )
-    padded = [name for name, topic in sorted(blue.topics.items()) if topic.lasting and _is_padded(name.topic)]
+    lasting = [name for name, topic in sorted(blue.topics.items()) if topic.lasting]
+    padded = [name for name in lasting if name.topic != name.topic.strip()]
     if not task.green_release.has(Behaviour.REFUSES_OUTER_WHITE_SPACE):
         padded.clear()
     if padded:
@@ -75,10 +70,6 @@ def check_topics(task: BlueGreenTask, findings: Findings, blue: NamespaceInvento
 
 
 _RENAME = "move their clients to other names and delete these, or exclude their namespaces"
-
-
-def _is_padded(*parts: str) -> bool:
-    return any(part != part.strip() for part in parts)
 
 
 def _quoted(names: Sequence[str]) -> str:
