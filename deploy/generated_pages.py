@@ -31,8 +31,8 @@ _RELEASES = """\
 # What differs between releases
 
 After this page you know what brokers of 5.0, 4.2 and 4.0 do differently, as far as it matters during a migration.
-The precheck of a blue-green migration and `pulsar-migrate doctor` name what differs between the releases of blue and
-green. This page is generated from `models/releases.py` by `python -m deploy.generated_pages`.
+Prechecks name what differs between brokers of one cluster, and for a blue-green migration also between blue and green;
+so does `pulsar-migrate doctor`. This page is generated from `models/releases.py` by `python -m deploy.generated_pages`.
 
 - `yes` stands for every release of the line, `4.2.4` for that release and later ones of its line.
 - Defects, and the releases that repair them, are in [known_defects.md](known_defects.md).

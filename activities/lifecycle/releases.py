@@ -9,7 +9,8 @@ from activities.lifecycle.precheck import Findings
 from clients.errors import StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
 from models.defects import PAGE, Defect, Product, defects_of, unknown_ids
-from models.releases import Release, UnsupportedRelease, parse_release
+from models.releases import PAGE as RELEASES_PAGE
+from models.releases import Release, UnsupportedRelease, behaviour_differences, parse_release
 
 
 class SeenBroker(NamedTuple):
@@ -77,7 +78,12 @@ def check_releases(
             findings.warn(
                 f"servers of {product.display} do not report their release; check yours for {named}; see {PAGE}"
             )
-    return min((release for release in releases if release), default=None)
+    known = sorted(release for release in releases if release)
+    if not known:
+        return None
+    for text in behaviour_differences(known[0], known[-1], migration):
+        findings.warn(f"brokers differ: {text} See {RELEASES_PAGE}")
+    return known[0]
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------

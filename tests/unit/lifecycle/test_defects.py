@@ -12,7 +12,7 @@ from activities.lifecycle.releases import SeenBroker, check_releases
 from deploy.generated_pages import PAGES, ROOT
 from models.defects import Product, defects_of, has_defect, known_defects, unknown_ids
 from models.metadata_store.input import MetadataStoreInput
-from models.releases import parse_release
+from models.releases import Behaviour, parse_release
 from models.scalable_topic.input import ScalableTopicInput
 from models.topic_controller.input import ControllerInput
 from worker.catalog import ALL
@@ -143,7 +143,7 @@ def test_an_unsupported_release_is_refused() -> None:
 
 
 def test_different_releases_in_one_cluster() -> None:
-    """The oldest decides, which is said, and defects of each are named."""
+    """The oldest decides, which is said; what only the newest does is named, and so are the defects of each."""
     brokers = [SeenBroker("broker a", "5.0.1", {}), SeenBroker("broker b", "4.2.4", {})]
     findings = Findings()
     oldest = check_releases(findings, "metadata-store/live", brokers)
@@ -153,6 +153,10 @@ def test_different_releases_in_one_cluster() -> None:
         "migration relies on"
     )
     assert any("PIP454_RETRY" in text for text in findings.warnings)
+    assert not any(text.startswith("brokers differ: ") for text in findings.warnings)
+    check_releases(findings, "scalable-topic", brokers)
+    named = [text for text in findings.warnings if text.startswith("brokers differ: only 5.0.1: ")]
+    assert len(named) == len([row for row in Behaviour if "scalable-topic" in row.migrations])
 
 
 def test_a_release_that_cannot_be_read() -> None:
