@@ -66,7 +66,8 @@ def require_scheme(text: str) -> str:
 def parse_store_url(text: str) -> StoreUrl:
     """Read a store's address: `zk:`, `zk://`, a bare `host:port` list (ZooKeeper) or `oxia://`.
 
-    Parameters after a question mark are left out: brokers take them as settings of their client (since 4.2.4).
+    Parameters after a question mark are left out: in a `metadata-store:` address brokers and bookies take them as
+    settings of their client.
 
     Raises:
         ValueError: the text has none of these forms; the message names the forms that are taken.

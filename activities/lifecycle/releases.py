@@ -10,7 +10,9 @@ from clients.errors import StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
 from models.defects import PAGE, Defect, Product, defects_of, unknown_ids
 from models.releases import PAGE as RELEASES_PAGE
-from models.releases import Release, UnsupportedRelease, behaviour_differences, parse_release
+from models.releases import Behaviour, Release, UnsupportedRelease, behaviour_differences, parse_release
+
+_BOOKKEEPER_URI = "bookkeeperMetadataServiceUri"
 
 
 class SeenBroker(NamedTuple):
@@ -78,12 +80,15 @@ def check_releases(
             findings.warn(
                 f"servers of {product.display} do not report their release; check yours for {named}; see {PAGE}"
             )
-    known = sorted(release for release in releases if release)
+    known = [(release, broker) for release, broker in zip(releases, brokers, strict=True) if release]
+    for release, broker in known:
+        _check_parameters(findings, release, broker)
     if not known:
         return None
-    for text in behaviour_differences(known[0], known[-1], migration):
+    oldest, newest = (choose(release for release, _ in known) for choose in (min, max))
+    for text in behaviour_differences(oldest, newest, migration):
         findings.warn(f"brokers differ: {text} See {RELEASES_PAGE}")
-    return known[0]
+    return oldest
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
@@ -111,6 +116,17 @@ def _releases(findings: Findings, brokers: Sequence[SeenBroker]) -> list[Release
         decides = f"; the oldest, {oldest}, decides what the migration relies on" if oldest else ""
         findings.warn(f"brokers have different releases: {named}{decides}")
     return found
+
+
+def _check_parameters(findings: Findings, release: Release, broker: SeenBroker) -> None:
+    uri = (broker.settings or {}).get(_BOOKKEEPER_URI) or ""
+    if "?" in uri and not release.has(Behaviour.STORE_PARAMETERS):
+        findings.block(
+            "STORE_PARAMETERS",
+            f"{broker.name} has {_BOOKKEEPER_URI}={uri}, and Pulsar {release} takes what follows the question mark for "
+            "a part of the store's name",
+            "remove the parameters from broker.conf and restart the broker, or upgrade it to 4.2.4 or newer",
+        )
 
 
 def _note(findings: Findings, defect: Defect, migration: str, having: Sequence[str], accepted: Collection[str]) -> None:

@@ -159,6 +159,13 @@ def test_different_releases_in_one_cluster() -> None:
     assert len(named) == len([row for row in Behaviour if "scalable-topic" in row.migrations])
 
 
+@pytest.mark.parametrize(("version", "codes"), [("4.0.8", ["STORE_PARAMETERS"]), ("4.2.4", []), ("5.0.1", [])])
+def test_parameters_that_a_release_takes_for_a_name(version: str, codes: list[str]) -> None:
+    """An address of the ledgers' store with parameters is a blocker on brokers that do not read these."""
+    uri = {"bookkeeperMetadataServiceUri": "metadata-store:zk:a:1/pulsar?batchingMaxDelayMillis=10"}
+    assert [blocker.code for blocker in check("metadata-store/offline", version, settings=uri).blockers] == codes
+
+
 def test_a_release_that_cannot_be_read() -> None:
     """A broker that does not answer is a warning with the reason, and decides nothing."""
     findings = Findings()
