@@ -293,36 +293,36 @@ class Release:
         return any((major, minor) == self.line and self.patch >= patch for major, minor, patch in split)
 
 
-def behaviour_differences(one: Release, other: Release, migration: str) -> list[str]:
+def behaviour_differences(first: Release, second: Release, migration: str) -> list[str]:
     """Return what the brokers of one release do and those of another do not, each in a sentence.
 
     Args:
-        one: a release.
-        other: the other release.
+        first: a release.
+        second: another one.
         migration: the kind in which it matters, or `kind/mode`.
     """
     kind = migration.partition("/")[0]
     return [
-        f"only {one if one.has(behaviour) else other}: {behaviour.says} ({behaviour.reference})"
+        f"only {first if first.has(behaviour) else second}: {behaviour.says} ({behaviour.reference})"
         for behaviour in Behaviour
-        if kind in behaviour.migrations and one.has(behaviour) != other.has(behaviour)
+        if kind in behaviour.migrations and first.has(behaviour) != second.has(behaviour)
     ]
 
 
-def default_differences(one: Release, other: Release, migration: str) -> list[str]:
+def default_differences(first: Release, second: Release, migration: str) -> list[str]:
     """Return the settings of brokers whose defaults differ between two releases, each with both values.
 
     Args:
-        one: a release.
-        other: the other release.
+        first: a release.
+        second: another one.
         migration: the kind in which it matters, or `kind/mode`.
     """
     kind = migration.partition("/")[0]
     return [
-        f"default of {setting}: {values[0]} in {one}, {values[1]} in {other}"
+        f"default of {setting}: {values[0]} in {first}, {values[1]} in {second}"
         for setting, default in DEFAULTS.items()
         if kind in default.migrations
-        if len(set(values := [release.default(setting) or "not there" for release in (one, other)])) > 1
+        if len(set(values := [release.default(setting) or "not there" for release in (first, second)])) > 1
     ]
 
 

@@ -56,9 +56,9 @@ def server_findings(
             yield from _differences(subject, release, other_release, migration)
 
 
-def _differences(subject: str, one: Release, other: Release, migration: str) -> Iterator[Finding]:
-    texts = [*behaviour_differences(one, other, migration), *default_differences(one, other, migration)]
-    for text in texts or [f"nothing that differs between {one} and {other} matters"]:
+def _differences(subject: str, first: Release, second: Release, migration: str) -> Iterator[Finding]:
+    texts = [*behaviour_differences(first, second, migration), *default_differences(first, second, migration)]
+    for text in texts or [f"nothing that differs between {first} and {second} matters"]:
         yield ok(subject, text)
 
 

@@ -44,7 +44,7 @@ def test_dry_run_names_what_green_lacks(clusters: Clusters, environment: Environ
     assert "2 namespaces with 8 topics" in report.summary
     assert report.figures["missing"] > 2
     assert any("1 topics have a publish rate of their own" in note and topic in note for note in report.notes)
-    shedders = [one.default("loadBalancerLoadSheddingStrategy") for one in (release, clusters.green_release)]
+    shedders = [each.default("loadBalancerLoadSheddingStrategy") for each in (release, clusters.green_release)]
     differs = "loadBalancerLoadSheddingStrategy differs (blue: {}, green: {}); both are defaults".format(*shedders)
     assert any(differs in note for note in report.notes) is (shedders[0] != shedders[1])
     behaviour = f"brokers of blue ({release}) and green ({clusters.green_release}) differ: only "
