@@ -112,7 +112,8 @@ def signed(one: Message, producer: str, number: int) -> Message:
     metadata.CopyFrom(one.metadata)
     metadata.producer_name = producer
     metadata.sequence_id = number
-    # Readers get committed messages alone, and the transaction is not known to the other topic.
-    for name in ("highest_sequence_id", "txnid_least_bits", "txnid_most_bits"):
+    # Readers get committed messages alone, and the transaction is not known to the other topic. A regular topic has no
+    # entry buckets, for which producers state the hashes of an entry; and a part of a batch has fewer of these.
+    for name in ("highest_sequence_id", "txnid_least_bits", "txnid_most_bits", "entry_hash_min", "entry_hash_max"):
         metadata.ClearField(name)
     return framed(metadata, one.payload)

@@ -1,7 +1,7 @@
 """What a copy is proved by: messages, their bytes, and a digest of all their content in order.
 
-The content is all that a consumer can see of a message, but for what a copy cannot keep: message ids, producer names
-and sequence ids.
+The content is all that a consumer can see of a message, but for what a copy cannot keep: message ids, producer names,
+sequence ids, and for which entry buckets of a segment a message was stamped.
 """
 
 from __future__ import annotations
@@ -15,7 +15,15 @@ from clients.pulsar.wire.batches import Single
 from clients.pulsar.wire.frames import Message
 from clients.pulsar.wire.pulsar_api_pb2 import MessageMetadata
 
-_NOT_KEPT = ("producer_name", "sequence_id", "highest_sequence_id", "txnid_least_bits", "txnid_most_bits")
+_NOT_KEPT = (
+    "producer_name",
+    "sequence_id",
+    "highest_sequence_id",
+    "txnid_least_bits",
+    "txnid_most_bits",
+    "entry_hash_min",
+    "entry_hash_max",
+)
 # What differs between a batch and a part of it.
 _OF_BATCH = (
     "num_messages_in_batch",

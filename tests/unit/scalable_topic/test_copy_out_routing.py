@@ -150,6 +150,20 @@ def test_what_is_sent_keeps_all_but_its_producer() -> None:
     assert print_of(sent, None) == print_of(one, None)
 
 
+def test_stamps_of_entry_buckets_are_not_kept() -> None:
+    """A regular topic has no entry buckets, and a part of a batch has not all hashes of the whole."""
+    plain = _plain(entry_hash_min=17, entry_hash_max=40_000)
+    whole = _batch([("key-0", b"1"), ("key-1", b"2")])
+    whole.metadata.MergeFrom(MessageMetadata(entry_hash_min=17, entry_hash_max=40_000))
+    batch = framed(whole.metadata, whole.payload)
+    for one in (plain, *(piece.message for piece in Router(2, KeyHash.JAVA).pieces(batch, 0))):
+        assert one.metadata.entry_hash_max == 40_000
+        sent = message(signed(one, producer_of(3), 12).data)
+        assert not sent.metadata.HasField("entry_hash_min")
+        assert not sent.metadata.HasField("entry_hash_max")
+        assert print_of(sent, None) == print_of(one, None)
+
+
 def test_the_proof_notices_whatever_a_consumer_can_see() -> None:
     """Another key, property, time, schema or body, another order, and one message more or less."""
     first, second = _plain("a"), _plain("b")
