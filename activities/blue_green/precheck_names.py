@@ -9,6 +9,7 @@ from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.listing import is_v1, scalable_topics
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.topic_inventory import TopicInventory
 from models.lifecycle.failures import some
 from models.releases import Behaviour
 
@@ -65,11 +66,25 @@ def check_topics(task: BlueGreenTask, findings: Findings, blue: NamespaceInvento
             f"{blue.name} has scalable topics, which do not move to {task.input.green_cluster}: {some(scalable)}",
             f"exclude {blue.name}, or move its clients to other topics and delete these",
         )
-    refused = {*lone, *padded}
+    shadows = [name for name, topic in sorted(blue.topics.items()) if _has_shadows(topic)]
+    if shadows:
+        findings.block(
+            "BLUE_SHADOW_TOPICS",
+            f"topics are shadow topics, which brokers cannot end, or have some: {some(list(map(str, shadows)))}",
+            "remove shadow topics (pulsar-admin topics remove-shadow-topics for the source, then delete each), and "
+            f"create them on {task.input.green_cluster} after the migration; or exclude their namespaces",
+        )
+    refused = {*lone, *padded, *shadows}
     return replace(blue, topics={name: topic for name, topic in blue.topics.items() if name not in refused})
 
 
+# Property of a shadow topic, and policy of its source.
+_SHADOW_SOURCE, _SHADOWS = "PULSAR.SHADOW_SOURCE", "shadowTopics"
 _RENAME = "move their clients to other names and delete these, or exclude their namespaces"
+
+
+def _has_shadows(topic: TopicInventory) -> bool:
+    return _SHADOW_SOURCE in (topic.properties or {}) or _SHADOWS in (topic.policies or {})
 
 
 def _quoted(names: Sequence[str]) -> str:

@@ -167,11 +167,6 @@ def green_quotas(green: PulsarAdminReader, inventory: NamespaceInventory) -> lis
         cause = f"topics of {inventory.name} have policies of their own, and green's brokers have them switched off."
         cure = "Set topicLevelPoliciesEnabled=true and systemTopicEnabled=true on green's brokers, and restart them."
         found.append(Blocker(code="GREEN_LACKS_TOPIC_POLICIES", cause=cause, cure=cure))
-    shadowed = [str(topic.name) for topic in topics if "shadowTopics" in (topic.policies or {})]
-    if shadowed and limits.values.get("enableShadowTopics") == "false":
-        cause = f"topics have shadow topics, and green's brokers have them switched off: {some(shadowed)}."
-        cure = "Set enableShadowTopics=true on green's brokers and restart them, or remove the shadow topics on blue."
-        found.append(Blocker(code="GREEN_LACKS_SHADOW_TOPICS", cause=cause, cure=cure))
     group = inventory.policies.raw.get("resource_group_name")
     if group and group not in green.namespaces.resource_groups():
         cause = f"namespace {inventory.name} belongs to resource group {group}, which green does not have."

@@ -27,6 +27,12 @@ def test_what_cannot_move_is_named(clusters: Clusters, environment: Environment)
     admin, release = clusters.blue_admin, parse_release(clusters.blue_admin.brokers.version())
     create_namespace(admin, SPACE)
     expected = {"BLUE_LONE_PARTITIONS": f"persistent://{_lone_partition(clusters)}"}
+    # To a broker without shadow topics it is a topic like any other, with this property.
+    source, shadow = (TopicName.parse(f"{SPACE}/{name}") for name in ("source", "shadow"))
+    admin.topics.create(source)
+    admin.topics.create(shadow, {"PULSAR.SHADOW_SOURCE": str(source)})
+    admin.topic_policies.set(source, "shadowTopics", [str(shadow)])
+    expected["BLUE_SHADOW_TOPICS"] = f"{shadow}, {source}"
     if release.has(Behaviour.SCALABLE_TOPICS):
         admin.scalable_topics.create(TopicName.parse(f"{SPACE}/elastic"))
         expected["BLUE_SCALABLE_TOPICS"] = f"topic://{SPACE}/elastic"

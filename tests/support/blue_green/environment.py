@@ -33,7 +33,9 @@ _SETTINGS = {
     "maxMessageSize": "1000000",
     "forceDeleteNamespaceAllowed": "true",
 }
-BLUE_SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, cluster=BLUE, broker_settings=_SETTINGS)
+# Off in 5.0, unless it is configured; 4.x does not know the setting, and has them.
+_SHADOWS = {"enableShadowTopics": "true"}
+BLUE_SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, cluster=BLUE, broker_settings={**_SETTINGS, **_SHADOWS})
 GREEN_SPEC = StackSpec(zookeepers=1, bookies=1, brokers=1, cluster=GREEN, broker_settings=_SETTINGS)
 OXIA_SPEC = StackSpec(oxias=1, bookies=1, brokers=1, metadata="oxia", cluster=GREEN, broker_settings=_SETTINGS)
 """Green with its metadata in Oxia."""
