@@ -13,6 +13,7 @@ from activities.blue_green.translation import bundle_count, comparable, translat
 from activities.lifecycle.topic_inventory import TopicInventory
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.namespace_policies import PolicyPath, can_be_set
+from clients.pulsar.admin.namespaces import BookieAffinity
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from models.blue_green.differences import Difference
@@ -89,6 +90,8 @@ def namespace_deltas(
         )
     else:
         found += _policy_deltas(blue, green, names)
+    # Before topics: it holds for ledgers that are created after it.
+    found += _affinity_deltas(blue, green)
     topics: Mapping[TopicName, TopicInventory] = green.topics if green else {}
     for name, topic in sorted(blue.topics.items()):
         found += topic_deltas(topic, topics.get(name), names)
@@ -114,6 +117,28 @@ def _policy_deltas(blue: NamespaceInventory, green: NamespaceInventory, names: M
         found = differs(f"namespace {blue.name}: bundles", (str(counts[0]), str(counts[1])))
         # Brokers split bundles on their own.
         yield found._replace(difference=found.difference.model_copy(update={"harmless": True}))
+
+
+def _affinity_deltas(blue: NamespaceInventory, green: NamespaceInventory | None) -> Iterator[Delta]:
+    path = f"namespace {blue.name}: bookieAffinityGroup"
+    wanted, there = blue.affinity, green.affinity if green else None
+    if wanted == there:
+        return
+    if wanted is None:
+        yield extra(path, _groups(there))
+        return
+
+    def change(admin: PulsarAdmin) -> None:
+        admin.namespaces.set_bookie_affinity(blue.name, wanted)
+
+    if there is None:
+        yield missing(path, _groups(wanted), "namespace policy", change)
+    else:
+        yield differs(path, (_groups(wanted), _groups(there)), "namespace policy", change)
+
+
+def _groups(affinity: BookieAffinity | None) -> str:
+    return as_text(affinity.body()) if affinity else NOT_SET
 
 
 def _text(path: PolicyPath, value: Any) -> str:

@@ -14,7 +14,7 @@ from typing import TypeVar
 from activities.lifecycle.topic_inventory import TopicInventory, TopicReader, is_system_topic
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
-from clients.pulsar.admin.namespaces import Policies
+from clients.pulsar.admin.namespaces import BookieAffinity, Policies
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.admin.topics import NON_PERSISTENT
 from clients.pulsar.names import TopicName
@@ -32,11 +32,13 @@ class NamespaceInventory:
         name: `tenant/namespace`.
         policies: all of them; permissions and properties are among them.
         topics: whole topics by name, without those that belong to brokers.
+        affinity: the bookies that keep its messages, where it says so.
     """
 
     name: str
     policies: Policies
     topics: Mapping[TopicName, TopicInventory]
+    affinity: BookieAffinity | None = None
 
 
 def read_tenant(admin: PulsarAdminReader, name: str) -> Tenant | None:
@@ -71,7 +73,7 @@ def read_namespace(
         AdminError: a broker does not answer.
     """
     try:
-        policies = admin.namespaces.policies(namespace)
+        policies, affinity = admin.namespaces.policies(namespace), admin.namespaces.bookie_affinity(namespace)
         names = list(map(TopicName.parse, admin.topics.names(namespace)))
         whole = set(map(TopicName.parse, admin.topics.partitioned_names(namespace)))
         passing = set(map(TopicName.parse, admin.topics.partitioned_names(namespace, domain=NON_PERSISTENT)))
@@ -91,7 +93,7 @@ def read_namespace(
         *(_later(reader.passing, name) for name in sorted(passing_names) if _whole(name) not in passing),
     ]
     found = [topic for topic in side_by_side(calls) if topic is not None]
-    return NamespaceInventory(namespace, policies, {topic.name: topic for topic in found})
+    return NamespaceInventory(namespace, policies, {topic.name: topic for topic in found}, affinity)
 
 
 def _whole(name: TopicName) -> TopicName:

@@ -167,6 +167,14 @@ def green_quotas(green: PulsarAdminReader, inventory: NamespaceInventory) -> lis
         cause = f"topics of {inventory.name} have policies of their own, and green's brokers have them switched off."
         cure = "Set topicLevelPoliciesEnabled=true and systemTopicEnabled=true on green's brokers, and restart them."
         found.append(Blocker(code="GREEN_LACKS_TOPIC_POLICIES", cause=cause, cure=cure))
+    affinity = inventory.affinity
+    if affinity and (lacking := sorted({*affinity.groups} - {*green.brokers.bookie_groups()})):
+        cause = f"bookies of {', '.join(lacking)} keep the messages of {inventory.name}, and green has no such group."
+        cure = (
+            "Put bookies of green into it (pulsar-admin bookies set-bookie-rack --group), or take the namespace out of "
+            "it on blue (pulsar-admin namespaces delete-bookie-affinity-group)."
+        )
+        found.append(Blocker(code="GREEN_LACKS_BOOKIE_GROUP", cause=cause, cure=cure))
     group = inventory.policies.raw.get("resource_group_name")
     if group and group not in green.namespaces.resource_groups():
         cause = f"namespace {inventory.name} belongs to resource group {group}, which green does not have."

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, cast
 from pydantic import TypeAdapter
 
 from clients.pulsar.admin.access import AdminAccess
-from clients.pulsar.admin.answers import NAMES, STRINGS, Answer
+from clients.pulsar.admin.answers import NAMES, OBJECT, STRINGS, Answer
 from clients.pulsar.admin.errors import AdminProtocolError
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint
 from clients.pulsar.names import encoded
@@ -84,6 +84,10 @@ class BrokersReader:
         """The metrics that this one is among."""
         found = self._endpoint.get_as(_METRICS, "/broker-stats/metrics")
         return next((one.metrics for one in found if name in one.metrics), dict[str, Any]())
+
+    def bookie_groups(self) -> list[str]:
+        """Return the names of the groups that bookies are in."""
+        return [name for name, bookies in self._endpoint.get_as(OBJECT, "/bookies/racks-info").items() if bookies]
 
     def dynamic_names(self) -> list[str]:
         """Names of the settings that can be changed while brokers run."""

@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from clients.pulsar.admin.answers import NAMES, OBJECT, STRINGS, Answer
+from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint
 from clients.pulsar.admin.namespace_policies import PolicyPath, set_single_policy
 from clients.pulsar.names import encoded, encoded_namespace
@@ -78,6 +79,24 @@ class Retention(Answer):
     retention_size_in_m_b: int
 
 
+class BookieAffinity(Answer):
+    """The groups of bookies that keep a namespace's messages, with commas between them.
+
+    Attributes:
+        bookkeeper_affinity_group_primary: of them first.
+        bookkeeper_affinity_group_secondary: where the first are too few; none by default.
+    """
+
+    bookkeeper_affinity_group_primary: str | None = None
+    bookkeeper_affinity_group_secondary: str | None = None
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """Return the names of all groups."""
+        lists = (self.bookkeeper_affinity_group_primary, self.bookkeeper_affinity_group_secondary)
+        return tuple(name.strip() for names in lists if names for name in names.split(","))
+
+
 class NamespaceAction(StrEnum):
     """What a role may do in a namespace."""
 
@@ -93,6 +112,8 @@ _PERMISSIONS = TypeAdapter(dict[str, tuple[str, ...]])
 _RATE = TypeAdapter(PublishRate | None)
 _INACTIVE = TypeAdapter(InactiveTopics | None)
 _RETENTION = TypeAdapter(Retention | None)
+_AFFINITY = TypeAdapter(BookieAffinity | None)
+_AFFINITY_PATH = "persistence/bookieAffinity"
 
 
 class NamespacesReader:
@@ -132,6 +153,15 @@ class NamespacesReader:
     def retention(self, name: str) -> Retention | None:
         """How long acknowledged messages are kept; None if the namespace does not say."""
         return self._endpoint.set_as(_RETENTION, f"{_path(name)}/retention")
+
+    def bookie_affinity(self, name: str) -> BookieAffinity | None:
+        """Return the groups of bookies that keep its messages; None if the namespace does not say."""
+        try:
+            found = self._endpoint.set_as(_AFFINITY, f"{_path(name)}/{_AFFINITY_PATH}")
+        except AdminNotFound:
+            # Brokers keep no local policies of a namespace before its first topic.
+            return None
+        return found if found and found.groups else None
 
     def properties(self, name: str) -> dict[str, str]:
         """What users have noted."""
@@ -226,6 +256,10 @@ class Namespaces(NamespacesReader):
     def remove_retention(self, name: str) -> None:
         """Take the namespace's own retention away; the broker's holds then."""
         self._calls.delete(f"{_path(name)}/retention")
+
+    def set_bookie_affinity(self, name: str, affinity: BookieAffinity) -> None:
+        """Keep messages on bookies of some groups; holds for ledgers that are created after that."""
+        self._calls.post(f"{_path(name)}/{_AFFINITY_PATH}", affinity.body())
 
     def set_backlog_quota(self, name: str, kind: str, quota: Mapping[str, Any]) -> None:
         """Limit what may be left unacknowledged.

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Generator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from typing import Any
 
+import httpx
 import pytest
 
 from activities.blue_green.inventory import read_namespace
 from activities.blue_green.provisioning import compare_namespace, provision_namespace
+from activities.blue_green.quotas import green_quotas
 from clients.errors import Superseded
-from clients.pulsar.admin.namespaces import NamespaceAction
+from clients.pulsar.admin.namespaces import BookieAffinity, NamespaceAction
 from clients.pulsar.names import TopicName
+from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import send_to
 from models.blue_green.differences import DifferenceKind, Provisioned
 from models.releases import parse_release
@@ -124,6 +128,40 @@ def test_everything_is_copied(clusters: Clusters, rich: str) -> None:
 
     again = provision(clusters, rich, align=True)
     assert (again.created, again.differences) == ({}, ())
+
+
+def test_bookies_of_a_namespace(clusters: Clusters) -> None:
+    """The group of bookies that keeps a namespace's messages is carried; green must have it, and the plan says so."""
+    name, group = "affine/one", BookieAffinity(bookkeeper_affinity_group_primary="fast")
+    admin, green, path = clusters.blue_admin, clusters.green_admin, "namespace affine/one: bookieAffinityGroup"
+    create_namespace(admin, name)
+    create_topic(admin, f"{name}/t")
+    admin.namespaces.set_bookie_affinity(name, group)
+    blue = read_namespace(admin, name)
+    assert blue
+    assert [blocker.code for blocker in green_quotas(green, blue)] == ["GREEN_LACKS_BOOKIE_GROUP"]
+    with _bookie_in_group(clusters.green, "fast"):
+        assert green_quotas(green, blue) == []
+        plan = compare_namespace(admin, green, name, names=NAMES, release=clusters.green_release)
+        assert (path, MISSING) in [(one.path, one.kind) for one in plan]
+        assert provision(clusters, name).differences == ()
+        assert green.namespaces.bookie_affinity(name) == group
+        assert green.topics.stats(TopicName.parse(f"{name}/t"))
+        green.namespaces.set_bookie_affinity(name, BookieAffinity(bookkeeper_affinity_group_primary="slow"))
+        assert kinds(provision(clusters, name)) == {path: DIFFERS}
+        assert provision(clusters, name, align=True).differences == ()
+        assert green.namespaces.bookie_affinity(name) == group
+
+
+@contextmanager
+def _bookie_in_group(stack: Stack, group: str) -> Generator[None]:
+    """Put the one bookie of a cluster into a group."""
+    url = f"{stack.admin_urls[0]}/admin/v2/bookies"
+    bookie = httpx.get(f"{url}/all").raise_for_status().json()["bookies"][0]["bookieId"]
+    place, rack = f"{url}/racks-info/{bookie}", {"rack": "/rack-1", "hostname": "localhost"}
+    httpx.post(place, params={"group": group}, json=rack).raise_for_status()
+    yield
+    httpx.delete(place).raise_for_status()
 
 
 def test_two_at_once(clusters: Clusters) -> None:
