@@ -24,7 +24,8 @@ from activities.blue_green.topics import (
     topics_of,
 )
 from clients.cas.store import CasStore
-from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.topics import Position, SubscriptionStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag
@@ -44,6 +45,9 @@ _LONGEST_ROUND = 10.0
 
 CLIENTS_WITHIN = 60.0
 """Seconds after which a client that did not come to green counts as gone: twice what clients wait for an answer."""
+
+# Begins the names of cursors by which brokers send to other clusters, unless they are configured otherwise.
+_REPLICATOR = "pulsar.repl."
 
 # A consumer whose connection was closed comes back sooner.
 _IDLE_FOR = 10.0
@@ -147,6 +151,10 @@ class DrainWatch:
             self._repair(guard, blocked)
             looks = self._task.each(waiting, lambda topic: look_at(self._task.blue, topic))
         left = [Left(look, why) for look in looks if (why := self._why_left(guard, look))]
+        busy = {one.look.topic for one in left}
+        others = [look for look in looks if look.stats and look.topic not in busy]
+        reasons = self._task.each(others, lambda look: not_replicated(self._task.blue, look.topic))
+        left += [Left(look, why) for look, why in zip(others, reasons, strict=True) if why]
         self._done |= {look.topic for look in looks} - {one.look.topic for one in left}
         return left
 
@@ -296,6 +304,29 @@ class DrainWatch:
             )
         else:
             context.waits_no_more()
+
+
+def not_replicated(blue: PulsarAdminReader, topic: TopicName) -> str:
+    """Return what a topic has that other clusters have not acknowledged, in words; empty for nothing.
+
+    By its cursors: statistics name a replicator only once its broker has started it after a load.
+
+    Args:
+        blue: the cluster of the topic.
+        topic: that was ended.
+    """
+    try:
+        stats, ledgers = what_is_there(blue, topic)
+    except (AdminNotFound, AdminServerError):
+        # It is gone, or cannot be loaded, which the next look tells.
+        return ""
+    waiting = {
+        name.removeprefix(_REPLICATOR): count_after(ledgers, Place.parse(cursor.mark_delete_position))
+        for name, cursor in stats.cursors.items()
+        if name.startswith(_REPLICATOR)
+    }
+    reasons = (f"{count:,} messages are not replicated to {remote} yet" for remote, count in waiting.items() if count)
+    return "; ".join(reasons)
 
 
 def why_attached(subscription: str, seconds: float) -> str:

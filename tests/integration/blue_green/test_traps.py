@@ -8,13 +8,16 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Any
 
+import httpx
 import pytest
 
 from activities.blue_green import drain, flip, quiesce, undo, verify
 from activities.blue_green.throttle import throttle
-from activities.blue_green.topics import look_at, stored
+from activities.blue_green.topics import TopicLook, look_at, stored
 from clients.errors import StoreConflict, Superseded
+from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.namespaces import PublishRate
+from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag, set_flag
 from clients.pulsar.namespace_policy import read_policy
@@ -66,6 +69,35 @@ def test_idle_subscription_is_waited_for(clusters: Clusters, steps: Steps) -> No
     assert "subscription s has 7 messages left, and no consumer" in drained.left[0].reason
     assert "subscriptions with messages or consumers: s" in steps.batch(verify.verify).faults[0].reason
     assert _consumed(clusters, topic) == BACKLOG
+
+
+def test_replication_is_waited_for_by_cursors(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Messages that a third cluster lacks are waited for, also while brokers report no replicator of the topic."""
+    namespace, third = "replicating/one", "unreachable"
+    addresses = {"serviceUrl": "http://127.0.0.1:1", "brokerServiceUrl": "pulsar://127.0.0.1:1"}
+    httpx.put(f"{clusters.blue.admin_urls[0]}/admin/v2/clusters/{third}", json=addresses).raise_for_status()
+    admin = clusters.blue_admin
+    admin.tenants.create("replicating", Tenant(allowed_clusters=(BLUE,)))
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    steps = Steps(clusters, namespace, drain_timeout="PT2S")
+    steps.begin()
+    steps.quiesce()
+    # Not before: brokers of green would try to create the topic there.
+    admin.tenants.update("replicating", Tenant(allowed_clusters=(BLUE, third)))
+    admin.namespaces.set_policy(namespace, ("replication_clusters",), [BLUE, third])
+    wait_for("the replicator", lambda: third in admin.topics.stats(topic).replication, 30)
+    send_to(clusters.blue.broker_url, [str(topic)])
+    steps.batch(flip.flip)
+
+    def without_replicators(admin: PulsarAdminReader, topic: TopicName) -> TopicLook:
+        look = look_at(admin, topic)
+        return look._replace(stats=look.stats and look.stats.model_copy(update={"replication": {}}))
+
+    monkeypatch.setattr(drain, "look_at", without_replicators)
+    (left,) = steps.batch(drain.drain).left
+    steps.end()
+    admin.namespaces.set_policy(namespace, ("replication_clusters",), [BLUE])
+    assert left.reason == f"1 messages are not replicated to {third} yet"
 
 
 def test_idle_subscription_is_skipped(clusters: Clusters, steps: Steps) -> None:
