@@ -7,7 +7,7 @@ from typing import Generic
 from urllib.parse import unquote
 
 from clients.cas.claims import ClaimKeeper, ClaimT, read_claim, require_newest
-from clients.cas.store import CasReader, CasStore
+from clients.cas.store import CasReader, CasStore, Check
 from clients.errors import Superseded
 from models.lifecycle.claim import NAMESPACES, Attempt, Claim, namespace_record
 
@@ -49,6 +49,15 @@ class RecordGuard(Generic[ClaimT]):
         """
         self._require_migration()
         return self._record.require()
+
+    def check(self) -> Check:
+        """Return the fence as a part of a transaction, which then cannot be done late.
+
+        Raises:
+            ClaimHeld, Superseded: see `require`.
+        """
+        self._require_migration()
+        return self._record.guard()
 
     def read(self) -> ClaimT | None:
         """The record, whoever holds it."""

@@ -14,7 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from activities.lifecycle.parallel import Each
-from clients.cas.store import CasStore
+from clients.cas.store import CasStore, Check
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.late_requests import ChangeOrNever
@@ -34,6 +34,10 @@ class TopicGuard(Protocol):
 
     def require(self) -> object:
         """Raises where somebody else is in charge."""
+        ...
+
+    def check(self) -> Check:
+        """Return the same as a part of a transaction."""
         ...
 
     def note(self, **fields: object) -> object:
@@ -63,7 +67,7 @@ def make_children(
 
     def make(segment: SegmentInfo) -> None:
         change(
-            look=lambda admin: _look(admin, name, segment),
+            look=lambda admin: look_at_segment(admin, name, segment),
             fence=fence,
             change=lambda admin: admin.scalable_topics.create_segment(name, segment.descriptor, subscriptions),
         )
@@ -91,7 +95,7 @@ def take_back_children(
 
     def take_back(segment: SegmentInfo) -> None:
         change(
-            look=lambda admin: _look(admin, name, segment),
+            look=lambda admin: look_at_segment(admin, name, segment),
             fence=require,
             change=lambda admin: admin.scalable_topics.delete_segment(name, segment.descriptor),
         )
@@ -103,7 +107,7 @@ def take_back_children(
 
     guard.note(stage=Stage.WITHDRAWING)
     each(planned(name, partitions).active, take_back)
-    clear_empty(store, name, guard.require)
+    clear_empty(store, name, guard.check)
 
 
 def strays(layout: SegmentLayout, parts: Sequence[TopicName]) -> list[str]:
@@ -131,6 +135,6 @@ def parts_of(name: TopicName, partitions: int) -> list[TopicName]:
     return [name.of_partition(number) for number in range(partitions)] or [name]
 
 
-def _look(admin: PulsarAdmin, name: TopicName, segment: SegmentInfo) -> None:
-    """Ask the broker that a change of the segment is sent on to; there may be no such segment yet."""
+def look_at_segment(admin: PulsarAdmin, name: TopicName, segment: SegmentInfo) -> None:
+    """Ask the broker that a change of the segment is sent on to; there may be no such segment."""
     admin.scalable_topics.backlog(name, segment.descriptor, _NOBODY)

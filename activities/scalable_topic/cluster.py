@@ -11,6 +11,7 @@ from activities.scalable_topic.auto_scale import set_auto_scale
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import hold_policies, put_policies_back
+from activities.scalable_topic.name_taken import foreign_layout, name_is_taken
 from activities.scalable_topic.operations.leftovers import finish_operations
 from clients.cas.store import CasReader, CasStore
 from clients.pulsar.admin.errors import AdminError, AdminServerError, AdminUnreachable
@@ -190,7 +191,8 @@ def _finish_topic(
 ) -> Iterator[str]:
     """Bring a topic to its end; `record` is what the run has noted that left it."""
     guard = task.topic_guard(store, name)
-    state = read_scalable(store, name).state
+    scalable = read_scalable(store, name)
+    state = scalable.state
     if record.stage is Stage.FLIPPED:
         if state is RecordState.GOOD:
             _keep_segments(task, guard, name, record)
@@ -200,12 +202,16 @@ def _finish_topic(
     flip = flip_of(task, store, guard, name, record)
     match state:
         case RecordState.GOOD:
-            if task.find_topic(name) is None:
+            if (topic := task.find_topic(name)) is None:
                 guard.release()
                 yield (
                     f"{name} was left amid its flip, and its regular topic is gone now: run the audit with fix, which "
                     "records subscriptions that have places on its segments"
                 )
+            elif foreign_layout(store, scalable, topic) is not None:
+                # That topic is another's, and must not stop migrations of all others.
+                guard.release()
+                yield name_is_taken(name)
             else:
                 flip.run()
                 _keep_segments(task, guard, name, record)

@@ -95,14 +95,18 @@ def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> 
 
 def _free_name(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]) -> None:
     """See that no scalable topic has the name that did not come from the regular one."""
-    if (scalable := read_scalable(store, task.name)).layout is None:
+    scalable = read_scalable(store, task.name)
+    if scalable.state is RecordState.EMPTY and task.input.replace_empty:
+        # An attempt that removed such a topic may have ended before the record stayed away.
+        clear_empty(store, task.name, guard.check)
+    if scalable.layout is None:
         return
     topic = task.read_topic(task.name)
-    if foreign_layout(scalable, topic) is None:
+    if foreign_layout(store, scalable, topic) is None:
         return
     if not task.input.replace_empty:
         raise StoreConflict(_taken(task.name))
-    remove_empty(task.admin, store, task.change_or_never, topic, guard.require, pause=task.context.pause)
+    remove_empty(task.admin, store, task.change_or_never, topic, guard, pause=task.context.pause)
 
 
 def _taken(name: TopicName) -> str:
@@ -257,7 +261,7 @@ class Flip:
                 return self._own(topic, record), seconds
             if record.state is RecordState.EMPTY:
                 # A broker told the load of a new segment before another had written the record.
-                clear_empty(self.store, name, self.guard.require)
+                clear_empty(self.store, name, self.guard.check)
             elif record.state is RecordState.BROKEN or isinstance(refusal, AdminConflict):
                 break
             self.guard.note(stage=Stage.FLIPPING, partitions=partitions)
@@ -286,7 +290,7 @@ class Flip:
 
     def _own(self, topic: TopicInventory, record: ScalableRecord) -> SegmentLayout:
         """Return the layout, if the topic has become what it describes."""
-        if record.layout is None or foreign_layout(record, topic) is not None:
+        if record.layout is None or foreign_layout(self.store, record, topic) is not None:
             raise StoreConflict(_taken(topic.name))
         return record.layout
 
@@ -310,7 +314,7 @@ class Flip:
         self.guard.note(stage=Stage.CLAIMED)
 
     def _register(self, name: TopicName, subscriptions: Sequence[SubscriptionInventory]) -> None:
-        record_all(self.admin, self.store, name, subscriptions, fence=self.guard.require, each=self.each)
+        record_all(self.admin, self.store, name, subscriptions, fence=self.guard.check, each=self.each)
 
     def _terminated(self, part: TopicName) -> bool:
         """Whether a regular topic had to be ended."""

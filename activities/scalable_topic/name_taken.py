@@ -7,10 +7,11 @@ then on they refuse to migrate the regular topic. Where that topic is empty, the
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
+from activities.scalable_topic.children import TopicGuard, look_at_segment
 from activities.scalable_topic.regular import regular_parts
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict
@@ -19,7 +20,14 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import SegmentName, TopicName
-from clients.pulsar.scalable_records import ScalableRecord, clear_empty, read_scalable, remove_record
+from clients.pulsar.scalable_records import (
+    ScalableRecord,
+    clear_empty,
+    cursors_on,
+    read_scalable,
+    recorded_subscriptions,
+    remove_record,
+)
 from models.lifecycle.failures import some
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
@@ -28,32 +36,53 @@ from models.segment_repair import comes_from
 _LOOKS, _PAUSE = 8, 0.25
 
 
-def foreign_layout(record: ScalableRecord, topic: TopicInventory) -> SegmentLayout | None:
-    """Return the layout of a scalable topic of the same name that did not come from the regular one; None for none."""
-    layout = record.layout
-    return None if layout is None or comes_from(layout, list(map(str, regular_parts(topic)))) else layout
+def foreign_layout(store: CasReader, record: ScalableRecord, topic: TopicInventory) -> SegmentLayout | None:
+    """Return the layout of a scalable topic of the same name that did not come from the regular one; None for none.
+
+    One that names no regular topic has lost its parents to the brokers, or never had any. Only where the regular topic
+    was ended can it have come from there: what still takes messages did not become scalable.
+    """
+    parts = regular_parts(topic)
+    if (layout := record.layout) is None:
+        return None
+    named = any(segment.legacy for segment in layout.segments.values())
+    return None if comes_from(layout, list(map(str, parts))) and (named or _ended(store, parts)) else layout
+
+
+def name_is_taken(name: TopicName) -> str:
+    """Say what a migration left behind that found another scalable topic of the name amid its flip."""
+    return (
+        f"another scalable topic has the name of {name} now, which stays regular; segments that were made for the flip "
+        "were not deleted"
+    )
 
 
 def check_name(
-    admin: PulsarAdminReader, findings: Findings, topic: TopicInventory, layout: SegmentLayout, *, replace: bool
+    admin: PulsarAdminReader,
+    store: CasReader,
+    findings: Findings,
+    topic: TopicInventory,
+    layout: SegmentLayout,
+    *,
+    replace: bool,
 ) -> None:
     """Note that the name is taken, and what can be done.
 
     Args:
         admin: of the cluster.
+        store: the brokers' metadata store.
         findings: where it goes.
         topic: the regular one.
         layout: of the scalable topic that has its name.
         replace: whether the migration may remove it where it is empty.
     """
     local = topic.name.local_path
-    clients, stored = _usage(admin, topic.name, layout)
     taken = f"topic://{local} exists, and did not come from {topic.name}"
-    if stored or clients:
+    if used := _used(admin, store, topic, layout):
         findings.block(
             "NAME_TAKEN",
-            f"{taken}; it holds {stored:,} bytes, and has {f'clients: {some(clients)}' if clients else 'no clients'}",
-            "end its clients, and move what it holds; or leave the regular topic out",
+            f"{taken}; it {used}",
+            "end its clients, move what it holds, and delete it; or leave the regular topic out",
         )
     elif replace:
         findings.warn(f"{taken}; it is empty, and is removed before the regular topic becomes scalable")
@@ -70,71 +99,99 @@ def remove_empty(
     store: CasStore,
     change: ChangeOrNever,
     topic: TopicInventory,
-    fence: Callable[[], object],
+    guard: TopicGuard,
     *,
     pause: Callable[[float], object] = time.sleep,
 ) -> None:
     """Remove the scalable topic that has the name, if nothing was ever sent to it; harmless when done twice.
 
-    Its segments are ended first, so that what is compared cannot change: a producer that is connected is told so, and
-    loses nothing. Its record goes last, if it is still the one that was read. Brokers' own deletion is not used: it
-    deletes the schema too, which is the regular topic's.
+    Its segments are ended first, so that what is compared cannot change: a producer that has come just now is told so,
+    and loses nothing. Its record goes last, if it is still the one that was read. Brokers' own deletion is not used: it
+    deletes the schema too, which is the regular topic's. What is deleted has other names than segments of a topic that
+    was regular, whose numbers begin behind those of its parents.
 
     Args:
         admin: of the cluster.
         store: the brokers' metadata store.
         change: makes each change.
         topic: the regular one.
-        fence: raises where somebody else is in charge; asked before each change.
+        guard: of the topic; asked before each change.
         pause: waits for seconds.
 
     Raises:
-        StoreConflict: it holds messages, or was changed in the meantime.
+        StoreConflict: it is used, or was changed in the meantime.
     """
     record = read_scalable(store, topic.name)
-    if (layout := foreign_layout(record, topic)) is None:
+    if (layout := foreign_layout(store, record, topic)) is None:
         return
-    if any(segment.legacy for segment in layout.segments.values()):
-        raise StoreConflict(f"topic://{topic.name.local_path} names other regular topics, and is not removed")
+    name = topic.name
+
+    def require_unused() -> None:
+        if used := _used(admin, store, topic, layout):
+            raise StoreConflict(f"topic://{name.local_path} {used}; it is not removed")
+
+    require_unused()
     for segment in layout.segments.values():
-        _end(change, topic.name, segment, fence)
-    if used := [one.descriptor for one in layout.segments.values() if not _never_used(store, topic.name, one)]:
+        _end(change, name, segment, guard.require)
+    if used := [one.descriptor for one in layout.segments.values() if not _never_used(store, name, one)]:
         raise StoreConflict(
-            f"topic://{topic.name.local_path} is not empty: segments {some(used)} hold messages, or were not ended. It "
+            f"topic://{name.local_path} is not empty: segments {some(used)} hold messages, or were not ended. It "
             "takes no messages any more, and is not removed; consume what it holds, and delete it"
         )
     for segment in layout.segments.values():
-        fence()
-        admin.scalable_topics.delete_segment(topic.name, segment.descriptor)
-    remove_record(store, topic.name, record.version, fence)
+        change(
+            look=lambda admin, segment=segment: look_at_segment(admin, name, segment),
+            fence=guard.require,
+            change=lambda admin, segment=segment: admin.scalable_topics.delete_segment(name, segment.descriptor),
+        )
+    remove_record(store, name, record.version, guard.check, require_unused)
     # The broker that led the topic is elected once more before it learns that the topic is gone: the record is there
     # again, without a value (5.0.1).
     for _ in range(_LOOKS):
         pause(_PAUSE)
-        clear_empty(store, topic.name, fence)
+        clear_empty(store, name, guard.check)
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
 
 
-def _usage(admin: PulsarAdminReader, name: TopicName, layout: SegmentLayout) -> tuple[list[str], int]:
-    """Return the clients that use segments, by their own names, and how many bytes these hold."""
+def _ended(store: CasReader, parts: Sequence[TopicName]) -> bool:
+    """Return whether a regular topic was ended, or is gone; partitions may have been added since."""
+    nodes = [node for part in parts if (node := store.get(part.managed_ledger_path))]
+    return not nodes or any(decode_ledger_info(node.value).HasField("terminatedPosition") for node in nodes)
+
+
+def _used(admin: PulsarAdminReader, store: CasReader, topic: TopicInventory, layout: SegmentLayout) -> str:
+    """Return how a scalable topic was used, in words that follow its name; empty where it can be removed."""
+    name = topic.name
+    if any(segment.legacy for segment in layout.segments.values()):
+        return "names other regular topics"
+    if layout.epoch:
+        # Its segments may have the names that those of the regular topic will have.
+        return "has been split, merged or rebucketed"
     clients: set[str] = set()
+    subscriptions = {*recorded_subscriptions(store, name)}
     stored = 0
-    for number in layout.segments:
+    for number, segment in layout.segments.items():
+        subscriptions |= {*cursors_on(store, SegmentName(name, segment.descriptor))}
         try:
             stats = admin.scalable_topics.segment_stats(name, number)
         except AdminNotFound:
             continue
         clients |= {*stats.clients}
         stored += stats.storage_size
-    return sorted(clients), stored
+    if stored or clients:
+        return f"holds {stored:,} bytes, and has {f'clients: {some(sorted(clients))}' if clients else 'no clients'}"
+    # Those that the regular topic has as well get their places from there.
+    if own := sorted(subscriptions - topic.subscriptions.keys()):
+        return f"has subscriptions that {name} does not have: {some(own)}"
+    return ""
 
 
 def _end(change: ChangeOrNever, name: TopicName, segment: SegmentInfo, fence: Callable[[], object]) -> None:
     try:
         change(
-            look=lambda admin: admin.scalable_topics.names(name.namespace_path),
+            look=lambda admin: look_at_segment(admin, name, segment),
             fence=fence,
             change=lambda admin: admin.scalable_topics.terminate_segment(name, segment.descriptor),
         )

@@ -12,7 +12,7 @@ from activities.scalable_topic.cluster import await_late_requests, give_back, ho
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import require_held
-from activities.scalable_topic.name_taken import foreign_layout
+from activities.scalable_topic.name_taken import foreign_layout, name_is_taken
 from clients.cas.store import CasStore
 from clients.pulsar.scalable_records import RecordState, read_scalable
 from models.scalable_topic.claims import TopicClaim
@@ -92,11 +92,8 @@ def _taken_back(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]
     match scalable.state:
         case RecordState.GOOD:
             topic = task.find_topic(task.name)
-            if topic is not None and foreign_layout(scalable, topic) is not None:
-                return (
-                    f"another scalable topic has the name of {task.name} now, so segments that were made for the flip "
-                    "were not deleted"
-                )
+            if topic is not None and foreign_layout(store, scalable, topic) is not None:
+                return name_is_taken(task.name)
             # VERIFY tells that the regular topic is gone, where it was deleted in the meantime.
             if topic is not None:
                 flip.run()

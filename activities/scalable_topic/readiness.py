@@ -34,8 +34,11 @@ def check_one(
         workflow_id: of the migration that asks.
     """
     name, record = topic.name, read_scalable(store, topic.name)
-    if (other := foreign_layout(record, topic)) is not None:
-        check_name(admin, findings, topic, other, replace=options.replace_empty)
+    if (other := foreign_layout(store, record, topic)) is not None:
+        check_name(admin, store, findings, topic, other, replace=options.replace_empty)
+        record = ScalableRecord(RecordState.ABSENT)
+    elif record.state is RecordState.EMPTY and options.replace_empty:
+        findings.warn(f"{name.scalable_path} has no value, and is removed before the topic becomes scalable")
         record = ScalableRecord(RecordState.ABSENT)
     check_topic(findings, topic, record, begun=_is_begun(store, name, workflow_id))
 

@@ -13,7 +13,13 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.names import SegmentName, TopicName, recordable
-from clients.pulsar.scalable_records import cursors_on, keep_subscription, read_scalable, recorded_subscriptions
+from clients.pulsar.scalable_records import (
+    Fence,
+    cursors_on,
+    keep_subscription,
+    read_scalable,
+    recorded_subscriptions,
+)
 from models.lifecycle.failures import some
 from models.segment import SegmentInfo
 
@@ -46,7 +52,7 @@ def record_all(
     name: TopicName,
     subscriptions: Sequence[SubscriptionInventory],
     *,
-    fence: Callable[[], object],
+    fence: Fence,
     each: Each,
 ) -> None:
     """See that subscriptions have their records, and places at the begin of segments; harmless when done twice.

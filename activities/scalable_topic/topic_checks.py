@@ -79,7 +79,8 @@ def _check_record(findings: Findings, topic: TopicInventory, record: ScalableRec
             findings.block(
                 "RECORD_EMPTY",
                 f"{path} has no value: brokers fail whenever they are asked for this scalable topic",
-                "delete that node with what is beneath it, if no such topic is being created just now",
+                'start again with "replace_empty": true, which removes that node with what is beneath it, if no such '
+                "topic is being created just now",
             )
         case RecordState.BROKEN:
             findings.block(

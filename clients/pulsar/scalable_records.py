@@ -15,7 +15,7 @@ from urllib.parse import unquote_plus
 
 from pydantic import ValidationError
 
-from clients.cas.store import CasReader, CasStore, Create, Delete, Part, Set, remove_tree, retry
+from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Set, retry
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.topics import COMPACTION
 from clients.pulsar.names import StoredTopic, TopicName
@@ -23,6 +23,10 @@ from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 
 _DEDUPLICATION, _REPLICATOR = "pulsar.dedup", "pulsar.repl"
+
+
+Fence = Callable[[], Check]
+"""Raises where another attempt is in charge; the part of a transaction by which a late one is refused."""
 
 
 class RecordState(StrEnum):
@@ -65,39 +69,37 @@ def read_scalable(store: CasReader, topic: TopicName) -> ScalableRecord:
         return ScalableRecord(RecordState.BROKEN, version=node.version)
 
 
-def clear_empty(store: CasStore, topic: TopicName, fence: Callable[[], object]) -> None:
+def clear_empty(store: CasStore, topic: TopicName, fence: Fence) -> None:
     """Remove the record of a topic that has no value, with all beneath it, which keeps brokers from writing a good one.
 
     Args:
         store: the brokers' metadata store.
         topic: whose record it is.
-        fence: raises where somebody else is in charge; asked before each change.
+        fence: see `Fence`.
 
     Raises:
         StoreContention: brokers write beneath it again and again.
     """
 
-    def delete(path: str, version: int) -> None:
-        fence()
-        store.delete(path, version)
-
     def clear() -> None:
-        if read_scalable(store, topic).state is RecordState.EMPTY:
-            remove_tree(store, topic.scalable_path, delete)
+        record = read_scalable(store, topic)
+        if record.state is RecordState.EMPTY:
+            _remove(store, topic.scalable_path, record.version, fence)
 
     retry(clear, topic.scalable_path)
 
 
-def remove_record(store: CasStore, topic: TopicName, version: int, fence: Callable[[], object]) -> None:
+def remove_record(
+    store: CasStore, topic: TopicName, version: int, fence: Fence, require: Callable[[], object] = lambda: None
+) -> None:
     """Remove the record of a topic with all beneath it, if it is still the one that was read.
-
-    In one transaction where the store has them: the broker that leads the topic writes beneath it until it is gone.
 
     Args:
         store: the brokers' metadata store.
         topic: whose record it is.
         version: of the record that was read.
-        fence: raises where another attempt is in charge; asked before each change.
+        fence: see `Fence`.
+        require: raises where what is beneath it has to stay; asked before each try.
 
     Raises:
         StoreConflict: the record has changed.
@@ -111,11 +113,8 @@ def remove_record(store: CasStore, topic: TopicName, version: int, fence: Callab
             return
         if node.version != version:
             raise StoreConflict(f"the record of {topic} has changed while it was removed; start again")
-        fence()
-        try:
-            store.transaction([*_removals(store, path)])
-        except StoreUnsupported:
-            remove_tree(store, path, store.delete)
+        require()
+        _remove(store, path, version, fence)
 
     retry(remove, path)
 
@@ -168,7 +167,7 @@ def subscription_path(topic: TopicName, subscription: str) -> str:
 
 
 def keep_subscription(
-    store: CasStore, topic: TopicName, subscription: str, kind: SubscriptionKind, fence: Callable[[], object]
+    store: CasStore, topic: TopicName, subscription: str, kind: SubscriptionKind, fence: Fence
 ) -> None:
     """See that a subscription which was registered has its record, also where a consumer of it came first.
 
@@ -182,7 +181,7 @@ def keep_subscription(
         topic: the scalable one.
         subscription: its name.
         kind: what the record says.
-        fence: raises where somebody else is in charge; asked before each change.
+        fence: see `Fence`.
 
     Raises:
         StoreConflict: it is not registered.
@@ -195,18 +194,30 @@ def keep_subscription(
         if node is None:
             raise StoreConflict(f"{subscription} of {topic} has no record after a broker said that it was registered")
         if not node.value:
-            fence()
+            removals = [*_removals(store, path, node.version)]
             record = Create(path, json.dumps({"type": kind.value}).encode())
-            store.transaction([*_removals(store, path), record])
+            store.transaction([fence(), *removals, record])
 
     retry(keep, path)
 
 
-def _removals(store: CasReader, path: str) -> Iterator[Part]:
-    for name in store.children(path):
-        yield from _removals(store, f"{path}/{name}")
-    if node := store.get(path):
-        yield Delete(path, node.version)
+def _remove(store: CasStore, path: str, version: int, fence: Fence) -> None:
+    """Remove what was read before the fence is asked, and nothing that comes later."""
+    parts = [*_removals(store, path, version)]
+    try:
+        store.transaction([fence(), *parts])
+    except StoreUnsupported:
+        # Such a store gives no version twice (Oxia), so that none of these can hit a record that was made later.
+        for part in parts:
+            fence()
+            store.delete(part.path, part.version)
+
+
+def _removals(store: CasReader, path: str, version: int) -> Iterator[Delete]:
+    for child in (f"{path}/{name}" for name in store.children(path)):
+        if node := store.get(child):
+            yield from _removals(store, child, node.version)
+    yield Delete(path, version)
 
 
 def _kind(store: CasReader, path: str) -> SubscriptionKind | None:

@@ -27,7 +27,7 @@ def remove_empty(hand: Hand) -> TopicOutcome:
     before = look_at_record(hand)
     if before.verdict is Verdict.UNCHANGED:
         return before
-    clear_empty(hand.store, hand.name, hand.guard.require)
+    clear_empty(hand.store, hand.name, hand.guard.check)
     if (state := read_scalable(hand.store, hand.name).state) is RecordState.EMPTY:
         raise StoreConflict("its record is there again, without a value: a broker still owns a segment of that name")
     return hand.outcome(Verdict.CHANGED, f"its record, which had no value, was removed, and is {state} now")

@@ -106,7 +106,7 @@ def _register(hand: Hand, known: Iterable[Known]) -> int:
     for one in all_:
         hand.guard.require()
         hand.admin.scalable_topics.register(hand.name, one.name, one.kind)
-        keep_subscription(hand.store, hand.name, one.name, one.kind, hand.guard.require)
+        keep_subscription(hand.store, hand.name, one.name, one.kind, hand.guard.check)
     return sum(not one.recorded for one in all_)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from clients.cas.store import CasStore
+from clients.cas.store import CasStore, Check
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import keep_subscription, recorded_subscriptions
@@ -27,7 +27,7 @@ def test_a_consumer_that_was_faster_gets_its_subscription_a_record(
     name = _early_consumer(stack, admin, clients, "early")
     assert recorded_subscriptions(store, name) == {**_KINDS, STREAM: None}
     for subscription, kind in _KINDS.items():
-        keep_subscription(store, name, subscription, kind, lambda: None)
+        keep_subscription(store, name, subscription, kind, lambda: Check("/admin", -1))
     assert recorded_subscriptions(store, name) == _KINDS
     clients.open_producers([ProducerPlan("producer", str(name), Language.JAVA_V5)])
     clients.start()
@@ -43,7 +43,7 @@ def test_a_subscription_without_a_record_is_forgotten_with_its_consumer(
 ) -> None:
     """Within two minutes brokers do not know it any more; one that was given a record in time stays."""
     kept, left = (_early_consumer(stack, admin, clients, which) for which in ("kept", "left"))
-    keep_subscription(store, kept, STREAM, SubscriptionKind.STREAM, lambda: None)
+    keep_subscription(store, kept, STREAM, SubscriptionKind.STREAM, lambda: Check("/admin", -1))
     clients.close()
     wait_for("it to be forgotten", lambda: STREAM not in recorded_subscriptions(store, left), _FORGOTTEN)
     assert recorded_subscriptions(store, kept) == _KINDS

@@ -6,16 +6,18 @@ import pytest
 
 from activities.scalable_topic import flip, one_topic, precheck
 from clients.cas.store import CasStore
-from clients.errors import StoreConflict
+from clients.errors import StoreConflict, StoreError
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import read_scalable
+from clients.pulsar.scalable_records import read_scalable, recorded_subscriptions
 from deploy.devstack.moving.client_program import ClientProgram
 from deploy.devstack.moving.plan import Language, ProducerPlan
 from deploy.devstack.stack import Stack
+from models.scalable_topic.claims import Stage
 from models.scalable_topic.results import Precheck
+from models.segment import SubscriptionKind
 from models.segment_repair import comes_from
-from tests.support.scalable_topic.steps import TopicSteps
+from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar, stream_plan
 from tests.support.waiting import wait_for
 
@@ -33,9 +35,7 @@ def test_an_empty_topic_of_the_name_is_removed(
     stack: Stack, admin: PulsarAdmin, store: CasStore, clients: ClientProgram
 ) -> None:
     """It is a blocker, and stops a flip; with `replace_empty` it goes, and the regular topic loses nothing."""
-    name = TopicName.parse("persistent://public/default/taken-empty")
-    fill(stack, admin, name, 0)
-    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
+    name = _drained(stack, admin, "taken-empty")
     admin.schemas.add(name, "JSON", _VERSION)
     schemas = admin.schemas.versions(name)
     steps = TopicSteps(stack, name, auto_scale=_STILL)
@@ -68,9 +68,7 @@ def test_a_topic_of_the_name_that_holds_messages_stays(
     stack: Stack, admin: PulsarAdmin, store: CasStore, clients: ClientProgram
 ) -> None:
     """Its messages are worth as much as those of the regular topic: both stay, and a person has to decide."""
-    name = TopicName.parse("persistent://public/default/taken-used")
-    fill(stack, admin, name, 0)
-    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
+    name = _drained(stack, admin, "taken-used")
     admin.scalable_topics.create(name)
     before = admin.scalable_topics.layout(name)
     clients.open_producers([ProducerPlan("producer", f"topic://{name.local_path}", Language.JAVA_V5)])
@@ -83,8 +81,107 @@ def test_a_topic_of_the_name_that_holds_messages_stays(
     assert "producer" in str(found.blockers[0])
     clients.close()
     steps.run(one_topic.guard)
-    with pytest.raises(StoreConflict, match="is not empty"):
+    with pytest.raises(StoreConflict, match="it is not removed"):
         steps.run(flip.flip)
     assert admin.scalable_topics.layout(name) == before
     assert not admin.topics.internal_stats(name).terminated
     steps.run(one_topic.undo)
+
+
+@pytest.mark.parametrize("behind", [2, 3], ids=["the segment", "the record"])
+def test_a_late_removal(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, monkeypatch: pytest.MonkeyPatch, behind: int
+) -> None:
+    """An attempt that froze amid the removal, and goes on when the topic is scalable, takes nothing of it away."""
+    name = _drained(stack, admin, f"taken-late-{behind}")
+    admin.scalable_topics.create(name)
+    lost = TopicSteps(stack, name, replace_empty=True, auto_scale=_STILL)
+    lost.run(one_topic.guard)
+    late = FrozenStep(lost, flip.flip, behind, monkeypatch)
+    assert late.freezes()
+    lost.running.clear()
+    following = TopicSteps(stack, name, "run-2", replace_empty=True, auto_scale=_STILL)
+    following.run(one_topic.recover)
+    following.run(one_topic.guard)
+    assert following.run(flip.flip).flipped
+    following.run(one_topic.complete)
+    before, recorded = read_scalable(store, name), recorded_subscriptions(store, name)
+    assert isinstance(late.go_on(), StoreError)
+    assert read_scalable(store, name) == before
+    assert recorded_subscriptions(store, name) == recorded
+    assert len(drain(stack, admin, name, QUEUE, pulsar.ConsumerType.Shared)) == MESSAGES
+
+
+def test_a_removal_that_ended_early(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """A worker that dies before the record stays away leaves one without a value, and the next attempt goes on."""
+    name = _drained(stack, admin, "taken-dead")
+    store.create(name.scalable_path, b"")
+    steps = TopicSteps(stack, name, replace_empty=True, auto_scale=_STILL)
+    assert _blockers(steps.run(precheck.precheck)) == []
+    steps.run(one_topic.guard)
+    assert steps.run(flip.flip).flipped
+    steps.run(one_topic.complete)
+
+
+def test_a_topic_of_the_name_with_subscriptions_of_its_own_stays(
+    stack: Stack, admin: PulsarAdmin, store: CasStore
+) -> None:
+    """Its owner has prepared them for consumers to come, who would miss what is sent before."""
+    name = _drained(stack, admin, "taken-prepared")
+    admin.scalable_topics.create(name)
+    admin.scalable_topics.register(name, "prepared", SubscriptionKind.QUEUE)
+    steps = TopicSteps(stack, name, replace_empty=True, auto_scale=_STILL)
+    (blocker,) = steps.run(precheck.precheck).blockers
+    assert (blocker.code, "prepared" in blocker.cause) == ("NAME_TAKEN", True)
+    steps.run(one_topic.guard)
+    with pytest.raises(StoreConflict, match="prepared"):
+        steps.run(flip.flip)
+    assert recorded_subscriptions(store, name) == {"prepared": SubscriptionKind.QUEUE}
+    steps.run(one_topic.undo)
+
+
+def test_a_topic_of_the_name_that_has_lost_its_first_segment(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """It is not taken for the migrated one: the regular topic still takes messages."""
+    name = _drained(stack, admin, "taken-grown")
+    admin.scalable_topics.create(name)
+    admin.scalable_topics.rebucket(name, 0, 2)
+    record = read_scalable(store, name)
+    assert record.layout
+    pruned = record.layout.prune(0)
+    store.set(name.scalable_path, pruned.encode(), record.version)
+    steps = TopicSteps(stack, name, replace_empty=True, auto_scale=_STILL)
+    (blocker,) = steps.run(precheck.precheck).blockers
+    assert (blocker.code, "rebucketed" in blocker.cause) == ("NAME_TAKEN", True)
+    steps.run(one_topic.guard)
+    with pytest.raises(StoreConflict, match="rebucketed"):
+        steps.run(flip.flip)
+    assert read_scalable(store, name).layout == pruned
+    assert not admin.topics.internal_stats(name).terminated
+    steps.run(one_topic.undo)
+
+
+def test_a_topic_that_took_the_name_of_a_lost_run(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """It does not stop migrations of other topics, which report it."""
+    name, other = _drained(stack, admin, "taken-lost"), _drained(stack, admin, "taken-other")
+    lost = TopicSteps(stack, name, auto_scale=_STILL)
+    lost.run(one_topic.guard)
+    with lost.task() as task, task.store() as held:
+        guard = task.topic_guard(held, name)
+        guard.take()
+        guard.note(stage=Stage.FLIPPING, partitions=0)
+    admin.scalable_topics.create(name)
+    lost.running.clear()
+    following = TopicSteps(stack, other, "run-2", auto_scale=_STILL)
+    (told,) = following.run(one_topic.guard).kept
+    assert "another scalable topic has the name" in told
+    assert read_scalable(store, name).layout
+    assert not admin.topics.internal_stats(name).terminated
+    following.run(one_topic.undo)
+
+
+def _drained(stack: Stack, admin: PulsarAdmin, topic: str) -> TopicName:
+    """A regular topic whose ordered subscription has read everything."""
+    name = TopicName.parse(f"persistent://public/default/{topic}")
+    fill(stack, admin, name, 0)
+    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
+    return name

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from activities.lifecycle.topic_inventory import TopicInventory, TopicReader
 from activities.scalable_topic.flip import Flip
-from clients.cas.store import CasStore
+from clients.cas.store import CasStore, Check
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 
@@ -23,6 +23,11 @@ class FreeTopic:
 
     def require(self) -> None:
         """Nobody else is."""
+
+    def check(self) -> Check:
+        """What holds in every cluster."""
+        self.require()
+        return Check("/admin", -1)
 
     def note(self, **fields: object) -> None:
         """Keep it."""

@@ -18,6 +18,7 @@ from activities.lifecycle.runtime import Runtime
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.owners import Owners
+from clients.cas.store import Check
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.names import TopicName
 from deploy.devstack.stack import Stack
@@ -129,7 +130,7 @@ class FrozenStep:
         return error
 
     def _watch(self, patch: pytest.MonkeyPatch) -> None:
-        require = RecordGuard[Any].require
+        require, check = RecordGuard[Any].require, RecordGuard[Any].check
 
         def require_and_freeze(guard: RecordGuard[Any]) -> Claim:
             claim = require(guard)
@@ -137,7 +138,14 @@ class FrozenStep:
                 self._look()
             return claim
 
+        def check_and_freeze(guard: RecordGuard[Any]) -> Check:
+            mine, part = require(guard).holder == self._attempt, check(guard)
+            if mine:
+                self._look()
+            return part
+
         patch.setattr(RecordGuard, "require", require_and_freeze)
+        patch.setattr(RecordGuard, "check", check_and_freeze)
 
     def _look(self) -> None:
         with self._counting:
