@@ -264,7 +264,8 @@ def test_a_worker_that_dies(open_gateway: OpenGateway, environment: Environment)
             environment.worker.restart()
             assert split.result().status_code == NO_CONTENT
         assert layout_of(anybody, "rest-worker").epoch == 1
-        assert anybody.delete(f"{SPACE}/rest-worker").status_code == NO_CONTENT
+        deleted = anybody.delete(f"{SPACE}/rest-worker")
+        assert deleted.status_code == NO_CONTENT, deleted.text
 
 
 @pytest.mark.exhaustive
