@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from enum import StrEnum
-from typing import Any, cast
+from typing import Any
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field
 
 from models.lifecycle.claim import PacedClaim
 
@@ -18,9 +17,6 @@ BOOTSTRAP = "bootstrap"
 """Names the cluster of all ledgers without a mark: that from before the first switch (PIP-477, third revision)."""
 RESERVED = frozenset((SWITCH_TARGET, READ_MODE, ORCHESTRATOR, BOOTSTRAP))
 """Children of the registry that are no clusters."""
-
-
-_BOOTSTRAP_FIELDS = ("name", "clusterName", "cluster")
 
 
 def progress_node(registry: str, switch_id: str) -> str:
@@ -71,25 +67,14 @@ class RegisteredCluster(_Node):
     status: ClusterStatus
 
 
-def bootstrap_name(value: bytes) -> str:
-    """Return the cluster that a `bootstrap` node names: by a JSON string, by a field of an object, or by plain text.
+class BootstrapMarker(_Node):
+    """`<registry>/bootstrap`: written once, when brokers load the plugin for the first time (PIP-477, I17).
 
-    The proposal is open, and does not fix the form.
-
-    Raises:
-        ValueError: it names none.
+    Attributes:
+        bootstrapClusterName: the cluster of all ledgers without an attribution.
     """
-    text = value.decode().strip()
-    try:
-        found: Any = json.loads(text)
-    except ValueError:
-        found = text
-    if isinstance(found, dict):
-        fields = cast("dict[str, Any]", found)
-        found = next((fields[key] for key in _BOOTSTRAP_FIELDS if key in fields), None)
-    if not isinstance(found, str) or not found or "/" in found:
-        raise ValueError(f"invalid bootstrap marker {text!r}; expected the name of a bookie cluster")
-    return found
+
+    bootstrapClusterName: str = Field(pattern="^[^/]+$")  # noqa: N815 - the proposal's name
 
 
 class SwitchTarget(_Node):

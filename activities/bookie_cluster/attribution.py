@@ -18,6 +18,8 @@ from activities.bookie_cluster.ledgers import (
     HIDDEN,
     all_references,
     attributed_references,
+    bootstrap_cluster,
+    misattributed,
     progress_path,
     read_known,
     scan,
@@ -69,6 +71,11 @@ class _Ledgers:
         with task.ledgers(self._ends.source) as source, task.ledgers(self._ends.target) as target:
             self._source = _by_id(source.read(wanted))
             self._target = _by_id(target.read(wanted))
+
+    @property
+    def by_cluster(self) -> dict[str, LedgerTable]:
+        """Return the ledgers of each cluster, by its name."""
+        return {self._ends.source.name: self._source, self._ends.target.name: self._target}
 
     def equal(self, ledger: int) -> bool:
         """Whether a ledger is closed and known to be equal in both."""
@@ -202,10 +209,18 @@ def close_client(task: BookieClusterTask, closing: ClientClosing) -> None:
 
 def _sort_out(task: BookieClusterTask, store: StoreReader) -> _References:
     source, target = task.ends.source.name, task.ends.target.name
-    named = [one for one in attributed_references(task, store) if one.kind in _MOVED_KINDS]
-    found = _References(already=sum(one.cluster == target for one in named))
-    waiting = [one for one in named if one.cluster in (source, None)]
-    ledgers = _Ledgers(task, store, (one.ledger_id for one in waiting))
+    bootstrap = bootstrap_cluster(task, store)
+    named = [one for one in all_references(store) if one.kind in _MOVED_KINDS]
+    waiting = [one._replace(cluster=one.cluster or bootstrap) for one in named]
+    waiting = [one for one in waiting if one.cluster in (source, None)]
+    # Nothing was copied for these: the marker says that they are in the target, or in a third cluster.
+    assumed = [one for one in named if one.cluster is None and bootstrap not in (source, None)]
+    ledgers = _Ledgers(task, store, (one.ledger_id for one in (*waiting, *assumed)))
+    misplaced = set(misattributed(assumed, bootstrap, ledgers.by_cluster))
+    found = _References(already=sum((one.cluster or bootstrap) == target and one not in misplaced for one in named))
+    for one in misplaced:
+        why = f"ledger {one.ledger_id} has no attribution, and is not in {bootstrap}, which the bootstrap marker names"
+        found.failed.append(FailedItem(path=_named(one), reason=why))
     for one in waiting:
         if ledgers.equal(one.ledger_id):
             found.ready.append(one)
@@ -219,7 +234,7 @@ def _sort_out(task: BookieClusterTask, store: StoreReader) -> _References:
 
 
 def _users(task: BookieClusterTask, cluster: str) -> list[str]:
-    """What needs a cluster: references attributed to it, and those without attribution that only it can serve."""
+    """What needs a cluster: references attributed to it, and those that only it can serve."""
     ends = task.input.ends(Direction.FORWARD)
     mine, other = (ends.source, ends.target) if cluster == ends.source.name else (ends.target, ends.source)
     with task.ledgers(mine) as directory:
@@ -232,7 +247,7 @@ def _users(task: BookieClusterTask, cluster: str) -> list[str]:
             f"{_named(one)}, ledger {one.ledger_id}"
             for one in attributed_references(task, store)
             # An offloaded ledger is read from tiered storage; no bookie has it any more.
-            if not one.offloaded and (one.cluster == cluster or (one.cluster is None and one.ledger_id in only))
+            if not one.offloaded and (one.cluster == cluster or one.ledger_id in only)
         ]
     # References to these stand in cursors' ledgers, which are not read here: each counts as needed.
     return users + [f"compacted ledger {number}" for number in sorted(only) if _is_hidden(standing[number])]

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Collection, Container, Iterable, Iterator, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from types import MappingProxyType
+
+from pydantic import ValidationError
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.id_numbers import IdNumbers
@@ -21,7 +23,7 @@ from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import COMPACTION_CURSOR, LedgerReference, ReferenceKind, named_in_entry, references
 from clients.store import StoreReader, Unreadable
 from models.bookie_cluster.input import BookieClusterInput, Direction, LedgerScope, Routing
-from models.bookie_registry import BOOTSTRAP, bootstrap_name, progress_node
+from models.bookie_registry import BOOTSTRAP, BootstrapMarker, progress_node
 
 Ledgers = LedgerTable
 
@@ -32,6 +34,8 @@ HIDDEN = frozenset(("compacted-ledger",))
 _AT_ONCE = 500
 
 _PROMOTED_KINDS = (ReferenceKind.SCHEMA, ReferenceKind.CURSOR)
+# PIP-477 gives no attribution to compacted ledgers and delayed indexes.
+_ATTRIBUTED_KINDS = (ReferenceKind.DATA, *_PROMOTED_KINDS)
 
 
 def scan(directory: LedgerDirectory, known: Mapping[int, LedgerFacts] = MappingProxyType({})) -> Ledgers:
@@ -66,9 +70,40 @@ def attributed_references(task: BookieClusterTask, store: StoreReader) -> Refere
         StoreConflict: the marker names no cluster.
         StoreError: the metadata cannot be read.
     """
-    named = all_references(store)
-    bootstrap = bootstrap_cluster(task, store)
+    return attributed(all_references(store), bootstrap_cluster(task, store))
+
+
+def attributed(named: ReferenceTable, bootstrap: str | None) -> ReferenceTable:
+    """Return references, those without an attribution with the bootstrap cluster; None leaves them without."""
     return ReferenceTable(one._replace(cluster=one.cluster or bootstrap) for one in named) if bootstrap else named
+
+
+def misattributed(
+    named: Iterable[LedgerReference], bootstrap: str | None, ledgers: Mapping[str, Container[int]]
+) -> list[LedgerReference]:
+    """Return references without an attribution whose ledger is in another cluster than the bootstrap cluster.
+
+    PIP-477 calls these corrupt: brokers cannot read them. Brokers that do not know attributions make them, see
+    `reconcile`.
+
+    Args:
+        named: as the metadata have them.
+        bootstrap: the bootstrap cluster; None finds nothing.
+        ledgers: ids of the ledgers of each cluster that is known, by its name.
+    """
+    if bootstrap is None:
+        return []
+    there = ledgers.get(bootstrap, ())
+    others = [ids for name, ids in ledgers.items() if name != bootstrap]
+    return [
+        reference
+        for reference in named
+        if reference.cluster is None
+        and reference.kind in _ATTRIBUTED_KINDS
+        and not reference.offloaded
+        and reference.ledger_id not in there
+        and any(reference.ledger_id in ids for ids in others)
+    ]
 
 
 def bootstrap_cluster(task: BookieClusterTask, store: StoreReader) -> str | None:
@@ -87,9 +122,11 @@ def bootstrap_cluster(task: BookieClusterTask, store: StoreReader) -> str | None
     if isinstance(node, Unreadable):
         raise StoreDenied(node.reason)
     try:
-        return bootstrap_name(node.value)
-    except ValueError as error:
-        raise StoreConflict(f"{path}: {error}") from error
+        return BootstrapMarker.model_validate_json(node.value).bootstrapClusterName
+    except ValidationError as error:
+        raise StoreConflict(
+            f'invalid marker {node.value!r} in {path}; expected {{"bootstrapClusterName": "NAME"}}'
+        ) from error
 
 
 def moving(input: BookieClusterInput, source_name: str, ledgers: Ledgers, named: Iterable[LedgerReference]) -> Ledgers:

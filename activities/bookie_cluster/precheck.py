@@ -10,7 +10,16 @@ from activities.bookie_cluster.build import check_ids
 from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, inspect
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.deleted_ids import refused_ids
-from activities.bookie_cluster.ledgers import Ledgers, attributed_references, compacted, dangling, moving
+from activities.bookie_cluster.ledgers import (
+    Ledgers,
+    all_references,
+    attributed,
+    bootstrap_cluster,
+    compacted,
+    dangling,
+    misattributed,
+    moving,
+)
 from activities.bookie_cluster.plan_preview import Estimate, estimate, plan_preview
 from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.lifecycle.context import ActivityContext
@@ -26,12 +35,13 @@ from clients.bookkeeper.idgen import high_path
 from clients.cas.claims import read_claim
 from clients.cas.store import CasReader
 from clients.errors import StoreConflict
+from clients.pulsar.attribution import ATTRIBUTION
 from clients.pulsar.bookie_registry import BookieRegistryReader
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference, ReferenceKind
 from models.bookie_cluster.input import KIND, LedgerScope, Routing
 from models.bookie_cluster.results import IdCheck, LedgerSurvey, SwitchPrecheck
-from models.bookie_registry import SwitchClaim
+from models.bookie_registry import BOOTSTRAP, SwitchClaim
 from models.lifecycle.failures import NAMED
 
 _UNKNOWN = Estimate(0.0, 0.0, "none, because not everything could be read")
@@ -46,6 +56,7 @@ class SwitchPrecheckRun:
         self._findings = Findings()
         self._brokers: tuple[str, ...] = ()
         self._named = ReferenceTable()
+        self._bootstrap: str | None = None
         self._ids: IdCheck | None = None
         self._committed = False
 
@@ -62,7 +73,9 @@ class SwitchPrecheckRun:
         if source and target:
             check_pair(source, target, findings)
             if named:
+                self._check_attributions(source, target)
                 findings.attempt("the id generators", partial(self._check_ids, target))
+        self._named = attributed(self._named, self._bootstrap)
         if source and named:
             self._named = self._named.plus(compacted(task, source.ledgers, self._named, strict=False))
         chosen = moving(task.input, task.input.source.name, source.ledgers, self._named) if source and named else None
@@ -142,10 +155,25 @@ class SwitchPrecheckRun:
 
     def _read_references(self) -> None:
         with self._task.broker_store() as store:
-            self._named = attributed_references(self._task, store)
+            self._named = all_references(store)
+            self._bootstrap = bootstrap_cluster(self._task, store)
 
     def _ask_brokers(self, writable: int | None) -> None:
         self._brokers = check_brokers(self._task, self._findings, writable, committed=self._committed)
+
+    def _check_attributions(self, source: ClusterInspection, target: ClusterInspection) -> None:
+        ledgers = {side.cluster.name: side.ledgers for side in (source, target)}
+        if not (misplaced := misattributed(self._named, self._bootstrap, ledgers)):
+            return
+        marker = f"{self._task.input.registry_path}/{BOOTSTRAP}"
+        some = ", ".join(f"{one.kind} ledger {one.ledger_id} of {one.path}" for one in misplaced[:NAMED])
+        self._findings.block(
+            "UNATTRIBUTED_LEDGERS",
+            f"{len(misplaced):,} references without an attribution name ledgers that are not in {self._bootstrap}, "
+            f"where {marker} says that they are, so that brokers with the plugin cannot read them: {some}",
+            f"set the property {ATTRIBUTION} of each to the cluster that has its ledger; brokers without the plugin "
+            "drop it from all versions of a schema with the next one",
+        )
 
     def _check_ids(self, target: ClusterInspection) -> None:
         input, findings = self._task.input, self._findings

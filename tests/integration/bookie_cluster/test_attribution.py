@@ -7,6 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from activities.bookie_cluster.attribution import close_client, reconcile
+from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.errors import StoreConflict
 from clients.pulsar.attribution import ATTRIBUTION, attribution, set_schema_attribution
@@ -24,7 +25,7 @@ from models.defects import has_defect
 from models.releases import parse_release
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, promote_against, stamps, without_stamps
-from tests.support.bookie_cluster.plugin_double import announce_doubles
+from tests.support.bookie_cluster.plugin_double import announce_doubles, bootstrap_marker
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
@@ -176,24 +177,51 @@ def test_attributions_that_a_broker_drops_are_set_again(place: Place) -> None:
     assert place.schemas("dropped") == [1, 2, 3]
 
 
-def test_ledgers_without_a_mark_belong_to_the_bootstrap_cluster(place: Place) -> None:
-    """Where the registry says that they belong to the target, nothing of them moves, whatever is ACTIVE."""
-    bare = schema_of(place, "bootstrap", 2)
+@pytest.mark.parametrize("named", [NEW, "third"])
+def test_a_ledger_that_the_bootstrap_marker_misplaces_is_refused(place: Place, named: str) -> None:
+    """Ledgers without a mark that only the source has, while the marker names another cluster, are no silent loss.
+
+    The precheck refuses the switch, and a promotion that finds them counts them as failed; each names the ledgers.
+    """
+    topic = f"bootstrap-{named}"
+    bare = schema_of(place, topic, 2)
+    first, second = ledgers(bare)
     marker = f"{place.input.registry_path}/{BOOTSTRAP}"
-    place.set_node(marker, NEW.encode())
-    place.build()
+    try:
+        place.set_node(marker, bootstrap_marker(named))
+        place.build()
 
-    promotion = place.promote()
+        found = place.steps.run(lambda task, control: SwitchPrecheckRun(task, control).run(), place.input)
+        promotion = place.promote()
+    finally:
+        place.set_node(marker, bootstrap_marker(OLD))
 
-    assert counts(promotion) == (0, 0, 0, 0)
-    assert place.locator("bootstrap") == bare
-    place.set_node(marker, b"{}")
-    with pytest.raises(StoreConflict, match=f"{marker}: invalid bootstrap marker"):
-        place.promote()
-    place.set_node(marker, OLD.encode())
+    (blocker,) = (one for one in found.blockers if one.code == "UNATTRIBUTED_LEDGERS")
+    assert f"ledgers that are not in {named}, where {marker} says that they are" in blocker.cause
+    # Topics' ledgers without a mark are refused as well: nothing moves those.
+    for kind, ledger in (("schema", first), ("schema", second), ("data", "")):
+        assert f"{kind} ledger {ledger}" in blocker.cause
+    assert {one.reason for one in promotion.failed.items if topic in str(one.path)} == {
+        f"ledger {ledger} has no attribution, and is not in {named}, which the bootstrap marker names"
+        for ledger in (first, second)
+    }
+    assert promotion.schemas == 0
+    assert place.locator(topic) == bare
+
     place.build()
     assert counts(place.promote()) == (1, 0, 0, 0)
-    assert stamps(place.locator("bootstrap")) == [NEW] * 3
+    assert stamps(place.locator(topic)) == [NEW] * 3
+
+
+def test_a_marker_of_another_form_is_refused(place: Place) -> None:
+    """What the marker says of ledgers without a mark must be known before one of them moves."""
+    marker = f"{place.input.registry_path}/{BOOTSTRAP}"
+    try:
+        place.set_node(marker, b"old")
+        with pytest.raises(StoreConflict, match=f"invalid marker b'old' in {marker}; expected"):
+            place.promote()
+    finally:
+        place.set_node(marker, bootstrap_marker(OLD))
 
 
 def test_properties_of_a_ledger_survive_as_the_table_of_releases_says(place: Place) -> None:

@@ -60,6 +60,11 @@ class Broken(Exception):
     """A request that the proposal does not know."""
 
 
+def bootstrap_marker(cluster: str) -> bytes:
+    """Return the node that names the cluster of ledgers without a mark."""
+    return json.dumps({"bootstrapClusterName": cluster, "recordedAt": 1_716_256_800_000}).encode()
+
+
 def announce_doubles(stack: Stack) -> None:
     """Have each broker of a stack, when it starts, register the web address of its double."""
     for server in list(stack):
@@ -106,7 +111,7 @@ class PluginDouble:
             self._zookeeper = resources.enter_context(kazoo(self._stack.zk_url))
             if self._bootstrap is not None:
                 self._zookeeper.ensure_path(self._registry)
-                self._zookeeper.create(f"{self._registry}/bootstrap", self._bootstrap.encode())
+                self._zookeeper.create(f"{self._registry}/bootstrap", bootstrap_marker(self._bootstrap))
             for server in self._stack:
                 if server.kind == "broker":
                     self._listen_for(server, resources)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from activities.bookie_cluster.ledgers import Verified, dangling, moving
+from activities.bookie_cluster.ledgers import Verified, dangling, misattributed, moving
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.metadata import LedgerState
 from clients.pulsar.references import ReferenceKind
 from models.bookie_cluster.input import Routing
-from models.bookie_registry import bootstrap_name
+from models.bookie_registry import BootstrapMarker
 from tests.support.bookie_cluster.records import by_id, input, ledger, reference
 
 
@@ -41,19 +41,39 @@ def test_attribution_moves_schemas_and_cursors_of_the_source() -> None:
     assert sorted(moving(input(Routing.ATTRIBUTION), "a", ledgers, named)) == [1, 2]
 
 
-@pytest.mark.parametrize(
-    "value", [b"old", b"old\n", b'"old"', b'{"name": "old"}', b'{"clusterName": "old", "since": 1}']
-)
-def test_the_bootstrap_marker_is_read_in_any_form(value: bytes) -> None:
-    """The proposal does not fix how the marker names its cluster."""
-    assert bootstrap_name(value) == "old"
+def test_the_bootstrap_marker_is_read() -> None:
+    """The marker has the form of PIP-477, "Cluster Registry"."""
+    value = b'{ "bootstrapClusterName": "old-cluster", "recordedAt": 1716256800000 }'
+
+    assert BootstrapMarker.model_validate_json(value).bootstrapClusterName == "old-cluster"
 
 
-@pytest.mark.parametrize("value", [b"", b"{}", b"7", b'{"name": ""}', b"/a", b"[]"])
+@pytest.mark.parametrize("value", [b"", b"old", b'"old"', b"{}", b'{"name": "old"}', b'{"bootstrapClusterName": "/a"}'])
 def test_a_marker_that_names_no_cluster_is_refused(value: bytes) -> None:
-    """A marker of a form that is not known says nothing about any ledger."""
-    with pytest.raises(ValueError, match="expected the name of a bookie cluster"):
-        bootstrap_name(value)
+    """A marker of another form says nothing about any ledger."""
+    with pytest.raises(ValueError, match="BootstrapMarker"):
+        BootstrapMarker.model_validate_json(value)
+
+
+@pytest.mark.parametrize(
+    ("bootstrap", "misplaced"),
+    [(None, []), ("a", [2]), ("b", [1]), ("c", [1, 2, 3])],
+    ids=["no marker", "source", "target", "another cluster"],
+)
+def test_ledgers_that_the_marker_misplaces(bootstrap: str | None, misplaced: list[int]) -> None:
+    """A ledger without an attribution is misplaced if another cluster has it, and the one of the marker does not."""
+    named = [
+        reference(1, ReferenceKind.SCHEMA),
+        reference(2, ReferenceKind.CURSOR),
+        reference(3, ReferenceKind.DATA),
+        reference(4, ReferenceKind.DATA, offloaded=True),
+        reference(5, ReferenceKind.SCHEMA, cluster="a"),
+        reference(6, ReferenceKind.COMPACTED),
+        reference(9, ReferenceKind.DATA),
+    ]
+    ledgers = {"a": {1, 3, 4, 6}, "b": {2, 3, 5}}
+
+    assert [one.ledger_id for one in misattributed(named, bootstrap, ledgers)] == misplaced
 
 
 def test_dangling_positions() -> None:
