@@ -6,6 +6,8 @@ import struct
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from pulsar_scalable.errors import UnreadableMessage
+
 _SEGMENT = struct.Struct(">q")
 
 
@@ -41,6 +43,48 @@ class RawMessage(Protocol):
     def message_id(self) -> Any: ...  # noqa: D102
     def redelivery_count(self) -> int: ...  # noqa: D102
     def producer_name(self) -> str: ...  # noqa: D102
+
+
+class Unreadable:
+    """A message of which only the id is known; it can be acknowledged like any other, and its contents raise.
+
+    Raises:
+        UnreadableMessage: by all that asks for its contents.
+    """
+
+    def __init__(self, error: UnreadableMessage) -> None:
+        self._error = error
+
+    def data(self) -> bytes:  # noqa: D102
+        raise self._error
+
+    def properties(self) -> dict[str, str]:  # noqa: D102
+        raise self._error
+
+    def partition_key(self) -> str:  # noqa: D102
+        raise self._error
+
+    def ordering_key(self) -> str:  # noqa: D102
+        raise self._error
+
+    def event_timestamp(self) -> int:  # noqa: D102
+        raise self._error
+
+    def publish_timestamp(self) -> int:
+        """Return 0: it is not known."""
+        return 0
+
+    def redelivery_count(self) -> int:
+        """Return 0: it is not known."""
+        return 0
+
+    def producer_name(self) -> str:
+        """Return nothing: it is not known."""
+        return ""
+
+    def message_id(self) -> Any:
+        """Return where it is stored."""
+        return self._error.message_id
 
 
 Entry = tuple[int, int]
@@ -114,7 +158,12 @@ class Message:
         self.turn = 0
 
     def data(self) -> bytes:
-        """What the application sent."""
+        """What the application sent.
+
+        Raises:
+            UnreadableMessage: this client cannot read it; `acknowledge` skips it. So do all other methods that tell
+                its contents.
+        """
         return self._raw.data()
 
     def value(self) -> bytes:

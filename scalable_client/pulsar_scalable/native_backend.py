@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import secrets
 import time
 from typing import Any
@@ -16,17 +17,25 @@ from pulsar_scalable.backends import (
     Start,
     is_without_ledgers,
 )
-from pulsar_scalable.errors import Refused, ScalableError, TimedOut, TopicNotFound, Unsupported
-from pulsar_scalable.messages import Entry, Place, place_of
+from pulsar_scalable.errors import (
+    Refused,
+    ScalableError,
+    TimedOut,
+    TopicNotFound,
+    UnreadableMessage,
+    Unsupported,
+)
+from pulsar_scalable.messages import Entry, Place, RawMessage, Unreadable, place_of
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.client import NativeClient
 from pulsar_scalable.native.consumer import SegmentConsumer
-from pulsar_scalable.native.message import Message, MessageId
+from pulsar_scalable.native.message import MessageId
 from pulsar_scalable.native.producer import SegmentProducer
 from pulsar_scalable.native.registration import Assignment, Registration
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
 from pulsar_scalable.wire.commands import ConsumerKind, ConsumerType
 
+_logger = logging.getLogger("pulsar_scalable")
 _EARLIEST = MessageId(-1, -1)
 _NOWHERE: Place = (-1, -1, -1)
 _PAUSES = (0.1, 0.3, 0.0)
@@ -72,9 +81,9 @@ class NativeReceiver:
         self._client = client
         self._inner = inner
 
-    def receive(self, timeout_millis: int) -> Message:
+    def receive(self, timeout_millis: int) -> RawMessage:
         """The next message."""
-        return self._inner.receive(timeout_millis)
+        return _received(self._inner, timeout_millis)
 
     def acknowledge(self, found: MessageId) -> None:
         """Say that a message is processed."""
@@ -104,12 +113,12 @@ class NativeReader:
     def __init__(self, client: NativeClient, inner: SegmentConsumer, start: Start) -> None:
         self._client = client
         self._inner = inner
-        self._waiting: Message | None = None
+        self._waiting: RawMessage | None = None
         self._last = _NOWHERE if start.behind is None else place_of(MessageId.deserialize(start.behind))
         # A reader that seeks is opened again where it started: brokers forget it meanwhile.
         self._since = start.time_ms or 0
 
-    def read_next(self, timeout_millis: int) -> Message:
+    def read_next(self, timeout_millis: int) -> RawMessage:
         """The next message."""
         found, self._waiting = self._waiting or self._receive(timeout_millis), None
         return found
@@ -132,14 +141,14 @@ class NativeReader:
         """Close it."""
         self._client.discard(self._inner)
 
-    def _receive(self, timeout_millis: int) -> Message:
+    def _receive(self, timeout_millis: int) -> RawMessage:
         while True:
-            found = self._inner.receive(timeout_millis)
+            found = _received(self._inner, timeout_millis)
             place = place_of(found.message_id())
             # From within a batch, brokers begin with all of it; so do they when a connection is lost.
             if place > self._last:
                 self._last = place
-                if found.publish_timestamp() >= self._since:
+                if isinstance(found, Unreadable) or found.publish_timestamp() >= self._since:
                     return found
 
 
@@ -304,6 +313,15 @@ def _segment_name(name: str | None, topic: str) -> str | None:
     if name is None or not topic.startswith("segment://"):
         return name
     return f"{name}-seg-{topic.rpartition('-')[2]}"
+
+
+def _received(consumer: SegmentConsumer, timeout_millis: int) -> RawMessage:
+    """Return the next message, also one that cannot be read: the application has to acknowledge it, or to leave it."""
+    try:
+        return consumer.receive(timeout_millis)
+    except UnreadableMessage as error:
+        _logger.warning("%s", error)
+        return Unreadable(error)
 
 
 def _whole(found: MessageId) -> Place:

@@ -12,8 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_scalable.errors import AlreadyClosed, ConsumerBusy, Refused, TimedOut, UnreadableMessage, Unsupported
+from pulsar_scalable.messages import Message
 from pulsar_scalable.native import ConsumerType, InitialPosition, MessageId, NativeClient, SegmentConsumer
 from pulsar_scalable.native.batches import Batches
+from pulsar_scalable.native_backend import NativeReceiver
 from pulsar_scalable.wire import commands
 from pulsar_scalable.wire.commands import AckType, Command, Deliver, MessageIdData
 from pulsar_scalable.wire.payload import MessageMetadata, SingleMessageMetadata, framed
@@ -273,6 +275,21 @@ def test_unreadable_messages() -> None:
             consumer.receive(3000)
         consumer.acknowledge(caught.value.message_id)
         assert data_of(consumer, 1) == [b"m2"]
+        wait_for("the acknowledgement", lambda: acks(broker) == [(AckType.INDIVIDUAL, [1])], 3)
+
+
+def test_unreadable_messages_among_others() -> None:
+    """Consumers of scalable topics hand them out in their turn; only their contents raise."""
+    encrypted = Deliver(1, MessageIdData(7, 1)), framed(MessageMetadata(encryption_keys=(b"k",)), b"x")
+    with FakeBroker(giving(single(0), encrypted, single(2))) as broker, NativeClient(broker.url) as client:
+        receiver = NativeReceiver(client, client.subscribe(TOPIC, "sub"))
+        found = [Message(0, TOPIC, receiver.receive(3000)) for _ in range(3)]
+        assert [one.message_id().place for one in found] == [(7, 0, -1), (7, 1, -1), (7, 2, -1)]
+        assert [found[0].data(), found[2].data()] == [b"m0", b"m2"]
+        with pytest.raises(UnreadableMessage, match="encrypted"):
+            found[1].data()
+        receiver.negative_acknowledge(found[1].raw)
+        receiver.acknowledge(found[1].message_id().raw)
         wait_for("the acknowledgement", lambda: acks(broker) == [(AckType.INDIVIDUAL, [1])], 3)
 
 
