@@ -28,9 +28,6 @@ class Operation(StrEnum):
     SPLIT, MERGE, REBUCKET: change its segments.
     SET_AUTO_SCALE: set when brokers change them on their own.
     AUDIT: look for what will lose messages; cures it if asked to.
-    FIND_ZOMBIES: look for brokers that are said to lead a topic, and do not.
-    FIND_STRANDED: look for messages that the topic does not name any more.
-    REPAIR_STRANDED: name them again.
     CLEAR_EMPTY: remove a record without a value, which keeps brokers from the topic.
     COPY: copy its messages to a regular topic; again, to bring over what came since.
     END_COPY: end the copy, when its consumers have subscriptions of their own.
@@ -41,9 +38,6 @@ class Operation(StrEnum):
     REBUCKET = "rebucket"
     SET_AUTO_SCALE = "set_auto_scale"
     AUDIT = "audit"
-    FIND_ZOMBIES = "find_zombies"
-    FIND_STRANDED = "find_stranded"
-    REPAIR_STRANDED = "repair_stranded"
     CLEAR_EMPTY = "clear_empty"
     COPY = "copy"
     END_COPY = "end_copy"
@@ -56,7 +50,7 @@ class SegmentChoice(StrEnum):
     BUSIEST = "busiest"
 
 
-_READING = (Operation.AUDIT, Operation.FIND_ZOMBIES, Operation.FIND_STRANDED)
+_READING = (Operation.AUDIT,)
 
 
 def local_name(text: str) -> str:

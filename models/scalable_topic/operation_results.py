@@ -33,7 +33,7 @@ class TopicOutcome(Result):
         told: in a sentence, with names.
         registered: subscriptions that have got a record.
         healed: segments that were missing, or lacked a subscription, and are made.
-        messages: that are stranded, or can be consumed again.
+        messages: that were copied.
         seconds: that it took.
     """
 
@@ -59,7 +59,7 @@ class OperationOutcome(Result):
         failures: the first of those that failed.
         registered: subscriptions that have got a record.
         healed: segments that were missing, or lacked a subscription, and are made.
-        messages: that are stranded, or can be consumed again.
+        messages: that were copied.
         longest_seconds: that one topic took.
         told: what was left by earlier runs, and is brought to its end.
     """

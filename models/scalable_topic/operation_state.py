@@ -36,7 +36,7 @@ class OperationFigures(Figures):
             failed.
         registered: subscriptions that have got a record.
         healed: segments that were missing, or lacked a subscription, and are made.
-        messages: that are stranded, or can be consumed again.
+        messages: that were copied.
         longest_seconds: that one topic took.
     """
 

@@ -5,15 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from activities.scalable_topic.operations import (
-    audit,
-    auto_scale_policy,
-    copies,
-    empty_record,
-    split_merge,
-    stranded,
-    zombies,
-)
+from activities.scalable_topic.operations import audit, auto_scale_policy, copies, empty_record, split_merge
 from activities.scalable_topic.operations.context import Hand, Look
 from models.scalable_topic.operation_input import Operation
 from models.scalable_topic.operation_results import TopicOutcome
@@ -37,9 +29,6 @@ VERBS: dict[Operation, Verb] = {
     Operation.REBUCKET: Verb(split_merge.look_at_rebucket, split_merge.rebucket),
     Operation.SET_AUTO_SCALE: Verb(auto_scale_policy.look_at_policy, auto_scale_policy.set_policy),
     Operation.AUDIT: Verb(audit.audit, audit.fix),
-    Operation.FIND_ZOMBIES: Verb(zombies.find_zombie),
-    Operation.FIND_STRANDED: Verb(stranded.find_stranded),
-    Operation.REPAIR_STRANDED: Verb(stranded.look_at_repair, stranded.repair_stranded),
     Operation.CLEAR_EMPTY: Verb(empty_record.look_at_record, empty_record.remove_empty),
     Operation.COPY: Verb(copies.look_at_copy, copies.copy),
     Operation.END_COPY: Verb(copies.look_at_end, copies.end_copy),

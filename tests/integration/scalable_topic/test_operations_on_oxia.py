@@ -18,7 +18,6 @@ from models.segment import SubscriptionKind
 from models.segment_layout_check import layout_faults
 from models.store_url import parse_store_url
 from tests.support.scalable_topic.operations import Operations, carried_out
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, fill
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
@@ -28,7 +27,7 @@ OWN = AutoScalePolicy(enabled=True, min_segments=2)
 
 @pytest.mark.exhaustive
 def test_operations_on_oxia(make_stack: MakeStack) -> None:
-    """Splits, audits, repairs and empty records are as on ZooKeeper, and a run that died is found and tidied up."""
+    """Splits, audits and empty records are as on ZooKeeper, and a run that died is found and tidied up."""
     stack = make_stack(StackSpec(oxias=1, bookies=1, brokers=1, metadata="oxia"))
     with (
         PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin,
@@ -48,15 +47,6 @@ def test_operations_on_oxia(make_stack: MakeStack) -> None:
         assert layout_faults(admin.scalable_topics.layout(name)) == []
         wait_for("the broker's cache follows", lambda: admin.scalable_topics.auto_scale_policy(name) == OWN, 10)
         assert recorded_subscriptions(store, name) == {"unrecorded": SubscriptionKind.QUEUE}
-        stranded = TopicName.parse(f"persistent://{SPACE}/stranded")
-        fill(stack, admin, stranded, 2)
-        admin.scalable_topics.migrate(stranded)
-        record = read_scalable(store, stranded)
-        assert record.layout
-        store.set(stranded.scalable_path, record.layout.prune(0).prune(1).encode(), record.version)
-        repaired = carried_out(stack, Operation.REPAIR_STRANDED, f"{SPACE}/*")
-        assert (repaired.changed, repaired.messages, repaired.failures) == (1, 2 * MESSAGES, ())
-        assert set(recorded_subscriptions(store, stranded)) == {QUEUE, STREAM}
         empty = TopicName.parse(f"{SPACE}/empty")
         store.create(empty.scalable_path, b"")
         store.create(f"{empty.scalable_path}/segments/2/load", b"{}")

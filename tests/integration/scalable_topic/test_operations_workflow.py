@@ -108,7 +108,7 @@ def test_an_operation_waits_for_a_migration(
     waiting = run.wait_until_it_waits_for(WaitKind.MIGRATION, phase=OperationPhase.OPERATE).waiting
     assert waiting
     assert f"scalable-topic/{stack.state.spec.cluster}/{SPACE}/held" in waiting.why
-    assert start(Operation.FIND_STRANDED, str(name)).result().outcome is Outcome.DONE
+    assert start(Operation.AUDIT, str(name)).result().outcome is Outcome.DONE
     run.steer(Verb.ROLLBACK)
     assert run.result().outcome is Outcome.ROLLED_BACK
     assert read_scalable(store, name).version == before.version

@@ -33,7 +33,7 @@ def _input(operation: str, *topics: str, **more: object) -> ScalableOperationInp
         ("rebucket", ["a/b/c"], {"buckets": 2, "segments": [1, 2]}, "segments belongs to merge"),
         ("set_auto_scale", ["a/b/c"], {}, "needs the policy"),
         ("set_auto_scale", ["a/b/c"], {"auto_scale": {"min_segments": 3, "max_segments": 2}}, "is more than"),
-        ("find_zombies", ["a/b/c"], {"fix": True}, "fix belongs to audit"),
+        ("clear_empty", ["a/b/c"], {"fix": True}, "fix belongs to audit"),
         ("copy", ["a/b/*"], {"copy_to": "a/b/all"}, "several topics cannot be copied to one"),
         ("copy", ["a/b/c"], {"copy_to": "all"}, "is not a whole stored topic"),
         ("tidy", ["a/b/c"], {}, "operation"),
@@ -60,7 +60,7 @@ def test_only_what_changes_something_needs_the_cluster() -> None:
         Operation.REBUCKET: {"buckets": 2},
     }
     changing = {one for one in Operation if _input(one, "a/b/c", **needed.get(one, {})).changes}
-    assert set(Operation) - changing == {Operation.AUDIT, Operation.FIND_ZOMBIES, Operation.FIND_STRANDED}
+    assert set(Operation) - changing == {Operation.AUDIT}
     assert _input("audit", "a/b/c", fix=True).changes
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import random
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import given
 from hypothesis import strategies as st
 
 from models.segment import LayoutError
 from models.segment_change import SegmentChange
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import layout_faults
-from models.segment_repair import NEVER_DROPPED, comes_from, with_kept_parents, with_parents
+from models.segment_repair import NEVER_DROPPED, comes_from, with_kept_parents
 from tests.support.scalable_topic.layouts import random_steps
 
 
@@ -22,25 +22,6 @@ def _names(partitions: int) -> list[str]:
 
 def _grown(layout: SegmentLayout, chooser: random.Random, steps: int) -> SegmentLayout:
     return [layout, *(after for _, after in random_steps(layout, chooser, steps))][-1]
-
-
-@given(st.integers(1, 20), st.integers(0, 15), st.data(), st.randoms(use_true_random=False))
-def test_parents_come_back_as_they_were(
-    partitions: int, steps: int, data: st.DataObject, chooser: random.Random
-) -> None:
-    """Whatever brokers did since the migration, parents that are put back stand as if they had not been pruned."""
-    names = _names(partitions)
-    before = _grown(SegmentLayout.migrated(names, 999), chooser, steps)
-    legacy = [number for number, one in before.segments.items() if one.legacy]
-    lost = data.draw(st.sets(st.sampled_from(legacy))) if legacy else set[int]()
-    pruned = before
-    for number in lost:
-        pruned = pruned.prune(number)
-    # When the topic became scalable is known from what its migration made, as long as one of these is there.
-    assume(any(number < 2 * partitions for number in pruned.segments))
-    repaired = with_parents(pruned, names, lost)
-    assert repaired == before.model_copy(update={"epoch": pruned.epoch + 1})
-    assert layout_faults(repaired) == []
 
 
 @given(st.integers(1, 20), st.integers(0, 15), st.randoms(use_true_random=False))
@@ -53,20 +34,6 @@ def test_kept_parents_change_nothing_else(partitions: int, steps: int, chooser: 
     for number, one in kept.segments.items():
         was = before.segments[number]
         assert one == (was.model_copy(update={"sealed_at_ms": NEVER_DROPPED}) if was.legacy else was)
-
-
-def test_parents_of_another_topic_do_not_come_back() -> None:
-    """A layout that does not come from these regular topics stays as it is, and the refusal says why."""
-    names = _names(2)
-    migrated = SegmentLayout.migrated(names, 999)
-    with pytest.raises(LayoutError, match=r"has segments \[0\] already"):
-        with_parents(migrated, names, [0])
-    with pytest.raises(LayoutError, match=r"have no parents \[7\]"):
-        with_parents(migrated, names, [7])
-    with pytest.raises(LayoutError, match="has had 4 segments, and not 6"):
-        with_parents(migrated.prune(0), _names(3), [0])
-    with pytest.raises(LayoutError, match="does not come from 2 regular topics"):
-        with_parents(SegmentLayout.initial(4, 999), names, [])
 
 
 @given(st.integers(1, 20), st.integers(0, 15), st.randoms(use_true_random=False))
