@@ -33,8 +33,9 @@ _GRACE = 10.0
 # Seconds between tries to give writes back, in the first minute and later: a source that is gone for longer blocks
 # nobody until it is back, and many such must not keep the process busy.
 _OFTEN, _SELDOM = 1.0, 10.0
-# A service that was cut off for longer than its session timeout begins anew, and reads the flag. Twice the default one.
-_REPEAT_FLAG = (5.0,) * 12
+# Pauses between repetitions of the flag: twice the default session timeout, then until the looks of the window.
+# A service that has lost its session does not read the flag when it is back (5.0.1).
+_REPEAT_FLAG = (5.0,) * 12 + (60.0,) * 9
 
 
 class MetadataStoreTask:

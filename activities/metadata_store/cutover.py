@@ -25,12 +25,6 @@ from spark.metadata_store.replica import CommitPoint
 LATE_PARTICIPANTS_SECONDS = 10.0
 """How long metadata writes stay blocked for services that start meanwhile."""
 
-REPEAT_FLAG_SECONDS = 600.0
-"""How long after the commit the flag is repeated at every look; later only if somebody still writes to the source.
-
-Each COMPLETED makes every service register its locks again, and one of 4.2 all its listeners once more.
-"""
-
 _PARTICIPANTS_POLL = 0.1
 # Paths that may still be on the move at the commit; they are followed after it.
 _FEW_CHANGES = 50
@@ -214,15 +208,12 @@ def follow(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> L
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.COMPLETED):
             return LateWrites()
-        state = flag.state()
-        commit = _commit_point(state, pre, pre.version_floor)
-        if time.time() - state.since_ms / 1000 < REPEAT_FLAG_SECONDS:
-            flag.rebroadcast()
+        # At each look: whoever missed it may have been cut off until now, and writes nothing that would show that.
+        flag.rebroadcast()
+        commit = _commit_point(flag.state(), pre, pre.version_floor)
         services = bool(still_registered(task.input.source_url, task.runtime.access))
         with task.replica(FlagPhase.COMPLETED) as replica:
             late = follow_once(task, context, replica, commit, services=services)
-        if late.copied or late.contested:
-            flag.rebroadcast()
     return LateWrites(
         copied=late.copied,
         contested=tuple(path.decode(errors="backslashreplace") for path in late.contested),
