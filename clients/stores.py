@@ -13,6 +13,7 @@ from clients.oxia.writer import OxiaWriter
 from clients.store import Guard, StoreReader, StoreRemover, StoreWriter
 from clients.zookeeper.connection import Connection
 from clients.zookeeper.coordination import Coordination, CoordinationReader
+from clients.zookeeper.identity import lead_to_one_ensemble
 from clients.zookeeper.permit import revoke_permits as revoke_zookeeper_permits
 from clients.zookeeper.reader import ZooKeeperReader
 from clients.zookeeper.remover import ZooKeeperRemover
@@ -92,6 +93,27 @@ def last_transaction(url: StoreUrl, access: Access) -> int:
         return 0
     with Connection(url, auth=access.zookeeper_auth, timeout=access.timeout) as connection:
         return connection.sync()
+
+
+def trees_overlap(first: StoreUrl, second: StoreUrl, access: Access) -> bool:
+    """Return whether one of two trees holds the other, also where their servers are named differently.
+
+    Addresses of Oxia are compared as they are written.
+
+    Args:
+        first: one address, whose root exists.
+        second: another one.
+        access: credentials and timeout.
+
+    Raises:
+        StoreError: only the stores themselves show it, and one of them cannot be read.
+    """
+    if first.overlaps(second):
+        return True
+    # Other trees, whoever serves them.
+    if first.scheme != "zk" or not first.overlaps(second.model_copy(update={"hosts": first.hosts})):
+        return False
+    return lead_to_one_ensemble(first, second, auth=access.zookeeper_auth, timeout=access.timeout)
 
 
 def revoke_permits(url: StoreUrl, access: Access) -> None:

@@ -1,54 +1,102 @@
-"""What PRECHECK of the metadata store migration asks the registered brokers: whether their ledgers move too."""
+"""What the metadata store migration asks the registered brokers: their releases, and whether their ledgers follow.
+
+PRECHECK asks it, and PREPARATION again: a broker may have been restarted in between with other settings.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import cache, partial
 
+from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.releases import SeenBroker
+from activities.lifecycle.registrations import Service
+from activities.lifecycle.releases import SeenBroker, check_releases
+from clients.errors import StoreError
+from clients.pulsar.admin.access import AdminAccess
+from clients.stores import Access, trees_overlap
+from models.defects import Product
 from models.ledger_store import ledgers_of_pulsar, parse_ledger_store_uri
 from models.lifecycle.failures import Blocker
-from models.metadata_store.input import MetadataStoreInput
-from models.store_url import StoreUrl, parse_store_url
+from models.metadata_store.input import MetadataStoreInput, Mode
+from models.releases import Behaviour
+from models.store_url import parse_store_url
 
-_ELSEWHERE = "elsewhere"
+BROKERS_UNKNOWN = "BROKERS_UNKNOWN"
+"""Code of the blocker for a broker that does not answer."""
+
+_STAYS, _ELSEWHERE = "BOOKKEEPER_STAYS", "LEDGERS_ELSEWHERE"
+_UNREACHABLE = "LEDGERS_UNKNOWN"
 _METADATA, _BOOKKEEPER = "metadataStoreUrl", "bookkeeperMetadataServiceUri"
 
 
-def check_brokers(input: MetadataStoreInput, brokers: Sequence[SeenBroker], findings: Findings) -> None:
+def ask_brokers(
+    input: MetadataStoreInput, brokers: Sequence[Service], access: Access, admin: AdminAccess, findings: Findings
+) -> None:
+    """Ask each of these brokers whether it can take part in this migration.
+
+    Args:
+        input: the migration.
+        brokers: registered in the source; may be empty.
+        access: credentials and timeout of stores.
+        admin: how brokers are asked.
+        findings: take what is found.
+    """
+    with BrokerView(admin) as view:
+        seen = [view.read(broker) for broker in brokers]
+    if input.mode is Mode.LIVE:
+        check_ledgers(input, seen, access, findings)
+    stores = (input.source_url, input.target_url)
+    unseen = (Product.OXIA,) if any(store.scheme == "oxia" for store in stores) else ()
+    oldest = check_releases(findings, input.kind, seen, accepted=input.accept_defects, unseen=unseen)
+    if input.mode is Mode.LIVE and oldest and not oldest.has(Behaviour.LIVE_MIGRATION):
+        findings.block(
+            "NO_LIVE_MIGRATION",
+            f"brokers of Pulsar {oldest} take no part in a migration of their metadata store (PIP-454)",
+            'use "mode": "offline", or upgrade all brokers and bookies to 4.2 or newer',
+        )
+
+
+def check_ledgers(input: MetadataStoreInput, brokers: Sequence[SeenBroker], access: Access, findings: Findings) -> None:
     """Refuse brokers whose ledgers' metadata would not follow the commit.
 
     Without `bookkeeperMetadataServiceUri` they do: Pulsar's own driver uses the brokers' metadata store then.
     """
     elsewhere: dict[str, str] = {}
+    # Many brokers have the same settings.
+    relation = cache(partial(_relation, input, access))
     for broker in brokers:
         settings = broker.settings or {}
         uri = settings.get(_BOOKKEEPER) or ""
-        why = "" if broker.settings is not None else broker.why
-        try:
-            stores = [input.source_url, parse_store_url(settings.get(_METADATA) or input.source)]
-            where = _relation(uri, stores) if uri else ""
-        except ValueError as error:
-            where, why = "", str(error)
-        if why:
+        if broker.settings is None:
+            code, why = BROKERS_UNKNOWN, broker.why
+        else:
+            code, why = relation(uri, settings.get(_METADATA) or input.source) if uri else ("", "")
+        if code == BROKERS_UNKNOWN:
             findings.block(
-                "BROKERS_UNKNOWN",
+                code,
                 f"{broker.name}: its {_BOOKKEEPER} is not known ({why}), so that nothing proves that its ledgers' "
                 "metadata follow the migration",
                 "let the worker reach its admin interface, with credentials of a superuser if it asks for them, and "
                 "trust its certificate (PULSAR_MIGRATE_ADMIN_*); a broker that was killed vanishes when its session "
                 "has expired",
             )
-        elif where == _ELSEWHERE:
-            elsewhere[broker.name] = uri
-        elif where:
+        elif code == _UNREACHABLE:
             findings.block(
-                "BOOKKEEPER_STAYS",
-                f"{broker.name} has {_BOOKKEEPER}={uri}: {where}, so that after the commit it would write the metadata "
+                code,
+                f"{broker.name} has {_BOOKKEEPER}={uri}, which may be {input.source} by another name: {why}",
+                f"let the worker reach it, or set {_BOOKKEEPER} to metadata-store:{input.source} if it is that store",
+            )
+        elif code == _STAYS:
+            findings.block(
+                code,
+                f"{broker.name} has {_BOOKKEEPER}={uri}: {why}, so that after the commit it would write the metadata "
                 "of new ledgers to the source alone",
                 f"remove {_BOOKKEEPER} from its broker.conf, or set it to metadata-store:{input.source}, and restart "
                 "it; bookies need the same",
             )
+        elif code == _ELSEWHERE:
+            elsewhere[broker.name] = uri
     if elsewhere:
         named = ", ".join(f"{name} ({uri})" for name, uri in sorted(elsewhere.items()))
         cause = f"brokers keep the metadata of ledgers outside of {input.source}: {named}"
@@ -69,14 +117,32 @@ def ledgers_elsewhere(cause: str) -> Blocker:
     )
 
 
-def _relation(uri: str, stores: list[StoreUrl]) -> str:
-    """Return where a broker's ledgers are: empty if they follow, `_ELSEWHERE`, or why they would not follow."""
-    if pulsars := ledgers_of_pulsar(uri):
-        if any(pulsars.overlaps(store) and pulsars.root == store.root for store in stores):
-            return ""
-        inside = any(pulsars.overlaps(store) for store in stores)
-        return "it is another chroot of the same tree, with a migration flag of its own" if inside else _ELSEWHERE
-    root = parse_ledger_store_uri(uri).url
-    if any(root.overlaps(store) for store in stores):
-        return "this driver of BookKeeper takes no part in a migration"
-    return _ELSEWHERE
+def _relation(input: MetadataStoreInput, access: Access, uri: str, own: str) -> tuple[str, str]:
+    """Return a blocker's code and why, for where a broker keeps the metadata of ledgers; both empty if they follow.
+
+    Args:
+        input: the migration.
+        access: credentials and timeout.
+        uri: where the broker keeps them.
+        own: the broker's own name of its metadata store.
+    """
+    try:
+        stores = [input.source_url, parse_store_url(own)]
+        pulsars = ledgers_of_pulsar(uri)
+        root = pulsars or parse_ledger_store_uri(uri).url
+    except ValueError as error:
+        return BROKERS_UNKNOWN, str(error)
+    try:
+        # A broker's own name is enough: it is registered in the source.
+        holders = [store for store in stores if store.overlaps(root)] or [
+            store for store in stores if trees_overlap(store, root, access)
+        ]
+    except StoreError as error:
+        return _UNREACHABLE, str(error)
+    if not holders:
+        return _ELSEWHERE, ""
+    if pulsars is None:
+        return _STAYS, "this driver of BookKeeper takes no part in a migration"
+    if any(root.root == store.root for store in holders):
+        return "", ""
+    return _STAYS, "it is another chroot of the same tree, with a migration flag of its own"

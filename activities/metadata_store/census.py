@@ -8,7 +8,7 @@ from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.registrations import brokers, participants, registered
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
-from clients.stores import Access, open_reader
+from clients.stores import Access, open_reader, trees_overlap
 from clients.zookeeper.coordination import four_letter
 from clients.zookeeper.sessions import own_sessions
 from models.metadata_store.input import MetadataStoreInput
@@ -35,8 +35,15 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess) -> Cen
             except (StoreError, ValueError) as error:
                 unknown.append(f"{broker.name}: its configuration could not be read ({error})")
                 continue
+            if configured.overlaps(input.target_url):
+                continue
+            try:
+                on_source = trees_overlap(input.source_url, configured, access)
+            except StoreError as error:
+                unknown.append(f"{broker.name}: metadataStoreUrl={configured} may be the source ({error})")
+                continue
             # It reads the flag in the source at each start, and so depends on that store still.
-            if configured.overlaps(input.source_url):
+            if on_source:
                 services.setdefault(broker.name, f"its configuration says metadataStoreUrl={configured}")
     if started and not services:
         sessions = ", ".join(f"0x{owner:x}" for owner in sorted(started))

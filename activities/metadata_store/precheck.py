@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 
-from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.exclusion import (
     another_cluster,
     bookies_on_the_move,
@@ -22,8 +21,7 @@ from activities.lifecycle.registrations import (
     registered,
     still_in_use,
 )
-from activities.lifecycle.releases import check_releases
-from activities.metadata_store.brokers import check_brokers, ledgers_elsewhere
+from activities.metadata_store.brokers import ask_brokers, ledgers_elsewhere
 from activities.metadata_store.flag import FlagState, read_state
 from activities.metadata_store.occupied import not_empty, record_of_others, used_by_others
 from clients.cas.claims import held_by
@@ -35,14 +33,12 @@ from clients.pulsar.migration_flag import foreign_flag, moved_to, read_flag
 from clients.pulsar.roots import is_pulsars
 from clients.store import StoreReader
 from clients.stores import Access, open_cas_reader, open_reader
-from models.defects import Product
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.input import SourceCleanup
 from models.metadata_store.claims import TARGET, TargetClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.metadata_store.results import Precheck, Survey
 from models.migration_flag import BLOCKING_PHASES, FLAG, Flag, FlagPhase
-from models.releases import Behaviour
 from spark.engine import SparkEngine
 from spark.fence import claim_in
 from spark.metadata_store import jobs
@@ -131,21 +127,7 @@ class PrecheckRun:
             check(reader)
             self._check_roots(reader)
             running = brokers(reader)
-        with BrokerView(self._admin) as view:
-            seen = [view.read(broker) for broker in running]
-        if self._input.mode is Mode.LIVE:
-            check_brokers(self._input, seen, self._findings)
-        stores = (self._input.source_url, self._input.target_url)
-        unseen = (Product.OXIA,) if any(store.scheme == "oxia" for store in stores) else ()
-        oldest = check_releases(
-            self._findings, self._input.kind, seen, accepted=self._input.accept_defects, unseen=unseen
-        )
-        if self._input.mode is Mode.LIVE and oldest and not oldest.has(Behaviour.LIVE_MIGRATION):
-            self._findings.block(
-                "NO_LIVE_MIGRATION",
-                f"brokers of Pulsar {oldest} take no part in a migration of their metadata store (PIP-454)",
-                'use "mode": "offline", or upgrade all brokers and bookies to 4.2 or newer',
-            )
+        ask_brokers(self._input, running, self._access, self._admin, self._findings)
 
     def _check_exclusion(self, store: CasReader) -> None:
         holder = other_holder(store, self._me)

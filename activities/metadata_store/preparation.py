@@ -8,8 +8,10 @@ from typing import NamedTuple
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import participants, registered
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.registrations import brokers, participants, registered
 from activities.lifecycle.source_watch import SourceWatch
+from activities.metadata_store.brokers import BROKERS_UNKNOWN, ask_brokers
 from activities.metadata_store.catch_up import not_caught_up
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.way_back import REBROADCAST_AFTER
@@ -25,6 +27,8 @@ from spark.metadata_store.replica import Replica
 
 # Writes are blocked meanwhile. Pulsar's own coordinator doubles its pause up to seconds, and was seen to lose 2 s so.
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
+# Seconds between two questions to a broker that does not answer.
+_ASK_EVERY = 1.0
 # Seconds that ephemerals may be left which are no service's: nobody will recreate them, and writes are blocked.
 _STRANGERS_AFTER = 10.0
 
@@ -34,20 +38,28 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
 
     A worker that would have to scan the source, or to copy much, with writes blocked, does not set the flag.
 
+    Brokers are asked again what PRECHECK asked them: days may have passed, and one may have other settings since.
+
     An empty list of participants is no proof: after a failed attempt they do not register again. So each ephemeral of
     the source must stand in the target with a live session, save sequential ones, which nobody recreates.
 
     Raises:
-        ApplicationError: `ParticipantsNotReady` after so many seconds of patience, naming who is missing.
+        ApplicationError: `ParticipantsNotReady` where a broker cannot take part, or after so many seconds of patience,
+            naming who is missing.
         StoreConflict: somebody else moved the flag.
     """
     task.urgent = True
     begun = time.monotonic()
+    asked: set[int] = set()
     with task.flag() as flag:
-        if not flag.stands_at(FlagPhase.PREPARATION) and (gap := not_caught_up(task)):
-            return Preparation(ephemerals=0, seconds=0.0, gap=gap)
+        if not flag.stands_at(FlagPhase.PREPARATION):
+            _require_able_brokers(task, context, asked, begun + patience)
+            if gap := not_caught_up(task):
+                return Preparation(ephemerals=0, seconds=0.0, gap=gap)
         task.watch_deadline()
         context.blocked_since = flag.advance(FlagPhase.PREPARATION, task.input.target).since_ms / 1000
+        # One that registered in the moment before; from now on none can.
+        _require_able_brokers(task, context, asked, begun + patience)
         watch = _watch_or_scan(task, context)
         with (
             open_reader(task.input.source_url, task.runtime.access) as source,
@@ -77,6 +89,34 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
                 pause = min(2 * pause, _LONGEST_POLL)
     context.waits_no_more()
     return Preparation(ephemerals=ready.ephemerals, seconds=time.monotonic() - begun)
+
+
+def _require_able_brokers(task: MetadataStoreTask, context: ActivityContext, asked: set[int], until: float) -> None:
+    """Ask the registered brokers whose sessions were not asked yet, and add these.
+
+    A broker that does not answer is waited for: it may be in a restart.
+
+    Raises:
+        ApplicationError: one of them cannot take part, or does not answer until then (of the monotonic clock).
+    """
+    access = task.runtime.access
+    while True:
+        with open_reader(task.input.source_url, access) as source:
+            running = [broker for broker in brokers(source) if broker.owner not in asked]
+        if not running:
+            break
+        findings = Findings()
+        ask_brokers(task.input, running, access, task.runtime.admin, findings)
+        blockers = findings.blockers
+        if not blockers:
+            asked.update(broker.owner for broker in running)
+            break
+        listed = "; ".join(map(str, blockers))
+        if any(blocker.code != BROKERS_UNKNOWN for blocker in blockers) or time.monotonic() > until:
+            raise _not_ready(f"since PRECHECK brokers have changed: {listed}")
+        context.waiting_for(WaitKind.PARTICIPANTS, listed)
+        context.pause(_ASK_EVERY)
+    context.waits_no_more()
 
 
 def _watch_or_scan(task: MetadataStoreTask, context: ActivityContext) -> SourceWatch:

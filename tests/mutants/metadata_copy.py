@@ -159,8 +159,8 @@ MUTANTS = (
     Mutant(
         "metadata-store/writes-are-blocked-during-a-scan",
         _PREPARATION,
-        "        if not flag.stands_at(FlagPhase.PREPARATION) and (gap := not_caught_up(task)):\n",
-        '        if (gap := ""):\n',
+        "            if gap := not_caught_up(task):\n",
+        '            if gap := "":\n',
         _step("test_nothing_is_blocked_before_all_is_caught_up"),
     ),
     Mutant(

@@ -17,6 +17,7 @@ from kazoo.security import ACL, Id
 
 from clients.errors import StoreDenied, StoreUnreachable
 from clients.store import Partition, Record, Unreadable
+from clients.stores import Access, trees_overlap
 from clients.zookeeper import Connection, ZooKeeperReader, ZooKeeperWriter, wire
 from deploy.devstack.server import Server
 from models.store_url import StoreUrl, parse_store_url
@@ -271,3 +272,27 @@ def test_numbers_near_their_end_and_a_huge_directory(victim: Server) -> None:
         sizes = [sum(len(batch) for batch in reader.scan(part)) for part in parts]
     assert sum(sizes) == 200_003
     assert max(sizes) < 2 * min(sizes)
+
+
+def test_one_store_by_two_names(server: Server, victim: Server) -> None:
+    """The store itself shows whether two addresses lead to it; what has the same nodes is another one all the same."""
+    for host in (server.address, victim.address):
+        write(parse_store_url(f"zk:{host}/names"), [record("/ledgers/idgen")])
+    alias = server.address.replace("127.0.0.1", "localhost")
+    assert alias != server.address
+    for source, other, one in [
+        ("", alias, True),
+        ("", f"{alias}/names/ledgers", True),
+        ("/names", f"{alias}/names/ledgers", True),
+        ("/names", f"{alias}/names", True),
+        ("/names", alias, True),
+        ("/names", f"{alias}/other", False),
+        ("", victim.address, False),
+        ("", f"{victim.address}/names/ledgers", False),
+        ("/names", f"{victim.address}/names", False),
+    ]:
+        first, second = parse_store_url(f"zk:{server.address}{source}"), parse_store_url(f"zk:{other}")
+        assert trees_overlap(first, second, Access()) is trees_overlap(second, first, Access()) is one, (source, other)
+    assert not trees_overlap(first, parse_store_url(f"oxia://{server.address}/names"), Access())
+    with pytest.raises(StoreUnreachable):
+        trees_overlap(first, parse_store_url("zk:127.0.0.1:1/names"), Access())

@@ -13,7 +13,7 @@ from activities.metadata_store.flag import FlagKeeper
 from clients.bookkeeper.idgen import raise_generator, read_generator
 from clients.errors import Superseded
 from clients.pulsar.bookie_registry import BookieRegistry
-from clients.stores import Access, open_cas, open_reader
+from clients.stores import Access, open_cas, open_reader, trees_overlap
 from clients.zookeeper.coordination import Coordination
 from deploy.devstack.server import Server
 from deploy.devstack.stack import StackSpec
@@ -133,6 +133,19 @@ def test_the_id_generator_is_not_taken_for_lower(places: Places) -> None:
         before = read_generator(here).next_id
         places.then(lambda: raise_generator(there, before + 1))
         assert read_generator(here).next_id > before + 1
+
+
+def test_members_of_an_ensemble_are_one_store(places: Places) -> None:
+    """An address that names another member leads to the same tree, and a member that lags hides no node of it."""
+
+    def create() -> None:
+        with Coordination(places.leader) as there:
+            there.create("/ledgers", parents=True)
+
+    places.then(create)
+    ledgers = places.follower.model_copy(update={"root": f"{places.follower.root}/ledgers"})
+    assert trees_overlap(places.leader, ledgers, Access())
+    assert not trees_overlap(places.leader, places.follower.model_copy(update={"root": "/other"}), Access())
 
 
 def _active(registry: BookieRegistry) -> str | None:

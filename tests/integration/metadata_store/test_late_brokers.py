@@ -1,16 +1,21 @@
-"""A broker that starts while metadata writes are blocked, on a real cluster; the steps are called one by one."""
+"""Brokers that start at a bad moment of a migration, on a real cluster; the steps are called one by one."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.registrations import brokers, participants
-from activities.metadata_store import cutover, pre_copy, preparation
+from activities.metadata_store import cutover, pre_copy, preparation, way_back
+from activities.metadata_store.precheck import PrecheckRun
+from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_reader
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import send_to
+from models.lifecycle.failures import FailureKind
+from models.migration_flag import FLAG
 from models.store_url import parse_store_url
 from tests.support.metadata_store.steps import Place, open_place
 from tests.support.releases import live_migrations
@@ -23,7 +28,7 @@ pytestmark = live_migrations
 @pytest.fixture(scope="module")
 def stack(make_stack: MakeStack) -> Stack:
     """A bookie and two brokers, one of which is stopped."""
-    made = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster="late"))
+    made = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=2, cluster="steps"))
     send_to(made.broker_url, ["one"])
     made["broker-2"].stop()
     return made
@@ -34,6 +39,32 @@ def place(stack: Stack) -> Iterator[Place]:
     """The stack's ZooKeeper and Oxia."""
     with open_place(stack, "", []) as found:
         yield found
+
+
+def blockers(place: Place, *, leave_ledgers: bool = False) -> list[str]:
+    """Return the codes of what PRECHECK finds; nothing is written."""
+    task = place.task(dry_run=True, leave_ledgers=leave_ledgers)
+    check = PrecheckRun(task.input, task.workflow_id, Access(), AdminAccess(), lambda: None)
+    return [blocker.code for blocker in check.run(task.engine, task.pair, tag="precheck").blockers]
+
+
+def test_a_broker_that_restarts_with_other_settings(stack: Stack, place: Place) -> None:
+    """It is asked again before writes are blocked, and the source by another name is not taken for another store.
+
+    BookKeeper's own driver takes no part: after a commit, bookies would delete what this broker writes.
+    """
+    place.run(pre_copy.pre_copy, 0)
+    assert blockers(place) == []
+    alias = stack.zk_url.replace("zk:127.0.0.1", "zk+hierarchical://localhost") + "/ledgers"
+    stack.reconfigure("broker-1", bookkeeperMetadataServiceUri=alias)
+    assert blockers(place, leave_ledgers=True) == ["BOOKKEEPER_STAYS"]
+    with pytest.raises(ApplicationError, match="BOOKKEEPER_STAYS") as refused:
+        place.run(preparation.prepare, 60.0, leave_ledgers=True)
+    assert refused.value.type == FailureKind.NOT_READY
+    assert place.zookeeper.exists(FLAG) is None
+    stack.reconfigure("broker-1", bookkeeperMetadataServiceUri="")
+    place.run(way_back.clear_target)
+    assert blockers(place) == []
 
 
 def test_a_broker_that_starts_amid_a_migration(stack: Stack, place: Place) -> None:

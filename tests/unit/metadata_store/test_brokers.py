@@ -6,7 +6,8 @@ import pytest
 
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.releases import SeenBroker
-from activities.metadata_store.brokers import check_brokers
+from activities.metadata_store.brokers import check_ledgers
+from clients.stores import Access
 from models.metadata_store.input import MetadataStoreInput
 
 PLAN = {"cluster": "blue", "source": "zk:a:1,b:1/pulsar", "target": "oxia://c:1"}
@@ -24,7 +25,7 @@ def blockers(*uris: str | None, metadata: str = "zk:a:1,b:1/pulsar", **more: obj
         )
         for number, uri in enumerate(uris)
     ]
-    check_brokers(MetadataStoreInput.model_validate({**PLAN, **more}), brokers, findings)
+    check_ledgers(MetadataStoreInput.model_validate({**PLAN, **more}), brokers, Access(), findings)
     return [blocker.code for blocker in findings.blockers]
 
 
