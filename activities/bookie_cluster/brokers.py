@@ -11,9 +11,11 @@ from temporalio.exceptions import ApplicationError
 from activities.bookie_cluster.absence import Absence, AbsenceKeeper, read_absences
 from activities.bookie_cluster.broker_control import BrokerController
 from activities.bookie_cluster.context import BookieClusterTask
+from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.bookie_cluster.strays import strays
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service, brokers
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.store import Record, StoreReader
@@ -143,6 +145,11 @@ def _prove(task: BookieClusterTask, store: StoreReader, view: BrokerView, runnin
             proof.doubts.append(f"{broker.name}: the last ledger of its health check is not being written there")
         else:
             proof.evidence.append(f"{broker.name}: uses {seen.text}, and its health check wrote to ledger {ledger:,}")
+    if task.direction is Direction.FORWARD and not proof.doubts:
+        # They have other settings than PRECHECK saw, and perhaps another release.
+        findings = Findings()
+        check_brokers(task, findings, None, committed=True)
+        proof.doubts.extend(map(str, findings.blockers))
     return proof
 
 

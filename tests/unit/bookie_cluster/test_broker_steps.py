@@ -15,6 +15,7 @@ from activities.bookie_cluster.absence import Absence
 from activities.bookie_cluster.broker_control import BrokerController
 from activities.lifecycle.brokers import SeenCluster
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service
 from clients.errors import StoreConflict, Superseded
 from models.bookie_cluster.input import Direction
@@ -40,6 +41,7 @@ class Scene(MemorySwitch):
         strays: ledgers that came to the source behind the tail.
         on: the cluster that brokers say they use.
         wrote: the ledger to which each one's health check wrote.
+        unfit: why PRECHECK would refuse them.
     """
 
     def __init__(self) -> None:
@@ -51,6 +53,7 @@ class Scene(MemorySwitch):
         self.strays = ""
         self.on = ON_B
         self.wrote: int | None = 7
+        self.unfit = ""
 
     def stop(self, direction: Direction = Direction.FORWARD, control: str = "command") -> BrokersStopped:
         """Have them stopped."""
@@ -83,6 +86,10 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
         made.orders.append(action)
         made.happens("ordered")
 
+    def check_brokers(_: object, findings: Findings, *__: object, **___: object) -> None:
+        if made.unfit:
+            findings.block("AUTO_SKIP", made.unfit, "set it to false")
+
     def none_since(_: object, mark: int) -> bool:
         none = not made.running and made.mark == mark
         made.happens("looked")
@@ -94,6 +101,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(absence.AbsenceKeeper, "lingering", answering(lambda: list(made.left)))
     monkeypatch.setattr(brokers, "strays", answering(lambda: made.strays))
     monkeypatch.setattr(brokers, "_written_ledger", answering(lambda: made.wrote))
+    monkeypatch.setattr(brokers, "check_brokers", check_brokers)
     monkeypatch.setattr(brokers, "BrokerView", answering(lambda: opened(made)))
     monkeypatch.setattr(MemorySwitch, "bookie_cluster", answering(lambda: made.on), raising=False)
     monkeypatch.setattr(MemorySwitch, "health", answering(str), raising=False)
@@ -212,7 +220,7 @@ def test_a_late_directive_forward_is_refused(scene: Scene) -> None:
 
 
 def test_started_means_that_all_write_to_the_target(scene: Scene) -> None:
-    """As many as before, each on the target by its own word, and each writing to a ledger there."""
+    """As many as before, each on the target by its own word, writing to a ledger there, and fit by PRECHECK's rules."""
     scene.running = [ONE, TWO]
     keeper = absence.AbsenceKeeper(scene.task(), scene.newest())
     keeper.look(scene.running, ordered=True)
@@ -232,11 +240,16 @@ def test_started_means_that_all_write_to_the_target(scene: Scene) -> None:
 
     def write() -> None:
         seen.append("does not write")
-        scene.wrote = 7
+        scene.wrote, scene.unfit = 7, "it would skip messages"
+        scene.at["waiting"] = change
+
+    def change() -> None:
+        seen.append("unfit")
+        scene.unfit = ""
 
     scene.at["waiting"] = two
     assert len(scene.start().brokers) == 2
-    assert seen == ["one", "misplaced", "does not write"]
+    assert seen == ["one", "misplaced", "does not write", "unfit"]
 
 
 @pytest.mark.parametrize("moment", ["before", "ordered"])
