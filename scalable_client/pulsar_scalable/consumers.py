@@ -36,6 +36,7 @@ LOOK_AGAIN = 30.0
 RELEASE_LIMIT = 60.0
 """Seconds without an acknowledgement after which a segment is released that is to go to another consumer."""
 
+_OTHERS_FIRST = 5.0
 _TICK_MS = 200
 _DRAIN_TICK = 0.02
 _BUSY_WARNING = 10.0
@@ -65,6 +66,7 @@ class SegmentsConsumer(ABC):
         self._threads: list[threading.Thread] = []
         self._layout: Layout | None = None
         self._first: set[int] = set()
+        self._others_first: dict[int, float] = {}
         self._turn = 0
         self._closed = threading.Event()
 
@@ -278,7 +280,7 @@ class SegmentsConsumer(ABC):
     def _serve(self, source: Source) -> None:
         backoff, busy = Backoff(_LONGEST_PAUSE), _Busy(source)
         while not source.released.is_set():
-            if not self._may_open(source):
+            if not self._may_open(source) or time.monotonic() < self._others_first.get(source.segment.id, 0.0):
                 source.released.wait(_TICK_MS / 1000)
                 continue
             try:
@@ -348,6 +350,8 @@ class SegmentsConsumer(ABC):
                 _logger.warning(
                     "%s: released with %d messages that are not acknowledged; they come again", source.topic, left
                 )
+                # Those who wait for it try again within seconds, and come first.
+                self._others_first[source.segment.id] = time.monotonic() + _OTHERS_FIRST
                 return
             if silent > _BUSY_WARNING and not warned:
                 warned = True

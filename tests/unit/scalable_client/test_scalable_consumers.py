@@ -168,6 +168,19 @@ def test_a_segment_is_not_kept_from_others_for_long(world: FakeWorld, monkeypatc
         one.acknowledge(message)
 
 
+def test_who_acknowledges_nothing_lets_others_go_first(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that is to be shared goes to the consumer that waited before the one that kept it attaches again."""
+    monkeypatch.setattr("pulsar_scalable.consumers.RELEASE_LIMIT", 0.5)
+    with stream(world, "one") as one, stream(world, "two") as two:
+        world.assign("one", 0)
+        world.store(0, "a")
+        one.receive(5000)
+        world.assign("one", 0, shared=True)
+        world.assign("two", 0, shared=True)
+        assert take(two, 1) == ["a"]
+        wait_for("both are attached", lambda: len(world.segments[0].cursors["bill"].consumers) == 2, 10)
+
+
 def test_a_segment_that_comes_back_at_once(world: FakeWorld) -> None:
     """It is attached to again after its release, and what waited of it comes again in order."""
     with stream(world, "one") as consumer:
