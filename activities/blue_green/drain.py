@@ -11,6 +11,7 @@ from typing import NamedTuple
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.flip import end_topics, is_terminated, reload
 from activities.blue_green.load import clients_of, saved_clients
+from activities.blue_green.reopened import end_again
 from activities.blue_green.subscription_copy import what_is_there
 from activities.blue_green.throttle import let_go, throttle
 from activities.blue_green.topics import (
@@ -105,6 +106,7 @@ class DrainWatch:
         self._idle_since: dict[tuple[TopicName, str], float] = {}
         self._ended_since: dict[tuple[TopicName, str], float] = {}
         self._repaired = self._skipped = 0
+        self._reopened: dict[TopicName, str] = {}
 
     def run(self) -> Drained:
         """Watch until nothing is left, or the time is up."""
@@ -138,6 +140,7 @@ class DrainWatch:
             abandoned=tuple(abandoned.values()),
             repaired=self._repaired,
             skipped=self._skipped,
+            reopened=tuple(self._reopened.values())[:NAMED],
         )
 
     # Blue ------------------------------------------------------------------------------------------------------------
@@ -151,6 +154,12 @@ class DrainWatch:
             self._repair(guard, blocked)
             looks = self._task.each(waiting, lambda topic: look_at(self._task.blue, topic))
         left = [Left(look, why) for look in looks if (why := self._why_left(guard, look))]
+        # Of the others only those that may never be looked at again.
+        waiting_for_more = {one.look.topic for one in left if one.look.topic in self._terminated}
+        ended = [look.topic for look in looks if look.stats and look.topic not in waiting_for_more]
+        opened = end_again(self._task, guard, self._store, ended)
+        self._reopened |= opened
+        left += [Left(look, "it was opened again") for look in looks if look.topic in opened]
         busy = {one.look.topic for one in left}
         others = [look for look in looks if look.stats and look.topic not in busy]
         reasons = self._task.each(others, lambda look: not_replicated(self._task.blue, look.topic))

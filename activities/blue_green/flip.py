@@ -11,7 +11,8 @@ from activities.blue_green.flags import sends_to_green, urls_of, wait_until_seen
 from activities.blue_green.green_ready import green_trouble
 from activities.blue_green.late import create_late, provision_late
 from activities.blue_green.load import look_at_all
-from activities.blue_green.throttle import let_go, require_quiet, throttle, wait_until_quiet
+from activities.blue_green.reopened import end_again
+from activities.blue_green.throttle import await_quiet, let_go, require_quiet, require_seen_quiet, throttle
 from activities.blue_green.topics import look_at, stored, topics_of
 from activities.lifecycle.held_policies import LOOK_EVERY
 from clients.cas.store import CasStore
@@ -35,10 +36,10 @@ def flip(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     _require_green(task, begun)
     late = provision_late(task, begun, store)
     carried = carry_again(task, guards, store, anew=late)
-    require_quiet(task, begun)
+    since = require_quiet(task, begun)
     for guard in begun:
         guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)
-    return _send_away(task, guards, store, started).model_copy(update={"carried": carried})
+    return _send_away(task, guards, store, started, quiet_since=since).model_copy(update={"carried": carried})
 
 
 def end_topics(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
@@ -48,14 +49,15 @@ def end_topics(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: Cas
         StoreContention: writes do not become quiet.
     """
     started = time.monotonic()
-    _hold_writes(task, [guard for guard in guards if not read_flag(store, guard.namespace)])
+    since = _hold_writes(task, [guard for guard in guards if not read_flag(store, guard.namespace)])
     for guard in guards:
         guard.note(stage=Stage.FLIPPED)
-    return _send_away(task, guards, store, started)
+    return _send_away(task, guards, store, started, quiet_since=since)
 
 
-def _hold_writes(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
-    """As in QUIESCE, for topics that are not terminated."""
+def _hold_writes(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
+    """As in QUIESCE, for topics that are not terminated; returns since when writes are seen to be held back."""
+    since = time.monotonic()
     left = {
         guard: [topic for topic in topics_of(task.blue, guard.namespace) if not is_terminated(task.blue, topic)]
         for guard in guards
@@ -63,21 +65,37 @@ def _hold_writes(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
     left = {guard: names for guard, names in left.items() if names}
     for guard in left:
         throttle(task, guard)
-    if left and (busy := wait_until_quiet(task, left, time.monotonic()).busy):
-        raise StoreContention(f"topics take messages in spite of the limit: {', '.join(busy)}")
+    if left:
+        quiet, since = await_quiet(task, left, time.monotonic())
+        if quiet.busy:
+            raise StoreContention(f"topics take messages in spite of the limit: {', '.join(quiet.busy)}")
+    return since
 
 
-def _send_away(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, begun: float) -> Flipped:
+def _send_away(
+    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, begun: float, *, quiet_since: float
+) -> Flipped:
     """From the flags on: clients of these namespaces are sent to green."""
     for guard in guards:
-        set_flag(store, guard.namespace, guard.require, migrated=True)
+
+        def may_flip(guard: NamespaceGuard = guard) -> None:
+            guard.require()
+            require_seen_quiet(task, quiet_since)
+
+        set_flag(store, guard.namespace, may_flip, migrated=True)
     for guard in guards:
         wait_until_seen(task, guard.namespace, migrated=True)
-    left, count = _wait_until_terminated(task, guards, store, begun)
+    left, count, reopened = _wait_until_terminated(task, guards, store, begun)
     seconds = round(time.monotonic() - begun, 3)
     kept = tuple(why for guard in guards if (why := let_go(task, guard)))
     create_late(task, guards, store)
-    return Flipped(topics=count - len(left), seconds=seconds, left=tuple(map(str, left[:_NAMED])), kept=kept)
+    return Flipped(
+        topics=count - len(left),
+        seconds=seconds,
+        left=tuple(map(str, left[:_NAMED])),
+        kept=kept,
+        reopened=tuple(reopened.values())[:_NAMED],
+    )
 
 
 def reload(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]) -> None:
@@ -123,11 +141,12 @@ def _require_green(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> Non
 
 def _wait_until_terminated(
     task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, begun: float
-) -> tuple[list[TopicName], int]:
-    """The topics that are not terminated in time, and the number of all."""
+) -> tuple[list[TopicName], int, dict[TopicName, str]]:
+    """The topics that are not terminated in time, the number of all, and those that were opened again."""
     end = begun + task.input.flip_timeout.total_seconds()
     next_look = begun + _BLOCKED_EVERY
     done: set[TopicName] = set()
+    reopened: dict[TopicName, str] = {}
     while True:
         topics = {guard: topics_of(task.blue, guard.namespace) for guard in guards}
         waiting = [topic for names in topics.values() for topic in names if topic not in done]
@@ -136,8 +155,12 @@ def _wait_until_terminated(
         left = [topic for topic in waiting if topic not in done]
         count = len(done) + len(left)
         task.context.progress(ProgressTask.TERMINATE, ProgressUnit.TOPICS, len(done), count)
-        if not left or time.monotonic() > end:
-            return left, count
+        over = not left or time.monotonic() > end
+        if over or time.monotonic() > next_look:
+            for guard, names in topics.items():
+                reopened |= end_again(task, guard, store, names)
+        if over:
+            return left, count, reopened
         if time.monotonic() > next_look:
             for guard, names in topics.items():
                 _reload_blocked(task, guard, store, [topic for topic in names if topic in left])

@@ -16,7 +16,7 @@ from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.held_policies import put_back, rate
 from activities.blue_green.topics import Traffic, look_at, show_blue, topics_of, traffic_of
 from activities.lifecycle.held_policies import HeldPolicy, held_value, hold, is_held, tell_again
-from clients.errors import StoreConflict, StoreNotFound
+from clients.errors import StoreConflict, StoreContention, StoreNotFound
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.names import TopicName
 from models.blue_green.results import Quiet
@@ -83,11 +83,15 @@ def let_go(task: BlueGreenTask, guard: NamespaceGuard) -> str:
     return put_back(task, guard, rate(task.input.cluster))
 
 
-def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
     """Right before the flag: the limit still holds, and nothing is sent.
 
+    Returns:
+        Since when that was seen, as `require_seen_quiet` takes it.
+
     Raises:
-        StoreConflict: somebody has changed the limit, or writes are under way in spite of it.
+        StoreConflict: somebody has changed the limit, or writes are under way in spite of it, or there are too many
+            topics to know that of all at once.
     """
     for guard in guards:
         if not is_held(guard, rate(task.input.cluster)):
@@ -96,9 +100,38 @@ def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None
                 f"the publish rate of {guard.namespace} is {now.body() if now else 'none'}, and not what the migration "
                 "set to hold writes back: somebody has changed it, so nothing is flipped"
             )
-    quiet = wait_until_quiet(task, topics_by_guard(task, guards), time.monotonic(), same_looks=1)
+    topics = topics_by_guard(task, guards)
+    quiet, since = await_quiet(task, topics, time.monotonic(), same_looks=1)
     if quiet.busy:
         raise StoreConflict(f"topics take messages in spite of the limit, so nothing is flipped: {some(quiet.busy)}")
+    if (seconds := time.monotonic() - since) > _valid_for(task):
+        raise StoreConflict(
+            f"it takes {seconds:.0f} s to see that {sum(map(len, topics.values()))} topics take no messages, and the "
+            f"limit may hold writes back for {task.input.quiesce_timeout.total_seconds():.0f} s only, so nothing is "
+            "flipped. Move fewer namespaces in one batch (waves.batch_size), or give a longer quiesce_timeout"
+        )
+    return since
+
+
+def require_seen_quiet(task: BlueGreenTask, since: float) -> None:
+    """Check, between what is read and the write of a flag, that no writes were seen a short time ago.
+
+    A worker may have been frozen since it looked, and each producer gets a message through now and then.
+
+    Args:
+        task: the step.
+        since: see `require_quiet`.
+
+    Raises:
+        StoreContention: it is too long ago; another attempt looks again.
+    """
+    if (seconds := time.monotonic() - since) > _valid_for(task):
+        raise StoreContention(f"that writes are held back was seen {seconds:.0f} s ago; it is checked again")
+
+
+def _valid_for(task: BlueGreenTask) -> float:
+    """Seconds for which it holds that no writes were seen: brokers need some of the limit's time to end topics."""
+    return task.input.quiesce_timeout.total_seconds() / 2
 
 
 def topics_by_guard(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> dict[NamespaceGuard, list[TopicName]]:
@@ -110,20 +143,30 @@ def wait_until_quiet(
     task: BlueGreenTask,
     topics: Mapping[NamespaceGuard, Sequence[TopicName]],
     begun: float,
-    *,
-    same_looks: int = _SAME_LOOKS,
 ) -> Quiet:
     """Wait until nothing is sent to any of these topics of blue; gives up after `quiesce_timeout`.
 
     Brokers whose topics stay busy are told of the limit again.
     """
+    return await_quiet(task, topics, begun)[0]
+
+
+def await_quiet(
+    task: BlueGreenTask,
+    topics: Mapping[NamespaceGuard, Sequence[TopicName]],
+    begun: float,
+    *,
+    same_looks: int = _SAME_LOOKS,
+) -> tuple[Quiet, float]:
+    """The same, with the time at which the last look began; see `require_seen_quiet`."""
     end = begun + task.input.quiesce_timeout.total_seconds()
     every = [topic for names in topics.values() for topic in names]
     before: dict[TopicName, Traffic] = {}
-    same, looks, told = 0, 0, time.monotonic()
+    same, looks, told, since = 0, 0, time.monotonic(), begun
     busy: list[TopicName] = []
     while same < same_looks:
         looks += 1
+        since = time.monotonic()
         stats = [look.stats for look in task.each(every, lambda topic: look_at(task.blue, topic))]
         show_blue(task.context, filter(None, stats))
         now = {topic: traffic_of(one) if one else Traffic() for topic, one in zip(every, stats, strict=True)}
@@ -134,7 +177,7 @@ def wait_until_quiet(
         patient = time.monotonic() < begun + (end - begun) / 2
         same = 0 if busy or (draining and patient) else same + 1
         # One look alone tells of no messages, however long a broker took to answer it.
-        if same < same_looks and looks > 1 and time.monotonic() > end:
+        if busy and looks > 1 and time.monotonic() > end:
             break
         before = now
         if busy:
@@ -145,7 +188,7 @@ def wait_until_quiet(
         task.context.pause(_LOOK_EVERY)
     task.context.waits_no_more()
     named = tuple(map(str, busy[:_NAMED])) if same < same_looks else ()
-    return Quiet(seconds=round(time.monotonic() - begun, 3), busy=named, looks=looks)
+    return Quiet(seconds=round(time.monotonic() - begun, 3), busy=named, looks=looks), since
 
 
 def _tell_again(topics: Mapping[NamespaceGuard, Sequence[TopicName]], busy: Sequence[TopicName]) -> None:

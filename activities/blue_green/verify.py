@@ -8,6 +8,7 @@ from typing import NamedTuple
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.drain import those_that_move
 from activities.blue_green.load import saved_clients
+from activities.blue_green.reopened import after_end, end_again, may_open_again
 from activities.blue_green.topics import cursors_of, look_at, named, stored, subscriptions_of, topics_of
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminNotFound
@@ -39,6 +40,7 @@ def verify(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStor
     topics = subscriptions = 0
     unused: list[str] = []
     for guard in those_that_move(guards):
+        end_again(task, guard, store, topics_of(task.blue, guard.namespace))
         known = saved_clients(store, guard.namespace)
         names = sorted({*known, *map(str, topics_of(task.blue, guard.namespace))})
         checked = task.each(names, lambda name, known=known: _check(task, TopicName.parse(name), known))
@@ -65,6 +67,10 @@ def _check(task: BlueGreenTask, topic: TopicName, known: Mapping[str, TopicClien
     look = look_at(task.blue, topic) if blue else None
     if blue and not blue.migrated:
         wrong.append("it is not terminated on blue")
+    if blue and may_open_again(task) and (after := after_end(blue)):
+        wrong.append(f"blue has messages after its end, which no consumer gets (#26680): {after}")
+    if str(topic) in known and (missed := known[str(topic)].missed):
+        wrong.append(f"subscriptions lack what blue took after they had left (#26680): {', '.join(missed)}")
     if look and look.stats:
         busy = [name for name, sub in subscriptions_of(look.stats).items() if sub.msg_backlog or sub.consumers]
         wrong += [f"blue still has {len(look.stats.publishers)} producers"] if look.stats.publishers else []

@@ -77,6 +77,7 @@ class TopicClients(Result):
         properties: what users have noted of subscriptions, where there is something.
         replicated: subscriptions whose position is carried to other clusters.
         ended: ledger and entry at which it was terminated, while that is taken back.
+        missed: subscriptions that lack messages which blue took after it had removed them (#26680).
     """
 
     producers: tuple[str, ...] = ()
@@ -84,6 +85,7 @@ class TopicClients(Result):
     properties: dict[str, dict[str, str]] = Field(default_factory=dict[str, dict[str, str]])
     replicated: tuple[str, ...] = ()
     ended: tuple[int, int] | None = None
+    missed: tuple[str, ...] = ()
 
 
 def clients_record(namespace: str, part: int) -> str:

@@ -106,6 +106,7 @@ class Flipped(Result):
         carried: what came behind the copies since they were finished, and was copied right before the flag; None for
             nothing.
         kept: limits that somebody else has set meanwhile.
+        reopened: topics that blue's brokers opened again, and that were ended again, in words.
     """
 
     topics: int
@@ -113,6 +114,7 @@ class Flipped(Result):
     left: tuple[str, ...] = ()
     carried: Carried | None = None
     kept: tuple[str, ...] = ()
+    reopened: tuple[str, ...] = ()
 
 
 class Drained(Result):
@@ -125,6 +127,7 @@ class Drained(Result):
         abandoned: namespaces that had clients, none of whom came.
         repaired: topics that had lost their place in memory, and were loaded again to be drained.
         skipped: messages of idle subscriptions that were given up as the input says.
+        reopened: as in `Flipped`.
     """
 
     seconds: float
@@ -135,6 +138,7 @@ class Drained(Result):
     abandoned: tuple[FailedItem, ...] = ()
     repaired: int = 0
     skipped: int = 0
+    reopened: tuple[str, ...] = ()
 
 
 class BatchCheck(Result):

@@ -126,8 +126,8 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
             self._tell_carried(flipped.carried)
         if flipped.left:
             self.note(f"not terminated in time, and watched on: {', '.join(flipped.left)}")
-        for kept in flipped.kept:
-            self.note(kept)
+        for told in (*flipped.kept, *flipped.reopened):
+            self.note(told)
 
     async def _drain(self) -> None:
         call = Call(f"Watch {self._names} until nothing is left on {self.input.cluster}")
@@ -135,6 +135,8 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         self.state.figures.update(
             drain_seconds=drained.seconds, repaired=drained.repaired, skipped_messages=drained.skipped
         )
+        for told in drained.reopened:
+            self.note(told)
         self.state.certificate.missing_clients = drained.missing_count
         self._name_failed((*drained.left, *drained.abandoned))
         self.board.report_failures(

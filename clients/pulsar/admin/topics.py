@@ -248,10 +248,15 @@ class InternalInfo(Answer):
     cursors: dict[str, Any] = Field(default_factory=dict[str, Any])
 
     @property
+    def marked(self) -> bool:
+        """Return whether brokers have begun to end the topic, to send its clients to another cluster (PIP-188)."""
+        return self.properties.get(_MIGRATED) == "true"
+
+    @property
     def migrated(self) -> bool:
         """Whether the topic was ended because its clients were sent to another cluster (PIP-188)."""
         # Both: brokers set the mark and terminate in two steps, and people can terminate a topic as well.
-        return self.terminated_position is not None and self.properties.get(_MIGRATED) == "true"
+        return self.terminated_position is not None and self.marked
 
 
 class Compaction(Answer):

@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import closing
+from datetime import timedelta
 from typing import Any
 
 import httpx
 import pytest
 
 from activities.blue_green import drain, flip, quiesce, undo, verify
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.throttle import throttle
 from activities.blue_green.topics import TopicLook, look_at, stored
-from clients.errors import StoreConflict, Superseded
+from clients.errors import StoreConflict, StoreContention, Superseded
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.admin.tenants import Tenant
@@ -148,6 +150,31 @@ def test_limit_that_is_taken_off_before_the_flag(clusters: Clusters, steps: Step
     with pytest.raises(StoreConflict, match="somebody has changed it, so nothing is flipped"):
         steps.batch(flip.flip)
     assert not _is_flagged(clusters, namespace)
+
+
+def test_worker_that_froze_after_its_last_look_does_not_flip(
+    clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Writes were quiet too long ago when the flag is about to be set: the flip is tried again, and looks again."""
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "frozen")
+    steps.input = steps.input.model_copy(update={"quiesce_timeout": timedelta(seconds=4)})
+    steps.begin()
+    steps.quiesce()
+    require_quiet = flip.require_quiet
+
+    def freeze(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
+        since = require_quiet(task, guards)
+        task.context.pause(2.5)
+        return since
+
+    monkeypatch.setattr(flip, "require_quiet", freeze)
+    with pytest.raises(StoreContention, match="that writes are held back was seen"):
+        steps.batch(flip.flip)
+    assert not _is_flagged(clusters, namespace)
+    monkeypatch.setattr(flip, "require_quiet", require_quiet)
+    assert steps.batch(flip.flip).left == ()
+    assert _is_flagged(clusters, namespace)
 
 
 @pytest.mark.exhaustive
