@@ -19,9 +19,9 @@ PAGE: Final = "docs/releases.md"
 """The page that is generated from this table."""
 
 # 4.2.4, 5.0.1-SNAPSHOT, 5.0.0-M2, 4.0.8.1, 4.2.4-vendor-3
-_VERSION = re.compile(r"v?(?P<line>\d+\.\d+)\.(?P<patch>\d+)(?P<suffix>.*)", re.DOTALL)
+_VERSION = re.compile(r"v?(?P<line>[0-9]+\.[0-9]+)\.(?P<patch>[0-9]+)(?P<suffix>.*)", re.DOTALL)
 # Builds before the release that they name: they may lack any of its repairs.
-_EARLY = re.compile(r"[-.](?:M\d+|snapshot|rc|candidate|alpha|beta)", re.IGNORECASE)
+_EARLY = re.compile(r"[-.](?:M[0-9]|milestone|snapshot|nightly|dev|preview|rc|candidate|alpha|beta)", re.IGNORECASE)
 
 _SCALABLE: Final = ("scalable-topic", "scalable-namespace", "scalable-operation")
 
@@ -340,7 +340,7 @@ def parse_release(version: str) -> Release:
     supported = f"supported lines: {', '.join(LINES)}"
     if found is None:
         raise UnsupportedRelease(f"unknown version {text!r} of Pulsar ({supported})", "check the address")
-    line, patch = found["line"], int(found["patch"]) - bool(_EARLY.match(found["suffix"]))
+    line, patch = found["line"], int(found["patch"]) - bool(_EARLY.search(found["suffix"]))
     if line not in LINES:
         raise UnsupportedRelease(
             f"Pulsar {text} is not supported ({supported})",

@@ -8,6 +8,9 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict
 
 _HOST_PORT = re.compile(r"^(?:\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9_.-]+):\d{1,5}$")
+# Without a port, ZooKeeper's own; a name of digits alone is the port of a host that is called zk.
+_HOST = re.compile(r"^(?:\[[0-9A-Fa-f:.]+\]|(?=.*[A-Za-z.])[A-Za-z0-9_.-]+)$")
+_ZOOKEEPER_PORT = 2181
 _FORMS = "zk:host:port[,host:port...][/chroot] or oxia://host:port[/namespace]"
 
 
@@ -66,6 +69,7 @@ def require_scheme(text: str) -> str:
 def parse_store_url(text: str) -> StoreUrl:
     """Read a store's address: `zk:`, `zk://`, a bare `host:port` list (ZooKeeper) or `oxia://`.
 
+    Behind `zk:`, servers without a port have that of ZooKeeper's client, 2181.
     Parameters after a question mark are left out: in a `metadata-store:` address brokers and bookies take them as
     settings of their client.
 
@@ -85,6 +89,8 @@ def parse_store_url(text: str) -> StoreUrl:
     servers, slash, chroot = rest.partition("/")
     # ZooKeeper's client takes blanks around the commas of its list.
     hosts = tuple(host.strip() for host in servers.split(","))
+    if rest != address:
+        hosts = tuple(f"{host}:{_ZOOKEEPER_PORT}" if _HOST.match(host) else host for host in hosts)
     if not all(_HOST_PORT.match(host) for host in hosts):
         raise ValueError(f"invalid store address {text!r}; expected {_FORMS}")
     root = ("/" + chroot.strip("/")) if slash and chroot.strip("/") else ""

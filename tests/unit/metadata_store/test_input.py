@@ -193,11 +193,24 @@ def test_addresses(text: str, read: str) -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "hosts"),
+    [
+        ("zk:a", ("a:2181",)),
+        ("zk://a.b,[::1],c:2182/root", ("a.b:2181", "[::1]:2181", "c:2182")),
+        ("zk:zk", ("zk:2181",)),
+    ],
+)
+def test_servers_without_a_port(text: str, hosts: tuple[str, ...]) -> None:
+    """They have ZooKeeper's own, as in brokers' settings."""
+    assert parse_store_url(text).hosts == hosts
+
+
+@pytest.mark.parametrize(
     "text",
     [
         "",
         "zk:",
-        "zk:a",
+        "zk:2181",
         "zk:a:2181,",
         "zk:a:port",
         "oxia://",
