@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from itertools import product
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, scan
@@ -18,6 +21,8 @@ from models.lifecycle.failures import NAMED
 
 # Header of an entry with the longest digest, and what a bookie adds for its index.
 _PER_ENTRY = 32 + 20 + 32
+# Names that are looked up at once; one that does not exist may take seconds.
+_RESOLVERS = 16
 # A bookie becomes read-only when its disk is fuller (`diskUsageThreshold`).
 _FULL = 0.95
 
@@ -43,10 +48,14 @@ class ClusterInspection:
     known: frozenset[str] = frozenset()
 
     @property
+    def listening(self) -> set[str]:
+        """Return where its bookies that are up listen: `host:port`."""
+        return {f"{bookie.host}:{bookie.port}" for bookie in self.bookies.values()}
+
+    @property
     def addresses(self) -> set[str]:
-        """Where its bookies listen or once listened: `host:port`; an id of that form is an address too."""
-        listening = {f"{bookie.host}:{bookie.port}" for bookie in self.bookies.values()}
-        return listening | {one for one in self.known | self.bookies.keys() if _is_address(one)}
+        """Return where its bookies listen or once listened: `host:port`; an id of that form is an address too."""
+        return self.listening | {one for one in self.known | self.bookies.keys() if _is_address(one)}
 
 
 def inspect(task: BookieClusterTask, cluster: BookieCluster, findings: Findings) -> ClusterInspection | None:
@@ -70,11 +79,11 @@ def check_pair(source: ClusterInspection, target: ClusterInspection, findings: F
         )
     # A bookie that comes back empty at an address takes writes for ledgers that were closed there (bookkeeper #4812).
     # And a client that resolves the id of a bookie that is down reaches the bookie of the other cluster.
-    if shared := source.addresses & target.addresses:
+    if shared := _shared_addresses(source, target):
         findings.block(
             "ADDRESS_REUSED",
             f"{source.cluster.name} and {target.cluster.name} have bookies at the same addresses: "
-            f"{', '.join(sorted(shared)[:NAMED])}",
+            f"{', '.join(shared[:NAMED])}",
             "give the bookies of the target hosts or ports that no bookie or ledger of the source ever had",
         )
     both = sum(number in target.ledgers for number in source.ledgers)
@@ -146,6 +155,34 @@ def _read(
         findings.warn(f"bookies of {cluster.name} are down, so that their ledgers lack replicas: {', '.join(down)}")
     _ask_bookies(task, seen, directory, findings)
     return [seen]
+
+
+def _shared_addresses(source: ClusterInspection, target: ClusterInspection) -> list[str]:
+    """Return the addresses of both clusters, each with the other spelling if they spell it differently."""
+    names = sorted({one.rpartition(":")[0] for one in source.addresses | target.addresses})
+    with ThreadPoolExecutor(_RESOLVERS) as pool:
+        hosts = dict(zip(names, pool.map(_resolve, names), strict=True))
+
+    def endpoints(address: str) -> set[str]:
+        host, _, port = address.rpartition(":")
+        return {f"{one}:{port}" for one in hosts[host]}
+
+    # One of the two must be up: a resolver may give the same wrong answer for all names that are gone.
+    up = source.listening | target.listening
+    pairs = sorted(product(source.addresses, target.addresses))
+    return [
+        here if here == there else f"{here} (as {there})"
+        for here, there in pairs
+        if here == there or ({here, there} & up and endpoints(here) & endpoints(there))
+    ]
+
+
+def _resolve(host: str) -> set[str]:
+    """Return the IP addresses of a host; the name itself if it has none here."""
+    try:
+        return {str(found[4][0]) for found in socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)}
+    except (OSError, UnicodeError):
+        return {host}
 
 
 def _is_address(bookie_id: str) -> bool:
