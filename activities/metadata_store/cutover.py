@@ -173,7 +173,7 @@ def _await_late_participants(task: MetadataStoreTask, context: ActivityContext) 
     """Wait until no participant is left that came after PREPARATION.
 
     A broker that starts while writes are blocked cannot register, and ends by itself (4.2.4 and 5.0.1). One of 4.2 that
-    sees the commit before its end has no target, and would neither read nor write until a restart (#25993).
+    sees the commit before its end has no target, and would neither read nor write until a restart (#25989).
 
     Raises:
         ApplicationError: `ParticipantsNotReady` if one stays.

@@ -41,7 +41,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
     Brokers are asked again what PRECHECK asked them: days may have passed, and one may have other settings since.
 
     An empty list of participants is no proof: after a failed attempt they do not register again. So each ephemeral of
-    the source must stand in the target with a live session, save sequential ones, which nobody recreates.
+    the source must stand in the target with a live session and its value, save sequential ones, which nobody recreates.
 
     Raises:
         ApplicationError: `ParticipantsNotReady` where a broker cannot take part, or after so many seconds of patience,

@@ -59,7 +59,8 @@ class Ephemeral(NamedTuple):
     Attributes:
         path: of the record.
         owner: its session in the source.
-        recreated: whether it stands in the target with a session.
+        recreated: whether it stands in the target with a session and the same value. A failed attempt leaves some
+            there, and what it said then, for example which broker owns a bundle, may have changed.
     """
 
     path: bytes
@@ -108,7 +109,7 @@ class Mirror(Closeable):
     def ephemerals(self, paths: Iterable[bytes]) -> list[Ephemeral]:
         """The ephemerals of the source among these paths."""
         return [
-            Ephemeral(path, mine.owner, recreated=theirs is not None and theirs.owner != 0)
+            Ephemeral(path, mine.owner, recreated=bool(theirs and theirs.owner and theirs.value == mine.value))
             for path, mine, theirs in self._both(paths)
             if mine is not None and mine.owner
         ]

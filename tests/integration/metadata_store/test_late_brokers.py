@@ -70,7 +70,7 @@ def test_a_broker_that_restarts_with_other_settings(stack: Stack, place: Place) 
 def test_a_broker_that_starts_amid_a_migration(stack: Stack, place: Place) -> None:
     """It is refused its registration and ends; the commit waits until it is gone, and it starts again after it.
 
-    Without the wait a broker 4.2 would follow the flag without a target, and serve nothing until a restart (#25993).
+    Without the wait a broker 4.2 would follow the flag without a target, and serve nothing until a restart (#25989).
     """
     late = stack["broker-2"]
     pre = place.run(pre_copy.pre_copy, 0)
