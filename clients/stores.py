@@ -9,6 +9,7 @@ from clients.cas.store import CasReader, CasStore
 from clients.cas.zookeeper import ZooKeeperCas, ZooKeeperCasReader
 from clients.oxia.reader import OxiaReader
 from clients.oxia.remover import OxiaRemover, end_removers
+from clients.oxia.version_floor import level_versions
 from clients.oxia.writer import OxiaWriter
 from clients.store import Guard, StoreReader, StoreRemover, StoreWriter
 from clients.zookeeper.connection import Connection
@@ -93,6 +94,15 @@ def last_transaction(url: StoreUrl, access: Access) -> int:
         return 0
     with Connection(url, auth=access.zookeeper_auth, timeout=access.timeout) as connection:
         return connection.sync()
+
+
+def write_mark(url: StoreUrl, access: Access) -> int:
+    """Return a number that each later write of a client exceeds: of its transaction on ZooKeeper, its version on Oxia.
+
+    Raises:
+        StoreError: the store failed.
+    """
+    return last_transaction(url, access) or level_versions(url, timeout=access.timeout)
 
 
 def trees_overlap(first: StoreUrl, second: StoreUrl, access: Access) -> bool:

@@ -33,9 +33,10 @@ _GRACE = 10.0
 # Seconds between tries to give writes back, in the first minute and later: a source that is gone for longer blocks
 # nobody until it is back, and many such must not keep the process busy.
 _OFTEN, _SELDOM = 1.0, 10.0
-# Pauses between repetitions of the flag: twice the default session timeout, then until the looks of the window.
-# A service that has lost its session does not read the flag when it is back (5.0.1).
-_REPEAT_FLAG = (5.0,) * 12 + (60.0,) * 9
+# Pauses between repetitions of the flag: twice the default session timeout, then as long as a bookie's pause between
+# two collections. A service that has lost its session does not read the flag when it is back (5.0.1), and a bookie that
+# still reads the source deletes ledgers that the source does not know.
+_REPEAT_FLAG = (5.0,) * 12 + (30.0,) * 28
 
 
 class MetadataStoreTask:

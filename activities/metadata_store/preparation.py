@@ -17,7 +17,7 @@ from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.way_back import REBROADCAST_AFTER
 from clients.equivalence import is_recreated
 from clients.store import StoreReader
-from clients.stores import open_reader
+from clients.stores import open_reader, write_mark
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
 from models.metadata_store.results import Preparation
@@ -41,7 +41,8 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
     Brokers are asked again what PRECHECK asked them: days may have passed, and one may have other settings since.
 
     An empty list of participants is no proof: after a failed attempt they do not register again. So each ephemeral of
-    the source must stand in the target with a live session and its value, save sequential ones, which nobody recreates.
+    the source must have been written to the target since, by a live session and with its value, except sequential ones,
+    which nobody recreates. What an attempt before has left there says nothing: its owner may not have seen this flag.
 
     Raises:
         ApplicationError: `ParticipantsNotReady` where a broker cannot take part, or after so many seconds of patience,
@@ -50,14 +51,18 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
     """
     task.urgent = True
     begun = time.monotonic()
-    asked: set[int] = set()
+    asked, mark = set[int](), 0
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.PREPARATION):
             _require_able_brokers(task, context, asked, begun + patience)
             if gap := not_caught_up(task):
                 return Preparation(ephemerals=0, seconds=0.0, gap=gap)
+            mark = write_mark(task.input.target_url, task.runtime.access)
         task.watch_deadline()
-        context.blocked_since = flag.advance(FlagPhase.PREPARATION, task.input.target).since_ms / 1000
+        # The mark goes with the flag, so that an attempt which finds the flag set knows it.
+        state = flag.advance(FlagPhase.PREPARATION, task.input.target, settled_target=mark)
+        context.blocked_since = state.since_ms / 1000
+        mark = state.claim.settled_target if state.claim else mark
         # One that registered in the moment before; from now on none can.
         _require_able_brokers(task, context, asked, begun + patience)
         watch = _watch_or_scan(task, context)
@@ -67,7 +72,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
         ):
             pause = _FIRST_POLL
             told = helped = time.monotonic()
-            while (ready := _readiness(task, source, replica, watch)).missing:
+            while (ready := _readiness(task, source, replica, watch, mark)).missing:
                 missing = ready.missing
                 if not ready.strangers:
                     helped = time.monotonic()
@@ -142,7 +147,9 @@ class _Readiness(NamedTuple):
     strangers: bool = False
 
 
-def _readiness(task: MetadataStoreTask, source: StoreReader, replica: Replica, watch: SourceWatch) -> _Readiness:
+def _readiness(
+    task: MetadataStoreTask, source: StoreReader, replica: Replica, watch: SourceWatch, mark: int
+) -> _Readiness:
     # Participants below a chroot were seen never to unregister: there the ephemerals alone show readiness.
     sessions = set[int]() if task.input.source_url.root else participants(source)
     if sessions:
@@ -151,7 +158,7 @@ def _readiness(task: MetadataStoreTask, source: StoreReader, replica: Replica, w
         return _Readiness(f"participants {', '.join(waiting)}")
     # An ephemeral may have come after the bulk compare; which of these paths are ephemerals shows when they are read.
     watch.add_ephemerals(watch.collect(task.runtime.access.timeout).paths)
-    found = replica.ephemerals(path for path in watch.ephemerals if is_recreated(path))
+    found = replica.ephemerals((path for path in watch.ephemerals if is_recreated(path)), mark)
     absent = [one for one in found if not one.recreated]
     if not absent:
         return _Readiness("", len(found))

@@ -26,12 +26,33 @@ def raise_version_floor(url: StoreUrl, floor: int, *, timeout: float = 10) -> in
     """
     connection = OxiaConnection(url, timeout=timeout)
     try:
-        return sum(_raise_shard(connection, shard.id, floor) for shard in connection.shards)
+        return sum(len(_raise_shard(connection, shard.id, floor)) for shard in connection.shards)
     finally:
         connection.close()
 
 
-def _raise_shard(connection: OxiaConnection, shard: int, floor: int) -> int:
+def level_versions(url: StoreUrl, *, timeout: float = 10) -> int:
+    """Let every shard choose version ids above those of all writes until now; returns the line between them.
+
+    Overrides count for neither side: a copied record may have a version above the line.
+
+    Raises:
+        StoreError: see clients.oxia.connection; it can be repeated.
+    """
+    connection = OxiaConnection(url, timeout=timeout)
+    try:
+        reached = {shard.id: _raise_shard(connection, shard.id, 0)[-1] for shard in connection.shards}
+        line = max(reached.values())
+        for shard, version in reached.items():
+            if version < line:
+                _raise_shard(connection, shard, line)
+        return line
+    finally:
+        connection.close()
+
+
+def _raise_shard(connection: OxiaConnection, shard: int, floor: int) -> range:
+    """Use up version ids of a shard, at least one, until they are above a floor; returns those that it took."""
     keys = (COORDINATOR + b"/version-floor-%d" % number for number in count())
     # Each shard has a counter of its own, and takes only keys that hash to it.
     key = next(key for key in keys if connection.shard_of(key) == shard)
@@ -40,7 +61,7 @@ def _raise_shard(connection: OxiaConnection, shard: int, floor: int) -> int:
         last = _put(connection, shard, key, min(floor - last, _STEP))
     delete = pb.WriteRequest(shard=shard, deletes=[pb.DeleteRequest(key=key)])
     connection.unary(shard, "Write", delete, pb.WriteResponse)
-    return last - first + 1
+    return range(first, last + 1)
 
 
 def _put(connection: OxiaConnection, shard: int, key: bytes, times: int) -> int:

@@ -17,7 +17,7 @@ class SourceClaim(Claim):
         moved_ms: when the flag was moved to its phase, once it was set to that again; 0 before.
         settled_zxid: what changed later than this transaction id was perhaps not copied before the commit.
         settled_target: what services write to the target comes behind this: a transaction id on ZooKeeper, a version
-            id on Oxia.
+            id on Oxia. In PREPARATION of the moment before the flag was set.
     """
 
     side: str = SOURCE

@@ -59,8 +59,8 @@ class Ephemeral(NamedTuple):
     Attributes:
         path: of the record.
         owner: its session in the source.
-        recreated: whether it stands in the target with a session and the same value. A failed attempt leaves some
-            there, and what it said then, for example which broker owns a bundle, may have changed.
+        recreated: whether its owner has written it to the target since a mark, with its value of now. A failed attempt
+            leaves ephemerals there, which prove nothing about this one.
     """
 
     path: bytes
@@ -106,10 +106,21 @@ class Mirror(Closeable):
             if not (mine is not None and migrates(mine)) and not self._as_wanted(mine, theirs)
         ]
 
-    def ephemerals(self, paths: Iterable[bytes]) -> list[Ephemeral]:
-        """The ephemerals of the source among these paths."""
+    def ephemerals(self, paths: Iterable[bytes], mark: int) -> list[Ephemeral]:
+        """Return the ephemerals of the source among these paths.
+
+        Args:
+            paths: in the source.
+            mark: of the target; see `clients.stores.write_mark`.
+        """
+
+        def is_written(mine: Record, theirs: Record | None) -> bool:
+            if theirs is None or not theirs.owner or theirs.value != mine.value:
+                return False
+            return (theirs.changed if self._pair.target.scheme == "zk" else theirs.version) > mark
+
         return [
-            Ephemeral(path, mine.owner, recreated=bool(theirs and theirs.owner and theirs.value == mine.value))
+            Ephemeral(path, mine.owner, recreated=is_written(mine, theirs))
             for path, mine, theirs in self._both(paths)
             if mine is not None and mine.owner
         ]

@@ -18,7 +18,7 @@ from clients.oxia import OxiaClient, OxiaReader, OxiaWriter, probe_target, speak
 from clients.oxia import oxia_pb2 as pb
 from clients.oxia import writer as oxia_writer
 from clients.oxia.connection import OxiaConnection
-from clients.oxia.version_floor import raise_version_floor
+from clients.oxia.version_floor import level_versions, raise_version_floor
 from clients.store import ABSENT, COORDINATOR, Partition, Record
 from deploy.devstack.server import Server
 from deploy.devstack.spec import StackSpec
@@ -268,6 +268,19 @@ def test_a_copied_version_comes_again_unless_the_floor_is_raised(url: StoreUrl, 
         assert client.put(b"/floor", b"changed", highest) == highest + 1
         assert raise_version_floor(url, highest) > 0
         assert client.put(b"/floor", b"", None) > highest + 1
+
+
+def test_later_writes_have_versions_above_a_line(url: StoreUrl) -> None:
+    """Whatever its shard, a record that was written before has a lower version than one that is written after."""
+    keys = [b"/line-%d" % number for number in range(32)]
+    with OxiaClient(url) as client:
+        # Only some shards count up.
+        for _ in range(50):
+            client.put(keys[0], b"", None)
+        before = [client.put(key, b"", None) for key in keys]
+        line = level_versions(url)
+        assert max(before) < line < min(client.put(key, b"", None) for key in keys)
+        assert level_versions(url) > line
 
 
 def test_a_fit_target_passes_the_probe_untouched(url: StoreUrl, reader: OxiaReader) -> None:

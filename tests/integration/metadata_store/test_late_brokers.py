@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 from temporalio.exceptions import ApplicationError
 
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers, participants
 from activities.metadata_store import cutover, pre_copy, preparation, way_back
 from activities.metadata_store.precheck import PrecheckRun
 from clients.pulsar.admin.access import AdminAccess
-from clients.stores import Access, open_reader
+from clients.stores import Access, open_reader, write_mark
 from deploy.devstack.stack import Stack, StackSpec
 from deploy.devstack.traffic import send_to
 from models.lifecycle.failures import FailureKind
-from models.migration_flag import FLAG
-from models.store_url import parse_store_url
+from models.migration_flag import FLAG, FlagPhase
+from models.store_url import StoreUrl, parse_store_url
 from tests.support.metadata_store.steps import Place, open_place
 from tests.support.releases import live_migrations
 from tests.support.stacks import MakeStack
@@ -67,20 +69,54 @@ def test_a_broker_that_restarts_with_other_settings(stack: Stack, place: Place) 
     assert blockers(place) == []
 
 
+def test_a_second_attempt_waits_for_each_broker_again(
+    stack: Stack, place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What a broker has left in the target at a failed attempt does not count as its answer to the next one.
+
+    A broker that has not seen the flag would write to the source after the commit.
+    """
+    place.run(pre_copy.pre_copy, 0)
+    ready = place.run(preparation.prepare, 60.0).ephemerals
+    _roll_back(place)
+    place.run(pre_copy.pre_copy, 0, run=2)
+    context = ActivityContext()
+
+    def freeze(url: StoreUrl, access: Access) -> int:
+        """Freeze the broker right before the flag is set, when it has been asked."""
+        stack["broker-1"].pause()
+        return write_mark(url, access)
+
+    monkeypatch.setattr(preparation, "write_mark", freeze)
+    try:
+        with ThreadPoolExecutor(1) as pool:
+            pending = pool.submit(preparation.prepare, place.task(run=2), context, 60.0)
+            name = f"broker 127.0.0.1:{stack['broker-1'].ports['http']}"
+            wait_for(
+                "the wait for the broker", lambda: f"ephemerals of {name}: " in _said(context) or pending.done(), 30
+            )
+            assert not pending.done()
+            stack["broker-1"].resume()
+            assert pending.result(60).ephemerals == ready
+    finally:
+        stack["broker-1"].resume()
+    _roll_back(place, run=2)
+
+
 def test_a_broker_that_starts_amid_a_migration(stack: Stack, place: Place) -> None:
     """It is refused its registration and ends; the commit waits until it is gone, and it starts again after it.
 
     Without the wait a broker 4.2 would follow the flag without a target, and serve nothing until a restart (#25989).
     """
     late = stack["broker-2"]
-    pre = place.run(pre_copy.pre_copy, 0)
-    assert not place.run(preparation.prepare, 60.0).gap
-    place.run(cutover.copy_changes, pre.since_zxid)
+    pre = place.run(pre_copy.pre_copy, 0, run=3)
+    assert not place.run(preparation.prepare, 60.0, run=3).gap
+    place.run(cutover.copy_changes, pre.since_zxid, run=3)
     late.launch()
     wait_for("the late broker's store", lambda: _participants(place), 60)
 
-    floor = place.run(cutover.verify, pre).version_floor
-    place.run(cutover.complete, pre.model_copy(update={"version_floor": floor}))
+    floor = place.run(cutover.verify, pre, run=3).version_floor
+    place.run(cutover.complete, pre.model_copy(update={"version_floor": floor}), run=3)
 
     wait_for("the end of the late broker", lambda: not late.alive, 60)
     assert _participants(place) == set()
@@ -89,6 +125,17 @@ def test_a_broker_that_starts_amid_a_migration(stack: Stack, place: Place) -> No
     with open_reader(parse_store_url(place.target), Access()) as target:
         assert {broker.name for broker in brokers(target)} == names
     send_to(stack.broker_url, ["one", "two", "three"])
+
+
+def _roll_back(place: Place, run: int = 1) -> None:
+    assert way_back.unblock_writes(place.task(run=run)).flag is FlagPhase.FAILED
+    place.run(way_back.clear_target, run=run)
+
+
+def _said(context: ActivityContext) -> str:
+    """Return what a step waits for."""
+    reason = context.report().waiting
+    return reason.why if reason else ""
 
 
 def _participants(place: Place) -> set[int]:
