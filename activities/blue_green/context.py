@@ -24,7 +24,7 @@ from clients.stores import Access, open_cas, open_reader
 from models.blue_green.claims import BlueGreenClaim, NamespaceClaim
 from models.blue_green.input import BlueGreenInput, PulsarCluster
 from models.lifecycle.claim import Attempt
-from models.releases import Release, UnsupportedRelease, parse_release
+from models.releases import Behaviour, Release, UnsupportedRelease, parse_release
 
 REQUEST_LIMIT = 5.0
 """Seconds after which a request to a broker is given up; a change may still be made so long after its order."""
@@ -69,6 +69,12 @@ class BlueGreenTask:
             StoreUnsupported: it is not supported.
         """
         return _oldest(self.blue_brokers())
+
+    @cached_property
+    def blue_scalable(self) -> PulsarAdminReader | None:
+        """A broker of blue that knows scalable topics; None without any. Blue may be in the middle of an upgrade."""
+        knowing = (admin for _, admin in self.blue_brokers() if _release(admin).has(Behaviour.SCALABLE_TOPICS))
+        return next(knowing, None)
 
     @cached_property
     def green_release(self) -> Release:
@@ -126,8 +132,12 @@ class BlueGreenTask:
 
 
 def _oldest(brokers: Iterable[tuple[str, PulsarAdminReader]]) -> Release:
+    return min(_release(admin) for _, admin in brokers)
+
+
+def _release(admin: PulsarAdminReader) -> Release:
     try:
-        return min(parse_release(admin.brokers.version()) for _, admin in brokers)
+        return parse_release(admin.brokers.version())
     except UnsupportedRelease as error:
         raise StoreUnsupported(str(error)) from error
 

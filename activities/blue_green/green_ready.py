@@ -6,9 +6,12 @@ import time
 from collections.abc import Iterator, Sequence
 
 from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.listing import scalable_topics
+from activities.blue_green.precheck_clusters import check_running
 from activities.blue_green.topics import look_at
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.held_policies import LOOK_EVERY
+from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import brokers
 from clients.errors import StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -34,6 +37,15 @@ def _troubles(task: BlueGreenTask, namespaces: Sequence[str], topics: Sequence[T
     name = task.input.green_cluster
     try:
         yield from _of_brokers(task)
+        # Waves may go on for weeks: a broker may have been restarted with other settings, or replaced by another one.
+        findings = Findings()
+        check_running(task, findings)
+        yield from map(str, findings.blockers)
+        yield from (
+            f"{namespace} has scalable topics, which its flag would cut off from their clients: {', '.join(names)}"
+            for namespace in namespaces
+            if (names := scalable_topics(task, namespace))
+        )
         known = task.green.clusters.migration(name)
         if known and known.migrated:
             yield f"the flag of {name} is set: clients would go round between both clusters"

@@ -12,7 +12,6 @@ from models.blue_green.input import BlueGreenInput
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.waves import Page, WaveItem
-from models.releases import Behaviour
 
 _FAILED = f"{CLAIM}-failed"
 
@@ -29,7 +28,7 @@ def is_v1(namespace: str) -> bool:
 
 def scalable_topics(task: BlueGreenTask, namespace: str) -> list[str]:
     """Return the scalable topics of a namespace of blue, which its flag does not move."""
-    return task.blue.scalable_topics.names(namespace) if task.blue_release.has(Behaviour.SCALABLE_TOPICS) else []
+    return task.blue_scalable.scalable_topics.names(namespace) if task.blue_scalable else []
 
 
 def selected(admin: PulsarAdminReader, input: BlueGreenInput) -> list[str]:

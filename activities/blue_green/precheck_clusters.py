@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask
@@ -50,14 +50,35 @@ class Side(NamedTuple):
 def check_clusters(task: BlueGreenTask, findings: Findings) -> None:
     """Check both clusters; what cannot be asked is a blocker of its own."""
     input = task.input
-    blue = Side("BLUE", input.cluster, input.blue, task.blue)
-    green = Side("GREEN", input.green_cluster, input.green, task.green)
-    for side in (blue, green):
+    for side in _sides(task):
         store = f"the metadata store {side.cluster.metadata_url}"
         findings.attempt(store, _store_check(task, findings, side), of=f"{side.code}_STORE")
         findings.attempt(f"the brokers of {side.name}", _brokers_check(task, findings, side), of=f"{side.code}_BROKERS")
     findings.attempt(f"the flag of {input.cluster}", lambda: check_redirects(task, findings), of="BLUE_FLAG")
     findings.attempt(f"the address of {input.green_cluster}", lambda: _check_address(task, findings), of="GREEN_URL")
+
+
+def check_running(task: BlueGreenTask, findings: Findings) -> None:
+    """Ask the brokers of both clusters again what PRECHECK asked them; those that do not answer now are left out.
+
+    Raises:
+        StoreError: a metadata store cannot be read.
+    """
+    for side in _sides(task):
+        with _session(task, side) as session:
+            _ask_brokers(task, findings, side, session, answering=True)
+
+
+def _sides(task: BlueGreenTask) -> tuple[Side, Side]:
+    input = task.input
+    return (
+        Side("BLUE", input.cluster, input.blue, task.blue),
+        Side("GREEN", input.green_cluster, input.green, task.green),
+    )
+
+
+def _session(task: BlueGreenTask, side: Side) -> HttpSession:
+    return HttpSession(task.runtime.admin_of(side.cluster.credentials))
 
 
 def _store_check(task: BlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
@@ -79,23 +100,32 @@ def _brokers_check(task: BlueGreenTask, findings: Findings, side: Side) -> Calla
             cause = f"{', '.join(side.cluster.admin_urls)} is the cluster {told!r}, and not {side.name!r}"
             findings.block(f"{side.code}_CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
             return
-        access = task.runtime.admin_of(side.cluster.credentials)
-        with open_reader(side.cluster.store, task.stores(side.cluster)) as reader:
-            services = brokers(reader)
-        with HttpSession(access) as session:
+        with _session(task, side) as session:
             _check_admin_urls(findings, side, session)
-            seen: list[SeenBroker] = []
-            for service in services:
-                admin = PulsarAdminReader(session, registered_urls(service.data, access))
-                seen.append(read_broker(service.name, admin))
-                _check_broker(findings, side, service.name, admin.brokers.runtime_configuration())
-        # Defects that matter are those of brokers that give topics away; green's release has to be supported.
-        if side.code == "BLUE":
-            check_releases(findings, task.input.kind, seen, accepted=task.input.accept_defects)
-        else:
-            check_releases(findings, "", seen)
+            _ask_brokers(task, findings, side, session)
 
     return check
+
+
+def _ask_brokers(
+    task: BlueGreenTask, findings: Findings, side: Side, session: HttpSession, *, answering: bool = False
+) -> None:
+    with open_reader(side.cluster.store, task.stores(side.cluster)) as reader:
+        services = brokers(reader)
+    seen: list[SeenBroker] = []
+    for service in services:
+        admin = PulsarAdminReader(session, registered_urls(service.data, session.access))
+        broker = read_broker(service.name, admin)
+        if broker.settings is None and answering:
+            continue
+        seen.append(broker)
+        # Where it did not answer, the second request says why.
+        _check_broker(findings, side, service.name, broker.settings or admin.brokers.runtime_configuration())
+    # Defects that matter are those of brokers that give topics away; green's release has to be supported.
+    if side.code == "BLUE":
+        check_releases(findings, task.input.kind, seen, accepted=task.input.accept_defects)
+    else:
+        check_releases(findings, "", seen)
 
 
 def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> None:
@@ -111,7 +141,7 @@ def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> N
             findings.block(f"{side.code}_CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
 
 
-def _check_broker(findings: Findings, side: Side, broker: str, settings: dict[str, str]) -> None:
+def _check_broker(findings: Findings, side: Side, broker: str, settings: Mapping[str, str]) -> None:
     store = side.cluster.store
     if settings.get("clusterName") != side.name:
         cause = f"{broker} in {store} is of the cluster {settings.get('clusterName')!r}, not {side.name!r}"
@@ -126,7 +156,7 @@ def _check_broker(findings: Findings, side: Side, broker: str, settings: dict[st
         _check_sweep(findings, broker, settings)
 
 
-def _check_sweep(findings: Findings, broker: str, settings: dict[str, str]) -> None:
+def _check_sweep(findings: Findings, broker: str, settings: Mapping[str, str]) -> None:
     sweep = int(settings.get(_SWEEP) or 0)
     if sweep <= 0:
         cause = f"{broker} never looks for topics to move: {_SWEEP} is {sweep}"

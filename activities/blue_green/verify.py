@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.drain import those_that_move
+from activities.blue_green.listing import scalable_topics
 from activities.blue_green.load import saved_clients
 from activities.blue_green.reopened import after_end, end_again, may_open_again
 from activities.blue_green.topics import cursors_of, look_at, named, stored, subscriptions_of, topics_of
@@ -18,6 +19,7 @@ from models.blue_green.results import BatchCheck
 from models.lifecycle.failures import FailedItem
 
 _NAMED = 10
+_SCALABLE = "it is a scalable topic: the flag cuts its clients off, and green has no such topic"
 
 
 class _Checked(NamedTuple):
@@ -50,6 +52,8 @@ def verify(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStor
         for name, one in zip(names, checked, strict=True):
             faults += [FailedItem(path=name, reason=one.wrong)] if one.wrong else []
             unused += [f"{subscription} of {name}" for subscription in one.unused]
+        # One that came right after the last check before the flag.
+        faults += [FailedItem(path=name, reason=_SCALABLE) for name in scalable_topics(task, guard.namespace)]
         topics += len(names)
         subscriptions += sum(one.subscriptions for one in checked)
     return BatchCheck(

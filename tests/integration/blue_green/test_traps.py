@@ -12,7 +12,7 @@ from typing import Any
 import httpx
 import pytest
 
-from activities.blue_green import drain, flip, quiesce, undo, verify
+from activities.blue_green import drain, flip, green_ready, quiesce, undo, verify
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.throttle import throttle
 from activities.blue_green.topics import TopicLook, look_at, stored
@@ -26,6 +26,7 @@ from clients.pulsar.namespace_policy import read_policy
 from deploy.devstack.traffic import Traffic, quiet_client, send_to
 from models.blue_green.claims import NamespaceClaim, Stage
 from models.blue_green.input import IdleSubscriptions
+from models.releases import Behaviour, parse_release
 from tests.support.blue_green.environment import BLUE, Clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 from tests.support.waiting import wait_for
@@ -34,6 +35,7 @@ from tests.support.waiting import wait_for
 pulsar: Any = importlib.import_module("pulsar")
 
 BACKLOG = 7
+SWEEP = "clusterMigrationCheckDurationSeconds"
 THROTTLE = PublishRate(publish_throttling_rate_in_byte=1)
 
 
@@ -359,6 +361,54 @@ def test_nothing_is_flipped_while_green_is_away(clusters: Clusters, steps: Steps
     with steps.task() as task, task.blue_store() as store:
         assert not read_flag(store, namespace)
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+
+
+@pytest.mark.exhaustive
+def test_nothing_is_flipped_by_a_broker_with_other_settings(clusters: Clusters, steps: Steps) -> None:
+    """A broker of blue that was restarted since, and never looks for topics to move, keeps the batch on blue."""
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "settings")
+    steps.begin()
+    steps.quiesce()
+    steps.input = steps.input.model_copy(update={"quiesce_timeout": timedelta(seconds=1)})
+    clusters.blue.reconfigure("broker-2", **{SWEEP: "0"})
+    try:
+        with pytest.raises(StoreConflict, match="BLUE_NO_SWEEP"):
+            steps.batch(flip.flip)
+        assert steps.batch(undo.undo).undone
+    finally:
+        clusters.blue.reconfigure("broker-2", **{SWEEP: "1"})
+    with steps.task() as task, task.blue_store() as store:
+        assert not read_flag(store, namespace)
+
+
+def test_a_scalable_topic_that_comes_late_is_not_cut_off(
+    clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One that was created since PRECHECK keeps its namespace on blue, and VERIFY names one that came even later."""
+    release = parse_release(clusters.blue_admin.brokers.version())
+    if not release.has(Behaviour.SCALABLE_TOPICS):
+        pytest.skip(f"Pulsar {release} has no scalable topics")
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "regular")
+    steps.begin()
+    steps.quiesce()
+    steps.input = steps.input.model_copy(update={"quiesce_timeout": timedelta(seconds=1)})
+    elastic = TopicName.parse(f"{namespace}/elastic")
+    clusters.blue_admin.scalable_topics.create(elastic)
+    with pytest.raises(StoreConflict, match=f"scalable topics.*{namespace}/elastic"):
+        steps.batch(flip.flip)
+    with steps.task() as task, task.blue_store() as store:
+        assert not read_flag(store, namespace)
+
+    def none(*_: object) -> list[str]:
+        """Return what the check before the flag finds of a topic that comes right after it."""
+        return []
+
+    monkeypatch.setattr(green_ready, "scalable_topics", none)
+    steps.batch(flip.flip)
+    steps.batch(drain.drain)
+    assert [fault.path for fault in steps.batch(verify.verify).faults] == [f"topic://{namespace}/elastic"]
 
 
 def _with_backlog(clusters: Clusters, steps: Steps, *topics: str) -> list[TopicName]:
