@@ -129,7 +129,7 @@ class Behaviour(Enum):
         ("blue-green",),
     )
     REFUSES_OUTER_WHITE_SPACE = (
-        "A topic cannot be created if its name begins or ends with white space.",
+        "A topic cannot be created if its name ends with white space.",
         ("5.0.0",),
         "#26281",
         ("blue-green",),

@@ -53,12 +53,12 @@ def check_topics(task: BlueGreenTask, findings: Findings, blue: NamespaceInvento
             "the highest N; or move their clients to other names and delete these",
         )
     lasting = [name for name, topic in sorted(blue.topics.items()) if topic.lasting]
-    padded = [name for name in lasting if name.topic != name.topic.strip()]
+    padded = [name for name in lasting if name.topic != name.topic.rstrip(_TRIMMED)]
     if not task.green_release.has(Behaviour.REFUSES_OUTER_WHITE_SPACE):
         padded.clear()
     if padded:
         names = _quoted(list(map(str, padded)))
-        cause = f"{task.input.green_cluster} refuses names with outer white space: {names}"
+        cause = f"{task.input.green_cluster} refuses names that end with white space: {names}"
         findings.block("BLUE_NAMES", cause, _RENAME)
     if scalable := scalable_topics(task, blue.name):
         findings.block(
@@ -78,6 +78,8 @@ def check_topics(task: BlueGreenTask, findings: Findings, blue: NamespaceInvento
     return replace(blue, topics={name: topic for name, topic in blue.topics.items() if name not in refused})
 
 
+# What Java's `trim` takes for white space. A blank in front of a name is in the middle of the whole name.
+_TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 # Property of a shadow topic, and policy of its source.
 _SHADOW_SOURCE, _SHADOWS = "PULSAR.SHADOW_SOURCE", "shadowTopics"
 _RENAME = "move their clients to other names and delete these, or exclude their namespaces"

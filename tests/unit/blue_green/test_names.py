@@ -55,6 +55,14 @@ def test_topics_that_cannot_move() -> None:
     ]
 
 
+def test_only_what_java_trims_at_the_end_is_padding() -> None:
+    """Blanks in front and a no-break space are parts of a name; a control character at the end is none."""
+    names = [TopicName.parse(f"{SPACE}/{name}") for name in (" lead", "\tlead", "nbsp\u00a0", "end\u0001")]
+    findings = Findings()
+    assert list(check_topics(task(), findings, namespace(*map(topic, names))).topics) == names[:3]
+    assert [blocker.code for blocker in findings.blockers] == ["BLUE_NAMES"]
+
+
 def test_older_releases_take_padded_names() -> None:
     """Nothing is refused that both releases take."""
     findings = Findings()
