@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import filterfalse, islice
 
 from activities.lifecycle.precheck import Findings
 from activities.scalable_topic.cluster import give_back, holds_cluster, take
 from activities.scalable_topic.cluster_checks import check_cluster
 from activities.scalable_topic.context import ClusterTask
+from activities.scalable_topic.name_taken import has_become
 from activities.scalable_topic.precheck import stored_bytes
 from activities.scalable_topic.readiness import check_one
 from activities.scalable_topic.regular import durable_of
 from clients.cas.store import CasReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import read_scalable
 from clients.stores import open_cas_reader
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import NAMED, FailedItem
@@ -29,10 +32,14 @@ _FAILED = f"{CLAIM}-failed"
 
 
 def selected(task: NamespaceTask) -> list[str]:
-    """`tenant/namespace/topic` of regular topics that become scalable, by the order of their patterns and by name."""
-    names = [name for tenant in task.admin.tenants.names() for name in task.admin.namespaces.names(tenant)]
-    found = [topic for topics in task.each(names, lambda name: _regular(task, name)) for topic in topics]
-    return in_order(task.input, found)
+    """Return `tenant/namespace/topic` of regular topics that are not scalable, in their order.
+
+    A regular topic whose name a scalable topic of other origin has is among them: its own checks report that.
+    """
+    listed = _listed(task)
+    with open_cas_reader(task.input.store, task.stores) as store:
+        kept = task.each(in_order(task.input, listed), lambda name: "" if _is_scalable(store, listed, name) else name)
+    return list(filter(None, kept))
 
 
 def in_order(input: NamespaceScalableInput, found: Iterable[str]) -> list[str]:
@@ -43,14 +50,37 @@ def in_order(input: NamespaceScalableInput, found: Iterable[str]) -> list[str]:
 
 def page(task: NamespaceTask, cursor: str, limit: int) -> Page:
     """The topics behind a cursor; one that came meanwhile, and would stand before it, stays regular."""
-    return page_of(task.input, selected(task), cursor, limit)
+    if not cursor:
+        return page_of(task.input, selected(task), cursor, limit)
+    listed = _listed(task)
+    with open_cas_reader(task.input.store, task.stores) as store:
+        # Records are read until the page is full, and not those of all topics for each page.
+        names = in_order(task.input, listed)
+        return page_of(task.input, names, cursor, limit, stays=lambda name: _is_scalable(store, listed, name))
 
 
-def page_of(input: NamespaceScalableInput, names: Sequence[str], cursor: str, limit: int) -> Page:
-    """The same of topics in their order; the one at the cursor may be gone."""
+def page_of(
+    input: NamespaceScalableInput,
+    names: Sequence[str],
+    cursor: str,
+    limit: int,
+    *,
+    stays: Callable[[str], bool] | None = None,
+) -> Page:
+    """Return a page of topics in their order; the one at the cursor may be gone.
+
+    Args:
+        input: of the migration.
+        names: of all topics, in their order.
+        cursor: the last topic of the page before; empty for the first page.
+        limit: how many topics a page has.
+        stays: whether a topic is left out; None if none is.
+    """
     place = (input.rank(cursor), cursor)
-    behind = [name for name in names if not cursor or (input.rank(name), name) > place]
-    return Page(items=tuple(WaveItem(name=name) for name in behind[:limit]), total=None if cursor else len(behind))
+    behind = (name for name in names if not cursor or (input.rank(name), name) > place)
+    wanted = filterfalse(stays, behind) if stays else behind
+    found = list(islice(wanted, limit) if cursor else wanted)
+    return Page(items=tuple(WaveItem(name=name) for name in found[:limit]), total=None if cursor else len(found))
 
 
 def survey(task: NamespaceTask) -> Survey:
@@ -124,20 +154,32 @@ def namespace_of(topic: str) -> str:
 # Inside ---------------------------------------------------------------------------------------------------------------
 
 
-def _regular(task: NamespaceTask, namespace: str) -> Iterable[str]:
-    """Whole stored topics of a namespace that are not scalable."""
+def _listed(task: NamespaceTask) -> dict[str, bool]:
+    """Return whole stored topics, and whether a scalable topic has the name."""
+    names = [name for tenant in task.admin.tenants.names() for name in task.admin.namespaces.names(tenant)]
+    return {name: taken for found in task.each(names, lambda name: _regular(task, name)) for name, taken in found}
+
+
+def _regular(task: NamespaceTask, namespace: str) -> Iterable[tuple[str, bool]]:
+    """Return whole stored topics of a namespace, each with whether a scalable topic has its name."""
     try:
         scalable = {name.removeprefix("topic://") for name in task.admin.scalable_topics.names(namespace)}
         names = [*task.admin.topics.partitioned_names(namespace), *task.admin.topics.names(namespace)]
     except AdminNotFound:
         return []
     whole = {str(TopicName.parse(name).whole).removeprefix("persistent://") for name in names}
-    return whole - scalable
+    return [(name, name in scalable) for name in whole]
+
+
+def _is_scalable(store: CasReader, listed: Mapping[str, bool], name: str) -> bool:
+    """Return whether a regular topic has become scalable; what no broker can read did not come from it."""
+    topic = _topic(name)
+    return listed[name] and has_become(read_scalable(store, topic), topic)
 
 
 def _look(task: NamespaceTask, store: CasReader, name: str) -> Survey:
     """How one topic stands, as a survey of it alone."""
-    topic = task.find_topic(TopicName.parse(f"persistent://{name}"), described=True)
+    topic = task.find_topic(_topic(name), described=True)
     if topic is None:
         return Survey()
     findings = Findings()
@@ -150,3 +192,7 @@ def _look(task: NamespaceTask, store: CasReader, name: str) -> Survey:
         stored_bytes=stored_bytes(topic),
         blocked=tuple(FailedItem(path=name, reason=str(blocker)) for blocker in findings.blockers[:1]),
     )
+
+
+def _topic(name: str) -> TopicName:
+    return TopicName.parse(f"persistent://{name}")

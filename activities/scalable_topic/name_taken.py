@@ -57,6 +57,14 @@ def name_is_taken(name: TopicName) -> str:
     )
 
 
+def has_become(record: ScalableRecord, name: TopicName) -> bool:
+    """Return whether a regular topic has become the scalable topic of its name; False where the record is not valid."""
+    if (layout := record.layout) is None:
+        return False
+    named = [part for one in layout.segments.values() if (part := one.legacy_topic_name)]
+    return comes_from(layout, [part for part in named if TopicName.parse(part).whole == name])
+
+
 def check_name(
     admin: PulsarAdminReader,
     store: CasReader,

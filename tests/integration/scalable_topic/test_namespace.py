@@ -17,6 +17,7 @@ from models.lifecycle.status import Outcome
 from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.scalable_topic.state import NamespaceCertificate, NamespaceFigures
 from models.segment_layout_check import layout_faults
+from models.segment_repair import comes_from
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 
@@ -122,6 +123,32 @@ def test_a_dry_run_of_many_topics_writes_nothing(
     assert [item.path for item in blocked.items] == ["survey/space/t001"]
     assert [read_scalable(store, name).layout for name in names] == [None] * 3
     _is_tidy(admin, store, "survey/space")
+
+
+def test_a_topic_whose_name_is_taken_is_reported(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, environment: Environment
+) -> None:
+    """A dry run and a migration name it with the cure; `replace_empty` makes it scalable, and then it is left out."""
+    names = _topics(admin, "taken/space", 3)
+    admin.scalable_topics.create(names[1])
+    given = {"waves": {"gate": "none", "error_budget": {"items": 1}}}
+    for more, what in (({"dry_run": True}, "topic(s) cannot become scalable"), ({}, "item(s) failed")):
+        report = environment.operator.run(_input(stack, admin, "taken/space/*", **given, **more))
+        assert report.outcome is (Outcome.PLANNED if more else Outcome.DONE_WITH_FAILURES), report.notes
+        (failed,) = [items for items in report.failed_items if items.what == what]
+        assert [item.path for item in failed.items] == ["taken/space/t001"]
+        assert "NAME_TAKEN" in failed.items[0].reason
+        assert "replace_empty" in failed.items[0].reason
+    assert NamespaceFigures.model_validate(report.figures).topics_scalable == 2
+    assert not admin.topics.internal_stats(names[1].of_partition(0)).terminated
+    report = environment.operator.run(_input(stack, admin, "taken/space/*", replace_empty=True, **given))
+    assert report.outcome is Outcome.DONE, report.notes
+    assert NamespaceFigures.model_validate(report.figures).topics_scalable == 1
+    layout = read_scalable(store, names[1]).layout
+    assert layout
+    assert comes_from(layout, [str(names[1].of_partition(number)) for number in range(3)])
+    _is_tidy(admin, store, "taken/space")
+    assert "NO_TOPICS" in environment.operator.refusal(_input(stack, admin, "taken/space/*")).message
 
 
 def test_patterns_that_fit_nothing_are_refused(stack: Stack, admin: PulsarAdmin, environment: Environment) -> None:

@@ -41,6 +41,19 @@ def test_first_page_counts_all() -> None:
     assert _names(page_of(PLAN, names, "t/a/z", 2)) == []
 
 
+def test_what_stays_is_not_looked_at_beyond_a_page() -> None:
+    """Topics that are scalable already are left out, and no record is read for a later page."""
+    names = [f"t/a/{number}" for number in range(9)]
+    asked: list[str] = []
+
+    def stays(name: str) -> bool:
+        asked.append(name)
+        return name in ("t/a/1", "t/a/2")
+
+    assert _names(page_of(PLAN, names, "t/a/0", 2, stays=stays)) == ["t/a/3", "t/a/4"]
+    assert asked == names[1:5]
+
+
 @given(topics, st.integers(1, 7))
 def test_pages_name_each_topic_once(found: set[str], limit: int) -> None:
     """Page behind page gives all topics in their order, though those that are scalable already are not listed."""
