@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 
 from activities.lifecycle.cluster_checks import check_store
 from activities.lifecycle.exclusion import no_brokers
@@ -10,6 +10,8 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.releases import check_releases, read_broker
 from activities.scalable_topic.context import ClusterTask
 from clients.cas.claims import read_claim
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminDenied
 from clients.pulsar.admin.late_requests import IDLE_LIMIT
 from clients.stores import open_cas_reader
 from models.lifecycle.claim import Claim
@@ -59,6 +61,26 @@ def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
     check_releases(findings, task.input.kind, seen, accepted=task.input.accept_defects)
     for name, broker in known:
         check_broker(findings, name, broker.brokers.runtime_configuration())
+
+
+def check_rights(admin: PulsarAdmin, findings: Findings, namespaces: Iterable[str]) -> None:
+    """Note namespaces whose topics the worker's role may not make scalable; nothing is changed.
+
+    Args:
+        admin: of the cluster.
+        findings: where that goes.
+        namespaces: `tenant/namespace` of each.
+    """
+    for namespace in namespaces:
+        try:
+            admin.scalable_topics.require_rights(namespace)
+        except AdminDenied as error:
+            findings.block(
+                "NO_RIGHT",
+                f"the worker's role may not make topics of {namespace} scalable: {error}",
+                "give the worker the credentials of a superuser, or have the brokers' authorization grant its role "
+                "MIGRATE_TO_SCALABLE on these topics, and superuser access for their segments",
+            )
 
 
 def check_broker(findings: Findings, name: str, settings: Mapping[str, str]) -> None:

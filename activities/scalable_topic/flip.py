@@ -34,7 +34,7 @@ from activities.scalable_topic.regular import (
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminUnreachable
+from clients.pulsar.admin.errors import AdminConflict, AdminDenied, AdminError, AdminUnreachable
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import (
@@ -52,6 +52,8 @@ from models.segment_layout import SegmentLayout
 from models.segment_layout_check import migration_faults
 
 _TRIES = 3
+# A broker has decided not to do it: clients that cannot follow are attached, or the worker lacks the right.
+_REFUSALS = (AdminConflict, AdminDenied)
 
 
 def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> FlipAnswer:
@@ -185,6 +187,7 @@ class Flip:
 
         Raises:
             AdminConflict: such clients are attached; nothing has changed.
+            AdminDenied: the worker's role may not make it scalable; nothing has changed.
             StoreConflict: the record is empty or broken, and people have to decide.
             AdminError: a broker refuses, or does not answer; another attempt goes on from there.
         """
@@ -262,24 +265,24 @@ class Flip:
             if record.state is RecordState.EMPTY:
                 # A broker told the load of a new segment before another had written the record.
                 clear_empty(self.store, name, self.guard.check)
-            elif record.state is RecordState.BROKEN or isinstance(refusal, AdminConflict):
+            elif record.state is RecordState.BROKEN or isinstance(refusal, _REFUSALS):
                 break
             self.guard.note(stage=Stage.FLIPPING, partitions=partitions)
             make_children(self.change, name, partitions, subscriptions, self.guard.require, each=self.each)
             asked = time.monotonic()
             try:
                 self._migrate(name, force=force)
-            except (AdminUnreachable, AdminConflict) as error:
+            except (AdminUnreachable, *_REFUSALS) as error:
                 # What the broker says proves nothing: it may have written the record, or another attempt may have.
                 refusal, unclear = error, unclear or isinstance(error, AdminUnreachable)
             seconds = time.monotonic() - asked
-        if unclear and isinstance(refusal, AdminConflict) and read_scalable(self.store, name).layout is None:
+        if unclear and isinstance(refusal, _REFUSALS) and read_scalable(self.store, name).layout is None:
             self.settle()
         record = read_scalable(self.store, name)
         if record.layout is not None:
             return self._own(topic, record), seconds
         if record.state is not RecordState.BROKEN and refusal is not None:
-            if isinstance(refusal, AdminConflict):
+            if isinstance(refusal, _REFUSALS):
                 # A broker has refused it, and no request is on its way.
                 self._withdraw(name, partitions)
             raise refusal

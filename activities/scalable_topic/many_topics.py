@@ -8,7 +8,7 @@ from itertools import filterfalse, islice
 
 from activities.lifecycle.precheck import Findings
 from activities.scalable_topic.cluster import give_back, holds_cluster, take
-from activities.scalable_topic.cluster_checks import check_cluster
+from activities.scalable_topic.cluster_checks import check_cluster, check_rights
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.name_taken import has_become
 from activities.scalable_topic.precheck import stored_bytes
@@ -98,13 +98,18 @@ def survey(task: NamespaceTask) -> Survey:
             "correct the patterns: tenant/namespace/topic, with * for any part of a name",
         )
         return found.model_copy(update={"blockers": tuple(findings.blockers)})
+    namespaces = sorted({namespace_of(name) for name in names})
+    findings.attempt(
+        f"the brokers of {task.input.cluster}", lambda: check_rights(task.admin, findings, namespaces), of="BROKERS"
+    )
     with open_cas_reader(task.input.store, task.stores) as store:
         looks = task.each(names, lambda name: _look(task, store, name))
     blocked = [failed for look in looks for failed in look.blocked]
     return found.model_copy(
         update={
+            "blockers": tuple(findings.blockers),
             "topics": len(names),
-            "namespaces": len({namespace_of(name) for name in names}),
+            "namespaces": len(namespaces),
             "subscriptions": sum(look.subscriptions for look in looks),
             "backlog": sum(look.backlog for look in looks),
             "stored_bytes": sum(look.stored_bytes for look in looks),

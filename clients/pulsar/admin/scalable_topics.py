@@ -7,11 +7,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Annotated, cast
+from uuid import uuid4
 
 from pydantic import AliasChoices, BeforeValidator, ConfigDict, Field, TypeAdapter, model_validator
 
 from clients.pulsar.admin.answers import NAMES, Answer
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint
 from clients.pulsar.names import TopicName, encoded, encoded_namespace
 from models.segment import SubscriptionKind
@@ -185,6 +188,24 @@ class ScalableTopics(ScalableTopicsReader):
             AdminNotFound: there is no such topic.
         """
         self._calls.post(f"{_path(topic)}/migrate", params={"force": force}, timeout=_CREATION)
+
+    def require_rights(self, namespace: str) -> None:
+        """Raise unless the caller may migrate topics of a namespace, and make and delete their segments.
+
+        Asks to migrate a topic whose name nobody has, and for the backlog of a segment of it. Brokers check the rights
+        before they look for the topic, and then answer that it is not there (5.0.1).
+
+        Args:
+            namespace: `tenant/namespace`.
+
+        Raises:
+            AdminDenied: it may not.
+        """
+        name = TopicName.parse(f"persistent://{namespace}/{uuid4().hex}")
+        with suppress(AdminNotFound, AdminConflict):
+            self.backlog(name, "0000-ffff-0", name.topic)
+        with suppress(AdminNotFound, AdminConflict):
+            self.migrate(name)
 
     def delete(self, topic: TopicName, *, force: bool = False) -> None:
         """Delete a topic with its segments; what was a regular topic stays in its own topics."""

@@ -137,10 +137,29 @@ def test_an_unclear_answer_is_decided_by_the_metadata(
     """Whether brokers have made the topic scalable or not, it is so at the end, once and as a whole."""
     name = topics.make(f"unclear/{request.node.callspec.id}")
     before = topics.standing(name)
-    liar.once("POST", "/migrate", act)
+    liar.once("POST", f"/{name.topic}/migrate", act)
     topics.ends_well(topics.start(name, url=liar.url), name, before)
     assert liar.waits == 0
     assert topics.standing(name).notes == {}
+
+
+def _denied(ask: Ask) -> Answer:
+    """Refuse, as a broker does whose authorization lacks a grant."""
+    del ask
+    return Answer(403, b'{"reason":"Unauthorized to perform MIGRATE_TO_SCALABLE"}')
+
+
+@pytest.mark.parametrize("asked_by", ["precheck", "flip"])
+def test_a_right_that_is_missing_changes_nothing(topics: Topics, liar: LyingBroker, asked_by: str) -> None:
+    """PRECHECK reports it; if a grant is taken away later, the topic and the policies stay as they are."""
+    name = topics.make(f"denied/{asked_by}")
+    before = topics.standing(name)
+    liar.once("POST", "/migrate" if asked_by == "precheck" else f"/{name.topic}/migrate", _denied)
+    failure = topics.start(name, url=liar.url).failure()
+    assert ("NO_RIGHT" in failure.message) is (asked_by == "precheck")
+    assert "MIGRATE_TO_SCALABLE" in failure.message
+    assert liar.waits == 0
+    assert changes(before, topics.standing(name)) == []
 
 
 def test_regular_topics_that_brokers_did_not_end_are_ended(topics: Topics, liar: LyingBroker) -> None:
@@ -158,7 +177,7 @@ def test_regular_topics_that_brokers_did_not_end_are_ended(topics: Topics, liar:
         topics.admin.subscriptions.create(name, LATE)
         return failed(ask)
 
-    liar.once("POST", "/migrate", make_scalable_alone)
+    liar.once("POST", f"/{name.topic}/migrate", make_scalable_alone)
     liar.once("POST", "/terminate", subscribe_and_fail)
     topics.ends_well(topics.start(name, url=liar.url), name, before, LATE)
     assert liar.waits == 0
@@ -282,7 +301,7 @@ class _HeldAnswer:
 
     def __init__(self, liar: LyingBroker) -> None:
         self._told = threading.Event()
-        liar.once("POST", "/migrate", self._hold)
+        liar.once("POST", "/topic/migrate", self._hold)
 
     def __enter__(self) -> threading.Event:
         return self._told
