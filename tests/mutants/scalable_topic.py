@@ -122,6 +122,20 @@ MUTANTS = (
         (f"{_AFTER}::test_what_an_attempt_has_cleaned_the_next_one_reports",),
     ),
     Mutant(
+        "scalable-topic/no-right-is-asked-for",
+        "activities/scalable_topic/precheck.py",
+        "    check_rights(task.admin, findings, [task.name.namespace_path])\n",
+        "",
+        (f"{_HAND}::test_a_right_that_is_missing_changes_nothing",),
+    ),
+    Mutant(
+        "scalable-topic/names-that-are-taken-are-left-out",
+        "activities/scalable_topic/many_topics.py",
+        "    return listed[name] and has_become(read_scalable(store, topic), topic)\n",
+        "    return listed[name]\n",
+        (f"{_TESTS}/test_namespace.py::test_a_topic_whose_name_is_taken_is_reported",),
+    ),
+    Mutant(
         "scalable-topic/what-cannot-be-loaded-is-consumed",
         "activities/scalable_topic/drain.py",
         "_find(task, types))) or _unloadable(topic):\n",

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from contextlib import closing
+from dataclasses import replace
 
 import pytest
 
@@ -13,6 +15,8 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
+from deploy.devstack.moving.client_program import ClientProgram
+from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
 from models.scalable_topic.claims import Stage
@@ -20,6 +24,7 @@ from models.segment import SubscriptionKind
 from models.segment_layout_check import layout_faults
 from tests.support.scalable_topic.flips import FreeTopic, flip_of
 from tests.support.scalable_topic.topics import MESSAGES, fill, pulsar
+from tests.support.waiting import wait_for
 
 
 class _Late(FreeTopic):
@@ -141,3 +146,47 @@ def test_a_partition_that_is_added_amid_the_flip(stack: Stack, admin: PulsarAdmi
     assert admin.topics.internal_stats(name.of_partition(2)).state == "Terminated"
     assert [fault for fault in done.faults if "0000-7fff-2, 8000-ffff-3" in fault]
     assert _backlogs(flip) == {"queue": MESSAGES, "stream": MESSAGES}
+
+
+def test_producers_with_many_messages_under_way_go_on(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, clients: ClientProgram
+) -> None:
+    """The topic ends while its bookie is slow: every message is answered, and a later consumer gets the rest."""
+    name = TopicName.parse("persistent://public/default/under-way")
+    admin.topics.create(name)
+    queue = ConsumerPlan("first", str(name), Language.JAVA_V5, Subscribed.SHARED, named="queue")
+    assert clients.attach([queue]) == {}
+    clients.open_producers(
+        [ProducerPlan(f"producer-{number}", str(name), Language.JAVA_V5, interval=0.0005) for number in range(4)]
+    )
+    clients.start()
+    wait_for("messages", lambda: all(record.sent for record in clients.collect()[0]), 30)
+    bookie = stack["bookie-1"]
+    bookie.pause()
+    try:
+        wait_for("messages under way", lambda: _under_way(clients) > 1_000, 30)
+        slow = threading.Timer(0.5, bookie.resume)
+        slow.start()
+        flip_of(admin, store, name, 0).run()
+    finally:
+        bookie.resume()
+    clients.leave(["first"])
+    assert clients.attach([replace(queue, name="second")]) == {}
+    clients.stop_sending(60)
+    assert _under_way(clients) == 0
+    producers, _ = clients.collect()
+    assert [record.errors for record in producers] == 4 * [[]]
+    sent = {(one.key, one.number) for record in producers for one in record.sent}
+    wait_for("all messages", lambda: {*_received(clients)} == sent, 60)
+    # What the first consumer had got, and not yet acknowledged, may come again.
+    assert admin.topics.stats(name).subscriptions["queue"].msg_backlog == 0
+
+
+def _under_way(clients: ClientProgram) -> int:
+    producers, _ = clients.collect()
+    return sum(one.acknowledged is None for record in producers for one in record.sent)
+
+
+def _received(clients: ClientProgram) -> list[tuple[str, int]]:
+    _, consumers = clients.collect()
+    return [(one.key, one.number) for record in consumers for one in record.received]

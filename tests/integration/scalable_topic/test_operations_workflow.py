@@ -28,6 +28,8 @@ from models.scalable_topic.operation_claims import OPERATIONS
 from models.scalable_topic.operation_input import Operation, ScalableOperationInput
 from models.scalable_topic.operation_state import OperationCertificate, OperationFigures
 from models.scalable_topic.phases import OperationPhase, Phase
+from models.segment import SubscriptionKind
+from models.segment_layout_check import layout_faults
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
@@ -91,6 +93,28 @@ def test_a_list_of_topics(admin: PulsarAdmin, store: CasStore, start: Start) -> 
     assert [len(admin.scalable_topics.layout(name).active) for name in names] == [3] * 3
     _nothing_is_left(store)
     store.delete(broken.scalable_path, 0)
+
+
+def test_segments_get_other_entry_buckets(admin: PulsarAdmin, store: CasStore, start: Start) -> None:
+    """Each topic's widest segment has a child of the same hashes and other buckets, with places of subscriptions."""
+    names = [TopicName.parse(f"{SPACE}/bucketed-{number}") for number in range(2)]
+    for name in names:
+        admin.scalable_topics.create(name, 2)
+        admin.scalable_topics.register(name, "all", SubscriptionKind.STREAM)
+    topics = f"{SPACE}/bucketed-*"
+    plan = start(Operation.REBUCKET, topics, buckets=3, dry_run=True).result()
+    assert (plan.outcome, plan.summary) == (Outcome.PLANNED, "ready: of 2 topics 2 changed")
+    report = start(Operation.REBUCKET, topics, buckets=3).result()
+    assert (report.outcome, report.summary) == (Outcome.DONE, "of 2 topics 2 changed")
+    for name in names:
+        layout = admin.scalable_topics.layout(name)
+        assert layout_faults(layout) == []
+        assert {one.descriptor: one.buckets for one in layout.active} == {"0000-7fff-2": 3, "8000-ffff-1": 2}
+        assert layout.segments[0].child_ids == (2,)
+        assert [admin.scalable_topics.backlog(name, one.descriptor, "all") for one in layout.active] == [0, 0]
+    again = start(Operation.REBUCKET, f"{SPACE}/bucketed-0", buckets=3, segment=0).result()
+    assert again.summary == "of 1 topics 1 as before", again
+    _nothing_is_left(store)
 
 
 def test_an_operation_waits_for_a_migration(
