@@ -10,8 +10,15 @@ _PREPARATION, _WAY_BACK = "activities/metadata_store/preparation.py", "activitie
 _REPLICA, _CONVERGENCE = "spark/metadata_store/replica.py", "activities/metadata_store/convergence.py"
 
 
+_BROKERS = "tests/integration/metadata_store/test_late_brokers.py"
+
+
 def _step(name: str) -> tuple[str, ...]:
     return (f"{_STEPS}::{name}",)
+
+
+def _broker(name: str) -> tuple[str, ...]:
+    return (f"{_BROKERS}::{name}",)
 
 
 MUTANTS = (
@@ -162,6 +169,34 @@ MUTANTS = (
         "            if gap := not_caught_up(task):\n",
         '            if gap := "":\n',
         _step("test_nothing_is_blocked_before_all_is_caught_up"),
+    ),
+    Mutant(
+        "metadata-store/leftovers-count-as-ready",
+        _REPLICA,
+        "theirs.version) > mark",
+        "theirs.version) > -1",
+        _broker("test_a_second_attempt_waits_for_each_broker_again"),
+    ),
+    Mutant(
+        "metadata-store/brokers-are-asked-once",
+        _PREPARATION,
+        "        blockers = findings.blockers\n",
+        "        blockers = findings.blockers[:0]\n",
+        _broker("test_a_broker_that_restarts_with_other_settings"),
+    ),
+    Mutant(
+        "metadata-store/addresses-tell-stores-apart",
+        "clients/stores.py",
+        "    return lead_to_one_ensemble(first, second, auth=access.zookeeper_auth, timeout=access.timeout)\n",
+        "    return False\n",
+        _broker("test_a_broker_that_restarts_with_other_settings"),
+    ),
+    Mutant(
+        "metadata-store/looks-leave-the-flag",
+        _CUTOVER,
+        "        flag.rebroadcast()\n",
+        "        pass\n",
+        ("tests/integration/metadata_store/test_guards.py::test_the_flag_is_repeated_at_each_look",),
     ),
     Mutant(
         "metadata-store/a-round-forgets-the-mark",
