@@ -25,7 +25,7 @@ _STAYS = {
 }
 _KEPT = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 # Of a managed ledger that its broker unloads, whether it was terminated or not.
-_CLOSED = "Closed"
+_CLOSED, _FENCED = "Closed", "Fenced"
 _INACTIVE, _RETENTION = "inactiveTopicPolicies", "retention"
 _UNLIMITED = {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
 # Brokers take -1 for what says nothing, and the namespace's rate holds then.
@@ -197,18 +197,27 @@ def end_segment(task: ControllerTask, segment: SegmentInfo) -> None:
     """End a segment: nothing more is stored in it, and all can be read once it is loaded again; see `load_again`.
 
     Raises:
-        RetryableError: it goes on taking messages.
+        RetryableError: it goes on taking messages, or could not be ended before it was loaded again.
     """
-    name, ended = segment_topic(task.name, segment.descriptor), False
+    name, ended, fenced = segment_topic(task.name, segment.descriptor), False, False
 
     def look(admin: PulsarAdmin) -> None:
-        nonlocal ended
-        ended = admin.topics.internal_stats(name).terminated
+        nonlocal ended, fenced
+        found = admin.topics.internal_stats(name)
+        ended, fenced = found.terminated, found.state == _FENCED
+
+    def change(admin: PulsarAdmin) -> None:
+        if fenced:
+            admin.topics.unload(name)
+        elif not ended:
+            admin.topics.terminate(name)
 
     # A late one would end a segment of a topic that was created anew under the same name.
-    task.change_or_never(
-        look=look, fence=task.require, change=lambda admin: None if ended else admin.topics.terminate(name)
-    )
+    task.change_or_never(look=look, fence=task.require, change=change)
+    if fenced:
+        # One that ends while its broker changes ledgers may be left so (#26680): it takes no messages, and its broker
+        # refuses to end it.
+        raise RetryableError(f"{name} is fenced; its broker loads it again, so that it can be ended")
     if not (ended or task.admin.topics.internal_stats(name).terminated):
         raise RetryableError(f"{name} still takes messages, although its broker said that it was terminated")
 

@@ -21,16 +21,19 @@ class Broker:
     Args:
         ended: whether it has ended.
         stubborn: whether it takes messages again at once.
+        fenced: whether it takes none and cannot be ended, until it is loaded again.
     """
 
-    def __init__(self, *, ended: bool, stubborn: bool = False) -> None:
+    def __init__(self, *, ended: bool, stubborn: bool = False, fenced: bool = False) -> None:
         self.calls: list[str] = []
         self._ended = ended
         self._stubborn = stubborn
+        self._fenced = fenced
 
     def internal_stats(self, _: TopicName) -> Any:
         """Return whether it has ended."""
-        return SimpleNamespace(terminated=self._ended, state="Terminated" if self._ended else "LedgerOpened")
+        state = "Fenced" if self._fenced else "Terminated" if self._ended else "LedgerOpened"
+        return SimpleNamespace(terminated=self._ended, state=state)
 
     def terminate(self, _: TopicName) -> None:
         """End it."""
@@ -40,6 +43,7 @@ class Broker:
     def unload(self, _: TopicName) -> None:
         """Give it up."""
         self.calls.append("unload")
+        self._fenced = False
 
     def task(self) -> ControllerTask:
         """Return an attempt that has this broker."""
@@ -76,3 +80,12 @@ def test_a_segment_that_does_not_end_stays_loaded() -> None:
     with pytest.raises(RetryableError, match="still takes messages"):
         load_again(broker.task(), SegmentLayout.initial(1, 0).active)
     assert broker.calls == ["terminate"]
+
+
+def test_a_segment_that_is_fenced_is_loaded_again_first() -> None:
+    """Its broker refuses to end it before; the next try ends it."""
+    broker, active = Broker(ended=False, fenced=True), SegmentLayout.initial(1, 0).active
+    with pytest.raises(RetryableError, match="is fenced"):
+        load_again(broker.task(), active)
+    load_again(broker.task(), active)
+    assert broker.calls == ["unload", "terminate", "unload"]
