@@ -35,8 +35,8 @@ MUTANTS = (
     Mutant(
         "blue-green/flip-without-a-look-at-the-limit",
         _FLIP,
-        "    require_quiet(task, begun)\n",
-        "",
+        "    since = require_quiet(task, begun)\n",
+        "    since = time.monotonic()\n",
         (f"{_TRAPS}::test_limit_that_is_taken_off_before_the_flag",),
     ),
     Mutant(
