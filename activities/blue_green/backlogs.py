@@ -13,10 +13,10 @@ from typing import TypeVar
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.copied_cursors import compare_cursors, compare_entries, place_cursors
-from activities.blue_green.ledger_ids import ledgers_of
 from activities.blue_green.load import saved_clients
 from activities.blue_green.subscription_copy import Idle, SubscriptionCopy, comes_behind, copy_tail, seed_topics
 from activities.blue_green.topics import look_at, subscriptions_of, topics_of
+from activities.lifecycle.ledger_ids import ledgers_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
@@ -209,7 +209,7 @@ def _copy_of(
 
 def _ledgers(task: BlueGreenTask) -> StoreUrl | None:
     """Where the ledgers of blue are; None if they cannot be read past its brokers."""
-    root, access = ledgers_of(task.input.blue), task.runtime.stores_of(task.input.blue.credentials)
+    root, access = ledgers_of(task.input.blue.store), task.runtime.stores_of(task.input.blue.credentials)
     if root.scheme != "zk":
         return None
     with CoordinationReader(root, auth=access.zookeeper_auth, timeout=access.timeout) as reader:

@@ -12,19 +12,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from clients.bookkeeper.idgen import raise_generator, read_generator
-from clients.oxia.idgen import raise_oxia_generator, read_oxia_generator
+from activities.lifecycle.ledger_ids import ledgers_of, next_ledger_id
+from clients.bookkeeper.idgen import raise_generator
+from clients.oxia.idgen import raise_oxia_generator
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from clients.stores import Access
-from clients.zookeeper.coordination import Coordination, CoordinationReader
-from models.blue_green.input import BlueGreenInput, PulsarCluster
-from models.store_url import StoreUrl
+from clients.zookeeper.coordination import Coordination
+from models.blue_green.input import BlueGreenInput
 
 #: Ledgers that blue may still create until its last topic has moved.
 _ROOM = 1 << 30
-_LEDGERS = "/ledgers"
 
 
 class LedgerIds(NamedTuple):
@@ -41,7 +40,7 @@ class LedgerIds(NamedTuple):
 
 def compare_ids(input: BlueGreenInput, of_blue: Access, of_green: Access) -> LedgerIds | None:
     """Where both clusters stand; None if one does not keep its ledgers in its metadata store, in `/ledgers`."""
-    blue, green = _next_id(input.blue, of_blue), _next_id(input.green, of_green)
+    blue, green = next_ledger_id(input.blue.store, of_blue), next_ledger_id(input.green.store, of_green)
     return None if blue is None or green is None else LedgerIds(blue, green)
 
 
@@ -65,7 +64,7 @@ def raise_ids(
     if store.scheme != "zk":
         fence()
         return LedgerIds(found.blue, raise_oxia_generator(store, above, timeout=of_green.timeout).next_id)
-    with Coordination(ledgers_of(input.green), auth=of_green.zookeeper_auth, timeout=of_green.timeout) as coordination:
+    with Coordination(ledgers_of(store), auth=of_green.zookeeper_auth, timeout=of_green.timeout) as coordination:
         fence()
         return LedgerIds(found.blue, raise_generator(coordination, above).next_id)
 
@@ -95,16 +94,3 @@ def _topics(admin: PulsarAdmin, namespace: str) -> list[TopicName]:
         return [TopicName.parse(name) for name in admin.topics.names(namespace)]
     except AdminNotFound:
         return []
-
-
-def _next_id(cluster: PulsarCluster, access: Access) -> int | None:
-    if cluster.store.scheme != "zk":
-        found = read_oxia_generator(cluster.store, timeout=access.timeout)
-        return found.next_id if found else None
-    with CoordinationReader(ledgers_of(cluster), auth=access.zookeeper_auth, timeout=access.timeout) as coordination:
-        return read_generator(coordination).next_id if coordination.exists("/") else None
-
-
-def ledgers_of(cluster: PulsarCluster) -> StoreUrl:
-    """Where a cluster keeps the metadata of its ledgers by default."""
-    return cluster.store.model_copy(update={"root": cluster.store.root + _LEDGERS})

@@ -20,6 +20,7 @@ from activities.metadata_store import cutover, preparation, way_back
 from activities.metadata_store import pre_copy as copying
 from activities.metadata_store.census import census
 from activities.metadata_store.context import MetadataStoreTask
+from activities.metadata_store.occupied import ledgers_only_in
 from activities.metadata_store.precheck import PrecheckRun
 from clients.errors import StoreContention
 from models.lifecycle.execution import Execution
@@ -172,6 +173,13 @@ class MetadataStoreActivities:
             if services:
                 raise ApplicationError(
                     f"services came back to the source: {', '.join(services)}. Restart them on the target",
+                    type=FailureKind.IN_USE,
+                    non_retryable=True,
+                )
+            source, target, access = task.input.source_url, task.input.target_url, task.runtime.access
+            if newer := ledgers_only_in(source, target, access):
+                raise ApplicationError(
+                    f"{newer}, so that bookies used it after the copy. Leave the source as it is",
                     type=FailureKind.IN_USE,
                     non_retryable=True,
                 )

@@ -112,8 +112,9 @@ def ledgers_elsewhere(cause: str) -> Blocker:
         code="LEDGERS_ELSEWHERE",
         cause=f"{cause}; this migration moves one store",
         cure='to leave the metadata of ledgers where it is, set "leave_ledgers": true and keep '
-        f"{_BOOKKEEPER} as it is, also after the migration; to move it as well, give both one store first, or migrate "
-        "each offline, with all services stopped during both",
+        f"{_BOOKKEEPER} as it is, also after the migration; to move it as well, stop all services, migrate both stores "
+        'with "mode": "offline", this one with "leave_ledgers": true, each to a target of its own, and start the '
+        "services with both new addresses",
     )
 
 

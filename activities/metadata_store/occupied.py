@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
+from activities.lifecycle.ledger_ids import next_ledger_id
 from activities.lifecycle.registrations import becomes_true, registered
 from clients.store import COORDINATOR, Record, StoreReader
+from clients.stores import Access
 from models.lifecycle.failures import Blocker
+from models.store_url import StoreUrl
 
 
 def used_by_others(reader: StoreReader, of_the_source: Callable[[], Collection[str]]) -> Blocker | None:
@@ -55,6 +58,49 @@ def not_empty(found: str) -> Blocker:
         cause=f"the target holds records of others, for example {found}",
         cure='choose an empty target, or set "replace_target": true, and they are lost',
     )
+
+
+def is_bookkeepers(reader: StoreReader) -> bool:
+    """Return whether a store holds the metadata of ledgers, and none of a Pulsar cluster."""
+    return bool(reader.children(b"/ledgers")) and not reader.children(b"/admin")
+
+
+def irreplaceable(source: StoreReader, target: StoreReader, access: Access) -> Blocker | None:
+    """Return a blocker for a target with a part of a cluster that the source does not have; None otherwise.
+
+    In a layout with two stores that is the other one: `replace_target` would lose all ledgers, or all topics.
+
+    Raises:
+        StoreError: a store cannot be read.
+    """
+    own = "choose a target of its own for each store"
+    if is_bookkeepers(source) and target.children(b"/admin"):
+        return Blocker(
+            code="TARGET_HAS_CLUSTER",
+            cause=f"{target.url} holds a Pulsar cluster, and {source.url} only ledgers; replace_target would lose the "
+            "cluster",
+            cure=f"{own}; if this cluster is of no use, delete /admin in the target",
+        )
+    if cause := ledgers_only_in(target.url, source.url, access):
+        return Blocker(
+            code="TARGET_HAS_LEDGERS",
+            cause=f"{cause}; replace_target would lose them",
+            cure=f"{own}; if these ledgers are of no use, delete /ledgers in the target",
+        )
+    return None
+
+
+def ledgers_only_in(store: StoreUrl, other: StoreUrl, access: Access) -> str:
+    """Return that a store has ledgers which another one cannot have, in words; empty where nothing shows that.
+
+    Raises:
+        StoreError: a store cannot be read.
+    """
+    here, there = (next_ledger_id(url, access) or 0 for url in (store, other))
+    # A copy to Oxia leaves out one id, so that of two equal stores one can be ahead by one.
+    if here <= there + 1:
+        return ""
+    return f"{store} has given {here:,} ids to ledgers, and {other} only {there:,}: it has ledgers of its own"
 
 
 def _strangers(reader: StoreReader) -> Iterator[bytes]:

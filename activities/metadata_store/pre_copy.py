@@ -13,7 +13,7 @@ from activities.lifecycle.registrations import registered
 from activities.metadata_store.claims import refuse_one_store
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.convergence import FEW_CHANGES, all_changes, converge
-from activities.metadata_store.occupied import not_empty, record_of_others, used_by_others
+from activities.metadata_store.occupied import irreplaceable, not_empty, record_of_others, used_by_others
 from activities.metadata_store.repair import repair_many
 from clients.errors import StoreConflict
 from clients.oxia.version_floor import raise_version_floor
@@ -154,7 +154,9 @@ def _in_the_way(task: MetadataStoreTask) -> Blocker | None:
     with open_reader(task.input.source_url, access) as source, open_reader(task.input.target_url, access) as target:
         if used := used_by_others(target, lambda: {service.name for service in registered(source)}):
             return used
-        found = "" if task.input.replace_target else record_of_others(target)
+        if task.input.replace_target:
+            return irreplaceable(source, target, access)
+        found = record_of_others(target)
     return not_empty(found) if found else None
 
 

@@ -23,7 +23,13 @@ from activities.lifecycle.registrations import (
 )
 from activities.metadata_store.brokers import ask_brokers, ledgers_elsewhere
 from activities.metadata_store.flag import FlagState, read_state
-from activities.metadata_store.occupied import not_empty, record_of_others, used_by_others
+from activities.metadata_store.occupied import (
+    irreplaceable,
+    is_bookkeepers,
+    not_empty,
+    record_of_others,
+    used_by_others,
+)
 from clients.cas.claims import held_by
 from clients.cas.store import CasReader
 from clients.errors import StoreUnsupported
@@ -50,6 +56,8 @@ _CUTOVER_SECONDS = 2.0
 _PREPARATION_SECONDS = 2.0
 # Names in one blocker.
 _SHOWN = 10
+# BookKeeper's setup may have made `/ledgers` in a store that no bookie uses; ids are given only where ledgers are.
+_ID_GENERATORS = (b"/ledgers/idgen", b"/ledgers/idgen-long")
 # A copy reads once and writes once; writing dominates.
 _COPY_PER_READ = 4.0
 
@@ -189,6 +197,15 @@ class PrecheckRun:
                 "that they are ready is shown by their ephemerals in the target alone"
             )
         if not self._running(reader):
+            if is_bookkeepers(reader):
+                # Brokers with a driver of BookKeeper would not follow, and none is known here that could be asked.
+                self._findings.block(
+                    "LEDGERS_ONLY",
+                    f"{self._input.source} holds ledgers and no cluster: the brokers that use these ledgers are "
+                    "registered in another store, and nothing proves that they would follow",
+                    'migrate it with "mode": "offline", with all bookies and brokers stopped, and start the brokers '
+                    "with bookkeeperMetadataServiceUri naming the target",
+                )
             if not self._input.allow_no_brokers:
                 self._findings.blockers.append(no_brokers(self._input.source))
             self._findings.warn(f"no broker is registered in {self._input.source}")
@@ -220,8 +237,18 @@ class PrecheckRun:
 
     def _check_stopped(self, reader: StoreReader) -> None:
         self._check_persistent(reader)
-        if not self._input.leave_ledgers and reader.children(b"/managed-ledgers") and not reader.children(b"/ledgers"):
-            self._findings.blockers.append(ledgers_elsewhere(f"{self._input.source} holds topics and no ledgers"))
+        source = self._input.source
+        if is_bookkeepers(reader):
+            self._findings.warn(
+                f"{source} holds ledgers and no cluster: the brokers that use these ledgers are registered in another "
+                "store, and nothing here shows whether they are stopped"
+            )
+        elif reader.children(b"/managed-ledgers") and not any(reader.read(_ID_GENERATORS)):
+            elsewhere = f"{source} holds topics, and has given no id to a ledger"
+            if self._input.leave_ledgers:
+                self._findings.warn(f"{elsewhere}; the metadata of ledgers stay in the store where they are")
+            else:
+                self._findings.blockers.append(ledgers_elsewhere(elsewhere))
         # Whatever else holds ephemerals has not stopped.
         self._known = {service.owner for service in registered(reader)} | participants(reader)
         if running := still_in_use(reader):
@@ -355,10 +382,15 @@ class PrecheckRun:
         first = record_of_others(reader)
         if not first:
             return
-        if self._input.replace_target:
-            self._findings.warn(f"the target is not empty ({first} stands there); its records will be lost")
-        else:
+        if not self._input.replace_target:
             self._findings.blockers.append(not_empty(first))
+            return
+        with open_reader(self._input.source_url, self._access) as source:
+            lost = irreplaceable(source, reader, self._access)
+        if lost:
+            self._findings.blockers.append(lost)
+        else:
+            self._findings.warn(f"the target is not empty ({first} stands there); its records will be lost")
 
     def _services_of_source(self) -> set[str]:
         if self._input.mode is Mode.OFFLINE:

@@ -12,6 +12,7 @@ from temporalio.exceptions import ApplicationError
 from activities.lifecycle.context import ActivityContext
 from activities.metadata_store import convergence, cutover, pre_copy, preparation, way_back
 from activities.metadata_store.context import MetadataStoreTask
+from activities.metadata_store.occupied import ledgers_only_in
 from activities.metadata_store.precheck import PrecheckRun
 from clients.cas.claims import read_claim
 from clients.errors import StoreConflict
@@ -208,6 +209,22 @@ def test_a_cleanup_leaves_what_is_not_pulsars(place: Place) -> None:
     # Of ours the parent of the claim stays, as long as that does.
     theirs = {"/other", "/other/admin", "/other/admin/clusters", "/other/admin/clusters/theirs"}
     assert set(place.wanted()) == {"/pulsar", "/tenants", *FEW} | theirs
+
+
+def test_ledgers_that_only_one_store_has_are_seen(place: Place) -> None:
+    """A copy gives no more ids than its source; a store that gave ids to ledgers after it is told apart."""
+
+    def give_ids(count: int) -> None:
+        for _ in range(count):
+            place.zookeeper.create("/ledgers/idgen/ID-", sequence=True, makepath=True)
+
+    give_ids(5)
+    place.run(pre_copy.copy_whole, 0, mode="offline")
+    source, target = parse_store_url(place.source), parse_store_url(place.target)
+    assert ledgers_only_in(source, target, Access()) == ledgers_only_in(target, source, Access()) == ""
+    give_ids(3)
+    assert ledgers_only_in(source, target, Access()).startswith(f"{place.source} has given 8 ids to ledgers, and ")
+    assert ledgers_only_in(target, source, Access()) == ""
 
 
 def test_an_offline_start_waits_for_everybody(place: Place) -> None:
