@@ -179,7 +179,7 @@ def _regular(task: NamespaceTask, namespace: str) -> Iterable[tuple[str, bool]]:
 def _is_scalable(store: CasReader, listed: Mapping[str, bool], name: str) -> bool:
     """Return whether a regular topic has become scalable; what no broker can read did not come from it."""
     topic = _topic(name)
-    return listed[name] and has_become(read_scalable(store, topic), topic)
+    return listed[name] and has_become(store, read_scalable(store, topic), topic)
 
 
 def _look(task: NamespaceTask, store: CasReader, name: str) -> Survey:

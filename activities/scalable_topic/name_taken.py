@@ -57,11 +57,16 @@ def name_is_taken(name: TopicName) -> str:
     )
 
 
-def has_become(record: ScalableRecord, name: TopicName) -> bool:
-    """Return whether a regular topic has become the scalable topic of its name; False where the record is not valid."""
+def has_become(store: CasReader, record: ScalableRecord, name: TopicName) -> bool:
+    """Return whether a regular topic has become the scalable topic of its name; False where the record is not valid.
+
+    As `foreign_layout`, for a topic of which only the name was read.
+    """
     if (layout := record.layout) is None:
         return False
     named = [part for one in layout.segments.values() if (part := one.legacy_topic_name)]
+    if not named and not _ended(store, [name, name.of_partition(0)]):
+        return False
     return comes_from(layout, [part for part in named if TopicName.parse(part).whole == name])
 
 
