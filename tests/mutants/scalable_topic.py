@@ -131,7 +131,7 @@ MUTANTS = (
     Mutant(
         "scalable-topic/names-that-are-taken-are-left-out",
         "activities/scalable_topic/many_topics.py",
-        "    return listed[name] and has_become(read_scalable(store, topic), topic)\n",
+        "    return listed[name] and has_become(store, read_scalable(store, topic), topic)\n",
         "    return listed[name]\n",
         (f"{_TESTS}/test_namespace.py::test_a_topic_whose_name_is_taken_is_reported",),
     ),
