@@ -123,16 +123,21 @@ class FlagWatch:
 
 @contextmanager
 def prepared(cluster: Cluster, environment: Environment, **changes: object) -> Generator[Run]:
-    """A migration that stays in PREPARATION: its target is frozen right before the cut-over.
+    """A migration that stays in PREPARATION, with a target that is frozen.
 
-    Frozen later it may be too late: brokers that are ready from an attempt before need nothing of the target.
+    A bookie is frozen until the target is: without the target the flag would not be set.
     """
     run = environment.operator.start(cluster.input(hold_before_cutover=True, **changes))
     run.wait_until_it_waits_for(WaitKind.HOLD, phase=Phase.CATCH_UP)
-    cluster.oxia.pause()
+    bookie = cluster.stack["bookie-1"]
+    bookie.pause()
     try:
         run.signal(Verb.PROCEED)
         _wait_for_flag(cluster, FlagPhase.PREPARATION)
+        cluster.oxia.pause()
+    finally:
+        bookie.resume()
+    try:
         yield run
     finally:
         cluster.oxia.resume()
