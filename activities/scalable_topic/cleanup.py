@@ -1,16 +1,20 @@
 """CLEANUP: delete the regular topics that scalable ones have left behind (PIP-475 leaves them to people).
 
-Brokers drop a consumed parent, and delete its regular topic, or each partition of it; what they do not delete, such as
-the record of a partitioned topic, stays for good (5.0.1).
+Brokers that may, which is from now on, drop a consumed parent, and delete its regular topic, or each partition of it;
+what they do not delete, such as the record of a partitioned topic, stays (5.0.1).
 """
 
 from __future__ import annotations
+
+from contextlib import suppress
+from functools import partial
 
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.census import census
 from activities.scalable_topic.cluster import TopicRefused, give_back, own_topics, patiently
 from activities.scalable_topic.context import ClusterTask
+from activities.scalable_topic.grace import await_dropped, release_regular
 from activities.scalable_topic.regular import durable_of, is_terminated, regular_parts
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
@@ -69,15 +73,21 @@ def _each(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
             return CleanedUp()
         task.take_cluster(store)
         names = own_topics(task, store)
+        records = {name: task.topic_guard(store, name).take() for name in names}
+        held = [name for name, record in records.items() if delete and record.held and not record.cleaned]
+        for name in held:
+            # What brokers fail for is reported by the cleanup of that topic.
+            with suppress(TopicRefused):
+                patiently(task, f"let go of {name}", partial(release_regular, task, name))
+        await_dropped(task, store, held)
         for number, name in enumerate(names if delete else ()):
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, number, len(names))
-            guard = task.topic_guard(store, name)
-            if not guard.take().cleaned:
-                _clean(task, store, guard, name)
+            if not records[name].cleaned:
+                _clean(task, store, task.topic_guard(store, name), name)
         # Only now: what one attempt has done, the next one has to report.
-        records = {name: task.topic_guard(store, name) for name in names}
-        cleaned = {name: guard.take() for name, guard in records.items()}
-        for guard in records.values():
+        guards = {name: task.topic_guard(store, name) for name in names}
+        cleaned = {name: guard.take() for name, guard in guards.items()}
+        for guard in guards.values():
             guard.release()
     give_back(task)
     kept = [FailedItem(path=str(name), reason=one.kept) for name, one in cleaned.items() if one.kept]
@@ -91,7 +101,9 @@ def _clean(task: ClusterTask[ClusterInput], store: CasStore, guard: RecordGuard[
         why = patiently(task, f"delete {name}", lambda: _delete(task, store, name))
     except TopicRefused as error:
         why = str(error)
-    guard.note(cleaned=True, deleted=why == "", kept=why or "")
+    # One that was kept until now, and is gone, was deleted by brokers as soon as they might.
+    gone = why is None and guard.take().held
+    guard.note(cleaned=True, deleted=gone or why == "", kept=why or "")
 
 
 def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> str | None:

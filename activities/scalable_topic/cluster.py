@@ -10,6 +10,7 @@ from activities.lifecycle.namespace_guard import RecordGuard, recorded_namespace
 from activities.scalable_topic.auto_scale import set_auto_scale
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.flip import flip_of
+from activities.scalable_topic.grace import keep_regular
 from activities.scalable_topic.guards import hold_policies, put_policies_back
 from activities.scalable_topic.name_taken import foreign_layout, name_is_taken
 from activities.scalable_topic.operations.leftovers import finish_operations
@@ -176,6 +177,15 @@ def patiently(task: ClusterTask[ClusterInput], what: str, work: Callable[[], Res
     raise AssertionError("the last try returns or raises")
 
 
+def keep_for_grace(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName) -> tuple[str, ...]:
+    """Keep a regular topic until the grace window ends; in words if that cannot be done, which holds nobody up."""
+    try:
+        patiently(task, f"keep {name} for the grace window", lambda: keep_regular(task, guard, name))
+    except TopicRefused as error:
+        return (f"brokers may delete {name} before the grace window ends: {error}",)
+    return ()
+
+
 class TopicRefused(Exception):
     """Brokers refuse something about one topic again and again."""
 
@@ -215,6 +225,8 @@ def _finish_topic(
             else:
                 flip.run()
                 _keep_segments(task, guard, name, record)
+                if cleans_up(task.input):
+                    yield from keep_for_grace(task, guard, name)
                 yield f"{name} was left amid its flip by an earlier run, and is complete now"
         case RecordState.BROKEN:
             yield f"the record of {name} in the metadata store is broken, and no broker can read it"

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TypeVar
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.namespace_guard import NamespaceGuard, RecordGuard
 from activities.lifecycle.pulsar_cluster import PulsarCluster
 from activities.lifecycle.runtime import Runtime
-from activities.lifecycle.topic_inventory import TopicInventory, TopicReader
+from activities.lifecycle.topic_inventory import Part, TopicInventory, TopicReader
 from activities.scalable_topic.owners import Owners
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore
@@ -25,6 +26,9 @@ from models.scalable_topic.operation_claims import OperatedTopic, operation_reco
 InputT_co = TypeVar("InputT_co", bound=ClusterInput, covariant=True)
 
 _LOOK_EVERY = 2.0
+
+GRACE = "pulsar-migrate-grace"
+"""The subscription of regular topics that keeps them until the grace window ends; it is nobody else's business."""
 
 
 class ClusterTask(PulsarCluster[InputT_co]):
@@ -115,7 +119,7 @@ class ClusterTask(PulsarCluster[InputT_co]):
         return RecordGuard(store, self.attempt, OperatedTopic, path, ended=self._ended)
 
     def find_topic(self, name: TopicName, *, described: bool = False) -> TopicInventory | None:
-        """A regular topic as it is; None where there is none.
+        """A regular topic as it is, without what keeps it for the grace window; None where there is none.
 
         Args:
             name: its name.
@@ -126,7 +130,8 @@ class ClusterTask(PulsarCluster[InputT_co]):
             partitions = self.admin.topics.partitions(name)
         except AdminNotFound:
             return None
-        return reader.partitioned(name) if partitions else reader.plain(name)
+        topic = reader.partitioned(name) if partitions else reader.plain(name)
+        return topic and _without_grace(topic)
 
     def read_topic(self, name: TopicName, *, described: bool = False) -> TopicInventory:
         """A regular topic as it is; see `find_topic`.
@@ -137,6 +142,16 @@ class ClusterTask(PulsarCluster[InputT_co]):
         if (topic := self.find_topic(name, described=described)) is None:
             raise StoreNotFound(f"{name} is gone: somebody has deleted it", server=self.input.admin_urls[0])
         return topic
+
+
+def _without_grace(topic: TopicInventory) -> TopicInventory:
+    def without(part: Part) -> Part:
+        if part.stats is None or GRACE not in part.stats.subscriptions:
+            return part
+        others = {name: one for name, one in part.stats.subscriptions.items() if name != GRACE}
+        return part._replace(stats=part.stats.model_copy(update={"subscriptions": others}))
+
+    return replace(topic, parts=tuple(map(without, topic.parts)))
 
 
 class TopicTask(ClusterTask[ScalableTopicInput]):

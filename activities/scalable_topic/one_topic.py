@@ -8,7 +8,7 @@ from types import MappingProxyType
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.scalable_topic import cluster
 from activities.scalable_topic.auto_scale import set_auto_scale
-from activities.scalable_topic.cluster import await_late_requests, give_back, holds_cluster, take
+from activities.scalable_topic.cluster import await_late_requests, give_back, holds_cluster, keep_for_grace, take
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import require_held
@@ -16,6 +16,7 @@ from activities.scalable_topic.name_taken import foreign_layout, name_is_taken
 from clients.cas.store import CasStore
 from clients.pulsar.scalable_records import RecordState, read_scalable
 from models.scalable_topic.claims import TopicClaim
+from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import Released, Undone
 
 
@@ -52,13 +53,19 @@ def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) ->
 
 
 def complete(task: TopicTask) -> Released:
-    """COMPLETE: set the policy that the topic shall have, put those of the namespace back, and give up the claim."""
+    """COMPLETE: set the topic's policy, keep the regular topic for the grace window, give policies and claim back."""
+    told: list[str] = []
     with task.store() as store:
-        if task.input.auto_scale is not None and holds_cluster(task, store):
+        if holds_cluster(task, store):
             guard = task.topic_guard(store, task.name)
-            guard.take()
-            set_auto_scale(task.admin, task.change_or_never, task.name, task.input.auto_scale, guard.require)
-    return give_back(task) if task.input.parent is None else Released()
+            if task.input.auto_scale is not None:
+                guard.take()
+                set_auto_scale(task.admin, task.change_or_never, task.name, task.input.auto_scale, guard.require)
+            if cleans_up(task.input):
+                # Before the policies of the namespace count again, which let brokers delete what is consumed.
+                guard.take()
+                told += keep_for_grace(task, guard, task.name)
+    return Released(kept=(*told, *(give_back(task).kept if task.input.parent is None else ())))
 
 
 def undo(task: TopicTask) -> Undone:

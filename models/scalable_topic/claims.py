@@ -50,6 +50,7 @@ class TopicClaim(Claim):
         registered: subscriptions that were recorded when it was done; what is not any more, its owner has deleted.
         auto_scale: the policy that it gets before the namespace's own counts again.
         types: of ordered subscriptions, by name, which brokers forget when they load the topic anew.
+        held: the regular topic is kept until the grace window ends, even if all of it is consumed.
         cleaned: the cleanup is done with it; `deleted` says whether it has deleted the regular topic.
         kept: why it has not; empty where the topic was gone before.
     """
@@ -59,6 +60,7 @@ class TopicClaim(Claim):
     registered: tuple[str, ...] = ()
     auto_scale: AutoScale | None = None
     types: dict[str, str] = Field(default_factory=dict[str, str])
+    held: bool = False
     cleaned: bool = False
     deleted: bool = False
     kept: str = ""

@@ -117,9 +117,16 @@ MUTANTS = (
     Mutant(
         "scalable-topic/a-cleanup-forgets-what-it-did",
         "activities/scalable_topic/cleanup.py",
-        '    guard.note(cleaned=True, deleted=why == "", kept=why or "")\n',
+        '    guard.note(cleaned=True, deleted=gone or why == "", kept=why or "")\n',
         '    guard.note(deleted=False, kept=why or "")\n',
         (f"{_AFTER}::test_what_an_attempt_has_cleaned_the_next_one_reports",),
+    ),
+    Mutant(
+        "scalable-topic/nothing-keeps-a-regular-topic-until-the-window-ends",
+        "activities/scalable_topic/one_topic.py",
+        "                told += keep_for_grace(task, guard, task.name)\n",
+        "",
+        (f"{_TESTS}/test_schemas.py::test_regular_topics_stay_until_the_window_ends",),
     ),
     Mutant(
         "scalable-topic/no-right-is-asked-for",

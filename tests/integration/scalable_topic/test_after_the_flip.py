@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from activities.scalable_topic import cleanup, cluster, drain, flip, one_topic
+from activities.scalable_topic import cleanup, cluster, flip, one_topic
+from activities.scalable_topic import drain as draining
 from clients.cas.store import CasStore
 from clients.errors import StoreUnreachable
 from clients.pulsar.admin.client import PulsarAdmin
@@ -19,7 +20,17 @@ from models.scalable_topic.claims import Stage
 from tests.support.scalable_topic.lying_broker import LyingBroker, failed, hung_up
 from tests.support.scalable_topic.standing import Standing, read_standing, topic_faults
 from tests.support.scalable_topic.steps import TopicSteps
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain_all, fill, forget_parents, make_topic
+from tests.support.scalable_topic.topics import (
+    MESSAGES,
+    QUEUE,
+    STREAM,
+    drain,
+    drain_all,
+    fill,
+    forget_parents,
+    make_topic,
+    pulsar,
+)
 
 _TRIES = 3
 """Requests for the state of a topic before it counts as one that no broker can load."""
@@ -87,12 +98,12 @@ def test_what_no_broker_can_load_is_not_consumed(topics: Topics, liar: LyingBrok
     for _ in range(_TRIES):
         liar.once("GET", f"/{name.local_path}/stats", failed)
     until = datetime.now(UTC) + timedelta(seconds=3)
-    assert steps.run(lambda task: drain.drain(task, until)).left == {QUEUE: MESSAGES}
+    assert steps.run(lambda task: draining.drain(task, until)).left == {QUEUE: MESSAGES}
     assert liar.waits == 0
-    assert steps.run(drain.verify).faults == ()
+    assert steps.run(draining.verify).faults == ()
     for _ in range(_ENOUGH):
         liar.once("GET", f"/{name.local_path}/stats", failed)
-    (fault,) = steps.run(drain.verify).faults
+    (fault,) = steps.run(draining.verify).faults
     assert f"no broker can load {name}" in fault
     assert "nobody knows what is consumed of it" in fault
     steps.run(one_topic.complete)
@@ -104,8 +115,8 @@ def test_a_regular_topic_that_is_deleted_before_it_is_consumed(topics: Topics) -
     before = topics.standing(name)
     steps = topics.flipped(name)
     topics.admin.topics.delete(name, force=True)
-    assert steps.run(lambda task: drain.drain(task, datetime.now(UTC))).left == {}
-    faults = steps.run(drain.verify).faults
+    assert steps.run(lambda task: draining.drain(task, datetime.now(UTC))).left == {}
+    faults = steps.run(draining.verify).faults
     assert any("the regular topic is gone, with what was not consumed" in fault for fault in faults), faults
     assert steps.run(one_topic.complete).kept == ()
     after = topics.standing(name)
@@ -212,12 +223,12 @@ def test_a_subscription_that_is_deleted_and_used_again_has_its_record(topics: To
     deleted = httpx.delete(f"{topics.stack.admin_urls[0]}{path}", follow_redirects=True, timeout=30)
     assert deleted.is_success
     for _ in range(2):
-        steps.run(drain.verify)
+        steps.run(draining.verify)
         assert recorded_subscriptions(topics.store, name).keys() == {STREAM}
     layout = topics.admin.scalable_topics.layout(name)
     for segment in layout.active:
         topics.admin.scalable_topics.create_segment(name, segment.descriptor, [QUEUE])
-    assert steps.run(drain.verify).faults == ()
+    assert steps.run(draining.verify).faults == ()
     assert topics.is_whole(name)
     steps.run(one_topic.complete)
 
@@ -228,7 +239,10 @@ def _all_flipped(topics: Topics, liar: LyingBroker, namespace: str) -> tuple[Top
     for other in ("b", "c", "d"):
         names.append(names[0]._replace(topic=f"topic-{other}"))
         fill(topics.stack, topics.admin, names[-1], 0)
-        drain_all(topics.stack, topics.admin, names[-1])
+        if other == "b":
+            drain(topics.stack, topics.admin, names[-1], STREAM, pulsar.ConsumerType.Failover)
+        else:
+            drain_all(topics.stack, topics.admin, names[-1])
     drain_all(topics.stack, topics.admin, names[0])
     steps = topics.steps(names[0], cleanup="remove", admin_urls=[liar.url])
     steps.run(one_topic.guard)
@@ -260,7 +274,7 @@ def test_a_topic_that_brokers_fail_for_stops_no_cleanup(
 def test_what_an_attempt_has_cleaned_the_next_one_reports(topics: Topics, liar: LyingBroker) -> None:
     """An attempt that dies amid the cleanup leaves its outcome in the records of topics."""
     steps, names = _all_flipped(topics, liar, "after/report")
-    liar.once("GET", f"/{names[2].local_path}/partitions", hung_up)
+    liar.once("DELETE", f"/{names[2].local_path}", hung_up)
     with pytest.raises(StoreUnreachable):
         steps.run(cleanup.clean_up)
     found = steps.run(cleanup.clean_up)

@@ -11,10 +11,12 @@ import pytest
 from temporalio.exceptions import WorkflowAlreadyStartedError
 from temporalio.service import RPCError
 
-from clients.cas.store import CasStore
+from clients.cas.store import CasStore, Check
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.pulsar.scalable_records import RecordState, clear_empty, read_scalable
+from deploy.devstack.moving.client_program import ClientProgram
+from deploy.devstack.moving.plan import Language, ProducerPlan
 from deploy.devstack.stack import Stack
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, WaitKind
@@ -160,6 +162,37 @@ def test_a_right_that_is_missing_changes_nothing(topics: Topics, liar: LyingBrok
     assert "MIGRATE_TO_SCALABLE" in failure.message
     assert liar.waits == 0
     assert changes(before, topics.standing(name)) == []
+
+
+def test_a_scalable_topic_that_comes_right_before_the_call(
+    topics: Topics, liar: LyingBroker, clients: ClientProgram
+) -> None:
+    """A client makes one of the name, and sends to it: both topics keep what they have, and the flip says so."""
+    name = topics.make("early/space")
+    before = topics.standing(name)
+
+    def make_another(ask: Ask) -> Answer:
+        # What a report of load may have left: clients could make no topic then.
+        clear_empty(topics.store, name, lambda: Check("/admin", -1))
+        topics.admin.scalable_topics.create(name)
+        clients.open_producers([ProducerPlan("early", f"topic://{name.local_path}", Language.JAVA_V5)])
+        clients.start()
+        wait_for("a message", lambda: any(record.sent for record in clients.collect()[0]), 30)
+        clients.stop_sending(10)
+        return ask()
+
+    liar.once("POST", f"/{name.topic}/migrate", make_another)
+    failure = topics.start(name, url=liar.url, replace_empty=True).failure()
+    assert f"topic://{name.local_path} exists, and did not come from {name}" in failure.message
+    assert liar.waits == 0
+    clients.close()
+    after = topics.standing(name)
+    assert (after.policies, after.told, after.notes) == (before.policies, before.told, {})
+    assert after.topics[str(name)].regular == before.topics[str(name)].regular
+    assert topics.admin.scalable_topics.segment_stats(name, 0).storage_size > 0
+    blocked = topics.start(name, replace_empty=True).failure()
+    assert "NAME_TAKEN" in blocked.message
+    topics.drain(name)
 
 
 def test_regular_topics_that_brokers_did_not_end_are_ended(topics: Topics, liar: LyingBroker) -> None:

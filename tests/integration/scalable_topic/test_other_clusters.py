@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import json
-from pathlib import Path
+from typing import NamedTuple
 
 import pytest
 from pydantic import SecretStr
 
 from activities.lifecycle.namespace_guard import recorded_namespaces
+from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import brokers
 from activities.scalable_topic.cluster import recorded_topics
+from activities.scalable_topic.cluster_checks import check_rights
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import Token
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.namespaces import Retention
+from clients.pulsar.admin.errors import AdminDenied, AdminNotFound
+from clients.pulsar.admin.namespaces import NamespaceAction, Retention
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
 from clients.stores import Access, open_cas, open_reader
@@ -76,12 +79,30 @@ def test_brokers_on_oxia(make_stack: MakeStack, environment: Environment) -> Non
         assert name not in recorded_topics(store)
 
 
-@pytest.mark.exhaustive
-def test_brokers_with_tls_and_tokens(
-    make_stack: MakeStack, toolchain: Toolchain, environment: Environment, tmp_path: Path
-) -> None:
-    """All that the migration asks and changes goes by TLS, as a superuser."""
-    key, authority = TokenKey(), Authority(toolchain, tmp_path)
+class _Safe(NamedTuple):
+    """Brokers that ask for TLS and tokens.
+
+    Attributes:
+        stack: of them.
+        url: of the admin interface, by TLS.
+        key: signs tokens.
+        authority: signs certificates.
+    """
+
+    stack: Stack
+    url: str
+    key: TokenKey
+    authority: Authority
+
+    def access(self, role: str) -> AdminAccess:
+        """Return how a role talks to them."""
+        return AdminAccess(30, Token(SecretStr(self.key.token(role))), Tls(str(self.authority.cert_file)))
+
+
+@pytest.fixture(scope="module")
+def safe(make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> _Safe:
+    """One broker."""
+    key, authority = TokenKey(), Authority(toolchain, tmp_path_factory.mktemp("safe"))
     settings = {
         **key.broker_settings("root"),
         **tls_settings(authority, authority.identity("safe", "127.0.0.1")),
@@ -90,15 +111,22 @@ def test_brokers_with_tls_and_tokens(
     stack = make_stack(StackSpec(zookeepers=1, bookies=1, brokers=1, cluster="safe", broker_settings=settings))
     with open_reader(parse_store_url(stack.metadata_url), Access()) as reader:
         (broker,) = brokers(reader)
-    url = str(json.loads(broker.data)["webServiceUrlTls"])
-    environment.secrets.write("blue", key.token("root"), authority.cert_file)
-    access = AdminAccess(30, Token(SecretStr(key.token("root"))), Tls(str(authority.cert_file)))
+    return _Safe(stack, str(json.loads(broker.data)["webServiceUrlTls"]), key, authority)
+
+
+@pytest.mark.exhaustive
+def test_brokers_with_tls_and_tokens(safe: _Safe, environment: Environment) -> None:
+    """All that the migration asks and changes goes by TLS, as a superuser."""
+    environment.secrets.write("blue", safe.key.token("root"), safe.authority.cert_file)
     name = TopicName.parse("persistent://safe/space/topic")
-    with PulsarAdmin.open(access, [url]) as admin, open_cas(parse_store_url(stack.metadata_url), Access()) as store:
+    with (
+        PulsarAdmin.open(safe.access("root"), [safe.url]) as admin,
+        open_cas(parse_store_url(safe.stack.metadata_url), Access()) as store,
+    ):
         create_namespace(admin, "safe/space")
         admin.topics.create_partitioned(name, 2)
         admin.subscriptions.create(name, QUEUE)
-        given = {**_given(stack, "safe", name), "admin_urls": [url], "credentials": "blue"}
+        given = {**_given(safe.stack, "safe", name), "admin_urls": [safe.url], "credentials": "blue"}
         report = environment.operator.run(ScalableTopicInput.model_validate(given))
         assert report.outcome is Outcome.DONE, report.notes
         assert set(recorded_subscriptions(store, name)) == {QUEUE}
@@ -106,6 +134,40 @@ def test_brokers_with_tls_and_tokens(
             "Terminated",
             "Terminated",
         ]
+
+
+@pytest.mark.exhaustive
+def test_a_role_without_rights_is_a_blocker(safe: _Safe, environment: Environment) -> None:
+    """Brokers say whether a role may migrate topics of a namespace, and make their segments; asking changes nothing."""
+    name = TopicName.parse("persistent://safe/rights/topic")
+    with (
+        PulsarAdmin.open(safe.access("root"), [safe.url]) as root,
+        PulsarAdmin.open(safe.access("app"), [safe.url]) as app,
+        open_cas(parse_store_url(safe.stack.metadata_url), Access()) as store,
+    ):
+        create_namespace(root, "safe/rights")
+        root.topics.create(name)
+        for role in (app, root):
+            findings = Findings()
+            check_rights(role, findings, ["safe/rights"])
+            assert [blocker.code for blocker in findings.blockers] == (["NO_RIGHT"] if role is app else [])
+        # To produce is enough for the call itself, and not for what completes it.
+        unknown = TopicName.parse("persistent://safe/rights/unknown")
+        with pytest.raises(AdminDenied):
+            app.scalable_topics.migrate(unknown)
+        root.namespaces.grant("safe/rights", "app", [NamespaceAction.PRODUCE])
+        with pytest.raises(AdminNotFound):
+            app.scalable_topics.migrate(unknown)
+        findings = Findings()
+        check_rights(app, findings, ["safe/rights"])
+        assert "/segments/" in findings.blockers[0].cause
+        assert (root.topics.names("safe/rights"), root.scalable_topics.names("safe/rights")) == ([str(name)], [])
+        assert store.children("/topic-creation-locks/safe/rights") == []
+        environment.secrets.write("blue", safe.key.token("app"), safe.authority.cert_file)
+        given = {**_given(safe.stack, "safe", name), "admin_urls": [safe.url], "credentials": "blue"}
+        failure = environment.operator.start(ScalableTopicInput.model_validate(given)).failure()
+        assert "BROKERS_DENIED" in failure.message
+        assert store.get(CLAIM) is None
 
 
 def _input(stack: Stack, admin: PulsarAdmin, topic: TopicName, **more: object) -> ScalableTopicInput:

@@ -1,23 +1,36 @@
-"""The schema of a topic stays, whatever brokers or the migration delete of its segments and regular topics (5.0.1)."""
+"""What brokers delete of a topic, and when: regular topics after the grace window, and its schema never (5.0.1)."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
 
 from activities.scalable_topic import cleanup, flip, one_topic
 from activities.scalable_topic import drain as draining
+from activities.scalable_topic.context import GRACE
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.schemas import Schema
+from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
+from deploy.devstack.moving.client_program import ClientProgram
+from deploy.devstack.moving.plan import Language, ProducerPlan
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
 from tests.support.scalable_topic.steps import TopicSteps, refused
-from tests.support.scalable_topic.topics import QUEUE, drain_all, fill, pulsar, regular_parents_of
+from tests.support.scalable_topic.topics import (
+    MESSAGES,
+    QUEUE,
+    drain_all,
+    fill,
+    pulsar,
+    regular_parents_of,
+    stream_plan,
+)
 from tests.support.waiting import wait_for
 
 # Brokers look for parents to drop every 60 s.
@@ -26,22 +39,45 @@ _FIELDS = ['{"name":"number","type":["null","int"]}', '{"name":"price","type":["
 _VERSIONS = [f'{{"type":"record","name":"Order","fields":[{",".join(_FIELDS[:count])}]}}' for count in (1, 2)]
 
 
-def test_a_topic_keeps_its_schema(stack: Stack, admin: PulsarAdmin) -> None:
-    """Brokers drop parents and delete regular topics, and the cleanup what is left of these; the schema stays."""
+def test_regular_topics_stay_until_the_window_ends(stack: Stack, admin: PulsarAdmin, clients: ClientProgram) -> None:
+    """Until the cleanup brokers delete nothing, though all is consumed; then they do, and the schema stays."""
     names = {
-        TopicName.parse(f"persistent://public/default/{name}"): count for name, count in (("plain", 0), ("parts", 2))
+        TopicName.parse(f"persistent://public/default/{name}"): count
+        for name, count in (("plain", 0), ("parts", 2), ("released", 0))
     }
     before = {name: _with_schema(stack, admin, name, count) for name, count in names.items()}
     runs = {name: TopicSteps(stack, name, f"run-{name.topic}", cleanup="remove") for name in names}
     for steps in runs.values():
+        # The others go on, each in its window.
+        steps.running |= {f"run-{name.topic}" for name in names}
         for step in (one_topic.guard, flip.flip, draining.verify, one_topic.complete):
             steps.run(step)
+    *kept, released = names
+    # Brokers look at each topic every 60 s, at this one last.
+    admin.subscriptions.delete(released, GRACE)
+    clients.attach([stream_plan(name) for name in kept])
+    clients.open_producers([ProducerPlan(name.topic, str(name), Language.JAVA_V5) for name in kept])
+    clients.start()
+    wait_for("the parent to be dropped", lambda: not regular_parents_of(admin, released), _COLLECTED)
+    for name in kept:
+        assert len(regular_parents_of(admin, name)) == max(names[name], 1)
+        held = [stats.subscriptions[GRACE].msg_backlog for stats in _parts(admin, name)]
+        assert sum(held) == MESSAGES
+    # What keeps the regular topic keeps no stream from what came later.
+    assert all(record.received for record in clients.collect()[1])
+    clients.close()
     for name, steps in runs.items():
-        wait_for("parents to be dropped", lambda name=name: not regular_parents_of(admin, name), _COLLECTED)
-        assert steps.run(cleanup.clean_up).kept == ()
+        cleaned = steps.run(cleanup.clean_up)
+        assert (cleaned.deleted, cleaned.kept) == (1, ())
+        assert regular_parents_of(admin, name) == []
         with pytest.raises(AdminNotFound):
             admin.topics.partitions(name)
         assert admin.schemas.versions(name) == before[name]
+
+
+def _parts(admin: PulsarAdmin, name: TopicName) -> Iterator[TopicStats]:
+    for number in range(admin.topics.partitions(name)) or [None]:
+        yield admin.topics.stats(name if number is None else name.of_partition(number))
 
 
 def test_a_topic_that_stays_regular_keeps_its_schema(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
