@@ -78,6 +78,8 @@ def test_odd_and_changing_nodes_arrive(stack: Stack, environment: Environment) -
 
 
 def _odd_nodes(source: Any) -> None:
+    # Without a cluster it would be the store of BookKeeper alone.
+    source.ensure_path(f"/admin/clusters/{CLUSTER}")
     source.create("/odd/empty", b"", makepath=True)
     source.create("/odd/binary", bytes(range(256)) * 4)
     source.create("/odd/large", random.Random(1).randbytes(MB))
