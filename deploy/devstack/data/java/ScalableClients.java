@@ -4,15 +4,13 @@ import java.nio.charset.StandardCharsets;
 import java.time.Duration;
 import java.util.Base64;
 import java.util.concurrent.CompletableFuture;
+import java.util.function.Consumer;
 import org.apache.pulsar.client.api.v5.Checkpoint;
-import org.apache.pulsar.client.api.v5.CheckpointConsumer;
 import org.apache.pulsar.client.api.v5.Message;
 import org.apache.pulsar.client.api.v5.MessageId;
 import org.apache.pulsar.client.api.v5.Producer;
 import org.apache.pulsar.client.api.v5.PulsarClient;
 import org.apache.pulsar.client.api.v5.PulsarClientException;
-import org.apache.pulsar.client.api.v5.QueueConsumer;
-import org.apache.pulsar.client.api.v5.StreamConsumer;
 import org.apache.pulsar.client.api.v5.config.SubscriptionInitialPosition;
 import org.apache.pulsar.client.api.v5.schema.Schema;
 
@@ -53,7 +51,7 @@ public final class ScalableClients extends Clients {
                     .consumerName(plan.get("name").asText())
                     .startPosition(latest(plan) ? Checkpoint.latest() : Checkpoint.earliest())
                     .createAsync()
-                    .thenApply(FromCheckpoint::new);
+                    .thenApply(consumer -> new Inbox(consumer::receive, id -> { }, consumer::close));
         }
         if (type.equals("Shared") || type.equals("Key_Shared")) {
             return client.newQueueConsumer(Schema.bytes())
@@ -62,7 +60,7 @@ public final class ScalableClients extends Clients {
                     .consumerName(plan.get("name").asText())
                     .subscriptionInitialPosition(begin)
                     .subscribeAsync()
-                    .thenApply(Queue::new);
+                    .thenApply(consumer -> new Inbox(consumer::receive, consumer::acknowledge, consumer::close));
         }
         return client.newStreamConsumer(Schema.bytes())
                 .topic(plan.get("topic").asText())
@@ -70,7 +68,7 @@ public final class ScalableClients extends Clients {
                 .consumerName(plan.get("name").asText())
                 .subscriptionInitialPosition(begin)
                 .subscribeAsync()
-                .thenApply(Stream::new);
+                .thenApply(consumer -> new Inbox(consumer::receive, consumer::acknowledgeCumulative, consumer::close));
     }
 
     @Override
@@ -105,64 +103,33 @@ public final class ScalableClients extends Clients {
         return segment + ":" + Base64.getEncoder().encodeToString(within);
     }
 
-    private interface Scalable extends Receiver.Inbox {
-        /** The library does not tell. */
+    private interface Receive {
+        Message<byte[]> within(Duration limit) throws PulsarClientException;
+    }
+
+    /** What the kinds of consumers share; they have no common type in the library. */
+    private record Inbox(Receive receive, Consumer<MessageId> acknowledgement, AutoCloseable end)
+            implements Receiver.Inbox {
         @Override
-        default boolean isConnected() {
+        public Receiver.Arrival next() throws PulsarClientException {
+            return arrival(receive.within(Duration.ofMillis(RECEIVE_MS)));
+        }
+
+        @Override
+        public CompletableFuture<Void> acknowledge(Receiver.Arrival arrival) {
+            acknowledgement.accept((MessageId) arrival.id());
+            return CompletableFuture.completedFuture(null);
+        }
+
+        @Override
+        public boolean isConnected() {
+            // The library does not tell.
             return true;
         }
-    }
-
-    private record Queue(QueueConsumer<byte[]> consumer) implements Scalable {
-        @Override
-        public Receiver.Arrival next() throws PulsarClientException {
-            return arrival(consumer.receive(Duration.ofMillis(RECEIVE_MS)));
-        }
 
         @Override
-        public CompletableFuture<Void> acknowledge(Receiver.Arrival arrival) {
-            consumer.acknowledge((MessageId) arrival.id());
-            return CompletableFuture.completedFuture(null);
-        }
-
-        @Override
-        public void close() throws PulsarClientException {
-            consumer.close();
-        }
-    }
-
-    private record Stream(StreamConsumer<byte[]> consumer) implements Scalable {
-        @Override
-        public Receiver.Arrival next() throws PulsarClientException {
-            return arrival(consumer.receive(Duration.ofMillis(RECEIVE_MS)));
-        }
-
-        @Override
-        public CompletableFuture<Void> acknowledge(Receiver.Arrival arrival) {
-            consumer.acknowledgeCumulative((MessageId) arrival.id());
-            return CompletableFuture.completedFuture(null);
-        }
-
-        @Override
-        public void close() throws PulsarClientException {
-            consumer.close();
-        }
-    }
-
-    private record FromCheckpoint(CheckpointConsumer<byte[]> consumer) implements Scalable {
-        @Override
-        public Receiver.Arrival next() throws PulsarClientException {
-            return arrival(consumer.receive(Duration.ofMillis(RECEIVE_MS)));
-        }
-
-        @Override
-        public CompletableFuture<Void> acknowledge(Receiver.Arrival arrival) {
-            return CompletableFuture.completedFuture(null);
-        }
-
-        @Override
-        public void close() throws PulsarClientException {
-            consumer.close();
+        public void close() throws Exception {
+            end.close();
         }
     }
 }
