@@ -42,11 +42,8 @@ def foreign_layout(store: CasReader, record: ScalableRecord, topic: TopicInvento
     One that names no regular topic has lost its parents to the brokers, or never had any. Only where the regular topic
     was ended can it have come from there: what still takes messages did not become scalable.
     """
-    parts = regular_parts(topic)
-    if (layout := record.layout) is None:
-        return None
-    named = any(segment.legacy for segment in layout.segments.values())
-    return None if comes_from(layout, list(map(str, parts))) and (named or _ended(store, parts)) else layout
+    layout = record.layout
+    return None if layout is None or _came_from(store, layout, regular_parts(topic)) else layout
 
 
 def name_is_taken(name: TopicName) -> str:
@@ -64,10 +61,9 @@ def has_become(store: CasReader, record: ScalableRecord, name: TopicName) -> boo
     """
     if (layout := record.layout) is None:
         return False
-    named = [part for one in layout.segments.values() if (part := one.legacy_topic_name)]
-    if not named and not _ended(store, [name, name.of_partition(0)]):
-        return False
-    return comes_from(layout, [part for part in named if TopicName.parse(part).whole == name])
+    named = [TopicName.parse(part) for one in layout.segments.values() if (part := one.legacy_topic_name)]
+    parts = [part for part in named if part.whole == name] if named else [name, name.of_partition(0)]
+    return _came_from(store, layout, parts)
 
 
 def check_name(
@@ -166,6 +162,11 @@ def remove_empty(
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _came_from(store: CasReader, layout: SegmentLayout, parts: Sequence[TopicName]) -> bool:
+    named = any(segment.legacy for segment in layout.segments.values())
+    return comes_from(layout, list(map(str, parts))) and (named or _ended(store, parts))
 
 
 def _ended(store: CasReader, parts: Sequence[TopicName]) -> bool:
