@@ -251,6 +251,7 @@ def _all_flipped(topics: Topics, liar: LyingBroker, namespace: str) -> tuple[Top
             guard = task.topic_guard(store, name)
             record = guard.take()
             flip.flip_of(task, store, guard, name, record, stage=record.stage).run()
+            assert cluster.keep_for_grace(task, guard, name) == ()
         if name is not names[1]:
             forget_parents(topics.store, name)
     steps.run(one_topic.complete)
