@@ -73,7 +73,7 @@ test-unit test-workflows test-integration: test-%: provision ## One tier
 	@$(BIN)/python -m tests.tiers --jobs $(JOBS) $*
 
 test-exhaustive: provision ## Integration, workflows and faults with what `make test` leaves out for time
-	@$(BIN)/python -m tests.tiers --jobs $(JOBS) --exhaustive integration workflows faults
+	@$(BIN)/python -m tests.tiers --jobs $(JOBS) --exhaustive --keep-going integration workflows faults
 
 test-faults: provision ## Fault rounds: make test-faults ROUNDS=50 SEED=7, or REPLAY=worker/verify.before/7
 	@$(BIN)/python -m pytest tests/faults --rounds=$(ROUNDS) $(if $(SEED),--seed=$(SEED)) $(if $(REPLAY),--replay=$(REPLAY))
@@ -82,7 +82,7 @@ test-walks: provision ## Random walks of operators and failures through each mig
 	@EXAMPLES=$(EXAMPLES) $(BIN)/python -m pytest tests/workflows -k walk --hypothesis-profile=explore --timeout=0
 
 test-releases: provision ## What Pulsar 4.2 and 4.0 support, on their servers, which are fetched once
-	@$(BIN)/python -m tests.tiers --jobs $(JOBS) --exhaustive releases
+	@$(BIN)/python -m tests.tiers --jobs $(JOBS) --exhaustive --keep-going releases
 
 test-mutants: provision ## Lines that must not be missing: a test has to notice each; make test-mutants ONLY='metadata-store/flag-*'
 	@$(BIN)/python -m tests.mutants --jobs $(JOBS) --only '$(ONLY)'

@@ -1,9 +1,9 @@
 """Run the checks, provision the servers, and run the four tiers of tests, two jobs side by side.
 
-`python -m tests.tiers [--jobs N] [--exhaustive] [NAME]...`, where a name is one of checks, servers, unit, workflows,
+`python -m tests.tiers [--jobs N] [--exhaustive] [--keep-going] [NAME]...`, where a name is one of checks, servers, unit, workflows,
 integration, faults and releases, or an area of a tier such as faults/clients; all tiers by default. A job's output is
-shown when the job has ended. After a failure no further job begins, those that run continue to their end, and the exit
-code is the first failed job's.
+shown when the job has ended. After a failure no further job begins unless `--keep-going` is given, those that run
+continue to their end, and the exit code is the first failed job's.
 """
 
 from __future__ import annotations
@@ -159,16 +159,18 @@ def main(arguments: list[str]) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.tiers", description="Run tiers of tests.")
     parser.add_argument("--jobs", type=int, default=SIDE_BY_SIDE, help="how many side by side (default: %(default)s)")
     parser.add_argument("--exhaustive", action="store_true", help="also what is left out for time")
+    parser.add_argument("--keep-going", action="store_true", help="begin further jobs after one has failed")
     parser.add_argument("names", nargs="*", help="tiers, or areas such as integration/clients (default: all)")
     options = parser.parse_args(arguments)
     known = stages(["--exhaustive"] if options.exhaustive else [])
     if unknown := set(options.names) - {name for stage in known for job in stage for name in (job.name, job.tier)}:
         parser.error(f"there is no tier or area {', '.join(sorted(unknown))}")
     chosen = {*options.names} or {job.tier for stage in known for job in stage}
-    return execute([[job for job in stage if {job.name, job.tier} & chosen] for stage in known], options.jobs)
+    wanted = [[job for job in stage if {job.name, job.tier} & chosen] for stage in known]
+    return execute(wanted, options.jobs, keep_going=options.keep_going)
 
 
-def execute(stages: Sequence[Sequence[Job]], side_by_side: int) -> int:
+def execute(stages: Sequence[Sequence[Job]], side_by_side: int, *, keep_going: bool = False) -> int:
     """Run stage after stage; returns the exit code of the first job that fails, else 0."""
     begun = time.monotonic()
     results: list[Result] = []
@@ -177,7 +179,7 @@ def execute(stages: Sequence[Sequence[Job]], side_by_side: int) -> int:
             for result in jobs.run(stage):
                 results.append(result)
                 _show(result)
-                if result.code:
+                if result.code and not keep_going:
                     jobs.stop()
     _summarize(results, time.monotonic() - begun)
     return next((result.code for result in results if result.code), 0)

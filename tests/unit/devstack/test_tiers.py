@@ -51,6 +51,13 @@ def test_the_first_failure_counts(capfd: pytest.CaptureFixture[str]) -> None:
     assert shown.rstrip().endswith("FAILED")
 
 
+def test_others_begin_after_a_failure_where_that_is_wanted(capfd: pytest.CaptureFixture[str]) -> None:
+    """With `keep_going` all jobs run, and the exit code is still that of the failure."""
+    code = execute([[job("bad", "import sys; sys.exit(3)"), job("good", "print('one')")]], 1, keep_going=True)
+    assert code == 3
+    assert "one" in capfd.readouterr().out
+
+
 def test_a_job_that_is_killed_has_failed() -> None:
     """A job that a signal ends counts as a shell counts it."""
     assert execute([[job("killed", "import os; os.kill(os.getpid(), 15)")]], 2) == 128 + 15
