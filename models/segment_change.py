@@ -58,7 +58,8 @@ class SegmentChange:
     def children(self, layout: SegmentLayout) -> tuple[SegmentInfo, ...]:
         """Return the segments that have taken over; none while all parents are active.
 
-        A parent that was consumed may be pruned, and is not named by its children then.
+        A parent that was consumed may be pruned, and is not named by its children then. A segment that has the entry
+        buckets that a rebucket asks for stands for itself.
 
         Raises:
             LayoutError: the parents were changed in another way.
@@ -66,7 +67,7 @@ class SegmentChange:
         parents = [layout.segments.get(number) for number in self.ids]
         there = [parent for parent in parents if parent is not None]
         if len(there) == len(parents) and all(parent.active for parent in there):
-            return ()
+            return () if self.buckets is None else tuple(one for one in there if self._is_child(one, one.hash_range))
         heirs = {child for parent in there for child in parent.child_ids}
         pruned = len(there) < len(parents)
         candidates = [

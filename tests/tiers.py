@@ -1,9 +1,9 @@
 """Run the checks, provision the servers, and run the four tiers of tests, two jobs side by side.
 
-`python -m tests.tiers [--jobs N] [--exhaustive] [--keep-going] [NAME]...`, where a name is one of checks, servers, unit, workflows,
-integration, faults and releases, or an area of a tier such as faults/clients; all tiers by default. A job's output is
-shown when the job has ended. After a failure no further job begins unless `--keep-going` is given, those that run
-continue to their end, and the exit code is the first failed job's.
+`python -m tests.tiers [--jobs N] [--exhaustive] [--keep-going] [NAME]...`, where a name is one of checks, servers,
+unit, workflows, integration, faults and releases, or an area of a tier such as faults/clients; all tiers by default. A
+job's output is shown when the job has ended. After a failure no further job begins unless `--keep-going` is given,
+those that run continue to their end, and the exit code is the first failed job's.
 """
 
 from __future__ import annotations

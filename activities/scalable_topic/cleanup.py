@@ -78,7 +78,9 @@ def _each(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
         for name in held:
             # What brokers fail for is reported by the cleanup of that topic.
             with suppress(TopicRefused):
-                patiently(task, f"let go of {name}", partial(release_regular, task, name))
+                patiently(
+                    task, f"let go of {name}", partial(release_regular, task, task.topic_guard(store, name), name)
+                )
         await_dropped(task, store, held)
         for number, name in enumerate(names if delete else ()):
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, number, len(names))

@@ -53,7 +53,7 @@ def keep_regular(task: ClusterTask[Any], guard: RecordGuard[TopicClaim], name: T
     task.each([part.name for part in topic.parts], keep)
 
 
-def release_regular(task: ClusterTask[Any], name: TopicName) -> None:
+def release_regular(task: ClusterTask[Any], guard: RecordGuard[TopicClaim], name: TopicName) -> None:
     """Let brokers delete a regular topic once it is consumed; harmless when done twice.
 
     Raises:
@@ -63,8 +63,13 @@ def release_regular(task: ClusterTask[Any], name: TopicName) -> None:
         return
 
     def release(part: TopicName) -> None:
+        # A late request would end the window of another topic of this name.
         with suppress(AdminNotFound):
-            task.admin.subscriptions.delete(part, GRACE, force=True)
+            task.change_or_never(
+                look=lambda admin: admin.topics.internal_stats(part),
+                fence=guard.require,
+                change=lambda admin: admin.subscriptions.delete(part, GRACE, force=True),
+            )
 
     task.each([part.name for part in topic.parts], release)
 

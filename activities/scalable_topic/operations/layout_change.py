@@ -134,6 +134,8 @@ def _differences(change: SegmentChange, before: SegmentLayout, after: SegmentLay
 
 
 def _told(change: SegmentChange, children: tuple[SegmentInfo, ...]) -> str:
+    if change.parents == children:
+        return f"{_named(children)} is one{_with_buckets(change.buckets)}"
     return f"{_named(change.parents)} became {_named(children)}{_with_buckets(change.buckets)}"
 
 

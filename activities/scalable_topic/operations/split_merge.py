@@ -57,7 +57,7 @@ def to_rebucket(look: Look, layout: SegmentLayout) -> SegmentChange:
     """Return the rebucket that is asked for.
 
     Raises:
-        LayoutError: there is no such segment, or it has these entry buckets.
+        LayoutError: there is no such segment, or it cannot have so many entry buckets.
     """
     return _change(layout, _chosen(look, layout), buckets=look.task.input.buckets)
 
@@ -97,10 +97,11 @@ def _chosen(look: Look, layout: SegmentLayout) -> int:
 
 
 def _change(layout: SegmentLayout, *ids: int, buckets: int | None = None) -> SegmentChange:
-    """Return the change of these segments; the one that was made already where all of them are sealed."""
+    """Return the change of these segments, which may have been made already."""
     there = [layout.segments[number] for number in ids if number in layout.segments]
-    if len(there) == len(ids) and all(segment.sealed for segment in there):
-        return SegmentChange(tuple(there), layout.next_segment_id, buckets)
+    made = SegmentChange(tuple(there), layout.next_segment_id, buckets)
+    if len(there) == len(ids) and (all(segment.sealed for segment in there) or made.children(layout)):
+        return made
     return SegmentChange.of(layout, *ids, buckets=buckets)
 
 

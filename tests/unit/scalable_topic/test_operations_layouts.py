@@ -68,6 +68,14 @@ def test_a_change_knows_its_children(count: int, steps: int, chooser: random.Ran
     assert [one.segment_id for one in change.children(after)] == [one.segment_id for one in children]
 
 
+def test_a_segment_that_has_the_buckets_stands_for_itself() -> None:
+    """A rebucket that changes nothing is done."""
+    layout = SegmentLayout.initial(2, 999).rebucket(0, 3, 1000)
+    (parent,) = (one for one in layout.active if one.buckets == 3)
+    for buckets, children in ((3, (parent,)), (4, ())):
+        assert SegmentChange((parent,), layout.next_segment_id, buckets).children(layout) == children
+
+
 def test_another_change_is_no_success() -> None:
     """A parent that somebody has merged is not split, and the other way round."""
     layout = SegmentLayout.initial(2, 999)
