@@ -22,8 +22,6 @@ from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, 
 from tests.support.waiting import wait_for
 
 _VERSION = '{"type":"record","name":"Order","fields":[{"name":"number","type":["null","int"]}]}'
-
-
 _STILL = {"enabled": False}
 
 
@@ -131,13 +129,8 @@ def test_a_topic_of_the_name_with_subscriptions_of_its_own_stays(
     admin.scalable_topics.create(name)
     admin.scalable_topics.register(name, "prepared", SubscriptionKind.QUEUE)
     steps = TopicSteps(stack, name, replace_empty=True, auto_scale=_STILL)
-    (blocker,) = steps.run(precheck.precheck).blockers
-    assert (blocker.code, "prepared" in blocker.cause) == ("NAME_TAKEN", True)
-    steps.run(one_topic.guard)
-    with pytest.raises(StoreConflict, match="prepared"):
-        steps.run(flip.flip)
+    _is_refused(admin, steps, name, "prepared")
     assert recorded_subscriptions(store, name) == {"prepared": SubscriptionKind.QUEUE}
-    steps.run(one_topic.undo)
 
 
 def test_a_topic_of_the_name_that_has_lost_its_first_segment(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
@@ -150,14 +143,8 @@ def test_a_topic_of_the_name_that_has_lost_its_first_segment(stack: Stack, admin
     pruned = record.layout.prune(0)
     store.set(name.scalable_path, pruned.encode(), record.version)
     steps = TopicSteps(stack, name, replace_empty=True, auto_scale=_STILL)
-    (blocker,) = steps.run(precheck.precheck).blockers
-    assert (blocker.code, "rebucketed" in blocker.cause) == ("NAME_TAKEN", True)
-    steps.run(one_topic.guard)
-    with pytest.raises(StoreConflict, match="rebucketed"):
-        steps.run(flip.flip)
+    _is_refused(admin, steps, name, "rebucketed")
     assert read_scalable(store, name).layout == pruned
-    assert not admin.topics.internal_stats(name).terminated
-    steps.run(one_topic.undo)
 
 
 def test_a_topic_that_took_the_name_of_a_lost_run(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
@@ -177,6 +164,17 @@ def test_a_topic_that_took_the_name_of_a_lost_run(stack: Stack, admin: PulsarAdm
     assert read_scalable(store, name).layout
     assert not admin.topics.internal_stats(name).terminated
     following.run(one_topic.undo)
+
+
+def _is_refused(admin: PulsarAdmin, steps: TopicSteps, name: TopicName, why: str) -> None:
+    """PRECHECK and the flip refuse in these words, and the regular topic still takes messages."""
+    (blocker,) = steps.run(precheck.precheck).blockers
+    assert (blocker.code, why in blocker.cause) == ("NAME_TAKEN", True)
+    steps.run(one_topic.guard)
+    with pytest.raises(StoreConflict, match=why):
+        steps.run(flip.flip)
+    assert not admin.topics.internal_stats(name).terminated
+    steps.run(one_topic.undo)
 
 
 def _drained(stack: Stack, admin: PulsarAdmin, topic: str) -> TopicName:
