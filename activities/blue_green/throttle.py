@@ -18,6 +18,7 @@ from activities.blue_green.topics import Traffic, look_at, show_blue, topics_of,
 from activities.lifecycle.held_policies import HeldPolicy, held_value, hold, is_held, tell_again
 from clients.errors import StoreConflict, StoreContention, StoreNotFound
 from clients.pulsar.admin.namespaces import PublishRate
+from clients.pulsar.admin.topics import InternalStats, TopicStats
 from clients.pulsar.names import TopicName
 from models.blue_green.results import Quiet
 from models.defects import has_defect
@@ -47,7 +48,7 @@ def throttled_rate(task: BlueGreenTask, guard: NamespaceGuard) -> HeldPolicy[Pub
     limit = task.input.throttle_bytes
     if has_defect(task.blue_release, _LIMIT_LIFTED_LATE):
         topics = topics_of(task.blue, guard.namespace)
-        limit = max(limit, limit_that_ends(task.each(topics, lambda topic: _round_of(task, topic)), _hold_of(task)))
+        limit = max(limit, limit_that_ends(task.each(topics, lambda topic: _round(task, topic)), _hold_of(task)))
     return rate(cluster, limit)
 
 
@@ -68,14 +69,32 @@ def _hold_of(task: BlueGreenTask) -> float:
     return task.input.quiesce_timeout.total_seconds()
 
 
-def _round_of(task: BlueGreenTask, topic: TopicName) -> float:
-    """Return the bytes of one entry of each producer that is likely to send while writes are held back."""
+def round_of(stats: TopicStats, inside: InternalStats, seconds: float) -> float:
+    """Return the bytes of one entry of each producer that is likely to send while writes are held back.
+
+    Entries of the last minute count. The average of all that is stored is taken only where there are none: it may be
+    far from what is sent now.
+
+    Args:
+        stats: of the topic.
+        inside: of its managed ledger.
+        seconds: how long writes are held back.
+    """
+    rate = sum(client.msg_rate_in for client in stats.publishers)
+    if rate:
+        batch = max(1.0, stats.msg_in_counter / inside.entries_added_counter) if inside.entries_added_counter else 1.0
+        entry = sum(client.msg_throughput_in for client in stats.publishers) / rate * batch
+    else:
+        entry = stats.storage_size / inside.number_of_entries if inside.number_of_entries else 0.0
+    likely = sum(min(1.0, client.msg_rate_in * seconds) for client in stats.publishers)
+    return entry * max(1.0, likely)
+
+
+def _round(task: BlueGreenTask, topic: TopicName) -> float:
     stats = look_at(task.blue, topic).stats
     if stats is None or not stats.publishers:
         return 0.0
-    entries = task.blue.topics.internal_stats(topic).number_of_entries
-    likely = sum(min(1.0, client.msg_rate_in * _hold_of(task)) for client in stats.publishers)
-    return stats.storage_size / entries * max(1.0, likely) if entries else 0.0
+    return round_of(stats, task.blue.topics.internal_stats(topic), _hold_of(task))
 
 
 def let_go(task: BlueGreenTask, guard: NamespaceGuard) -> str:

@@ -51,7 +51,8 @@ class Client(Answer):
         metadata: what it says of itself.
         producer_name: of a producer; it keeps its name when it connects again.
         consumer_name: of a consumer, likewise.
-        msg_rate_in: messages per second of a producer.
+        msg_rate_in: messages per second of a producer, in the last minute.
+        msg_throughput_in: bytes per second, likewise.
     """
 
     address: str | None = None
@@ -60,6 +61,7 @@ class Client(Answer):
     producer_name: str = ""
     consumer_name: str = ""
     msg_rate_in: float = 0.0
+    msg_throughput_in: float = 0.0
 
 
 class SubscriptionStats(Answer):

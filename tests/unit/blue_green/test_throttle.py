@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green.throttle import limit_that_ends
+from activities.blue_green.throttle import limit_that_ends, round_of
+from clients.pulsar.admin.topics import Client, InternalStats, TopicStats
 from models.defects import has_defect
 from models.releases import parse_release
 
@@ -29,3 +30,26 @@ def test_releases_that_unblock_producers_at_once() -> None:
     versions = ("4.0.8", "4.0.10", "4.2.0", "4.2.4", "5.0.1")
     late = [version for version in versions if has_defect(parse_release(version), "LIMIT_LIFTED_LATE")]
     assert late == ["4.0.8", "4.2.0"]
+
+
+def test_a_round_is_of_what_is_sent_now() -> None:
+    """Large messages of the past do not count, whole batches do, and each producer sends once."""
+    stored = InternalStats(number_of_entries=100, entries_added_counter=100)
+    large = TopicStats(storage_size=50_000_000, msg_in_counter=100)
+    busy = Client(msg_rate_in=10.0, msg_throughput_in=1500.0)
+    assert round_of(large.model_copy(update={"publishers": (busy,)}), stored, 15.0) == 150.0
+    assert round_of(large.model_copy(update={"publishers": (busy, busy)}), stored, 15.0) == 300.0
+    assert round_of(TopicStats(msg_in_counter=1000, publishers=(busy,)), stored, 15.0) == 1500.0
+
+
+def test_a_round_of_producers_that_sent_nothing_lately() -> None:
+    """Without messages in the last minute the average of what is stored counts."""
+    stats = TopicStats(storage_size=20_000, publishers=(Client(), Client()))
+    assert round_of(stats, InternalStats(number_of_entries=10), 15.0) == 2000.0
+    assert round_of(stats, InternalStats(), 15.0) == 0.0
+
+
+def test_a_round_of_a_producer_that_seldom_sends() -> None:
+    """It counts as one that sends once."""
+    seldom = Client(msg_rate_in=0.01, msg_throughput_in=1.0)
+    assert round_of(TopicStats(publishers=(seldom,)), InternalStats(), 15.0) == 100.0
