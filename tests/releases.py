@@ -51,7 +51,7 @@ def _on(line: str, what: str, tests: tuple[str, ...], sample: tuple[str, ...] = 
 
 
 def _from_blue(line: str, sample: tuple[str, ...] = ()) -> Selection:
-    names = ("client_releases", "release_checks", "migration", "secure")
+    names = ("client_releases", "release_checks", "migration", "secure", "reopened", "throttle")
     return Selection("blue", line, BLUE_VARIABLE, tuple(f"{_BLUE}/test_{name}.py" for name in names), sample)
 
 

@@ -159,7 +159,7 @@ class DrainWatch:
         ended = [look.topic for look in looks if look.stats and look.topic not in waiting_for_more]
         opened = end_again(self._task, guard, self._store, ended)
         self._reopened |= opened
-        left += [Left(look, "it was opened again") for look in looks if look.topic in opened]
+        left += [Left(look, opened[look.topic]) for look in looks if look.topic in opened]
         busy = {one.look.topic for one in left}
         others = [look for look in looks if look.stats and look.topic not in busy]
         reasons = self._task.each(others, lambda look: not_replicated(self._task.blue, look.topic))
@@ -195,7 +195,8 @@ class DrainWatch:
             since = self._ended_since.setdefault((topic, name), time.monotonic())
             return why_attached(name, time.monotonic() - since)
         if sub.msg_backlog and not self._is_skipped(guard, topic, name, sub.msg_backlog):
-            return f"subscription {name} has {sub.msg_backlog:,} messages left, and no consumer"
+            consumers = self._clients(topic).consumers.get(name, 0)
+            return why_unread(name, sub.msg_backlog, consumers, self._task.input.cluster)
         return ""
 
     def _is_skipped(self, guard: NamespaceGuard, topic: TopicName, name: str, backlog: int) -> bool:
@@ -336,6 +337,20 @@ def not_replicated(blue: PulsarAdminReader, topic: TopicName) -> str:
     }
     reasons = (f"{count:,} messages are not replicated to {remote} yet" for remote, count in waiting.items() if count)
     return "; ".join(reasons)
+
+
+def why_unread(subscription: str, backlog: int, consumers: int, cluster: str) -> str:
+    """Return why nobody reads the rest of a subscription on blue, and what to do about it.
+
+    Args:
+        subscription: that has no consumer now.
+        backlog: messages that it has left.
+        consumers: how many it had before the flip.
+        cluster: blue's name.
+    """
+    why = f"subscription {subscription} has {backlog:,} messages left, and no consumer"
+    # C++ and Python consumers may have gone to green, or be dead, when their topic was unloaded during the flip.
+    return f"{why}; it had {consumers}: restart them, with the address of {cluster}" if consumers else why
 
 
 def why_attached(subscription: str, seconds: float) -> str:

@@ -4,6 +4,9 @@ A broker that changes the ledger of a topic just as the topic is ended may open 
 acknowledged and stored after the topic's end, where no consumer gets it once the topic was loaded again. Writes are
 held back while topics are ended, but each producer gets a message through now and then. So topics are checked after
 that, and those that were opened again are ended again, after these messages.
+
+In the same moment the broker may fail to store the end. It fences the topic then: it does not end it any more, and does
+not serve it before it is loaded again (4.0.8). Such topics are unloaded.
 """
 
 from __future__ import annotations
@@ -23,14 +26,15 @@ from models.defects import has_defect
 
 _REOPENS = "TERMINATE_REOPENS"
 _TRIES = 3
-# Of a topic that is being unloaded; whoever loads it finds where it was ended.
-_CLOSED = frozenset(("Closed", "Fenced", "FencedForDeletion"))
+_FENCED = "Fenced"
+# Of a topic that is being unloaded or deleted.
+_CLOSED = frozenset(("Closed", "FencedForDeletion"))
 
 
 def end_again(
     task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]
 ) -> dict[TopicName, str]:
-    """End topics of blue again that brokers have opened again.
+    """End topics of blue again that brokers have opened again, and unload those that brokers have fenced.
 
     Subscriptions that brokers had removed by then, because they had nothing left to read, are noted: they lack what the
     topic took since.
@@ -42,7 +46,7 @@ def end_again(
         topics: that were ended.
 
     Returns:
-        What happened to each of them that was open, in words.
+        What happened to each of them that was open or fenced, in words.
     """
     told: dict[TopicName, str] = {}
     if not may_open_again(task):
@@ -51,7 +55,9 @@ def end_again(
         opened = zip(topics, task.each(topics, lambda topic: _if_open(task, topic)), strict=True)
         found = {topic: stats for topic, stats in opened if stats}
         for topic, stats in found.items():
-            told[topic] = _end(task, guard, store, topic, stats)
+            told[topic] = (
+                _unload(task, guard, topic) if stats.state == _FENCED else _end(task, guard, store, topic, stats)
+            )
         if not found:
             break
     return told
@@ -82,14 +88,25 @@ def after_end(info: InternalInfo) -> str:
 
 
 def _if_open(task: BlueGreenTask, topic: TopicName) -> InternalStats | None:
-    """The topic as its broker has it in memory, if it takes messages although it was ended."""
+    """The topic as its broker has it in memory, if it was ended and is open, or is fenced."""
     # It is gone, or not loaded: then what is stored counts.
     with suppress(AdminNotFound, AdminServerError):
         stats = task.blue.topics.internal_stats(topic)
+        # The store has nothing of an end that could not be stored.
+        if stats.state == _FENCED:
+            return stats
         if not stats.terminated and stats.state not in _CLOSED:
             info = stored(task.blue, topic)
             return stats if info and info.marked else None
     return None
+
+
+def _unload(task: BlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> str:
+    guard.require()
+    # It is gone, or was unloaded since.
+    with suppress(AdminNotFound, AdminServerError):
+        task.blue.topics.unload(topic)
+    return f"{topic} was fenced by its broker, which could not store its end, and unloaded"
 
 
 def _end(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName, stats: InternalStats) -> str:

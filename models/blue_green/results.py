@@ -106,7 +106,7 @@ class Flipped(Result):
         carried: what came behind the copies since they were finished, and was copied right before the flag; None for
             nothing.
         kept: limits that somebody else has set meanwhile.
-        reopened: topics that blue's brokers opened again, and that were ended again, in words.
+        reopened: topics that blue's brokers opened again or fenced, and what was done about them, in words.
     """
 
     topics: int

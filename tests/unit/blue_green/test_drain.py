@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
-from activities.blue_green.drain import CLIENTS_WITHIN, why_attached
+from activities.blue_green.drain import CLIENTS_WITHIN, why_attached, why_unread
 
 
 def test_a_broker_that_hangs_is_told() -> None:
     """Consumers that read all, and are not sent away, are waited for; after a minute the cure is named."""
     assert why_attached("s", 1) == "subscription s has 0 messages left, and its consumers are not sent away"
     assert why_attached("s", CLIENTS_WITHIN).endswith("for 60 s. Its broker may hang: restart that broker")
+
+
+def test_consumers_that_left_their_backlog_are_told() -> None:
+    """Where a subscription had consumers before the flip, the cure is named."""
+    idle = "subscription s has 7,000 messages left, and no consumer"
+    assert why_unread("s", 7000, 0, "prod") == idle
+    assert why_unread("s", 7000, 2, "prod") == f"{idle}; it had 2: restart them, with the address of prod"
