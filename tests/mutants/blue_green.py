@@ -12,6 +12,7 @@ _AGAIN = "tests/integration/blue_green/test_second_start.py"
 _MIGRATION = "tests/integration/blue_green/test_migration.py"
 _BACK = "tests/integration/blue_green/test_undo.py"
 _CLEANUP = "tests/integration/blue_green/test_cleanup.py"
+_REOPENED = "tests/integration/blue_green/test_reopened.py"
 _FLIP = "activities/blue_green/flip.py"
 _UNDO = "activities/blue_green/undo.py"
 _HELD = "activities/lifecycle/held_policies.py"
@@ -38,6 +39,35 @@ MUTANTS = (
         "    since = require_quiet(task, begun)\n",
         "    since = time.monotonic()\n",
         (f"{_TRAPS}::test_limit_that_is_taken_off_before_the_flag",),
+    ),
+    Mutant(
+        "blue-green/flag-long-after-the-last-look",
+        _FLIP,
+        "            require_seen_quiet(task, quiet_since)\n",
+        "",
+        (f"{_TRAPS}::test_worker_that_froze_after_its_last_look_does_not_flip",),
+    ),
+    Mutant(
+        "blue-green/check-that-takes-too-long",
+        "activities/blue_green/throttle.py",
+        "    if (seconds := time.monotonic() - since) > _valid_for(task):\n        raise StoreConflict(",
+        "    if (seconds := 0.0) > _valid_for(task):\n        raise StoreConflict(",
+        (f"{_TRAPS}::test_a_batch_that_takes_long_to_check_is_not_flipped",),
+    ),
+    Mutant(
+        "blue-green/limit-by-what-is-stored",
+        "activities/blue_green/throttle.py",
+        "    if rate:\n",
+        "    if not rate:\n",
+        ("tests/unit/blue_green/test_throttle.py",),
+    ),
+    Mutant(
+        "blue-green/topics-that-stay-open",
+        "activities/blue_green/reopened.py",
+        "    return has_defect(task.blue_release, _REOPENS)\n",
+        "    return False\n",
+        (_REOPENED,),
+        survives="brokers of 5.0 do not open topics again; with PULSAR_MIGRATE_BLUE=4.0 the test notices it",
     ),
     Mutant(
         "blue-green/flip-without-what-came-late",

@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import importlib
 import re
+import time
 from collections.abc import Generator, Sequence
 from contextlib import closing
 from datetime import timedelta
 from typing import Any
 
-import httpx
 import pytest
 
-from activities.blue_green import drain, flip, green_ready, quiesce, undo, verify
+from activities.blue_green import drain, flip, green_ready, quiesce, throttle, undo, verify
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.throttle import throttle
 from activities.blue_green.topics import TopicLook, look_at, stored
 from clients.errors import StoreConflict, StoreContention, Superseded
 from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.clusters import ClusterUrls
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
@@ -78,9 +78,10 @@ def test_idle_subscription_is_waited_for(clusters: Clusters, steps: Steps) -> No
 def test_replication_is_waited_for_by_cursors(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
     """Messages that a third cluster lacks are waited for, also while brokers report no replicator of the topic."""
     namespace, third = "replicating/one", "unreachable"
-    addresses = {"serviceUrl": "http://127.0.0.1:1", "brokerServiceUrl": "pulsar://127.0.0.1:1"}
-    httpx.put(f"{clusters.blue.admin_urls[0]}/admin/v2/clusters/{third}", json=addresses).raise_for_status()
     admin = clusters.blue_admin
+    admin.clusters.create(
+        third, ClusterUrls(service_url="http://127.0.0.1:1", broker_service_url="pulsar://127.0.0.1:1")
+    )
     admin.tenants.create("replicating", Tenant(allowed_clusters=(BLUE,)))
     (topic,) = make_namespace(clusters, namespace, "topic")
     steps = Steps(clusters, namespace, drain_timeout="PT2S")
@@ -89,18 +90,22 @@ def test_replication_is_waited_for_by_cursors(clusters: Clusters, monkeypatch: p
     # Not before: brokers of green would try to create the topic there.
     admin.tenants.update("replicating", Tenant(allowed_clusters=(BLUE, third)))
     admin.namespaces.set_policy(namespace, ("replication_clusters",), [BLUE, third])
-    wait_for("the replicator", lambda: third in admin.topics.stats(topic).replication, 30)
-    send_to(clusters.blue.broker_url, [str(topic)])
-    steps.batch(flip.flip)
 
     def without_replicators(admin: PulsarAdminReader, topic: TopicName) -> TopicLook:
         look = look_at(admin, topic)
         return look._replace(stats=look.stats and look.stats.model_copy(update={"replication": {}}))
 
-    monkeypatch.setattr(drain, "look_at", without_replicators)
-    (left,) = steps.batch(drain.drain).left
-    steps.end()
-    admin.namespaces.set_policy(namespace, ("replication_clusters",), [BLUE])
+    try:
+        wait_for("the replicator", lambda: third in admin.topics.stats(topic).replication, 30)
+        send_to(clusters.blue.broker_url, [str(topic)])
+        steps.batch(flip.flip)
+        monkeypatch.setattr(drain, "look_at", without_replicators)
+        (left,) = steps.batch(drain.drain).left
+    finally:
+        steps.end()
+        admin.namespaces.set_policy(namespace, ("replication_clusters",), [BLUE])
+        admin.tenants.update("replicating", Tenant(allowed_clusters=(BLUE,)))
+        admin.clusters.delete(third)
     assert left.reason == f"1 messages are not replicated to {third} yet"
 
 
@@ -160,15 +165,12 @@ def test_worker_that_froze_after_its_last_look_does_not_flip(
     """Writes were quiet too long ago when the flag is about to be set: the flip is tried again, and looks again."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "frozen")
-    steps.input = steps.input.model_copy(update={"quiesce_timeout": timedelta(seconds=4)})
     steps.begin()
     steps.quiesce()
     require_quiet = flip.require_quiet
 
     def freeze(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
-        since = require_quiet(task, guards)
-        task.context.pause(2.5)
-        return since
+        return require_quiet(task, guards) - task.input.quiesce_timeout.total_seconds() / 2
 
     monkeypatch.setattr(flip, "require_quiet", freeze)
     with pytest.raises(StoreContention, match="that writes are held back was seen"):
@@ -177,6 +179,27 @@ def test_worker_that_froze_after_its_last_look_does_not_flip(
     monkeypatch.setattr(flip, "require_quiet", require_quiet)
     assert steps.batch(flip.flip).left == ()
     assert _is_flagged(clusters, namespace)
+
+
+def test_a_batch_that_takes_long_to_check_is_not_flipped(
+    clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Topics that cannot all be seen to be quiet at once stay on blue, and the operator is told what to change."""
+    (namespace,) = steps.input.namespaces
+    make_namespace(clusters, namespace, "many")
+    steps.input = steps.input.model_copy(update={"quiesce_timeout": timedelta(seconds=4)})
+    steps.begin()
+    steps.quiesce()
+
+    def look_slowly(admin: PulsarAdminReader, topic: TopicName) -> TopicLook:
+        look = look_at(admin, topic)
+        time.sleep(2.2)
+        return look
+
+    monkeypatch.setattr(throttle, "look_at", look_slowly)
+    with pytest.raises(StoreConflict, match=r"it takes \d s to see that 1 topics take no messages.*batch_size"):
+        steps.batch(flip.flip)
+    assert not _is_flagged(clusters, namespace)
 
 
 @pytest.mark.exhaustive
@@ -212,7 +235,7 @@ def test_late_attempt_does_not_flip(clusters: Clusters, steps: Steps) -> None:
             set_flag(store, namespace, freeze, migrated=True)
         assert not read_flag(store, namespace)
         with pytest.raises(Superseded):
-            throttle(task, guard)
+            throttle.throttle(task, guard)
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
 
 
@@ -235,7 +258,7 @@ def test_late_attempt_does_not_hold_writes_back(clusters: Clusters, steps: Steps
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(guard, "require", freeze)
             with pytest.raises(Superseded):
-                throttle(task, guard)
+                throttle.throttle(task, guard)
         assert undone
         assert read_policy(store, namespace, ("publishMaxMessageRate", BLUE)) is None
 
@@ -322,7 +345,7 @@ def test_drain_sets_a_flag_again_that_a_lost_attempt_took_off(clusters: Clusters
     steps.batch(flip.flip)
     with steps.task() as task, task.blue_store() as store:
         (guard,) = take(task, store, [namespace])
-        throttle(task, guard)
+        throttle.throttle(task, guard)
         set_flag(store, namespace, guard.require, migrated=False)
     assert steps.batch(drain.drain).left == ()
     assert _is_flagged(clusters, namespace)
