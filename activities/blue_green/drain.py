@@ -14,16 +14,8 @@ from activities.blue_green.load import clients_of, saved_clients
 from activities.blue_green.reopened import end_again
 from activities.blue_green.subscription_copy import what_is_there
 from activities.blue_green.throttle import let_go, throttle
-from activities.blue_green.topics import (
-    TopicLook,
-    cursors_of,
-    look_at,
-    named,
-    show_blue,
-    stored,
-    subscriptions_of,
-    topics_of,
-)
+from activities.blue_green.topics import TopicLook, cursors_of, look_at, named, show_blue, subscriptions_of, topics_of
+from activities.lifecycle.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError

@@ -13,8 +13,9 @@ from activities.blue_green.late import create_late, provision_late
 from activities.blue_green.load import look_at_all
 from activities.blue_green.reopened import end_again
 from activities.blue_green.throttle import await_quiet, let_go, require_quiet, require_seen_quiet, throttle
-from activities.blue_green.topics import look_at, stored, topics_of
+from activities.blue_green.topics import look_at, topics_of
 from activities.lifecycle.held_policies import LOOK_EVERY
+from activities.lifecycle.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention
 from clients.pulsar.admin.client import PulsarAdminReader

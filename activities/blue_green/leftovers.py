@@ -5,7 +5,8 @@ from __future__ import annotations
 from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask
-from activities.blue_green.topics import cursors_of, look_at, stored, subscriptions_of
+from activities.blue_green.topics import cursors_of, look_at, subscriptions_of
+from activities.lifecycle.stored_topics import stored
 from clients.pulsar.admin.errors import AdminUnsupported
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.admin.topics import InternalInfo

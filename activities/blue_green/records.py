@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.flags import led_elsewhere
 from activities.blue_green.listing import namespaces_of
-from activities.blue_green.topics import stored, topics_of
+from activities.blue_green.topics import topics_of
 from activities.lifecycle.namespace_guard import recorded_namespaces
+from activities.lifecycle.stored_topics import stored
 from clients.cas.store import CasReader
 from clients.pulsar.cluster_flag import read_cluster_flag
 from clients.pulsar.namespace_flag import read_flag

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.load import save_clients, saved_clients
-from activities.blue_green.topics import stored
+from activities.lifecycle.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.topics import InternalInfo, InternalStats, Position
@@ -66,25 +66,6 @@ def end_again(
 def may_open_again(task: BlueGreenTask) -> bool:
     """Return whether blue's brokers may open topics again that were ended."""
     return has_defect(task.blue_release, _REOPENS)
-
-
-def after_end(info: InternalInfo) -> str:
-    """Return which ledgers a topic has after the position at which it was ended, in words; empty for none.
-
-    Args:
-        info: of a topic that was ended on brokers that may open it again.
-    """
-    end = info.terminated_position
-    if end is None:
-        return ""
-    found: list[str] = []
-    for ledger in info.ledgers:
-        if ledger.ledger_id == end.ledger_id and ledger.entries > end.entry_id + 1:
-            found.append(f"{ledger.entries - end.entry_id - 1} entries in ledger {ledger.ledger_id}")
-        elif ledger.ledger_id > end.ledger_id:
-            # How many entries a ledger has is stored when it is closed.
-            found.append(f"{ledger.entries or 'perhaps'} entries in ledger {ledger.ledger_id}")
-    return ", ".join(found)
 
 
 def _if_open(task: BlueGreenTask, topic: TopicName) -> InternalStats | None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
@@ -15,8 +14,6 @@ from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.names import BACKLOG_GAUGE, PUBLISHERS_GAUGE
 
 _BLOCKED = "already migrated"
-_TRIES = 5
-_PAUSE = 0.1
 
 
 class TopicLook(NamedTuple):
@@ -71,29 +68,6 @@ def look_at(admin: PulsarAdminReader, topic: TopicName) -> TopicLook:
         if _BLOCKED in str(error):
             return TopicLook(topic, None, blocked=True)
         raise
-
-
-def stored(admin: PulsarAdminReader, topic: TopicName) -> InternalInfo | None:
-    """A topic as the metadata store has it; None where it is gone.
-
-    Raises:
-        AdminError: it could not be found out.
-    """
-    tries = 0
-    while True:
-        try:
-            return admin.topics.internal_info(topic)
-        except AdminNotFound:
-            return None
-        except AdminServerError:
-            # Brokers fail where the topic is gone, and where a cursor of it vanishes while they read: both are part of
-            # every drain.
-            tries += 1
-            if str(topic) not in admin.topics.names(topic.namespace_path):
-                return None
-            if tries == _TRIES:
-                raise
-            time.sleep(_PAUSE)
 
 
 def traffic_of(stats: TopicStats) -> Traffic:

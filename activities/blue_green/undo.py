@@ -13,8 +13,9 @@ from activities.blue_green.held_policies import INACTIVE, put_back
 from activities.blue_green.load import save_clients, saved_clients
 from activities.blue_green.records import sent_away
 from activities.blue_green.throttle import let_go
-from activities.blue_green.topics import look_at, stored, topics_of
+from activities.blue_green.topics import look_at, topics_of
 from activities.blue_green.way_back import send_away_again
+from activities.lifecycle.stored_topics import stored
 from clients.cas.store import CasReader, CasStore, retry
 from clients.errors import StoreContention, StoreNotFound
 from clients.pulsar.admin.errors import AdminConflict, AdminUnreachable

@@ -16,8 +16,9 @@ from activities.blue_green.held_policies import INACTIVE, as_before
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.records import read_record
-from activities.blue_green.topics import cursors_of, stored, topics_of
+from activities.blue_green.topics import cursors_of, topics_of
 from activities.lifecycle.held_policies import exchange
+from activities.lifecycle.stored_topics import stored
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound
 from clients.pulsar.admin.clusters import ClusterMigration

@@ -7,12 +7,9 @@ from dataclasses import replace
 
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
 from activities.scalable_topic.children import parts_of
-from clients.cas.store import CasReader
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
-from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import TopicName, recordable
-from models.lifecycle.failures import some
 
 ORDERED = ("Exclusive", "Failover")
 """Types of subscriptions whose messages are consumed in their order."""
@@ -49,35 +46,6 @@ def is_terminated(admin: PulsarAdminReader, part: TopicName) -> bool:
         return admin.topics.internal_stats(part).terminated
     except AdminNotFound:
         return True
-
-
-def entries_after_end(store: CasReader, part: TopicName) -> str:
-    """Return what a regular topic, or a partition, has after the position at which it was ended; empty for nothing.
-
-    A broker that was closing a ledger while the topic was ended may have taken messages after that (#26680); consumers
-    never get these.
-
-    Args:
-        store: the brokers' metadata store.
-        part: the topic, or one of its partitions.
-    """
-    node = store.get(part.managed_ledger_path)
-    info = decode_ledger_info(node.value) if node else None
-    if info is None or not info.HasField("terminatedPosition"):
-        return ""
-    end = info.terminatedPosition
-    after = [
-        f"ledger {ledger.ledgerId} ({entries} entries)"
-        for ledger in info.ledgerInfo
-        if (entries := ledger.entries - (end.entryId + 1 if ledger.ledgerId == end.ledgerId else 0)) > 0
-        and ledger.ledgerId >= end.ledgerId
-    ]
-    if not after:
-        return ""
-    return (
-        f"{part} was ended at {end.ledgerId}:{end.entryId}, and has entries after that, which no consumer gets: "
-        f"{some(after)}; read these ledgers with BookKeeper's own tools before the topic is deleted"
-    )
 
 
 def regular_parts(topic: TopicInventory) -> list[TopicName]:

@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 from activities.blue_green.cluster import HELD_OFF
 from activities.blue_green.records import records
-from activities.blue_green.topics import stored
+from activities.lifecycle.stored_topics import stored
 from clients.cas.store import CasReader
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin

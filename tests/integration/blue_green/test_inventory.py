@@ -11,7 +11,7 @@ import pytest
 
 from activities.blue_green.inventory import read_namespace
 from activities.blue_green.quotas import broker_differences, green_clusters, green_quotas, green_room
-from activities.blue_green.topics import stored
+from activities.lifecycle.stored_topics import stored
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession

@@ -14,7 +14,8 @@ import pytest
 
 from activities.blue_green import drain, flip, green_ready, quiesce, throttle, undo, verify
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.topics import TopicLook, look_at, stored
+from activities.blue_green.topics import TopicLook, look_at
+from activities.lifecycle.stored_topics import stored
 from clients.errors import StoreConflict, StoreContention, Superseded
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.clusters import ClusterUrls

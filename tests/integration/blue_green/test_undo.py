@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from activities.blue_green import cluster, flip, undo
-from activities.blue_green.topics import stored
+from activities.lifecycle.stored_topics import stored
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.names import TopicName
 from deploy.devstack.traffic import quiet_client, send_to
