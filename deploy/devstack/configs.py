@@ -74,11 +74,19 @@ def bookie(name: str, data: Path, port: int, http_port: int, metadata_uri: str) 
     }
 
 
-def broker(cluster: str, port: int, http_port: int, metadata_url: str, replicas: int) -> Settings:
-    """Lines of `broker.conf`; `replicas` is how many bookies get each message."""
+def broker(cluster: str, port: int, http_port: int, metadata: Settings, replicas: int) -> Settings:
+    """Return lines of `broker.conf`.
+
+    Args:
+        cluster: name of the Pulsar cluster.
+        port: for clients.
+        http_port: for the admin interface.
+        metadata: lines that name the metadata stores, from `broker_metadata`.
+        replicas: how many bookies get each message.
+    """
     return {
         "clusterName": cluster,
-        **broker_metadata(metadata_url),
+        **metadata,
         "metadataStoreSessionTimeoutMillis": str(SESSION_TIMEOUT_MS),
         "brokerServicePort": str(port),
         "webServicePort": str(http_port),
@@ -117,12 +125,12 @@ def broker_quorum(replicas: int) -> Settings:
     }
 
 
-def broker_metadata(url: str) -> Settings:
-    """The lines of `broker.conf` that name the metadata store, for the broker and for its BookKeeper client."""
+def broker_metadata(url: str, ledgers_url: str | None = None) -> Settings:
+    """Return the lines of `broker.conf` that name the metadata stores of the broker and of its BookKeeper client."""
     return {
         "metadataStoreUrl": url,
         "configurationMetadataStoreUrl": url,
-        **broker_bookies(bookkeeper_uri(url)),
+        **broker_bookies(bookkeeper_uri(ledgers_url or url)),
     }
 
 

@@ -37,7 +37,7 @@ def image_of(product: str) -> str:
 
 def product_of(name: str) -> str:
     """The product, hence the image, that a server runs from."""
-    steps = (servers.SETUP, servers.SECOND_SETUP)
+    steps = (servers.SETUP, servers.LEDGERS_SETUP, servers.SECOND_SETUP)
     return "PULSAR" if name in steps else _PRODUCT.get(servers.kind_of(name), "PULSAR")
 
 

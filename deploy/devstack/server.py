@@ -21,7 +21,11 @@ NewRunner = Callable[[str, Path, Path], Runner]
 _POLL = 0.05
 _TAIL = 30
 # Set-up steps to the field of the stack's state that says whether they are done.
-_RECORDED = {servers.SETUP: "set_up", servers.SECOND_SETUP: "second_set_up"}
+_RECORDED = {
+    servers.SETUP: "set_up",
+    servers.LEDGERS_SETUP: "ledgers_set_up",
+    servers.SECOND_SETUP: "second_set_up",
+}
 
 
 class ServerStatus(BaseModel):
@@ -176,7 +180,11 @@ class Server:
     def setup_steps(self) -> dict[str, Server]:
         """The set-up steps that its stack needs and has not done, by name."""
         state = self._stack.state
-        needed = {servers.SETUP: state.spec.bookies, servers.SECOND_SETUP: state.spec.second_bookies}
+        needed = {
+            servers.SETUP: state.spec.bookies,
+            servers.LEDGERS_SETUP: state.spec.ledgers_apart,
+            servers.SECOND_SETUP: state.spec.second_bookies,
+        }
         names = [name for name, count in needed.items() if count and not getattr(state, _RECORDED[name])]
         return {name: Server(name, self._stack, self._new_runner) for name in names}
 

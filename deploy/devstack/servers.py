@@ -15,6 +15,8 @@ from deploy.devstack.toolchain import DATA, Toolchain
 
 SETUP = "cluster-setup"
 """The name of the step that writes a new Pulsar cluster's metadata; it runs once and ends."""
+LEDGERS_SETUP = "bookie-setup"
+"""The name of the step that writes the root of the first BookKeeper cluster where it has a store of its own."""
 SECOND_SETUP = "second-bookie-setup"
 """The name of the step that writes the root of the second BookKeeper cluster; it runs once and ends."""
 
@@ -91,8 +93,10 @@ def kind_of(name: str) -> str:
 
 def plan(name: str, state: StackState, folder: Path) -> ServerPlan:
     """The plan of one server (or of a set-up step) whose own folder is `folder`."""
-    if name in (SETUP, SECOND_SETUP):
-        return _setup(state) if name == SETUP else _second_setup(state)
+    if name == SETUP:
+        return _setup(state)
+    if name in (LEDGERS_SETUP, SECOND_SETUP):
+        return _bookkeeper_setup(name, state)
     makers: dict[str, Callable[[str, StackState, Path], ServerPlan]] = {
         "zookeeper": _zookeeper,
         "second-zookeeper": _second_zookeeper,
@@ -179,32 +183,39 @@ def _setup(state: StackState) -> ServerPlan:
     client, web = state.ports.get("broker-1.client", 6650), state.ports.get("broker-1.http", 8080)
     addresses = ["-uw", f"http://{configs.LOOPBACK}:{web}", "-ub", f"pulsar://{configs.LOOPBACK}:{client}"]
     main = ["org.apache.pulsar.PulsarClusterMetadataSetup", "-c", state.spec.cluster, "-md", url, "-cms", url]
+    if state.spec.ledgers_apart:
+        # It finds no host in a `metadata-store:` address (5.0.1), and only records this one for function workers.
+        address = f"zk+hierarchical://{state.ledgers_url().removeprefix('zk:')}/ledgers"
+        main += ["--existing-bk-metadata-service-uri", address]
     return ServerPlan(
         name=SETUP, command=[*_java(SETUP, state, 128, 64), *main, *addresses], ready=None, after=_stores(state)
     )
 
 
-def _second_setup(state: StackState) -> ServerPlan:
+def _bookkeeper_setup(name: str, state: StackState) -> ServerPlan:
+    first = name == LEDGERS_SETUP
+    uri = configs.bookkeeper_uri(state.ledgers_url()) if first else state.second_bookkeeper_uri()
     # It loads what a bookie does, so a bookie's archive fits.
     shell = [*_java("bookie", state, 128, 64, *METADATA_DRIVERS), "org.apache.bookkeeper.bookie.BookieShell"]
     return ServerPlan(
-        name=SECOND_SETUP,
+        name=name,
         command=[*shell, "-conf", "bookkeeper.conf", "initnewcluster"],
-        files={"bookkeeper.conf": configs.render({"metadataServiceUri": state.second_bookkeeper_uri()})},
+        files={"bookkeeper.conf": configs.render({"metadataServiceUri": uri})},
         ready=None,
         after=_stores(state),
     )
 
 
 def _bookie(name: str, state: StackState, folder: Path) -> ServerPlan:
-    return _one_bookie(name, state, folder, configs.bookkeeper_uri(state.metadata_url()), SETUP)
+    uri = configs.bookkeeper_uri(state.ledgers_url())
+    return _one_bookie(name, state, folder, uri, SETUP, *([LEDGERS_SETUP] if state.spec.ledgers_apart else []))
 
 
 def _second_bookie(name: str, state: StackState, folder: Path) -> ServerPlan:
     return _one_bookie(name, state, folder, state.second_bookkeeper_uri(), SECOND_SETUP)
 
 
-def _one_bookie(name: str, state: StackState, folder: Path, uri: str, setup: str) -> ServerPlan:
+def _one_bookie(name: str, state: StackState, folder: Path, uri: str, *setup: str) -> ServerPlan:
     port, http_port = state.ports[f"{name}.client"], state.ports[f"{name}.http"]
     settings = configs.bookie(name, folder / "data", port, http_port, uri)
     return ServerPlan(
@@ -216,7 +227,7 @@ def _one_bookie(name: str, state: StackState, folder: Path, uri: str, setup: str
             "bookkeeper.conf",
         ],
         files={"bookkeeper.conf": _merged(settings, state, name, state.spec.bookie_settings)},
-        after=(*_stores(state), setup),
+        after=(*_stores(state), *setup),
         ready=partial(probes.http_answers_ok, f"http://{configs.LOOPBACK}:{http_port}/api/v1/bookie/is_ready"),
     )
 
@@ -224,7 +235,8 @@ def _one_bookie(name: str, state: StackState, folder: Path, uri: str, setup: str
 def _broker(name: str, state: StackState, folder: Path) -> ServerPlan:
     del folder
     port, http_port = state.ports[f"{name}.client"], state.ports[f"{name}.http"]
-    settings = configs.broker(state.spec.cluster, port, http_port, state.metadata_url(), state.spec.replicas)
+    metadata = configs.broker_metadata(state.metadata_url(), state.ledgers_url())
+    settings = configs.broker(state.spec.cluster, port, http_port, metadata, state.spec.replicas)
     ready = f"http://{configs.LOOPBACK}:{http_port}/admin/v2/brokers/ready"
     return ServerPlan(
         name=name,

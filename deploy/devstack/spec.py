@@ -15,7 +15,8 @@ class StackSpec(BaseModel):
 
     Attributes:
         zookeepers: servers of the ZooKeeper ensemble.
-        second_zookeepers: a ZooKeeper of its own, as the target of a migration from ZooKeeper to ZooKeeper.
+        second_zookeepers: a ZooKeeper of its own, as the target of a migration from ZooKeeper to ZooKeeper, or for
+            `ledgers_apart`.
         oxias: Oxia servers, each of them a store of its own with the namespace `default`.
         oxia_shards: shards of each Oxia.
         bookies: bookies, on the store that `metadata` names.
@@ -24,6 +25,7 @@ class StackSpec(BaseModel):
         brokers: brokers, on the same store.
         temporal: whether Temporal's dev server with the Web UI runs; it keeps its state in a file.
         temporal_search_attributes: search attributes to register, name to type (`Keyword`, `Int`, ...).
+        ledgers_apart: keep the metadata of ledgers in the second ZooKeeper, and those of brokers in the first.
         metadata: the store that brokers and bookies use at first; both can be moved with `Stack.reconfigure`.
         zk_chroot: the node under which Pulsar lives in ZooKeeper, empty or `/a/b`.
         cluster: the name of the Pulsar cluster.
@@ -43,6 +45,7 @@ class StackSpec(BaseModel):
     brokers: int = Field(default=0, ge=0, le=9)
     temporal: bool = False
     temporal_search_attributes: Settings = {}
+    ledgers_apart: bool = False
     metadata: Literal["zk", "oxia"] = "zk"
     zk_chroot: Chroot = ""
     cluster: str = Field(default="dev", pattern=r"^[A-Za-z0-9_-]+$")
@@ -57,6 +60,10 @@ class StackSpec(BaseModel):
         if self.bookies and not (self.zookeepers if self.metadata == "zk" else self.oxias):
             store = "zookeepers" if self.metadata == "zk" else "oxias"
             raise ValueError(f"bookies and brokers need the metadata store {self.metadata!r}; set {store} to 1 or more")
+        if self.ledgers_apart and not (self.second_zookeepers and self.bookies):
+            raise ValueError(
+                "ledgers_apart needs a second ZooKeeper and bookies; set second_zookeepers and bookies to 1"
+            )
         if self.second_bookies and not self.zookeepers:
             raise ValueError("second_bookies keep their metadata in ZooKeeper; set zookeepers to 1 or 3")
         if self.zk_chroot and not self.zookeepers:

@@ -197,7 +197,7 @@ class Stack:
     @property
     def bookkeeper_uri(self) -> str:
         """The metadata service URI of the first BookKeeper cluster, as brokers and bookies were first started on it."""
-        return configs.bookkeeper_uri(self.state.metadata_url())
+        return configs.bookkeeper_uri(self.state.ledgers_url())
 
     @property
     def second_bookkeeper_uri(self) -> str:

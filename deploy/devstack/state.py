@@ -24,6 +24,7 @@ class StackState(BaseModel):
         settings: lines of one server's configuration that win over all others.
         set_up: whether the Pulsar cluster's metadata has been written.
         second_set_up: whether the root of the second BookKeeper cluster has been written.
+        ledgers_set_up: whether the root of the first one has been written to a store of its own.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
@@ -35,6 +36,7 @@ class StackState(BaseModel):
     settings: dict[str, Settings] = {}
     set_up: bool = False
     second_set_up: bool = False
+    ledgers_set_up: bool = False
 
     def zookeeper_url(self) -> str:
         """`zk:host:port[,host:port...][/chroot]` of the ensemble."""
@@ -52,6 +54,12 @@ class StackState(BaseModel):
     def metadata_url(self) -> str:
         """The store that brokers and bookies are started on unless `settings` say otherwise."""
         return self.zookeeper_url() if self.spec.metadata == "zk" else self.oxia_url()
+
+    def ledgers_url(self) -> str:
+        """Return the store in which bookies are started unless `settings` say otherwise."""
+        if self.spec.ledgers_apart:
+            return f"zk:127.0.0.1:{self.ports['second-zookeeper-1.client']}"
+        return self.metadata_url()
 
     def _zookeeper_hosts(self) -> list[str]:
         return [f"127.0.0.1:{self.ports[f'zookeeper-{n}.client']}" for n in range(1, self.spec.zookeepers + 1)]

@@ -68,6 +68,17 @@ def send_to(service_url: str, topics: Iterable[str], body: bytes = b"one") -> No
             client.create_producer(topic_url(topic)).send(body)
 
 
+def read_from(service_url: str, topic: str, count: int, timeout_millis: int = 30_000) -> list[bytes]:
+    """Return the bodies of the first messages of a topic.
+
+    Raises:
+        pulsar.Timeout: the topic has fewer.
+    """
+    with closing(quiet_client(service_url)) as client:
+        reader = client.create_reader(topic_url(topic), pulsar.MessageId.earliest)
+        return [bytes(reader.read_next(timeout_millis=timeout_millis).data()) for _ in range(count)]
+
+
 class Lane:
     """One topic with its producer and its consumer.
 

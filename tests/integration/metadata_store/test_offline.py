@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.devstack.admin import StackAdmin, topic_url
+from deploy.devstack.admin import StackAdmin
 from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import pulsar, quiet_client, send_to
+from deploy.devstack.traffic import read_from, send_to
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
 from models.releases import Behaviour
@@ -66,7 +66,7 @@ def test_to_oxia_and_start_there(stack: Stack, environment: Environment) -> None
     given = tree["/ledgers/idgen"].created
     _start(stack, stack.oxia_url)
     send_to(stack.broker_url, [TOPIC], b"second")
-    assert _messages(stack, TOPIC, 2) == [b"first", b"second"]
+    assert read_from(stack.broker_url, TOPIC, 2) == [b"first", b"second"]
     fresh = _ledgers(stack, "new-on-oxia")
     assert min(fresh) >= given
 
@@ -89,7 +89,7 @@ def test_back_to_zookeeper(stack: Stack, environment: Environment) -> None:
     assert {path for path in copied if tree[path].value != records[path].value} == set()
     _start(stack, stack.zk_url)
     send_to(stack.broker_url, [TOPIC], b"third")
-    assert _messages(stack, TOPIC, 3) == [b"first", b"second", b"third"]
+    assert read_from(stack.broker_url, TOPIC, 3) == [b"first", b"second", b"third"]
     fresh = _ledgers(stack, "new-on-zookeeper")
     assert fresh & before == set()
     assert min(fresh) > max(before)
@@ -104,15 +104,6 @@ def _start(stack: Stack, url: str) -> None:
     stack.use_metadata(url)
     for name in reversed(SERVICES):
         stack[name].start()
-
-
-def _messages(stack: Stack, topic: str, count: int) -> list[bytes]:
-    client = quiet_client(stack.broker_url)
-    try:
-        reader = client.create_reader(topic_url(topic), pulsar.MessageId.earliest)
-        return [bytes(reader.read_next(timeout_millis=30_000).data()) for _ in range(count)]
-    finally:
-        client.close()
 
 
 def _ledgers(stack: Stack, topic: str) -> set[int]:

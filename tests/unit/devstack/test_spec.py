@@ -34,6 +34,7 @@ def state_of(spec: StackSpec) -> StackState:
         ({"bookies": 1, "zookeepers": 1, "metadata": "oxia"}, "set oxias to 1"),
         ({"zk_chroot": "/a"}, "set zookeepers to 1"),
         ({"second_bookies": 1, "oxias": 1}, "set zookeepers to 1"),
+        ({"zookeepers": 1, "bookies": 1, "ledgers_apart": True}, "set second_zookeepers and bookies to 1"),
         ({"zookeepers": 2}, "zookeepers"),
         ({"zookeepers": 1, "zk_chroot": "a/"}, "zk_chroot"),
         ({"zookeeper": 1}, "zookeeper"),
@@ -69,6 +70,23 @@ def test_the_second_cluster_has_a_root_of_its_own() -> None:
     first = f"metadata-store:zk:{hosts}/a"
     assert line("bookie-1", "bookkeeper.conf", "metadataServiceUri") == f"metadataServiceUri={first}"
     assert line("broker-1", "broker.conf", "bookkeeperMetadataServiceUri") == f"bookkeeperMetadataServiceUri={first}"
+
+
+def test_ledgers_have_a_store_of_their_own() -> None:
+    """Bookies, their set-up and the brokers' clients name the second ZooKeeper; brokers keep theirs in the first."""
+    state = state_of(StackSpec(zookeepers=1, second_zookeepers=1, bookies=1, brokers=1, ledgers_apart=True))
+    ledgers = f"metadata-store:{state.ledgers_url()}"
+    assert state.ledgers_url() != state.metadata_url()
+
+    def lines(name: str, file: str) -> list[str]:
+        return servers.plan(name, state, Path("/stack") / name).files[file].splitlines()
+
+    for name in ("bookie-1", servers.LEDGERS_SETUP):
+        assert f"metadataServiceUri={ledgers}" in lines(name, "bookkeeper.conf")
+    assert {f"metadataStoreUrl={state.metadata_url()}", f"bookkeeperMetadataServiceUri={ledgers}"} <= set(
+        lines("broker-1", "broker.conf")
+    )
+    assert servers.LEDGERS_SETUP in servers.plan("bookie-1", state, Path("/stack/bookie-1")).after
 
 
 @pytest.mark.parametrize(("first", "second", "replicas"), [(1, 0, 1), (2, 0, 2), (3, 0, 2), (2, 1, 1), (2, 2, 2)])
