@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from activities.bookie_cluster.broker_control import missing_settings
 from activities.bookie_cluster.context import BookieClusterTask
+from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
@@ -50,12 +51,30 @@ def check_brokers(
         if not (input.allow_no_brokers or committed):
             findings.blockers.append(no_brokers(input.metadata_url))
         findings.warn(f"no broker is registered in {input.metadata_url}; check the address if there should be one")
+    return ask_brokers(task, running, findings, bookies, committed=committed)
+
+
+def ask_brokers(
+    task: BookieClusterTask, running: Sequence[Service], findings: Findings, bookies: int | None, *, committed: bool
+) -> tuple[str, ...]:
+    """Ask these brokers whether they can take part in the switch; returns their names with their versions.
+
+    Args:
+        task: the switch.
+        running: registered brokers; may be empty.
+        findings: take what was found.
+        bookies: writable bookies of the target; None if that is not known.
+        committed: brokers were directed to the target already, and may be there.
+    """
+    input = task.input
     with BrokerView(task.runtime.admin) as view:
         seen = [view.read(broker) for broker in running]
         for broker in running:
             _check_settings(task, view, broker, findings, bookies, committed=committed)
         if input.routing is Routing.ATTRIBUTION:
-            _check_plugin(running, view.lacks_plugin, findings)
+            # One that answers nothing at all is known as such already, and may be in a restart.
+            answering = [broker for broker, known in zip(running, seen, strict=True) if known.settings is not None]
+            _check_plugin(answering, view.lacks_plugin, findings)
     oldest = check_releases(findings, input.kind, seen, accepted=input.accept_defects, unseen=(Product.BOOKKEEPER,))
     if input.routing is Routing.ATTRIBUTION and oldest and not oldest.has(Behaviour.LEDGER_PROPERTIES):
         findings.block(
@@ -79,7 +98,7 @@ def _check_settings(
     seen = view.bookie_cluster(broker)
     if seen.url is None:
         findings.block(
-            "BROKERS_UNKNOWN",
+            BROKERS_UNKNOWN,
             f"{broker.name}: {seen.why}, so that nothing can prove which bookie cluster it uses",
             "let the worker reach its admin interface, with credentials of a superuser if it asks for them, and trust "
             "its certificate (PULSAR_MIGRATE_ADMIN_*); a broker that was killed vanishes when its session has expired",
@@ -115,7 +134,7 @@ def _check_settings(
         )
 
 
-def _check_plugin(running: list[Service], lacks: Callable[[Service], str], findings: Findings) -> None:
+def _check_plugin(running: Sequence[Service], lacks: Callable[[Service], str], findings: Findings) -> None:
     without = [f"{broker.name}: {why}" for broker in running if (why := lacks(broker))]
     if without:
         findings.block(

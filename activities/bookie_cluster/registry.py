@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from activities.bookie_cluster.context import BookieClusterTask
+from activities.bookie_cluster.precheck_brokers import ask_brokers
 from activities.bookie_cluster.progress import REPORTED, SCOPE, VERIFIED
+from activities.lifecycle.able_brokers import AbleBrokers
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.exclusion import bookies_on_the_move, metadata_on_the_move
-from activities.lifecycle.registrations import none_since
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.registrations import Service, brokers, none_since
 from clients.errors import StoreConflict
 from clients.pulsar.bookie_registry import BookieRegistry, origin_of
-from models.bookie_cluster.input import Direction
+from clients.store import StoreReader
+from models.bookie_cluster.input import Direction, Routing
 from models.bookie_cluster.results import Directive, Registration
 from models.bookie_cluster.updates import Pace
 from models.bookie_registry import ClusterStatus, RegisteredCluster
+
+# Brokers serve meanwhile, so nothing is lost by patience.
+_ANSWER_SECONDS = 60.0
 
 
 def register(task: BookieClusterTask, context: ActivityContext) -> Registration:
@@ -105,27 +113,48 @@ def set_target(task: BookieClusterTask, context: ActivityContext, mark: int | No
 
     Args:
         task: the step.
-        context: not needed.
+        context: reports what is waited for.
         mark: of the moment since which no broker may have come; None where brokers run. Before the directive and after
             it: decisions take their time, and a broker that starts now has read its configuration before.
 
+    With routing `attribution` brokers run, and are asked again what PRECHECK asked; one that comes at the moment of the
+    directive is asked after it. With routing `restart` they are asked when they start on the target.
+
     Raises:
+        ApplicationError: `ParticipantsNotReady` where a broker cannot follow the directive.
         StoreConflict: this run has turned back or ended meanwhile, and this is a late attempt; or somebody else gave a
             directive at the same moment.
     """
-    del context
     run = f"{origin_of(task.workflow_id)}{task.run_id}"
     # Names run and direction: a repeated attempt finds its own directive and gives no second one.
     origin = f"{run}/{task.direction}"
     with task.registry() as registry, task.broker_store() as store:
-        registry.claim.renew()
+        directed = registry.claim.renew().directed
         last = registry.switch_target()
+        able = _able_brokers(task, context, store, committed=directed == task.input.target.name)
+        if able:
+            able.require()
         if mark is not None and not none_since(store, mark):
             return Directive(epoch=last[0].epoch if last else 0, at=datetime.now(UTC), alone=False)
         turned_back = f"{run}/{Direction.BACK}" if task.direction is Direction.FORWARD else ""
         given = registry.set_target(task.ends.target.name, origin, unless=turned_back)
         alone = mark is None or none_since(store, mark)
+        if able:
+            able.require()
     return Directive(epoch=given.epoch, at=datetime.fromtimestamp(given.ts / 1000, UTC), alone=alone)
+
+
+def _able_brokers(
+    task: BookieClusterTask, context: ActivityContext, store: StoreReader, *, committed: bool
+) -> AbleBrokers | None:
+    """Return how brokers are asked before and after a directive; None where none run, or where they go back."""
+    if task.input.routing is not Routing.ATTRIBUTION or task.direction is not Direction.FORWARD:
+        return None
+
+    def ask(services: Sequence[Service], findings: Findings) -> None:
+        ask_brokers(task, services, findings, None, committed=committed)
+
+    return AbleBrokers(context, lambda: brokers(store), ask, _ANSWER_SECONDS)
 
 
 def flip_statuses(task: BookieClusterTask, context: ActivityContext) -> None:

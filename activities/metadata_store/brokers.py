@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, partial
 
+from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service
@@ -21,9 +22,6 @@ from models.lifecycle.failures import Blocker
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.releases import Behaviour
 from models.store_url import parse_store_url
-
-BROKERS_UNKNOWN = "BROKERS_UNKNOWN"
-"""Code of the blocker for a broker that does not answer."""
 
 _STAYS, _ELSEWHERE = "BOOKKEEPER_STAYS", "LEDGERS_ELSEWHERE"
 _UNREACHABLE = "LEDGERS_UNKNOWN"

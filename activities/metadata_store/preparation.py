@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
+from activities.lifecycle.able_brokers import AbleBrokers
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import brokers, participants, registered
+from activities.lifecycle.registrations import Service, brokers, participants, registered
 from activities.lifecycle.source_watch import SourceWatch
-from activities.metadata_store.brokers import BROKERS_UNKNOWN, ask_brokers
+from activities.metadata_store.brokers import ask_brokers
 from activities.metadata_store.catch_up import not_caught_up
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.way_back import REBROADCAST_AFTER
@@ -27,8 +29,6 @@ from spark.metadata_store.replica import Replica
 
 # Writes are blocked meanwhile. Pulsar's own coordinator doubles its pause up to seconds, and was seen to lose 2 s so.
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
-# Seconds between two questions to a broker that does not answer.
-_ASK_EVERY = 1.0
 # Seconds that ephemerals may be left which are no service's: nobody will recreate them, and writes are blocked.
 _STRANGERS_AFTER = 10.0
 
@@ -51,10 +51,10 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
     """
     task.urgent = True
     begun = time.monotonic()
-    asked, mark = set[int](), 0
+    able, mark = _able_brokers(task, context, patience), 0
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.PREPARATION):
-            _require_able_brokers(task, context, asked, begun + patience)
+            able.require()
             if gap := not_caught_up(task):
                 return Preparation(ephemerals=0, seconds=0.0, gap=gap)
             mark = write_mark(task.input.target_url, task.runtime.access)
@@ -64,7 +64,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
         context.blocked_since = state.since_ms / 1000
         mark = state.claim.settled_target if state.claim else mark
         # One that registered in the moment before; from now on none can.
-        _require_able_brokers(task, context, asked, begun + patience)
+        able.require()
         watch = _watch_or_scan(task, context)
         with (
             open_reader(task.input.source_url, task.runtime.access) as source,
@@ -96,32 +96,17 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
     return Preparation(ephemerals=ready.ephemerals, seconds=time.monotonic() - begun)
 
 
-def _require_able_brokers(task: MetadataStoreTask, context: ActivityContext, asked: set[int], until: float) -> None:
-    """Ask the registered brokers whose sessions were not asked yet, and add these.
+def _able_brokers(task: MetadataStoreTask, context: ActivityContext, patience: float) -> AbleBrokers:
+    access, admin = task.runtime.access, task.runtime.admin
 
-    A broker that does not answer is waited for: it may be in a restart.
-
-    Raises:
-        ApplicationError: one of them cannot take part, or does not answer until then (of the monotonic clock).
-    """
-    access = task.runtime.access
-    while True:
+    def running() -> list[Service]:
         with open_reader(task.input.source_url, access) as source:
-            running = [broker for broker in brokers(source) if broker.owner not in asked]
-        if not running:
-            break
-        findings = Findings()
-        ask_brokers(task.input, running, access, task.runtime.admin, findings)
-        blockers = findings.blockers
-        if not blockers:
-            asked.update(broker.owner for broker in running)
-            break
-        listed = "; ".join(map(str, blockers))
-        if any(blocker.code != BROKERS_UNKNOWN for blocker in blockers) or time.monotonic() > until:
-            raise _not_ready(f"since PRECHECK brokers have changed: {listed}")
-        context.waiting_for(WaitKind.PARTICIPANTS, listed)
-        context.pause(_ASK_EVERY)
-    context.waits_no_more()
+            return brokers(source)
+
+    def ask(services: Sequence[Service], findings: Findings) -> None:
+        ask_brokers(task.input, services, access, admin, findings)
+
+    return AbleBrokers(context, running, ask, patience)
 
 
 def _watch_or_scan(task: MetadataStoreTask, context: ActivityContext) -> SourceWatch:

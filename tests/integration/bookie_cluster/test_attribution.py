@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 
 import pytest
+from temporalio.exceptions import ApplicationError
 
 from activities.bookie_cluster.attribution import close_client, reconcile
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
@@ -20,8 +21,9 @@ from deploy.devstack.traffic import send_to
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import Promotion
 from models.bookie_cluster.updates import ClientClosing
-from models.bookie_registry import BOOTSTRAP
+from models.bookie_registry import BOOTSTRAP, SWITCH_TARGET
 from models.defects import has_defect
+from models.lifecycle.failures import FailureKind
 from models.releases import parse_release
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, promote_against, stamps, without_stamps
@@ -66,6 +68,22 @@ def schema_of(place: Place, topic: str, versions: int) -> bytes:
 def counts(promotion: Promotion) -> tuple[int, int, int, int]:
     """Rewritten, contested, deferred and failed."""
     return promotion.schemas, promotion.contested, promotion.deferred_count, promotion.failed.count
+
+
+def test_brokers_are_asked_again_before_the_directive(place: Place) -> None:
+    """A broker that was restarted since PRECHECK, and would skip messages, is not directed to the new cluster."""
+    node = f"{place.input.registry_path}/{SWITCH_TARGET}"
+    before = place.zookeeper.get(node)[0]
+    place.stack.reconfigure("broker-1", autoSkipNonRecoverableData="true")
+    try:
+        with pytest.raises(ApplicationError, match="AUTO_SKIP") as refused:
+            place.direct()
+    finally:
+        place.stack.reconfigure("broker-1", autoSkipNonRecoverableData="false")
+    assert refused.value.type == FailureKind.NOT_READY
+    assert place.zookeeper.get(node)[0] == before
+    place.direct()
+    assert place.zookeeper.get(node)[0] != before
 
 
 def test_all_versions_are_promoted_and_set_back(place: Place) -> None:

@@ -5,7 +5,9 @@ Real brokers stop and start in tests/integration/bookie_cluster/test_brokers.py.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -13,13 +15,16 @@ from temporalio.exceptions import ApplicationError
 from activities.bookie_cluster import absence, brokers, registry
 from activities.bookie_cluster.absence import Absence
 from activities.bookie_cluster.broker_control import BrokerController
+from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
 from activities.lifecycle.brokers import SeenCluster
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service
 from clients.errors import StoreConflict, Superseded
-from models.bookie_cluster.input import Direction
+from clients.pulsar.bookie_registry import BookieRegistry
+from models.bookie_cluster.input import Direction, Routing
 from models.bookie_cluster.results import BrokersOn, BrokersStopped, Directive
+from models.bookie_registry import SwitchTarget
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailureKind
 from models.store_url import parse_store_url
@@ -42,6 +47,8 @@ class Scene(MemorySwitch):
         on: the cluster that brokers say they use.
         wrote: the ledger to which each one's health check wrote.
         unfit: why PRECHECK would refuse them.
+        silent: whether they do not answer.
+        asked: who was asked by routing `attribution`.
     """
 
     def __init__(self) -> None:
@@ -54,6 +61,8 @@ class Scene(MemorySwitch):
         self.on = ON_B
         self.wrote: int | None = 7
         self.unfit = ""
+        self.silent = False
+        self.asked: list[str] = []
 
     def stop(self, direction: Direction = Direction.FORWARD, control: str = "command") -> BrokersStopped:
         """Have them stopped."""
@@ -68,6 +77,10 @@ class Scene(MemorySwitch):
     ) -> Directive:
         """Direct them."""
         return registry.set_target(self.task(direction, run_id=run_id), ActivityContext(), mark)
+
+    def direct_by_attribution(self) -> Directive:
+        """Direct brokers that run, and read both clusters."""
+        return registry.set_target(self.task(routing=Routing.ATTRIBUTION), ActivityContext())
 
     def directed(self) -> str:
         """Where they are directed to."""
@@ -90,6 +103,12 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
         if made.unfit:
             findings.block("AUTO_SKIP", made.unfit, "set it to false")
 
+    def ask_brokers(_: object, asked: Sequence[Service], findings: Findings, *__: object, **___: object) -> None:
+        made.asked += [broker.name for broker in asked]
+        if made.silent:
+            findings.block(BROKERS_UNKNOWN, "it does not answer", "wait")
+        check_brokers(_, findings)
+
     def none_since(_: object, mark: int) -> bool:
         none = not made.running and made.mark == mark
         made.happens("looked")
@@ -98,6 +117,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(BrokerController, "ask", ask)
     monkeypatch.setattr(brokers, "brokers", answering(lambda: list(made.running)))
     monkeypatch.setattr(registry, "none_since", none_since)
+    monkeypatch.setattr(registry, "brokers", answering(lambda: list(made.running)))
+    monkeypatch.setattr(registry, "ask_brokers", ask_brokers)
     monkeypatch.setattr(absence.AbsenceKeeper, "lingering", answering(lambda: list(made.left)))
     monkeypatch.setattr(brokers, "strays", answering(lambda: made.strays))
     monkeypatch.setattr(brokers, "_written_ledger", answering(lambda: made.wrote))
@@ -107,6 +128,51 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(MemorySwitch, "health", answering(str), raising=False)
     monkeypatch.setattr(ActivityContext, "pause", answering(lambda: made.happens("waiting")))
     return made
+
+
+def test_brokers_that_run_are_asked_again_before_the_directive(scene: Scene) -> None:
+    """One that was restarted with other settings since PRECHECK is not directed to the target."""
+    scene.running, scene.unfit = [ONE], "broker one has autoSkipNonRecoverableData=true"
+    with pytest.raises(ApplicationError, match=r"since PRECHECK brokers have changed: \[AUTO_SKIP\]") as refused:
+        scene.direct_by_attribution()
+    assert refused.value.type == FailureKind.NOT_READY
+    assert scene.directed() == ""
+
+
+def test_a_broker_that_comes_with_the_directive_is_asked_after_it(
+    scene: Scene, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each session is asked once; one that cannot follow the directive ends the step, and brokers go back."""
+    scene.running = [ONE]
+    set_target = BookieRegistry.set_target
+
+    def start_a_broker(*arguments: Any, **more: Any) -> SwitchTarget:
+        scene.running, scene.unfit = [ONE, TWO], "broker two has autoSkipNonRecoverableData=true"
+        return set_target(*arguments, **more)
+
+    monkeypatch.setattr(BookieRegistry, "set_target", start_a_broker)
+    with pytest.raises(ApplicationError, match="AUTO_SKIP"):
+        scene.direct_by_attribution()
+    assert scene.asked == ["broker one", "broker two"]
+    assert scene.directed() == "b"
+
+
+def test_a_broker_in_a_restart_is_waited_for(scene: Scene) -> None:
+    """One that does not answer at the directive is asked until it does, or its session has expired."""
+    scene.running, scene.silent = [ONE], True
+    scene.at["waiting"] = lambda: setattr(scene, "silent", False)
+    scene.direct_by_attribution()
+    assert scene.directed() == "b"
+    assert scene.asked == ["broker one", "broker one"]
+
+
+def test_a_broker_that_never_answers_is_not_directed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What does not answer in time may have other settings, so that the directive is not given."""
+    monkeypatch.setattr(registry, "_ANSWER_SECONDS", 0.0)
+    scene.running, scene.silent = [ONE], True
+    with pytest.raises(ApplicationError, match=BROKERS_UNKNOWN):
+        scene.direct_by_attribution()
+    assert scene.directed() == ""
 
 
 def test_the_stop_is_ordered_whoever_is_registered(scene: Scene) -> None:
