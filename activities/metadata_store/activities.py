@@ -18,11 +18,12 @@ from activities.lifecycle.runtime import Runtime
 from activities.metadata_store import catch_up as catching_up
 from activities.metadata_store import cutover, preparation, way_back
 from activities.metadata_store import pre_copy as copying
-from activities.metadata_store.census import census
+from activities.metadata_store.census import census, not_restarted
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.occupied import ledgers_only_in
 from activities.metadata_store.precheck import PrecheckRun
 from clients.errors import StoreContention
+from clients.stores import open_reader
 from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.verbs import Speed
@@ -148,10 +149,14 @@ class MetadataStoreActivities:
         await self._run(execution, run)
 
     @activity.defn(name="metadata_store_census")
-    async def take_census(self, execution: Execution[MetadataStoreInput]) -> Census:
-        """Say who still uses the source."""
+    async def take_census(
+        self, execution: Execution[MetadataStoreInput], sessions: dict[str, int] | None = None
+    ) -> Census:
+        """Say who still uses the source; `sessions` are those of services in the target at the commit."""
         runtime = self._runtime
-        return await self._run(execution, lambda task, _: census(task.input, runtime.access, runtime.admin))
+        return await self._run(
+            execution, lambda task, _: census(task.input, runtime.access, runtime.admin, sessions or {})
+        )
 
     @activity.defn(name="metadata_store_count_source")
     async def count_source(self, execution: Execution[MetadataStoreInput]) -> int:
@@ -164,7 +169,9 @@ class MetadataStoreActivities:
         return await self._run(execution, run)
 
     @activity.defn(name="metadata_store_clean_source")
-    async def clean_source(self, execution: Execution[MetadataStoreInput]) -> CleanupStep:
+    async def clean_source(
+        self, execution: Execution[MetadataStoreInput], sessions: dict[str, int] | None = None
+    ) -> CleanupStep:
         """Remove a bounded part of the migrated tree from the source; the flag stays for services that come late."""
 
         def run(task: MetadataStoreTask, context: ActivityContext) -> CleanupStep:
@@ -177,6 +184,15 @@ class MetadataStoreActivities:
                     non_retryable=True,
                 )
             source, target, access = task.input.source_url, task.input.target_url, task.runtime.access
+            with open_reader(target, access) as reader:
+                running = not_restarted(reader, sessions or {})
+            if running:
+                raise ApplicationError(
+                    f"services have not restarted since the commit: {', '.join(sorted(running))}. Restart them on the "
+                    "target",
+                    type=FailureKind.IN_USE,
+                    non_retryable=True,
+                )
             if newer := ledgers_only_in(source, target, access):
                 raise ApplicationError(
                     f"{newer}, so that bookies used it after the copy. Leave the source as it is",

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.registrations import brokers, participants, registered
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
+from clients.store import StoreReader
 from clients.stores import Access, open_reader, trees_overlap
 from clients.zookeeper.coordination import four_letter
 from clients.zookeeper.sessions import own_sessions
@@ -16,18 +18,41 @@ from models.metadata_store.results import Census
 from models.store_url import StoreUrl
 
 
-def census(input: MetadataStoreInput, access: Access, admin: AdminAccess) -> Census:
-    """Which services still use the source, by their sessions there and by the brokers' own configuration."""
-    services: dict[str, str] = {}
+def not_restarted(target: StoreReader, sessions: Mapping[str, int]) -> dict[str, str]:
+    """Return services that have not restarted since the commit, each with the evidence.
+
+    One that has lost its session with the source may not have followed the commit. A bookie then reads the source as
+    soon as it can, and deletes what that does not have.
+
+    Args:
+        target: reads the target.
+        sessions: of services in the target at the commit.
+    """
+    return {
+        service.name: "its session in the target is the one of the commit, so that it has not restarted since"
+        for service in registered(target)
+        if sessions.get(service.name) == service.owner
+    }
+
+
+def census(input: MetadataStoreInput, access: Access, admin: AdminAccess, sessions: Mapping[str, int]) -> Census:
+    """Return which services still use the source, by their sessions and by the brokers' own configuration.
+
+    Args:
+        input: the migration.
+        access: credentials and timeout of stores.
+        admin: how brokers are asked.
+        sessions: of services in the target at the commit.
+    """
     unknown: list[str] = []
+    with open_reader(input.target_url, access) as target:
+        running, services = brokers(target), not_restarted(target, sessions)
     with open_reader(input.source_url, access) as source:
         # A service keeps its session in ZooKeeper after COMPLETED until its process restarts (4.2.4, 5.0.1).
         for service in registered(source):
             services[service.name] = "its session in the source is still open"
         # Participants of the commit are registered no more: these have started since, on the source's address.
         started = participants(source)
-    with open_reader(input.target_url, access) as target:
-        running = brokers(target)
     with BrokerView(admin) as view:
         for broker in running:
             try:
@@ -46,8 +71,8 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess) -> Cen
             if on_source:
                 services.setdefault(broker.name, f"its configuration says metadataStoreUrl={configured}")
     if started and not services:
-        sessions = ", ".join(f"0x{owner:x}" for owner in sorted(started))
-        services["other participants"] = f"sessions {sessions}: started with the address of the source"
+        named = ", ".join(f"0x{owner:x}" for owner in sorted(started))
+        services["other participants"] = f"sessions {named}: started with the address of the source"
     if input.source_url.scheme == "zk":
         others, hidden = _connections(input.source_url, access)
         unknown += hidden

@@ -160,12 +160,15 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
     with task.target_claim() as claim:
         claim.release()
     task.repeat_flag()
+    with open_reader(task.input.target_url, task.runtime.access) as target:
+        sessions = {service.name: service.owner for service in registered(target)}
     contested = sorted({*late.contested, *later.contested})
     return Completion(
         blocked_seconds=state.since_ms / 1000 - state.blocked_since,
         late_copied=late.copied + later.copied,
         contested=tuple(path.decode(errors="backslashreplace") for path in contested),
         quiet=later.quiet,
+        sessions=sessions,
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pydantic import Field
+
 from models.lifecycle.base import Result
 from models.lifecycle.failures import Blocker
 from models.migration_flag import FlagPhase
@@ -147,12 +149,14 @@ class Completion(Result):
         late_copied: records that brokers still wrote to the source until they followed the flag, and that were copied.
         contested: paths that were written on both sides then; the target's state stands.
         quiet: whether nobody wrote to the source any more in the end.
+        sessions: brokers and bookies that were registered in the target at the commit, each with its session there.
     """
 
     blocked_seconds: float
     late_copied: int = 0
     contested: tuple[str, ...] = ()
     quiet: bool = True
+    sessions: dict[str, int] = Field(default_factory=dict[str, int])
 
 
 class LateWrites(Result):

@@ -105,6 +105,7 @@ class MetadataStoreState(MigrationState[MetadataStoreFacts, MetadataStoreFigures
         pre: the result of the bulk copy, from which the following phases go on.
         restored: the result of the way back; None before that.
         refused_cleanup: why the last cleanup was refused, so that it is told once.
+        sessions: of services in the target at the commit; see `Completion`.
     """
 
     facts: MetadataStoreFacts = Field(default_factory=MetadataStoreFacts)
@@ -113,6 +114,7 @@ class MetadataStoreState(MigrationState[MetadataStoreFacts, MetadataStoreFigures
     pre: PreCopy | None = None
     restored: Restoration | None = None
     refused_cleanup: str = ""
+    sessions: dict[str, int] = Field(default_factory=dict[str, int])
 
     @property
     def copied(self) -> PreCopy:

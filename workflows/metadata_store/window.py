@@ -119,7 +119,7 @@ class ValidationWindow:
         call = on_watcher(self._state, "Who still uses the source?", once=False, total=_LOOKING)
         known = True
         try:
-            census = await self._activities.ask(Activities.take_census, call)
+            census = await self._activities.ask(Activities.take_census, call, self._state.sessions)
         except (ActivityError, ApplicationError) as error:
             if is_cancelled_exception(error):
                 raise
@@ -163,7 +163,7 @@ class ValidationWindow:
         remaining = 1
         while remaining:
             call = Call("Remove a bounded part of the source", once=False)
-            part = await self._activities.run(Activities.clean_source, call)
+            part = await self._activities.run(Activities.clean_source, call, self._state.sessions)
             self._state.figures.removed_from_source = (self._state.figures.removed_from_source or 0) + part.removed
             if part.remaining and not part.removed:
                 why = f"{part.remaining:,} records of the source cannot be removed; does somebody write there?"

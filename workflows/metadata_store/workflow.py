@@ -188,7 +188,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     async def _complete(self) -> None:
         call = on_watcher(self.state, "Commit: the flag becomes COMPLETED; late writes are followed")
         done = await self.activities.run(Activities.complete, call, self.state.copied)
-        self.state.figures.blocked_seconds = done.blocked_seconds
+        self.state.figures.blocked_seconds, self.state.sessions = done.blocked_seconds, done.sessions
         self.state.certificate.late_writes_followed = done.late_copied
         self.state.certificate.completed_at = workflow.now()
         self.window.report_contested(done.contested)
