@@ -6,6 +6,7 @@ write the same copy at once, and one that comes late adds what stands there alre
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 
 from clients.bookkeeper.batch_copy import begun_from, can_go_on, open_copy
@@ -36,7 +37,7 @@ def copy_open(
         check: see `Check`.
 
     Returns:
-        An outcome `open` for each that could be copied; what fails is left for the copy of the closed ledger.
+        An outcome `open` for each that has an open copy now. What fails is left for the copy of the closed ledger.
 
     Raises:
         StoreError: a store failed; or what `check` raises.
@@ -65,6 +66,25 @@ def _copy_one(
         return None
     if begun is None or begun.mzxid != copy.mzxid or begun.through > last:
         begun = Begun(-1, 0, copy.mzxid)
+    done = None
+    with contextlib.suppress(*_LATER):
+        done = _copy_confirmed(source, target, original, copy, begun=begun, last=last, check=check)
+    # Also where nothing could be written: if the original is deleted now, only this tells that the copy is ours.
+    return done or CopyOutcome(ledger_id, Verdict.OPEN, begun=begun)
+
+
+def _copy_confirmed(
+    source: Cluster,
+    target: Cluster,
+    original: LedgerRecord,
+    copy: LedgerRecord,
+    *,
+    begun: Begun,
+    last: int,
+    check: Check,
+) -> CopyOutcome | None:
+    """Copy the entries after those that were copied before, up to `last`; None if they read back otherwise."""
+    ledger_id = original.ledger_id
     first = begun.through + 1
     sent, length, writer = ContentSum(), begun.length, LedgerWriter(target.bookies)
     for part in LedgerReader(source.bookies).entries(ledger_id, original.metadata, first, last):

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from typing import NamedTuple
 
 import pytest
 
@@ -14,6 +15,7 @@ from clients.bookkeeper.metadata import LedgerState
 from clients.bookkeeper.open_copy import copy_open
 from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.writer import LedgerWriter
+from clients.errors import LedgerUnreadable
 from clients.stores import Access
 from deploy.devstack.provision import Toolchain
 from deploy.devstack.stack import StackSpec
@@ -24,23 +26,34 @@ from tests.support.stacks import MakeStack
 PAYLOADS = [b"more %d" % number for number in range(30)]
 
 
+class Place(NamedTuple):
+    """One bookie in each cluster, and a Java client that writes to the source."""
+
+    source: Cluster
+    target: Cluster
+    java: JavaLedgers
+    uri: str
+
+    def hold(self, **custom: bytes) -> HeldLedger:
+        """Have the client write twenty entries to a ledger, and keep it open."""
+        return self.java.hold(self.uri, Ledger(entries=20, custom=custom))
+
+
 @pytest.fixture(scope="module")
-def held(
-    make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
-) -> Generator[tuple[HeldLedger, Cluster, Cluster, JavaLedgers]]:
-    """A ledger that a Java client writes, and one bookie in each cluster."""
+def place(make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[Place]:
+    """Both clusters."""
     stack = make_stack(StackSpec(zookeepers=1, bookies=1, second_bookies=1))
     source, target = (parse_ledger_store_uri(uri).url for uri in (stack.bookkeeper_uri, stack.second_bookkeeper_uri))
     with (
         JavaLedgers(toolchain, tmp_path_factory.mktemp("java")) as java,
         open_clusters(source, target, Access(), None, 5.0) as (mine, theirs),
     ):
-        yield java.hold(stack.bookkeeper_uri, Ledger(entries=20, custom={"component": b"x"})), mine, theirs, java
+        yield Place(mine, theirs, java, stack.bookkeeper_uri)
 
 
-def test_open_ledger_is_copied_while_it_grows(held: tuple[HeldLedger, Cluster, Cluster, JavaLedgers]) -> None:
+def test_open_ledger_is_copied_while_it_grows(place: Place) -> None:
     """Its writer goes on; each time only what is new is copied, in the end the rest; a late attempt does no harm."""
-    writer, source, target, _ = held
+    source, target, writer = place.source, place.target, place.hold(component=b"x")
     ids = [writer.ledger_id]
     sizes: list[int] = []
 
@@ -76,3 +89,28 @@ def test_open_ledger_is_copied_while_it_grows(held: tuple[HeldLedger, Cluster, C
     assert [body for part in LedgerReader(target.bookies).entries(ids[0], closed.metadata) for body in part] == bodies
     assert len(bodies) == 51
     assert copy_open(source, target, ids, {}, check=lambda _: None) == []
+
+
+def test_a_copy_that_was_only_created_is_known(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The original may be deleted before it is closed; what was created of its copy can be removed by its node then."""
+    source, target, writer = place.source, place.target, place.hold()
+    ids = [writer.ledger_id]
+
+    def vanish(*_: object) -> Iterator[list[bytes]]:
+        raise LedgerUnreadable("the ledger was deleted")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(LedgerReader, "entries", vanish)
+        [created] = copy_open(source, target, ids, {}, check=lambda _: None)
+    (copy,) = target.directory.read(ids)
+    assert copy is not None
+    nothing = Begun(-1, 0, copy.mzxid)
+    assert created.begun == nothing
+    [done] = copy_open(source, target, ids, {writer.ledger_id: nothing}, check=lambda _: None)
+    assert done.begun is not None
+    assert (done.entries, done.begun.through) == (19, 18)
+    with monkeypatch.context() as patched:
+        patched.setattr(LedgerReader, "entries", vanish)
+        writer.add(b"more")
+        [same] = copy_open(source, target, ids, {writer.ledger_id: done.begun}, check=lambda _: None)
+    assert same.begun == done.begun, "what was compared stays known"
