@@ -8,6 +8,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from itertools import compress
+from math import ceil
 
 from clients.store import Partition
 from clients.stores import open_reader, revoke_permits
@@ -156,28 +157,31 @@ def clear(engine: SparkEngine, pair: Pair, store: str, *, limit: int | None = No
     """
     url = pair.source if store == "source" else pair.target
     most = (1 << 62) if limit is None else limit
-    # A call with a limit reads what it deletes and little more: it takes small parts, as many as it needs.
+    # Small parts: a call with a limit reads what it deletes and little more, and a task holds one part at a time.
     parts = _parts(replace(pair, parts=max(pair.parts, _SMALL_PARTS)), url)
-    lanes = max(1, len(parts)) if limit is None else engine.width(tag=tag)
     subtrees = [part._replace(singles=()) for part in parts if part.subtrees or part.shard >= 0]
+    # A task opens connections, which costs more than a small part does; without a limit few tasks take them all.
+    size = ceil(len(subtrees) / pair.parts) if limit is None else 1
+    groups = [subtrees[first : first + size] for first in range(0, len(subtrees), size or 1)]
+    lanes = max(1, len(groups)) if limit is None else engine.width(tag=tag)
     removed = left = 0
     with _alone(pair, url):
         # A part of which nothing can be deleted does not keep the others from their turn.
-        while subtrees and removed < most:
-            group, subtrees = subtrees[:lanes], subtrees[lanes:]
-            share = max(1, (most - removed) // len(group))
-            found = engine.run(group, partial(tasks.clear_part, pair, store, share), tag=tag, urgent=pair.urgent)
+        while groups and removed < most:
+            chosen, groups = groups[:lanes], groups[lanes:]
+            share = max(1, (most - removed) // len(chosen))
+            found = engine.run(chosen, partial(tasks.clear_parts, pair, store, share), tag=tag, urgent=pair.urgent)
             removed += sum(one[0] for one in found)
             # A task holds few records at a time: without a limit it is repeated as long as it gets on.
             again = [limit is None and bool(one[0] and one[1]) for one in found]
-            subtrees += compress(group, again)
+            groups += compress(chosen, again)
             left += sum(one[1] for one, more in zip(found, again, strict=True) if not more)
-        left += len(subtrees)
+        left += sum(map(len, groups))
         singles = [path for part in parts for path in part.singles]
         # The tops last and in one task: what is beneath them was deleted by several others.
         while singles and not left:
             tops = Partition(singles=tuple(singles), subtrees=(), shard=-1, start=b"", end=b"")
-            done, rest = tasks.clear_part(pair, store, 1 << 62, tops)
+            done, rest = tasks.clear_parts(pair, store, 1 << 62, [tops])
             removed += done
             if not (done and rest):
                 break

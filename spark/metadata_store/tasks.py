@@ -16,7 +16,7 @@ from clients.equivalence import Equivalence, is_coordination, is_recreated, migr
 from clients.errors import StoreDenied
 from clients.oxia.reader import OxiaReader
 from clients.pulsar.roots import is_pulsars
-from clients.store import ABSENT, Partition, Record, Seen, StoreReader, Unreadable
+from clients.store import ABSENT, Partition, Record, Seen, StoreReader, StoreRemover, Unreadable
 from clients.stores import MAX_RAISE, open_reader, open_remover, open_writer
 from models.lifecycle.claim import CLAIM, PacedClaim
 from models.lifecycle.failures import NAMED
@@ -279,29 +279,41 @@ def ephemeral_part(pair: Pair, part: Partition) -> list[bytes]:
     return [record.path for record in _records(pair, SidePart(part, of_source=True)) if record.owner]
 
 
-def clear_part(pair: Pair, store: str, limit: int, part: Partition) -> tuple[int, int]:
-    """Delete up to `limit` persistent records of one part of the `source` or the `target`, children first.
+def clear_parts(pair: Pair, store: str, limit: int, parts: Sequence[Partition]) -> tuple[int, int]:
+    """Delete up to `limit` persistent records of each of these parts of the `source` or the `target`, children first.
 
     Ephemerals, the coordinator's subtree and znodes that carry either stay, and in a source all that is not Pulsar's:
     its root may be shared. Returns how many were deleted, and how many are left: of a large part some are, without a
     limit too.
     """
     of_target = store == "target"
-    with open_reader(pair.target if of_target else pair.source, pair.access) as reader:
-        found = 0
+    removed = left = 0
+    with (
+        open_reader(pair.target if of_target else pair.source, pair.access) as reader,
+        open_remover(reader.url, pair.access, _fence(pair, reader).look) as remover,
+    ):
+        for part in parts:
+            done, rest = _clear_part(reader, remover, limit, part, of_target=of_target)
+            removed, left = removed + done, left + rest
+    return removed, left
 
-        def seen() -> Iterator[Seen]:
-            nonlocal found
-            for batch in reader.scan(part):
-                for record in batch:
-                    if isinstance(record, Record) and migrates(record) and (of_target or is_pulsars(record.path)):
-                        found += 1
-                        yield Seen(record.path, record.version)
 
-        # The deepest first: ZooKeeper deletes no node that has children.
-        doomed = heapq.nlargest(min(limit, _SEEN), seen(), key=lambda one: one.path.count(b"/"))
-        with open_remover(reader.url, pair.access, _fence(pair, reader).look) as remover:
-            return remover.remove(doomed), found - len(doomed)
+def _clear_part(
+    reader: StoreReader, remover: StoreRemover, limit: int, part: Partition, *, of_target: bool
+) -> tuple[int, int]:
+    found = 0
+
+    def seen() -> Iterator[Seen]:
+        nonlocal found
+        for batch in reader.scan(part):
+            for record in batch:
+                if isinstance(record, Record) and migrates(record) and (of_target or is_pulsars(record.path)):
+                    found += 1
+                    yield Seen(record.path, record.version)
+
+    # The deepest first: ZooKeeper deletes no node that has children.
+    doomed = heapq.nlargest(min(limit, _SEEN), seen(), key=lambda one: one.path.count(b"/"))
+    return remover.remove(doomed), found - len(doomed)
 
 
 def _fence(pair: Pair, store: StoreReader) -> WriteFence:

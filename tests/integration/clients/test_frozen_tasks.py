@@ -133,7 +133,7 @@ def _frozen(pair: Pair, me: Attempt, task: Callable[[Pair], None]) -> Generator[
 
 
 def _clear_as_executor(pair: Pair) -> None:
-    _until_superseded(lambda part: tasks.clear_part(pair, "target", 1 << 62, part), pair.target, pair)
+    _until_superseded(lambda part: tasks.clear_parts(pair, "target", 1 << 62, [part]), pair.target, pair)
 
 
 def _copy_as_executor(pair: Pair) -> None:
