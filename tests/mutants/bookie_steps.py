@@ -51,6 +51,27 @@ MUTANTS = (
         _STEPS,
     ),
     Mutant(
+        "bookie-cluster/a-directive-to-brokers-with-other-settings",
+        _DIRECTING,
+        "        if able:\n            able.require()\n        if mark",
+        "        if mark",
+        (f"{_STEPS[0]}::test_brokers_that_run_are_asked_again_before_the_directive",),
+    ),
+    Mutant(
+        "bookie-cluster/brokers-that-come-with-the-directive-are-not-asked",
+        _DIRECTING,
+        "        if able:\n            able.require()\n    return",
+        "    return",
+        (f"{_STEPS[0]}::test_a_broker_that_comes_with_the_directive_is_asked_after_it",),
+    ),
+    Mutant(
+        "bookie-cluster/a-broker-in-a-restart-ends-the-switch",
+        "activities/lifecycle/able_brokers.py",
+        "if any(blocker.code != BROKERS_UNKNOWN for blocker in blockers) or time.monotonic() > self._until:",
+        "if blockers:",
+        (f"{_STEPS[0]}::test_a_broker_in_a_restart_is_waited_for",),
+    ),
+    Mutant(
         "bookie-cluster/a-directive-though-a-broker-came",
         _DIRECTING,
         "        if mark is not None and not none_since(store, mark):",
@@ -74,8 +95,8 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/a-directive-of-a-late-attempt",
         _DIRECTING,
-        "        registry.claim.renew()\n        last",
-        "        last",
+        "        directed = registry.claim.renew().directed\n",
+        "        directed = registry.claim.require().directed\n",
         _STEPS,
         survives="the directive's own transaction renews the claim too",
     ),

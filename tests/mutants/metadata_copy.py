@@ -179,9 +179,9 @@ MUTANTS = (
     ),
     Mutant(
         "metadata-store/brokers-are-asked-once",
-        _PREPARATION,
-        "        blockers = findings.blockers\n",
-        "        blockers = findings.blockers[:0]\n",
+        "activities/lifecycle/able_brokers.py",
+        "            blockers = findings.blockers\n",
+        "            blockers = findings.blockers[:0]\n",
         _broker("test_a_broker_that_restarts_with_other_settings"),
     ),
     Mutant(

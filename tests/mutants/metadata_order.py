@@ -153,6 +153,13 @@ MUTANTS = (
         (f"{_WINDOW}::test_cleanup_is_refused_while_the_source_is_in_use",),
     ),
     Mutant(
+        "metadata-store/a-cleanup-that-knows-no-sessions",
+        _AFTER_COMMIT,
+        "self._activities.run(Activities.clean_source, call, self._state.sessions)",
+        "self._activities.run(Activities.clean_source, call)",
+        (f"{_WINDOW}::test_services_of_the_commit_are_known_in_the_window",),
+    ),
+    Mutant(
         "metadata-store/a-cleanup-without-end",
         _AFTER_COMMIT,
         "            if part.remaining and not part.removed:",

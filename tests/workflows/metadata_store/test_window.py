@@ -77,6 +77,19 @@ async def test_cleanup_that_removes_the_source(stage: Harness) -> None:
     assert any("cleanup removes 12 records from zk:zk-1:2181/pulsar" in note for note in report.notes)
 
 
+async def test_services_of_the_commit_are_known_in_the_window(stage: Harness) -> None:
+    """Census and cleanup get the sessions of the commit, by which they see who has not restarted since."""
+    sessions = {"bookie bookie-1": 7}
+    commit = Completion(blocked_seconds=1.0, sessions=sessions)
+    run = await stage.start(Script(complete=commit, take_census=FREE), cleanup="remove")
+    await _open(run)
+    await run.signal(Verb.CLEANUP)
+    await run.report()
+    asked = [call for call in run.script.calls if call.step in ("take_census", "clean_source")]
+    assert {call.step for call in asked} == {"take_census", "clean_source"}
+    assert [call.args for call in asked] == [(sessions,)] * len(asked)
+
+
 async def test_cleanup_is_refused_while_the_source_is_in_use(stage: Harness) -> None:
     """A cleanup that would hit running services is refused and names them; it is taken once they are gone."""
     run = await stage.start(Script(take_census=IN_USE), cleanup="remove")
