@@ -131,20 +131,22 @@ def _receive_until(end: threading.Event, clusters: Clusters, topic: TopicName) -
     """Receive what a subscription has left, on blue until the end, and then on green."""
     received: set[bytes] = set()
     while not end.is_set():
-        received |= _receive(clusters.blue.broker_url, topic)
-    return received | _receive(clusters.green.broker_url, topic)
-
-
-def _receive(url: str, topic: TopicName) -> set[bytes]:
-    """Receive by a new consumer until nothing comes for some time."""
-    received: set[bytes] = set()
-    with closing(quiet_client(url)) as client, suppress(pulsar.PulsarException):
-        consumer = client.subscribe(str(topic), "s")
-        while True:
-            message = consumer.receive(timeout_millis=2000)
-            received.add(message.data())
-            consumer.acknowledge(message)
+        # Consumers of a topic that is not loaded are sent to green, or refused.
+        with suppress(pulsar.PulsarException):
+            _receive(clusters.blue.broker_url, topic, received)
+    _receive(clusters.green.broker_url, topic, received)
     return received
+
+
+def _receive(url: str, topic: TopicName, received: set[bytes]) -> None:
+    """Receive by a new consumer until nothing comes for some time."""
+    with closing(quiet_client(url)) as client:
+        consumer = client.subscribe(str(topic), "s")
+        with suppress(pulsar.Timeout):
+            while True:
+                message = consumer.receive(timeout_millis=2000)
+                received.add(message.data())
+                consumer.acknowledge(message)
 
 
 def _freeze_zookeeper(clusters: Clusters) -> Callable[..., None]:
