@@ -197,10 +197,13 @@ def test_blockers_of_the_switch_are_those_of_the_code() -> None:
         file.read_text()
         for file in [
             *ROOT.glob("activities/bookie_cluster/*.py"),
-            *(ROOT / f"activities/lifecycle/{name}.py" for name in ("precheck", "exclusion", "registrations")),
+            *(
+                ROOT / f"activities/lifecycle/{name}.py"
+                for name in ("precheck", "exclusion", "registrations", "able_brokers")
+            ),
         ]
     )
-    patterns = (r'block\(\s*"([A-Z_]+)"', r'\("([A-Z_]+)", "', r'code(?:: str)?\s*=\s*"([A-Z_]+)"')
+    patterns = (r'block\(\s*"([A-Z_]+)"', r'\("([A-Z_]+)", "', r'code(?:: str)?\s*=\s*"([A-Z_]+)"', r'([A-Z_]+) = "\1"')
     given = {code for pattern in patterns for code in re.findall(pattern, source)}
     assert given == {code for row in rows(BOOKIES, "Blockers") for code in re.findall(r"[A-Z_]{4,}", row[0])}
 
