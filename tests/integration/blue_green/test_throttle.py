@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
+from typing import Any
 
 import pytest
 
@@ -51,7 +52,7 @@ def test_a_topic_that_had_large_messages_becomes_quiet(clusters: Clusters) -> No
     assert limit.publish_throttling_rate_in_byte < _SMALL
 
 
-def _send_until(end: threading.Event, client: pulsar.Client, topic: TopicName) -> None:
+def _send_until(end: threading.Event, client: Any, topic: TopicName) -> None:
     producer = client.create_producer(str(topic), send_timeout_millis=5_000)
     with suppress(pulsar.PulsarException):
         while not end.wait(_PAUSE_SECONDS):
