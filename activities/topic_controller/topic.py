@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from activities.lifecycle.precheck import Findings
@@ -26,7 +26,7 @@ from activities.topic_controller.segments import (
 )
 from clients.errors import StoreConflict, StoreError
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
-from clients.pulsar.admin.topics import EARLIEST, LATEST
+from clients.pulsar.admin.topics import EARLIEST, LATEST, TopicStats
 from clients.pulsar.names import TopicName
 from models.lifecycle.status import WaitKind
 from models.segment import LayoutError, SegmentInfo
@@ -34,7 +34,7 @@ from models.topic_controller.input import KIND, Deletion, InitialPosition, Segme
 from models.topic_controller.record import ControlledLayout
 from models.topic_controller.state import Opened, Prepared, SegmentStats, TopicReport
 
-# Seconds that clients have to leave a topic that is being deleted, and between two looks whether they have.
+# Seconds that clients have to leave what is being deleted, and between two looks whether they have.
 _FAREWELL, _LOOK = 10.0, 0.1
 
 
@@ -155,7 +155,12 @@ def ensure_segment(task: ControllerTask, request: SegmentRequest) -> None:
 
 def unsubscribe(task: ControllerTask, name: str) -> None:
     """Delete a subscription with its places on all segments; harmless where it is gone."""
-    _leave(task, name, _record(task).segments.values())
+    segments = _record(task).segments.values()
+    topics = [segment_topic(task.name, one.descriptor) for one in segments]
+    _await_clients(
+        task, topics, lambda stats: name in stats.subscriptions and bool(stats.subscriptions[name].consumers)
+    )
+    _leave(task, name, segments)
 
 
 def delete(task: ControllerTask, deletion: Deletion) -> None:
@@ -181,28 +186,29 @@ def delete(task: ControllerTask, deletion: Deletion) -> None:
         names = [
             segment_topic(task.name, one.descriptor) for one in (*record.segments.values(), *made, *record.retired)
         ]
-        _await_clients(task, [*names, layout_topic(task.name)])
+        _await_clients(task, [*names, layout_topic(task.name)], lambda stats: stats.has_clients)
         task.each(names, lambda name: delete_topic(task, name))
         delete_topic(task, layout_topic(task.name))
         task.await_lost_attempts()
     task.records.forget_all()
 
 
-def _await_clients(task: ControllerTask, names: Iterable[TopicName]) -> None:
-    """Let clients leave that were told of the deletion; whoever does not in time loses its topic all the same.
+def _await_clients(task: ControllerTask, names: Iterable[TopicName], are_there: Callable[[TopicStats], bool]) -> None:
+    """Let clients leave that were told of the deletion; whoever does not in time loses it all the same.
 
     A client that is there when its topic goes connects again before it can know why, and, where brokers create topics
-    by themselves, makes an ordinary one: a producer would be told that its messages are stored.
+    by themselves, makes an ordinary one: a producer would be told that its messages are stored. In the same way a
+    consumer would make its subscription anew.
     """
     until = time.monotonic() + _FAREWELL
 
     def used(name: TopicName) -> list[TopicName]:
         with suppress(AdminNotFound):
-            if task.admin.topics.stats(name).has_clients:
+            if are_there(task.admin.topics.stats(name)):
                 return [name]
         return []
 
-    with task.context.waiting(WaitKind.CLIENTS, f"clients of {task.name} to leave, since it is being deleted"):
+    with task.context.waiting(WaitKind.CLIENTS, f"clients of {task.name} to leave before what they use is deleted"):
         while (names := [name for found in task.each(names, used) for name in found]) and time.monotonic() < until:
             task.context.pause(_LOOK)
 
