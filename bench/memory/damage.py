@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from clients.equivalence import migrates
 from clients.store import Record
 from clients.stores import Access, open_reader, open_writer
 from models.store_url import parse_store_url
@@ -10,7 +11,7 @@ _PARTS = 256
 
 
 def damage(source: str, target: str, records: int) -> None:
-    """Write another value over so many records of the target."""
+    """Write another value over so many migrated records of the target."""
     access, left = Access(), records
     with (
         open_reader(parse_store_url(source), access) as reader,
@@ -19,7 +20,7 @@ def damage(source: str, target: str, records: int) -> None:
         for part in reader.partitions(_PARTS):
             for batch in reader.scan(part):
                 for record in batch[:left]:
-                    if isinstance(record, Record) and not record.owner and record.value:
+                    if isinstance(record, Record) and migrates(record) and record.value:
                         writer.put(record._replace(value=b"damaged"), over=None)
                         left -= 1
         writer.flush()
