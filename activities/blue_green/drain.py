@@ -332,7 +332,7 @@ def not_replicated(blue: PulsarAdminReader, topic: TopicName) -> str:
 
 
 def why_unread(subscription: str, backlog: int, consumers: int, cluster: str) -> str:
-    """Return why nobody reads the rest of a subscription on blue, and what to do about it.
+    """Return why nobody reads the rest of a subscription on blue, with the cure.
 
     Args:
         subscription: that has no consumer now.

@@ -194,11 +194,11 @@ def delete(task: ControllerTask, deletion: Deletion) -> None:
 
 
 def _await_clients(task: ControllerTask, names: Iterable[TopicName], are_there: Callable[[TopicStats], bool]) -> None:
-    """Let clients leave that were told of the deletion; whoever does not in time loses it all the same.
+    """Wait for clients that were told of the deletion to leave, `_FAREWELL` seconds at most.
 
     A client that is there when its topic goes connects again before it can know why, and, where brokers create topics
     by themselves, makes an ordinary one: a producer would be told that its messages are stored. In the same way a
-    consumer would make its subscription anew.
+    consumer would create its subscription again.
     """
     until = time.monotonic() + _FAREWELL
 
