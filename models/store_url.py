@@ -97,5 +97,19 @@ def parse_store_url(text: str) -> StoreUrl:
     return StoreUrl(scheme="zk", hosts=hosts, root=root)
 
 
+def parse_broker_setting(text: str) -> StoreUrl:
+    """Read a store's address as brokers take it: also a bare list of ZooKeeper servers without ports.
+
+    Raises:
+        ValueError: it is none, or names a store of another kind.
+    """
+    address = text.removeprefix("metadata-store:").replace(";", ",")
+    try:
+        return parse_store_url(address)
+    except ValueError:
+        # A list of ZooKeeper's servers needs neither a scheme nor ports.
+        return parse_store_url(f"zk:{address}")
+
+
 StoreAddress = Annotated[str, AfterValidator(lambda text: str(parse_store_url(require_scheme(text))))]
 """A store's address as users write it in inputs, brought to one form."""

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-# The first release of each library that follows for producers and for consumers.
+# The first release of each library that follows for producers and for consumers. Java clients of 3.0 and 3.1 connect to
+# green without a lookup there (#21356): no broker but the owner of the topic serves them, and often there is none yet.
 _FIRST = {
-    "Java": (3, 0, 0),
+    "Java": (3, 2, 0),
     "CPP": (3, 5, 0),
     "Go": (0, 13, 0),
 }
@@ -14,7 +15,8 @@ _FIRST = {
 _JAVA_REPAIRS = ((3, 3, 3), (4, 0, 1))
 # Built on the C++ library, whose version they tell as their own.
 _ALIASES = {"python": "CPP", "node": "CPP", "c++": "CPP"}
-# Java clients up to 2.10 report a bare number.
+# Java clients up to 2.11 report a bare number, and so do those of C++ up to 3.1 and some of .NET.
+_BARE_JAVA = 2
 _VERSION = re.compile(
     r"(?:Pulsar[- ](?P<library>[A-Za-z+]+)[- :]*v?)?(?P<major>\d+)\.(?P<minor>\d+)(?:\.(?P<patch>\d+))?"
 )
@@ -27,7 +29,12 @@ def is_known(client_version: str) -> bool:
         client_version: as the broker shows it.
     """
     found = _VERSION.match(client_version)
-    return found is not None and _library(found) in _FIRST
+    return found is not None and _library(found) in _FIRST and not _is_bare(found)
+
+
+def _is_bare(found: re.Match[str]) -> bool:
+    """Return whether the number alone is given, of any library but Java, which names itself since 3.0."""
+    return not found["library"] and int(found["major"]) > _BARE_JAVA
 
 
 def is_of_cpp(client_version: str) -> bool:
@@ -47,7 +54,7 @@ def cannot_follow(client_version: str, *, lacks_address: str = "") -> str:
         lacks_address: the field of the other cluster's addresses that is not given; empty if both are.
     """
     found = _VERSION.match(client_version)
-    if found is None or (first := _FIRST.get(_library(found))) is None:
+    if found is None or _is_bare(found) or (first := _FIRST.get(_library(found))) is None:
         return ""
     version = (int(found["major"]), int(found["minor"]), int(found["patch"] or 0))
     if version < first:

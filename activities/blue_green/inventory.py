@@ -85,21 +85,15 @@ def read_namespace(
         passing.clear()
         passing_names.clear()
     reader = TopicReader(admin, check)
-    plain = {name for name in names if not is_system_topic(name) and _whole(name) not in whole}
+    plain = {name for name in names if not is_system_topic(name) and name.whole not in whole}
     calls: list[Callable[[], TopicInventory | None]] = [
         *(_later(reader.partitioned, name) for name in sorted(whole) if not is_system_topic(name)),
         *(_later(reader.plain, name) for name in sorted(plain)),
         *(_later(reader.passing, name) for name in sorted(passing)),
-        *(_later(reader.passing, name) for name in sorted(passing_names) if _whole(name) not in passing),
+        *(_later(reader.passing, name) for name in sorted(passing_names) if name.whole not in passing),
     ]
     found = [topic for topic in side_by_side(calls) if topic is not None]
     return NamespaceInventory(namespace, policies, {topic.name: topic for topic in found}, affinity)
-
-
-def _whole(name: TopicName) -> TopicName:
-    """The topic of which this would be a partition, else itself."""
-    number = name.partition
-    return name if number is None else name._replace(topic=name.topic.removesuffix(f"-partition-{number}"))
 
 
 def _later(read: Callable[[TopicName], TopicInventory | None], name: TopicName) -> Callable[[], TopicInventory | None]:

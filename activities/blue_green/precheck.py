@@ -180,7 +180,6 @@ def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
         cause = f"topics cannot be loaded, and so not be drained: {some(found.unloadable)}"
         findings.block("UNLOADABLE_TOPICS", cause, "cure them, or exclude their namespaces")
     listed = (
-        (found.unknown_clients, "clients have no version that is known; whether they can follow is not known"),
         (found.passing, f"topics are not persistent; {_passing(task)}"),
         (found.delayed, "subscriptions have delayed messages; they are drained when these are due"),
         (found.retained, "topics keep messages that all have acknowledged; these stay on blue"),
@@ -237,6 +236,12 @@ def _questions(task: BlueGreenTask, found: _Found) -> Iterable[str]:
         yield (
             f"{len(found.readers)} readers or connectors may keep message ids outside of Pulsar, and ids are others on "
             f"{task.input.green_cluster}: {some(found.readers)}"
+        )
+    if found.unknown_clients:
+        yield (
+            f"{len(found.unknown_clients)} clients report no version of a library that is known to follow to "
+            f"{task.input.green_cluster}. Those that do not are without {task.input.cluster} after the flip, and have "
+            f"to be restarted with the address of {task.input.green_cluster}: {some(sorted(found.unknown_clients))}"
         )
     if found.compacted:
         yield (

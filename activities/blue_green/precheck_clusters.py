@@ -8,6 +8,7 @@ from typing import NamedTuple
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.precheck_redirects import check_redirects
+from activities.blue_green.precheck_stores import check_configuration_stores
 from activities.lifecycle.cluster_checks import check_store
 from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
@@ -22,7 +23,7 @@ from clients.pulsar.wire.lookup import named_owner
 from clients.reach import obstacle
 from clients.stores import open_cas_reader, open_reader
 from models.blue_green.input import PulsarCluster
-from models.store_url import parse_store_url
+from models.store_url import parse_broker_setting
 
 _SWEEP = "clusterMigrationCheckDurationSeconds"
 _AUTO = "clusterMigrationAutoResourceCreation"
@@ -54,6 +55,7 @@ def check_clusters(task: BlueGreenTask, findings: Findings) -> None:
         store = f"the metadata store {side.cluster.metadata_url}"
         findings.attempt(store, _store_check(task, findings, side), of=f"{side.code}_STORE")
         findings.attempt(f"the brokers of {side.name}", _brokers_check(task, findings, side), of=f"{side.code}_BROKERS")
+    findings.attempt("the configuration stores", lambda: check_configuration_stores(task, findings), of="CLUSTERS")
     findings.attempt(f"the flag of {input.cluster}", lambda: check_redirects(task, findings), of="BLUE_FLAG")
     findings.attempt(f"the address of {input.green_cluster}", lambda: _check_address(task, findings), of="GREEN_URL")
 
@@ -120,7 +122,7 @@ def _ask_brokers(
             continue
         seen.append(broker)
         # Where it did not answer, the second request says why.
-        _check_broker(findings, side, service.name, broker.settings or admin.brokers.runtime_configuration())
+        check_broker(findings, side, service.name, broker.settings or admin.brokers.runtime_configuration())
     # Defects that matter are those of brokers that give topics away; green's release has to be supported.
     if side.code == "BLUE":
         check_releases(findings, task.input.kind, seen, accepted=task.input.accept_defects)
@@ -141,15 +143,19 @@ def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> N
             findings.block(f"{side.code}_CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
 
 
-def _check_broker(findings: Findings, side: Side, broker: str, settings: Mapping[str, str]) -> None:
+def check_broker(findings: Findings, side: Side, broker: str, settings: Mapping[str, str]) -> None:
+    """Note a blocker for each setting of a broker with which its cluster cannot take part."""
     store = side.cluster.store
     if settings.get("clusterName") != side.name:
         cause = f"{broker} in {store} is of the cluster {settings.get('clusterName')!r}, not {side.name!r}"
         cure = "correct the address of the metadata store, or the name of the cluster"
         findings.block(f"{side.code}_CLUSTER_NAME", cause, cure)
     if url := settings.get("metadataStoreUrl"):
-        used = parse_store_url(url)
-        if (used.scheme, used.root) != (store.scheme, store.root):
+        try:
+            used = parse_broker_setting(url)
+        except ValueError:
+            used = None
+        if used is None or (used.scheme, used.root) != (store.scheme, store.root):
             cause = f"{broker} uses the metadata store {url}, and not {store}"
             findings.block(f"{side.code}_OTHER_STORE", cause, "name the store as the brokers do")
     if side.code == "BLUE":

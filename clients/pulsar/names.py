@@ -6,7 +6,7 @@ import re
 from typing import NamedTuple, Self
 from urllib.parse import quote, quote_plus, unquote_plus
 
-from models.topic_names import PARTITION
+from models.topic_names import partition_number, whole_name
 
 _MANAGED_LEDGERS = "/managed-ledgers/"
 _SCALABLE = "/topics/"
@@ -84,13 +84,12 @@ class TopicName(NamedTuple):
     @property
     def partition(self) -> int | None:
         """Which partition of a partitioned topic this is; None for a whole topic."""
-        found = PARTITION.search(self.topic)
-        return int(found[1]) if found else None
+        return partition_number(self.topic)
 
     @property
     def whole(self) -> Self:
         """The partitioned topic of a partition; itself otherwise."""
-        return self._replace(topic=PARTITION.sub("", self.topic))
+        return self._replace(topic=whole_name(self.topic))
 
     def of_partition(self, number: int) -> Self:
         """The name of one of its partitions."""

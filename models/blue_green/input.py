@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from datetime import timedelta
 from enum import StrEnum
-from fnmatch import fnmatchcase
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
@@ -13,6 +12,7 @@ from models.addresses import AdminUrl, BrokerUrl, PlainAdminUrl, TlsAdminUrl, Tl
 from models.lifecycle.base import Frozen
 from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
+from models.lifecycle.patterns import matches
 from models.lifecycle.waves import WavePolicy
 from models.store_url import StoreAddress, StoreUrl, parse_store_url
 
@@ -172,10 +172,10 @@ class BlueGreenInput(MigrationInput):
 
     def excludes(self, namespace: str) -> bool:
         """Whether a namespace is excluded by a pattern."""
-        return any(fnmatchcase(namespace, pattern) for pattern in self.exclude)
+        return any(matches(namespace, pattern) for pattern in self.exclude)
 
     def rank(self, namespace: str) -> int | None:
         """The place of a namespace's pattern in the order of the patterns; None for one that stays."""
         if namespace.startswith("pulsar/") or self.excludes(namespace):
             return None
-        return next((rank for rank, pattern in enumerate(self.namespaces) if fnmatchcase(namespace, pattern)), None)
+        return next((rank for rank, pattern in enumerate(self.namespaces) if matches(namespace, pattern)), None)

@@ -13,7 +13,7 @@ from models.lifecycle.input import NO_CLEANUP, SourceCleanup
 from models.lifecycle.parent import ParentRun
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.auto_scale import AutoScale
-from models.topic_names import PARTITION
+from models.topic_names import partition_number
 
 KIND = "scalable-topic"
 
@@ -26,7 +26,7 @@ def whole_topic(name: str) -> str:
     Raises:
         ValueError: it is another.
     """
-    if not _TOPIC.fullmatch(name) or PARTITION.search(name):
+    if not _TOPIC.fullmatch(name) or partition_number(name) is not None:
         raise ValueError(f"{name!r} is not a whole stored topic; write persistent://tenant/namespace/topic")
     return name
 

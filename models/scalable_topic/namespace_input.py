@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from datetime import timedelta
-from fnmatch import fnmatchcase
 from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
 from models.lifecycle.fields import Bool, Duration
+from models.lifecycle.patterns import matches
 from models.lifecycle.waves import WavePolicy
 from models.scalable_topic.input import TopicOptions
 
@@ -70,6 +70,6 @@ class NamespaceScalableInput(TopicOptions):
         Args:
             topic: `tenant/namespace/topic`.
         """
-        if topic.startswith("pulsar/") or any(fnmatchcase(topic, pattern) for pattern in self.exclude):
+        if topic.startswith("pulsar/") or any(matches(topic, pattern) for pattern in self.exclude):
             return None
-        return next((rank for rank, pattern in enumerate(self.topics) if fnmatchcase(topic, pattern)), None)
+        return next((rank for rank, pattern in enumerate(self.topics) if matches(topic, pattern)), None)

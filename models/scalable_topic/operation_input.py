@@ -14,7 +14,7 @@ from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.copies import KeyHash
 from models.scalable_topic.input import whole_topic
 from models.segment import MAX_BUCKETS
-from models.topic_names import PARTITION
+from models.topic_names import partition_number
 
 KIND = "scalable-operation"
 
@@ -60,7 +60,7 @@ def local_name(text: str) -> str:
         ValueError: it is none.
     """
     name = _DOMAIN.sub("", text)
-    if not _NAME.fullmatch(name) or PARTITION.search(name):
+    if not _NAME.fullmatch(name) or partition_number(name) is not None:
         raise ValueError(
             f"{text!r} is no whole topic; write topic://tenant/namespace/topic, or a pattern: tenant/namespace/*"
         )
@@ -141,7 +141,7 @@ class ScalableOperationInput(ClusterInput):
     @staticmethod
     def is_pattern(name: str) -> bool:
         """Whether a name stands for any number of topics."""
-        return any(letter in name for letter in "*?[")
+        return "*" in name
 
     @property
     def workflow_id(self) -> str:

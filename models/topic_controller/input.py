@@ -16,6 +16,7 @@ from models.segment import SubscriptionKind
 from models.topic_controller.auto_scale import AutoScale
 from models.topic_controller.names import is_node_name
 from models.topic_controller.pruning import Pruning
+from models.topic_names import partition_number
 
 KIND = "topic-controller"
 
@@ -31,14 +32,13 @@ MOST_SUBSCRIPTIONS = 1000
 # What names of segments, and paths in every metadata store, take as it is.
 _DOMAIN, _PREFIX = "persistent://", "scalable-topic/"
 _TOPIC = re.compile(r"persistent://[\w.~-]+/[\w.~-]+/[\w.~-]+", re.ASCII)
-_PARTITION = re.compile(r"-partition-\d+$")
 _NOT_IN_SUBSCRIPTIONS = frozenset(";{}%")
 # Of compaction, deduplication and replication, and of what they may come to be called.
 _RESERVED = ("__", "pulsar.")
 
 
 def _controlled(name: str) -> str:
-    if not _TOPIC.fullmatch(name) or _PARTITION.search(name):
+    if not _TOPIC.fullmatch(name) or partition_number(name) is not None:
         raise ValueError(
             f"{name!r} cannot be scalable; write persistent://tenant/namespace/topic with letters, digits and _.-~ only"
         )

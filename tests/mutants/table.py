@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 
 from tests.mutants import (
     blue_green,
+    blue_green_refusals,
     bookie_order,
     bookie_registry,
     bookie_steps,
@@ -29,6 +30,7 @@ MUTANTS = (
     *bookie_steps.MUTANTS,
     *bookie_order.MUTANTS,
     *blue_green.MUTANTS,
+    *blue_green_refusals.MUTANTS,
     *scalable_topic.MUTANTS,
     *topic_controller.MUTANTS,
 )

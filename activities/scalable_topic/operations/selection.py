@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from fnmatch import fnmatchcase
 from urllib.parse import unquote_plus
 
 from activities.scalable_topic.operations.context import OperationTask
 from clients.cas.store import CasReader
 from clients.pulsar.names import TopicName
+from models.lifecycle.patterns import matches
 
 _TOPICS = "/topics"
 
@@ -21,7 +21,7 @@ def selected(task: OperationTask, store: CasReader) -> list[TopicName]:
         namespaces = [name for tenant in task.admin.tenants.names() for name in task.admin.namespaces.names(tenant)]
         found = task.each(namespaces, lambda namespace: _recorded(store, namespace))
         recorded = (name for each in found for name in each)
-        names |= {name for name in recorded if any(fnmatchcase(name, pattern) for pattern in patterns)}
+        names |= {name for name in recorded if any(matches(name, pattern) for pattern in patterns)}
     return [TopicName.parse(name) for name in sorted(names)]
 
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import TypeAdapter
+from typing import Any
+
+from pydantic import TypeAdapter, field_validator
 
 from clients.pulsar.admin.answers import NAMES, Answer
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint
@@ -19,6 +21,12 @@ class Tenant(Answer):
 
     admin_roles: tuple[str, ...] = ()
     allowed_clusters: tuple[str, ...] = ()
+
+    @field_validator("admin_roles", "allowed_clusters", mode="before")
+    @classmethod
+    def _none_is_empty(cls, names: Any) -> Any:
+        # Brokers of 4.x give a tenant as it was created, also without any.
+        return () if names is None else names
 
 
 _TENANT = TypeAdapter(Tenant)

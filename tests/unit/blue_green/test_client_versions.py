@@ -12,22 +12,26 @@ TLS = "broker_service_url_tls"
 @pytest.mark.parametrize(
     ("version", "expected"),
     [
-        ("2.10.2", "2.10.2 is older than 3.0.0"),
-        ("Pulsar-Java-v2.11.0", "Pulsar-Java-v2.11.0 is older than 3.0.0"),
+        ("2.10.2", "2.10.2 is older than 3.2.0"),
+        ("2.0.1-incubating", "2.0.1-incubating is older than 3.2.0"),
+        ("Pulsar-Java-v2.11.0", "Pulsar-Java-v2.11.0 is older than 3.2.0"),
+        ("Pulsar-Java-v3.0.8", "Pulsar-Java-v3.0.8 is older than 3.2.0"),
+        ("Pulsar-Java-v3.1.3", "Pulsar-Java-v3.1.3 is older than 3.2.0"),
         ("Pulsar-CPP-v3.4.2", "Pulsar-CPP-v3.4.2 is older than 3.5.0"),
         ("Pulsar Go 0.12.1", "Pulsar Go 0.12.1 is older than 0.13.0"),
-        ("Pulsar-Java-v3.0.0", ""),
+        ("Pulsar-Java-v3.2.0", ""),
+        ("3.1.0", ""),
         ("Pulsar-CPP-v3.7.1", ""),
         ("Pulsar Rust 6.3", ""),
         ("", ""),
     ],
 )
 def test_old_clients(version: str, expected: str) -> None:
-    """Libraries follow from some release on; Java clients up to 2.10 say a bare number."""
+    """Libraries follow from some release on; Java clients up to 2.11 report a bare number."""
     assert cannot_follow(version) == expected
 
 
-@pytest.mark.parametrize("version", ["3.0.8", "3.1.3", "3.2.4", "3.3.2", "4.0.0"])
+@pytest.mark.parametrize("version", ["3.2.4", "3.3.2", "4.0.0"])
 def test_java_clients_that_want_both_addresses(version: str) -> None:
     """Until #23534 a Java client stays on blue if green has one kind of address only."""
     client = f"Pulsar-Java-v{version}"
@@ -47,5 +51,10 @@ def test_clients_that_need_one_address(client: str) -> None:
 
 def test_versions_that_say_nothing() -> None:
     """A client of an unknown library, and one without a version, may follow or not."""
-    versions = ["", "Pulsar Rust 6.3", "vendor", "2.10.2", "Pulsar-Java-v5.0.1", "Pulsar Python v3.13.0"]
-    assert [is_known(version) for version in versions] == [False, False, False, True, True, True]
+    known = ["2.10.2", "2.0.1-incubating", "Pulsar-Java-v5.0.1", "Pulsar Python v3.13.0", "Pulsar Go 0.13.0"]
+    unknown = ["", "vendor", "3.1.0", "DotPulsar-3.3.2", "Pulsar Rust 6.3", "Pulsar-Rust-v6.3.0", "pulsar-rs-v6.3.1"]
+    unknown += ["Pulsar-Go-version-unknown", "Pulsar Go unknown", "Pulsar-DotNet-v3.4.0"]
+    assert {version: is_known(version) for version in (*known, *unknown)} == {
+        **dict.fromkeys(known, True),
+        **dict.fromkeys(unknown, False),
+    }

@@ -51,6 +51,44 @@ def test_partitions_have_names_of_their_own() -> None:
     assert whole.of_partition(12).partition == 12
 
 
+@pytest.mark.parametrize(
+    "topic",
+    [
+        "events-partition-20230101120000",
+        "x-partition-2147483648",
+        "x-partition-00",
+        "x-partition-01",
+        "x-partition--1",
+        "x-partition-+1",
+        "x-partition-1\n",
+        "x-partition-",
+        "x-partition-²",
+        "x-partition-1-DLQ",
+    ],
+)
+def test_names_that_brokers_do_not_take_for_partitions(topic: str) -> None:
+    """A number that `Integer.parseInt` does not read, or that brokers write otherwise, is part of a whole name."""
+    name = TopicName("acme", "eu", topic)
+    assert (name.partition, name.whole) == (None, name)
+
+
+@pytest.mark.parametrize(
+    ("topic", "number", "whole"),
+    [
+        ("x-partition-0", 0, "x"),
+        ("x-partition-2147483647", 2**31 - 1, "x"),
+        ("x-partition-1-partition-2", 2, "x-partition-1"),
+        ("x\n-partition-3", 3, "x\n"),
+        # `Integer.parseInt` reads the digits of every script.
+        ("x-partition-1٢", 12, "x"),
+    ],
+)
+def test_names_that_brokers_take_for_partitions(topic: str, number: int, whole: str) -> None:
+    """The last number counts, up to the largest of Java's int."""
+    name = TopicName("acme", "eu", topic)
+    assert (name.partition, name.whole.topic) == (number, whole)
+
+
 @given(topic=st.text(st.characters(codec="utf-8"), min_size=1))
 def test_segments_are_named_by_their_topic(topic: str) -> None:
     """Names of segments are read as they are written, whatever the topic is called, and have nodes of their own."""

@@ -1,0 +1,105 @@
+"""Where brokers keep tenants, policies and all other metadata, by their own settings; both clusters are doubles."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.precheck_clusters import Side, check_broker
+from activities.blue_green.precheck_stores import check_configuration_stores
+from activities.lifecycle.precheck import Findings
+from models.blue_green.input import PulsarCluster
+from models.store_url import parse_broker_setting, parse_store_url
+
+BLUE, GREEN = "zk:blue:2181/b", "zk:green:2181/g"
+THIRD = "zk:global:2181/both"
+
+
+def found(blue: dict[str, str], green: dict[str, str]) -> list[str]:
+    """The codes of blockers where the brokers of both clusters have these settings."""
+
+    def access(_: object) -> None:
+        return None
+
+    def side(store: str) -> SimpleNamespace:
+        return SimpleNamespace(store=parse_store_url(store))
+
+    def brokers(settings: dict[str, str]) -> list[tuple[str, SimpleNamespace]]:
+        return [("broker:1", SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=lambda: settings)))]
+
+    task = SimpleNamespace(
+        input=SimpleNamespace(cluster="b", green_cluster="g", blue=side(BLUE), green=side(GREEN)),
+        blue_brokers=lambda: brokers(blue),
+        green_brokers=lambda: brokers(green),
+        stores=access,
+    )
+    findings = Findings()
+    check_configuration_stores(cast("BlueGreenTask", task), findings)
+    return [blocker.code for blocker in findings.blockers]
+
+
+def test_configuration_in_the_metadata_store() -> None:
+    """Brokers that name no configuration store, or the metadata store again, are as they should be."""
+    assert found({}, {}) == []
+    assert found({"configurationMetadataStoreUrl": BLUE}, {"configurationStoreServers": "green:2181/g"}) == []
+    assert found({"configurationMetadataStoreUrl": "zk:blue/b"}, {"configurationMetadataStoreUrl": ""}) == []
+
+
+@pytest.mark.parametrize("other", ["zk:blue:2181/other", "blue/conf", "rocksdb:///data"])
+def test_separate_configuration_stores(other: str) -> None:
+    """Policies that are not in the metadata store cannot be held by compare-and-set there."""
+    assert found({"configurationMetadataStoreUrl": other}, {}) == ["BLUE_CONFIGURATION_STORE"]
+    assert found({}, {"globalZookeeperServers": other}) == ["GREEN_CONFIGURATION_STORE"]
+
+
+def test_one_configuration_store_for_both() -> None:
+    """Each namespace exists once for both clusters, so nothing of it may be changed for one of them."""
+    settings = {"configurationMetadataStoreUrl": THIRD}
+    assert found(settings, settings) == ["SHARED_CONFIGURATION_STORE"]
+    assert found({"configurationMetadataStoreUrl": GREEN}, {}) == ["BLUE_CONFIGURATION_STORE"]
+
+
+@pytest.mark.parametrize(
+    ("text", "address"),
+    [
+        ("zk:zk-1,zk-2/pulsar", "zk:zk-1:2181,zk-2:2181/pulsar"),
+        ("zk-1,zk-2/pulsar", "zk:zk-1:2181,zk-2:2181/pulsar"),
+        ("zk-1", "zk:zk-1:2181"),
+        ("zk:zk-1:2181, zk-2:2181/pulsar", "zk:zk-1:2181,zk-2:2181/pulsar"),
+        ("metadata-store:zk:zk-1:2181", "zk:zk-1:2181"),
+        ("zk-1:2181;zk-2:2181/x", "zk:zk-1:2181,zk-2:2181/x"),
+        ("oxia://h:6648/n", "oxia://h:6648/n"),
+    ],
+)
+def test_addresses_as_brokers_take_them(text: str, address: str) -> None:
+    """Schemes, ports and blanks may be left out, or be there."""
+    assert str(parse_broker_setting(text)) == address
+
+
+@pytest.mark.parametrize(
+    ("url", "codes"),
+    [
+        ("zk:blue/b", []),
+        ("blue,blue-2/b", []),
+        ("zk:blue:2181, blue-2:2181/b", []),
+        ("zk:blue:2181/other", ["BLUE_OTHER_STORE"]),
+        ("rocksdb:///data", ["BLUE_OTHER_STORE"]),
+    ],
+)
+def test_metadata_stores_of_brokers(url: str, codes: list[str]) -> None:
+    """A broker's own name of its store is read as ZooKeeper's client reads it; another store is a blocker."""
+    side = Side("BLUE", "b", cast("PulsarCluster", SimpleNamespace(store=parse_store_url(BLUE))), cast("Any", None))
+    findings = Findings()
+    settings = {"clusterName": "b", "metadataStoreUrl": url, "clusterMigrationCheckDurationSeconds": "1"}
+    check_broker(findings, side, "broker:1", settings)
+    assert [blocker.code for blocker in findings.blockers] == codes
+
+
+@pytest.mark.parametrize("text", ["rocksdb:///data", "ZK:zk-1:2181/pulsar", "etcd:http://h", "memory:local", ""])
+def test_addresses_of_other_stores(text: str) -> None:
+    """What is not ZooKeeper or Oxia is refused."""
+    with pytest.raises(ValueError, match=r"address|store"):
+        parse_broker_setting(text)

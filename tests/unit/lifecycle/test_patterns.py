@@ -1,0 +1,40 @@
+"""Only `*` is special in patterns of inputs."""
+
+from __future__ import annotations
+
+import pytest
+
+from models.lifecycle.patterns import matches
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("shop/*", "shop/orders"),
+        ("*/*", "acme/blue/old"),
+        ("shop/orders/*", "shop/orders/a\nb"),
+        ("shop/orders/sensor[1]", "shop/orders/sensor[1]"),
+        ("shop/orders/what?", "shop/orders/what?"),
+        ("shop/orders/[!a]*", "shop/orders/[!a]b"),
+        ("shop/a.b", "shop/a.b"),
+    ],
+)
+def test_what_fits(pattern: str, name: str) -> None:
+    """`*` stands for any part of a name, and each other character for itself."""
+    assert matches(name, pattern)
+
+
+@pytest.mark.parametrize(
+    ("pattern", "name"),
+    [
+        ("shop/orders/sensor[1]", "shop/orders/sensor1"),
+        ("shop/orders/what?", "shop/orders/whatX"),
+        ("shop/orders/[!a]*", "shop/orders/b"),
+        ("shop/a.b", "shop/axb"),
+        ("shop/Orders", "shop/orders"),
+        ("shop/orders", "shop/orders\n"),
+    ],
+)
+def test_what_does_not_fit(pattern: str, name: str) -> None:
+    """Brackets, question marks and dots stand for nothing but themselves."""
+    assert not matches(name, pattern)
