@@ -118,16 +118,19 @@ class Fetch:
         stream = part.stream
         for bookie_id in self._candidates(part):
             try:
+                batch = part.count > 1 and self._bookies.reads_batches(bookie_id, stream.ledger_id, part.first)
                 connection = self._bookies.connection(bookie_id)
             except StoreError as cause:
                 code = wire_v2.DENIED if isinstance(cause, StoreDenied) else wire_v2.LOST
                 part.refusals[bookie_id] = Refused(code, str(cause))
                 continue
-            on_answer = partial(self._answered, part, bookie_id)
-            if part.count == 1:
-                connection.read(stream.ledger_id, part.first, on_answer)
-            else:
+            if batch:
+                on_answer = partial(self._answered, part, bookie_id)
                 connection.read_batch(stream.ledger_id, part.first, part.count, _LARGEST_ANSWER, on_answer)
+                return
+            for entry in range(part.first, part.first + part.count):
+                single = _Range(stream, entry, 1, {**part.refusals})
+                connection.read(stream.ledger_id, entry, partial(self._answered, single, bookie_id))
             return
         stream.error = _unreadable(part)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import socket
 import time
 from collections.abc import Callable, Mapping
 from functools import partial
@@ -53,6 +54,7 @@ class Bookies(Closeable):
         self._connections: dict[str, BookieConnection] = {}
         self._quarantine: dict[str, tuple[float, str]] = {}
         self._no_writes: dict[str, float] = {}
+        self._batches: dict[str, bool] = {}
         self._known: Mapping[str, Bookie] = {}
         self._resolved = float("-inf")
 
@@ -117,6 +119,25 @@ class Bookies(Closeable):
         except (OSError, StoreError):
             return True
 
+    def reads_batches(self, bookie_id: str, ledger_id: int, entry_id: int) -> bool:
+        """Return whether a bookie knows batch reads, as BookKeeper does since 4.17; each is asked once.
+
+        It is asked over a connection of its own: an older bookie closes the connection that a batch read comes over,
+        and with it the requests of others.
+
+        Args:
+            bookie_id: the bookie.
+            ledger_id: a ledger that it should have.
+            entry_id: an entry of that.
+
+        Raises:
+            StoreError: as `connection`; or the bookie answers nothing.
+        """
+        known = self._batches.get(bookie_id)
+        if known is None:
+            known = self._batches[bookie_id] = self._ask_for_batch(bookie_id, ledger_id, entry_id)
+        return known
+
     def forgive(self, bookie_id: str) -> None:
         """Ask a bookie again at once, over a new connection: what it failed at, or is about to, was not its fault."""
         if connection := self._connections.get(bookie_id):
@@ -148,12 +169,52 @@ class Bookies(Closeable):
         if self._own_loop:
             self.loop.close()
 
+    def _ask_for_batch(self, bookie_id: str, ledger_id: int, entry_id: int) -> bool:
+        batch = wire_v2.batch_request(ledger_id, entry_id, 1, 1, 1)
+        code = self._code_of(bookie_id, batch, wire_v2.BATCH_READ)
+        if code is None:
+            # A bookie that closes the connection at any request is not an old one, and is asked again later.
+            if self._code_of(bookie_id, wire_v2.read_request(ledger_id, entry_id), wire_v2.READ) is None:
+                reason = "closes the connection at each request"
+                self.quarantine(bookie_id, reason)
+                raise StoreUnreachable(reason, server=bookie_id)
+            return False
+        return code != wire_v2.BAD_REQUEST
+
+    def _code_of(self, bookie_id: str, request: bytes, operation: int) -> int | None:
+        """Return the code that a bookie answers with over a connection of its own; None if it closes that."""
+        with self._open(bookie_id) as connected:
+            connected.settimeout(self.read_timeout)
+            try:
+                connected.sendall(request)
+                answer = wire_v2.read_start(connected)
+            except TimeoutError as cause:
+                reason = f"did not answer within {self.read_timeout:g} s"
+                self.quarantine(bookie_id, reason)
+                raise StoreUnreachable(reason, server=bookie_id) from cause
+            except OSError:
+                return None
+        if answer is None:
+            return None
+        header, code = answer
+        return code if wire_v2.operation(header) == operation else wire_v2.BAD_REQUEST
+
     def _connect(self, bookie_id: str) -> BookieConnection:
+        return BookieConnection(
+            bookie_id,
+            self._open(bookie_id),
+            self.loop,
+            read_timeout=self.read_timeout,
+            add_timeout=self.add_timeout,
+            on_lost=partial(self._lost, bookie_id),
+        )
+
+    def _open(self, bookie_id: str) -> socket.socket:
         if reason := self.quarantined(bookie_id):
             raise StoreUnreachable(f"{reason} (a moment ago)", server=bookie_id)
         host, port = self._address(bookie_id)
         try:
-            connected = connect(host, port, self._tls, self.read_timeout, bookie_id)
+            return connect(host, port, self._tls, self.read_timeout, bookie_id)
         except OSError as cause:
             reason = f"cannot be reached at {host}:{port}: {cause}"
             self.quarantine(bookie_id, reason)
@@ -161,14 +222,6 @@ class Bookies(Closeable):
         except StoreError as cause:
             self.quarantine(bookie_id, str(cause))
             raise
-        return BookieConnection(
-            bookie_id,
-            connected,
-            self.loop,
-            read_timeout=self.read_timeout,
-            add_timeout=self.add_timeout,
-            on_lost=partial(self._lost, bookie_id),
-        )
 
     def _lost(self, bookie_id: str, reason: str, awaiting: bool) -> None:  # noqa: FBT001 called by position only
         self._connections.pop(bookie_id, None)
@@ -177,16 +230,13 @@ class Bookies(Closeable):
             self.quarantine(bookie_id, reason)
 
     def _address(self, bookie_id: str) -> tuple[str, int]:
+        # For each connection: what was registered a while ago may be gone, and its address another bookie's.
+        self._look_up()
         bookie = self._known.get(bookie_id)
-        if bookie is None or self._resolved == float("-inf"):
-            self._look_up()
-            bookie = self._known.get(bookie_id)
         if bookie is not None:
             return bookie.host, bookie.port
-        # Without a name of its own a bookie is called by its address, under which it may run unregistered.
-        host, _, port = bookie_id.rpartition(":")
-        if host and port.isdigit():
-            return host.strip("[]"), int(port)
+        # An id of the form host:port is no address: another bookie may listen there now, which would say that it has
+        # nothing of the ledger. BookKeeper's clients refuse such ids too, since 4.12 (DefaultBookieAddressResolver).
         reason = "is not registered; start it, or wait until its ledgers were replicated"
         self.quarantine(bookie_id, reason)
         raise StoreUnreachable(reason, server=bookie_id)

@@ -9,6 +9,7 @@ Source: BookieProtocol and BookieProtoEncoding of BookKeeper 4.18.
 
 from __future__ import annotations
 
+import socket
 import struct
 
 from clients.errors import StoreProtocolError
@@ -18,7 +19,8 @@ FENCE, RECOVERY_ADD, HIGH_PRIORITY = 1, 2, 4
 LAST_ENTRY = -1
 """Stands for the last entry that a bookie has of a ledger."""
 
-OK, NO_LEDGER, NO_ENTRY, IO_ERROR, DENIED, FENCED, READ_ONLY, TOO_MANY = 0, 1, 2, 101, 102, 104, 105, 106
+OK, NO_LEDGER, NO_ENTRY, BAD_REQUEST, IO_ERROR = 0, 1, 2, 100, 101
+DENIED, FENCED, READ_ONLY, TOO_MANY = 102, 104, 105, 106
 LOST = -1
 """In place of a code: the connection was lost, or the bookie did not answer in time."""
 
@@ -31,6 +33,7 @@ ADD_ANSWER = struct.Struct(">IIIqq")
 """The whole answer to an add, with its length."""
 ADD_ANSWER_SIZE, ADD_ANSWER_HEADER = ANSWER.size, 2 << 24 | ADD << 16
 
+_START = struct.Struct(">III")
 _ADD_HEAD = struct.Struct(">II")
 _READ_HEAD = struct.Struct(">IIqq")
 _BATCH_HEAD = struct.Struct(">IIqqqiq")
@@ -38,7 +41,7 @@ _KEY_SIZE = 20
 _MEANINGS = {
     NO_LEDGER: "has nothing of the ledger",
     NO_ENTRY: "does not have the entry",
-    100: "does not know such a request",
+    BAD_REQUEST: "does not know such a request",
     IO_ERROR: "cannot read or write it on its disk",
     DENIED: "refuses the ledger's key or the client's credentials",
     103: "does not speak version 2 of the protocol",
@@ -95,6 +98,22 @@ def batch_request(ledger_id: int, first_entry: int, number: int, count: int, siz
 def operation(header: int) -> int:
     """The operation that an answer belongs to."""
     return header >> 16 & 0xFF
+
+
+def read_start(connected: socket.socket) -> tuple[int, int] | None:
+    """Wait for the start of an answer: its packet header and its code; None if the connection ends before it.
+
+    Raises:
+        OSError: the connection breaks, or nothing arrives within its timeout.
+    """
+    data = b""
+    while len(data) < _START.size:
+        received = connected.recv(_START.size - len(data))
+        if not received:
+            return None
+        data += received
+    _, header, code = _START.unpack(data)
+    return header, code
 
 
 def split_bodies(frame: memoryview, position: int) -> list[bytes]:

@@ -111,6 +111,23 @@ def test_nothing_counts_behind_a_gap(cluster: Cluster) -> None:
     assert recovered(cluster, ledger).metadata.last_entry == 4
 
 
+def test_another_bookie_at_the_address_of_a_lost_one_says_nothing(
+    stack: Stack, cluster: Cluster, java: JavaLedgers
+) -> None:
+    """A ledger is not closed by what a bookie says that only listens where a lost one did; BookKeeper refuses too."""
+    other = cluster.directory.bookies()[THREE]
+    lost = f"{other.host}:{other.port}"
+    ledger = cluster.open([(0, (ONE, "away:3181", lost))], (3, 2))
+    for entry, body in enumerate(pack(ledger, DATAS[:4])):
+        cluster.put(ledger, entry, body, ONE)
+    with pytest.raises(StoreUnreachable, match=rf"cannot be fenced: .*{lost} is not registered"):
+        recovered(cluster, ledger)
+    assert not cluster.record(ledger).metadata.closed
+    (found,) = java.read(stack.bookkeeper_uri, [ledger.ledger_id], recover=True)
+    assert found.error
+    assert not cluster.record(ledger).metadata.closed
+
+
 def test_an_empty_ledger_and_an_empty_segment(cluster: Cluster) -> None:
     """A ledger without entries is closed empty, and one whose last segment is empty at the end of the one before."""
     empty = recovered(cluster, cluster.open([(0, (ONE, TWO))])).metadata

@@ -1,0 +1,87 @@
+"""Which bookies are connected to, and how entries are asked of old ones; real bookies are in the integration tier."""
+
+from __future__ import annotations
+
+import pytest
+
+from clients.bookkeeper import pool, wire_v2
+from clients.bookkeeper.digests import pack_entry
+from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
+from clients.bookkeeper.pool import Bookies
+from clients.bookkeeper.reader import LedgerReader
+from clients.errors import StoreUnreachable
+from tests.support.clients.bookie_double import BatchReads, BookieDouble
+
+LEDGER, ENTRIES = 7, 300
+BODIES = [pack_entry(LEDGER, entry, b"data", length=4 * (entry + 1)) for entry in range(ENTRIES)]
+
+
+def metadata(bookie_id: str) -> LedgerMetadata:
+    """Return the metadata of a closed ledger that one bookie has."""
+    return LedgerMetadata(
+        ensemble_size=1,
+        write_quorum=1,
+        ack_quorum=1,
+        state=LedgerState.CLOSED,
+        length=4 * ENTRIES,
+        last_entry=ENTRIES - 1,
+        segments=(Segment(0, (bookie_id,)),),
+        digest=DigestType.CRC32C,
+    )
+
+
+def read(bookies: Bookies, bookie_id: str) -> list[bytes]:
+    """Return all entries of the ledger."""
+    return [body for part in LedgerReader(bookies).entries(LEDGER, metadata(bookie_id)) for body in part]
+
+
+@pytest.mark.parametrize("batches", [BatchReads.CLOSED, BatchReads.REFUSED])
+def test_a_bookie_without_batch_reads_gives_entry_by_entry(batches: BatchReads) -> None:
+    """A bookie before BookKeeper 4.17 is asked for a batch once, over a connection of its own, and for entries then."""
+    with BookieDouble(BODIES, batches) as double, Bookies(double.registered) as bookies:
+        assert read(bookies, double.address) == BODIES
+        assert read(bookies, double.address) == BODIES
+        assert double.operations.count(wire_v2.BATCH_READ) == 1
+
+
+def test_a_bookie_with_batch_reads_gives_batches() -> None:
+    """A bookie of BookKeeper 4.17 or newer is not asked entry by entry."""
+    with BookieDouble(BODIES) as double, Bookies(double.registered) as bookies:
+        assert read(bookies, double.address) == BODIES
+        assert wire_v2.READ not in double.operations
+
+
+def test_a_bookie_that_answers_nothing_is_not_an_old_one() -> None:
+    """A bookie that ends each connection is away, and is asked for batches again when it is back."""
+    with BookieDouble(BODIES, BatchReads.ALL_CLOSED) as away, BookieDouble(BODIES) as back:
+        registered = away.registered("bookie")
+        with Bookies(lambda: registered) as bookies:
+            with pytest.raises(StoreUnreachable, match="closes the connection at each request"):
+                read(bookies, "bookie")
+            registered = back.registered("bookie")
+            bookies.forgive("bookie")
+            assert read(bookies, "bookie") == BODIES
+        assert wire_v2.READ not in back.operations
+
+
+def test_an_id_that_is_not_registered_is_no_address() -> None:
+    """A bookie that listens at the address which the id of an unregistered one names is not asked for its entries."""
+    with BookieDouble(BODIES) as double, Bookies(dict) as bookies:
+        with pytest.raises(StoreUnreachable, match="is not registered"):
+            bookies.connection(double.address)
+        with pytest.raises(StoreUnreachable, match="is not registered"):
+            bookies.free_space(double.address)
+        assert bookies.takes_requests_of(double.address, 1 << 30), "nothing is known of it"
+        assert double.connections == 0
+
+
+def test_a_registration_that_ended_counts_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A bookie that is not registered any more is not connected to again, though it was a moment ago."""
+    monkeypatch.setattr(pool, "_RESOLVE_AGAIN", 0.0)
+    with BookieDouble(BODIES) as double:
+        registered = double.registered()
+        with Bookies(lambda: registered) as bookies:
+            bookies.connection(double.address).lose("was idle")
+            registered = {}
+            with pytest.raises(StoreUnreachable, match="is not registered"):
+                bookies.connection(double.address)
