@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
 from activities.bookie_cluster.context import BookieClusterTask
@@ -120,12 +120,7 @@ class LedgerCopier:
             return self._progress.require().concurrency
 
         ledger_jobs.copy_open(self._engine, self._pair, parts, tag=self._tag, on_outcomes=take)
-        # Ledgers that have closed since, and are not copied yet, are gone on with too.
-        known, copies = self._verified.begun, self._verified.copies
-        new = {number: begun for number, begun in (known | found).items() if number not in copies}
-        if new != known:
-            self._verified.begun = new
-            self._progress.set_begun(new)
+        self._note_begun(found)
 
     def _tell_what_is_tried_again(self) -> None:
         if self._refused:
@@ -202,6 +197,8 @@ class LedgerCopier:
         self._transient.update(outcome.ledger_id for outcome in outcomes if outcome.transient)
         self._refused.update(outcome.ledger_id for outcome in outcomes if outcome.verdict is Verdict.REFUSED)
         concurrency = self._remember(outcomes)
+        if kept := {outcome.ledger_id: outcome.begun for outcome in outcomes if outcome.begun}:
+            self._note_begun(kept)
         for outcome in outcomes:
             record = self._records[outcome.ledger_id]
             self._copied += outcome.verdict is Verdict.COPIED
@@ -214,6 +211,14 @@ class LedgerCopier:
                 self._recovered += not record.closed
                 self._compared += outcome.entries
         return concurrency
+
+    def _note_begun(self, found: Mapping[int, Begun]) -> None:
+        # Ledgers that have closed since, and are not copied yet, are gone on with too.
+        known, copies = self._verified.begun, self._verified.copies
+        new = {number: begun for number, begun in {**known, **found}.items() if number not in copies}
+        if new != known:
+            self._verified.begun = new
+            self._progress.set_begun(new)
 
     def _take_compared(self, outcomes: list[CopyOutcome]) -> int:
         self._compared += sum(outcome.entries for outcome in outcomes if outcome.good)

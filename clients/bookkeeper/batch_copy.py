@@ -69,7 +69,8 @@ def copy_batch(
         begun: open copies that are gone on with, and not written and compared from their first entry again.
 
     Returns:
-        An outcome for each id, in no order. Of a ledger that cannot be read nothing is left in the target.
+        An outcome for each id, in no order. Of a ledger that cannot be read nothing is left in the target, unless the
+        reason may pass: then its open copy stays for the next try.
 
     Raises:
         StoreUnreachable: a store or too many bookies do not answer.
@@ -263,24 +264,38 @@ class _BatchCopy:
         if not isinstance(refusal.__cause__, LedgerIdRefused):
             self._give_up(task, CopyOutcome(ledger_id, Verdict.DIFFERENT, detail=str(refusal)))
             return
-        # The open copy stays: without it a bookie would collect what its journal replays when it starts, and refuse the
-        # id again.
-        self._contents.pop(ledger_id, None)
-        self._outcomes.append(CopyOutcome(ledger_id, Verdict.REFUSED, detail=str(refusal), transient=True))
-        del self._left[ledger_id]
+        # Without the open copy a bookie would collect what its journal replays when it starts, and refuse the id again.
+        self._give_up(task, CopyOutcome(ledger_id, Verdict.REFUSED, detail=str(refusal), transient=True))
 
     def _refuse(self, original: LedgerRecord, why: str) -> None:
         self._outcomes.append(CopyOutcome(original.ledger_id, Verdict.DIFFERENT, detail=why))
         del self._left[original.ledger_id]
 
     def _give_up(self, task: _Task, outcome: CopyOutcome) -> None:
-        """Leave nothing of a copy that cannot be completed: brokers would take what is there for the whole ledger."""
-        # Whoever changed it meanwhile has made it their own.
-        with contextlib.suppress(StoreConflict):
-            self._target.directory.delete([(task.original.ledger_id, task.version)])
-        self._contents.pop(task.original.ledger_id, None)
+        """Stop copying a ledger; leave nothing of its copy unless this run may write the id again.
+
+        Brokers would take what is there for the whole ledger. But bookies refuse an id that they have deleted, or drop
+        what is written under it after that.
+        """
+        ledger_id = task.original.ledger_id
+        if outcome.transient:
+            outcome = outcome._replace(begun=self._begun_copy(task))
+        else:
+            # Whoever changed it meanwhile has made it their own.
+            with contextlib.suppress(StoreConflict):
+                self._target.directory.delete([(ledger_id, task.version)])
+        self._contents.pop(ledger_id, None)
         self._outcomes.append(outcome)
-        del self._left[task.original.ledger_id]
+        del self._left[ledger_id]
+
+    def _begun_copy(self, task: _Task) -> Begun | None:
+        """Return how far a copy has come that stays open; None if somebody else has changed it."""
+        ledger_id = task.original.ledger_id
+        (standing,) = self._target.directory.read([ledger_id])
+        if standing is None or standing.version != task.version:
+            return None
+        begun = self._begun.get(ledger_id)
+        return begun if begun and begun.mzxid == standing.mzxid else Begun(-1, 0, standing.mzxid)
 
     def _finish(self) -> None:
         """Compare what stood there, and what was written if that is wanted."""

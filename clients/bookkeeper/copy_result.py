@@ -15,7 +15,8 @@ class Verdict(StrEnum):
         stands open: bookies that start while it does take it.
     `too large`: bookies of the target take no entry of such a size; nothing is left of the copy.
     `different`: another ledger stands there under the same id; it was not touched.
-    `unreadable`: an entry, or the ledger's end, cannot be read at the source (or, when comparing, at the target).
+    `unreadable`: an entry, or the ledger's end, cannot be read at the source (or, when comparing, at the target). If
+        that may pass, the copy stands open: its id is written again with the next try.
     `not recovered`: it is open at the source, and could not be closed there, which says nothing of its entries.
     `deleted`: it was deleted at the source meanwhile.
     `open`: it is not closed at the source; what is confirmed was copied, or nothing.
@@ -56,7 +57,7 @@ class CopyOutcome(NamedTuple):
         bytes: of their header, digest and data, each entry counted once.
         detail: why, where the verdict is a failure; else empty.
         mzxid: zxid of the last change of the target's metadata when both sides were compared; 0 if they were not.
-        begun: of an open ledger, how far its open copy has come; None if nothing is known of it.
+        begun: how far an open copy has come; None if nothing is known of it.
         transient: bookies did not answer, or refuse the ledger for now, which may pass.
     """
 

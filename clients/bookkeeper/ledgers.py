@@ -11,7 +11,7 @@ from clients.bookkeeper.bookie_info import Bookie, read_bookie
 from clients.bookkeeper.ledger_table import LedgerFacts, ledger_facts
 from clients.bookkeeper.metadata import LedgerMetadata, decode_metadata, encode_metadata
 from clients.closeable import Closeable
-from clients.errors import StoreConflict, StoreDenied, StoreError, StoreUnsupported
+from clients.errors import StoreConflict, StoreDenied, StoreError, StoreProtocolError, StoreUnsupported
 from clients.store import Partition, Record, Unreadable
 from clients.stores import Access
 from clients.zookeeper import wire
@@ -59,11 +59,13 @@ class LedgerDirectory(Closeable):
 
     Attributes:
         members: ids of the bookies that the ledgers which `facts` has decoded lie on.
+        undecodable: ledgers of the last call of `facts` whose metadata cannot be decoded, each with the reason.
     """
 
     def __init__(self, url: StoreUrl, access: Access) -> None:
         self.url = url
         self.members: set[str] = set()
+        self.undecodable: dict[int, str] = {}
         self._access = access
         self._reader = ZooKeeperReader(url, auth=access.zookeeper_auth, timeout=access.timeout)
         self._always_long: bool | None = None
@@ -92,12 +94,16 @@ class LedgerDirectory(Closeable):
     def facts(self, known: Mapping[int, LedgerFacts] = MappingProxyType({})) -> Iterator[LedgerFacts]:
         """All ledgers as decisions need them, in no order; those that vanish meanwhile are left out.
 
+        So are those that cannot be decoded, which may be another program's: see `undecodable`.
+
         Args:
             known: what an earlier call found; ledgers that have not changed since are not decoded again.
 
         Raises:
-            StoreError: as `scan`.
+            StoreDenied: the ACL of one refuses it.
+            StoreError: the store cannot be read.
         """
+        self.undecodable = {}
         for batch in self._scan():
             for one in batch:
                 if facts := self._facts(one, known):
@@ -112,7 +118,11 @@ class LedgerDirectory(Closeable):
         # A node that was deleted and created again has another zxid too.
         if before is not None and before.mzxid == one.changed:
             return before
-        ledger = _decoded(ledger_id, one)
+        try:
+            ledger = _decoded(ledger_id, one)
+        except (StoreProtocolError, StoreUnsupported) as cause:
+            self.undecodable[ledger_id] = str(cause)
+            return None
         for segment in ledger.metadata.segments:
             self.members.update(segment.ensemble)
         return ledger.facts
@@ -208,12 +218,14 @@ class LedgerDirectoryWriter(LedgerDirectory):
     """Reads and writes a cluster's ledgers; what is beneath one node is changed whole or not at all.
 
     Changes of a call go out many at a time. Where one fails, others of the same call may have been done; every call
-    can be repeated.
+    can be repeated. An id that was deleted here is never created here again: BookKeeper 4.18 refuses it for days, and
+    older bookies drop what is written under it at their next garbage collection.
     """
 
     def __init__(self, url: StoreUrl, access: Access) -> None:
         super().__init__(url, access)
         self._link: Connection | None = None
+        self._deleted: set[int] = set()
 
     def close(self) -> None:
         """Free the connections; harmless when done twice."""
@@ -230,9 +242,15 @@ class LedgerDirectoryWriter(LedgerDirectory):
 
         Raises:
             StoreUnsupported: there is no ledgers root.
-            StoreConflict: others keep creating and deleting the same nodes.
+            StoreConflict: this writer has deleted one of them; or others keep creating and deleting the same nodes.
             StoreError: the store cannot be read or written.
         """
+        if again := sorted(self._deleted.intersection(ledger for ledger, _ in items)):
+            raise StoreConflict(
+                f"ledger {again[0]} was deleted by this writer, so that bookies may refuse its entries; copy it in "
+                "another attempt",
+                ledger_id=again[0],
+            )
         paths = self._paths(ledger for ledger, _ in items)
         created = [False] * len(items)
         missing = list(range(len(items)))
@@ -301,7 +319,12 @@ class LedgerDirectoryWriter(LedgerDirectory):
             changes.append(wire.op_delete(self._absolute(paths[number]), -1 if version is None else version))
         link = self._session()
         fence()
+        # Before the answer: a request whose answer is lost may have been carried out.
+        self._deleted.update(items[number][0] for number in chosen)
         errors = change_each(link, changes)
+        self._deleted.difference_update(
+            items[number][0] for number, error in zip(chosen, errors, strict=True) if error == wire.BAD_VERSION
+        )
         for number, error in zip(chosen, errors, strict=True):
             if error and error != wire.NO_NODE:
                 ledger, version = items[number]

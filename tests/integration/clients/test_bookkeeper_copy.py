@@ -16,7 +16,7 @@ from clients.bookkeeper.batch_copy import copy_batch
 from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, sleep_polling
 from clients.bookkeeper.compare import compare_batch
-from clients.bookkeeper.copy_result import CopyOutcome, Verdict
+from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
 from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.ledger_table import LedgerTable
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
@@ -353,7 +353,10 @@ def test_a_bookie_of_the_source_dies_meanwhile(environment: Environment, cluster
 def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
     environment: Environment, clusters: tuple[Cluster, Cluster]
 ) -> None:
-    """A ledger that only a dead bookie has is named, others are copied; without any bookie the copy itself fails."""
+    """A ledger that only a dead bookie has is named, others are copied; without any bookie the copy itself fails.
+
+    Its copy stays open until the bookie is back: bookies refuse an id that they have deleted.
+    """
     ids: list[int] = []
     on_first: set[int] = set()
 
@@ -368,7 +371,10 @@ def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
     wait_for("ledgers on each of both bookies", both_have_some, 60)
     environment.stack["bookie-1"].kill()
     try:
-        found = verdicts(copy_batch(*clusters, ids))
+        outcomes = copy_batch(*clusters, ids)
+        found = verdicts(outcomes)
+        copies = clusters[1].directory.read(sorted(on_first))
+        left_open = {record.ledger_id: record.mzxid for record in copies if record}
         environment.stack["bookie-2"].kill()
         with pytest.raises(StoreUnreachable):
             copy_batch(*clusters, ids)
@@ -376,6 +382,11 @@ def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
         environment.bring_back("bookie-1", "bookie-2")
     assert {one for one, verdict in found.items() if verdict is Verdict.UNREADABLE} == on_first
     assert {one for one, verdict in found.items() if verdict is Verdict.COPIED} == set(ids) - on_first
+    assert {one.ledger_id: one.begun for one in outcomes if one.begun} == {
+        ledger_id: Begun(-1, 0, mzxid) for ledger_id, mzxid in left_open.items()
+    }
+    assert left_open.keys() == on_first
+    assert verdicts(copy_batch(*clusters, sorted(on_first))) == dict.fromkeys(on_first, Verdict.COPIED)
 
 
 def test_a_bookie_of_the_target_dies_meanwhile(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import sys
 import threading
 import time
@@ -202,10 +203,12 @@ def test_parents_vanish_meanwhile(directory: LedgerDirectoryWriter, url: StoreUr
                         other.delete(path, -1)
                         deleted.append(path)
 
+    ids = itertools.count(2_000_000_000)
+
     def create_again() -> bool:
-        for _ in range(10):
-            assert directory.create([(2_000_000_000, OPEN)]) == [True]
-            assert directory.delete([(2_000_000_000, 0)]) == 1
+        for ledger_id in itertools.islice(ids, 10):
+            assert directory.create([(ledger_id, OPEN)]) == [True]
+            assert directory.delete([(ledger_id, 0)]) == 1
         return len(deleted) >= 20
 
     with ThreadPoolExecutor(1) as pool:
@@ -215,6 +218,17 @@ def test_parents_vanish_meanwhile(directory: LedgerDirectoryWriter, url: StoreUr
         finally:
             over.set()
         deleting.result(30)
+
+
+def test_an_id_that_was_deleted_is_not_created_again(directory: LedgerDirectoryWriter) -> None:
+    """A writer that has deleted a ledger creates none of its id; one that it could not delete is not counted."""
+    assert directory.create([(810_000, OPEN), (810_001, OPEN)]) == [True, True]
+    with pytest.raises(StoreConflict, match="ledger 810001 has another version"):
+        directory.delete([(810_000, 0), (810_001, 5)])
+    with pytest.raises(StoreConflict, match="ledger 810000 was deleted by this writer"):
+        directory.create([(810_000, OPEN), (810_002, OPEN)])
+    assert directory.create([(810_001, OPEN), (810_002, OPEN)]) == [False, True]
+    assert directory.delete([(810_001, 0), (810_002, 0)]) == 2
 
 
 def test_other_version(directory: LedgerDirectoryWriter) -> None:
@@ -237,12 +251,15 @@ def test_other_version(directory: LedgerDirectoryWriter) -> None:
 
 
 def test_ledger_that_cannot_be_read_is_named(directory: LedgerDirectoryWriter, url: StoreUrl) -> None:
-    """A ledger whose metadata is damaged ends a scan with its id, and is not left out."""
+    """A ledger whose metadata is damaged ends a scan with its id; of the facts it is kept apart with the reason."""
     directory.create([(900_001, OPEN)])
     with Coordination(url) as other:
         other.set(ledger_path(900_001), b"BookieMetadataFormatVersion\t3\n\x05ab", 0)
     with pytest.raises(StoreProtocolError, match="ledger 900001: "):
         scan(directory)
+    assert 900_001 not in {facts.ledger_id for facts in directory.facts()}
+    assert directory.undecodable.keys() == {900_001}
+    assert directory.undecodable[900_001].startswith("ledger 900001: ")
     assert directory.delete([(900_001, None)]) == 1
 
 
