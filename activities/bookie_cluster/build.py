@@ -18,6 +18,7 @@ from activities.bookie_cluster.ledgers import (
     orphans,
     progress_path,
     read_known,
+    require_decodable,
     scan,
 )
 from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledger_id
@@ -207,6 +208,7 @@ class _Rounds:
             everything, standing = scan(source, self._seen.source), scan(target, self._seen.target)
         named = attributed_references(self._task, self._store)
         named = named.plus(compacted(task, everything, named, strict=False))
+        require_decodable(everything, standing, named)
         chosen = moving(task.input, task.ends.source.name, everything, named)
         unclosed = chosen.where(lambda one: not one.closed)
         self._seen = _Look(

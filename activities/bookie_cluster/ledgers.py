@@ -18,12 +18,13 @@ from clients.bookkeeper.digests import read_data
 from clients.bookkeeper.last_entries import last_entries
 from clients.bookkeeper.ledger_table import LedgerFacts, LedgerTable
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
-from clients.errors import LedgerUnreadable, StoreConflict, StoreDenied, StoreError
+from clients.errors import LedgerUnreadable, StoreConflict, StoreDenied, StoreError, StoreUnsupported
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import COMPACTION_CURSOR, LedgerReference, ReferenceKind, named_in_entry, references
 from clients.store import StoreReader, Unreadable
 from models.bookie_cluster.input import BookieClusterInput, Direction, LedgerScope, Routing
 from models.bookie_registry import BOOTSTRAP, BootstrapMarker, progress_node
+from models.lifecycle.failures import NAMED
 
 Ledgers = LedgerTable
 
@@ -39,7 +40,7 @@ _ATTRIBUTED_KINDS = (ReferenceKind.DATA, *_PROMOTED_KINDS)
 
 
 def scan(directory: LedgerDirectory, known: Mapping[int, LedgerFacts] = MappingProxyType({})) -> Ledgers:
-    """All ledgers of a cluster by id.
+    """All ledgers of a cluster by id; those that cannot be decoded are in `undecodable`.
 
     Args:
         directory: of the cluster.
@@ -48,7 +49,37 @@ def scan(directory: LedgerDirectory, known: Mapping[int, LedgerFacts] = MappingP
     Raises:
         StoreError: they cannot be read.
     """
-    return LedgerTable(directory.facts(known))
+    table = LedgerTable(directory.facts(known))
+    table.undecodable = directory.undecodable
+    return table
+
+
+def undecodable_references(source: Ledgers, target: Ledgers, named: ReferenceTable) -> list[str]:
+    """Return ledgers that are needed and whose metadata cannot be decoded, each with the reason.
+
+    Needed is what Pulsar's metadata refer to, and the target's place of a ledger that the source has. Others may belong
+    to another program, and are left alone.
+
+    Args:
+        source: all ledgers of the cluster that they are moved from.
+        target: all of the other one.
+        named: what Pulsar's metadata refer to, `compacted` included.
+    """
+    broken = [(number, why) for side in (source, target) for number, why in side.undecodable.items()]
+    # Each search costs as much as a walk through all references.
+    ids = named.ids if broken else frozenset[int]()
+    return sorted({why for number, why in broken if number in ids or number in source})
+
+
+def require_decodable(source: Ledgers, target: Ledgers, named: ReferenceTable) -> None:
+    """Refuse to go on where `undecodable_references` finds something: it would count as a ledger that is lost.
+
+    Raises:
+        StoreUnsupported: it found something.
+    """
+    if broken := undecodable_references(source, target, named):
+        some = "; ".join(broken[:NAMED])
+        raise StoreUnsupported(f"{len(broken):,} ledgers that are needed cannot be decoded: {some}")
 
 
 def all_references(store: StoreReader) -> ReferenceTable:

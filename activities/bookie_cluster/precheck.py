@@ -19,6 +19,7 @@ from activities.bookie_cluster.ledgers import (
     dangling,
     misattributed,
     moving,
+    undecodable_references,
 )
 from activities.bookie_cluster.plan_preview import Estimate, estimate, plan_preview
 from activities.bookie_cluster.precheck_brokers import check_brokers
@@ -78,6 +79,8 @@ class SwitchPrecheckRun:
         self._named = attributed(self._named, self._bootstrap)
         if source and named:
             self._named = self._named.plus(compacted(task, source.ledgers, self._named, strict=False))
+        if source and target and named:
+            self._check_decodable(source, target)
         chosen = moving(task.input, task.input.source.name, source.ledgers, self._named) if source and named else None
         if target and chosen is not None:
             findings.attempt("the list of deleted ledgers", partial(self._warn_of_deleted, target, chosen))
@@ -174,6 +177,22 @@ class SwitchPrecheckRun:
             f"set the property {ATTRIBUTION} of each to the cluster that has its ledger; brokers without the plugin "
             "drop it from all versions of a schema with the next one",
         )
+
+    def _check_decodable(self, source: ClusterInspection, target: ClusterInspection) -> None:
+        broken = undecodable_references(source.ledgers, target.ledgers, self._named)
+        if broken:
+            self._findings.block(
+                "UNDECODABLE_LEDGERS",
+                f"{len(broken):,} ledgers that are needed cannot be decoded: {'; '.join(broken[:NAMED])}",
+                "have the BookKeeper that wrote them write them again in format version 3, restore them from a backup, "
+                "or delete the topics or schemas that refer to them",
+            )
+        for side in (source, target):
+            if others := sorted(set(side.ledgers.undecodable.values()).difference(broken)):
+                self._findings.warn(
+                    f"{len(others):,} ledgers of {side.cluster.name} cannot be decoded, and nothing refers to them; "
+                    f"they are left alone: {'; '.join(others[:NAMED])}"
+                )
 
     def _check_ids(self, target: ClusterInspection) -> None:
         input, findings = self._task.input, self._findings

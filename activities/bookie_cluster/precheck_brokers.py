@@ -7,12 +7,11 @@ from collections.abc import Callable, Sequence
 from activities.bookie_cluster.broker_control import missing_settings
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
-from activities.lifecycle.brokers import BrokerView
+from activities.lifecycle.brokers import BrokerView, bookie_cluster_of
 from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import BROKERS, Service, brokers, persistent_registration
-from activities.lifecycle.releases import check_releases
-from clients.errors import StoreError
+from activities.lifecycle.releases import SeenBroker, check_releases
 from models.bookie_cluster.input import Routing
 from models.defects import Product
 from models.releases import Behaviour
@@ -69,8 +68,8 @@ def ask_brokers(
     input = task.input
     with BrokerView(task.runtime.admin) as view:
         seen = [view.read(broker) for broker in running]
-        for broker in running:
-            _check_settings(task, view, broker, findings, bookies, committed=committed)
+        for known in seen:
+            _check_settings(task, known, findings, bookies, committed=committed)
         if input.routing is Routing.ATTRIBUTION:
             # One that answers nothing at all is known as such already, and may be in a restart.
             answering = [broker for broker, known in zip(running, seen, strict=True) if known.settings is not None]
@@ -87,19 +86,19 @@ def ask_brokers(
 
 def _check_settings(
     task: BookieClusterTask,
-    view: BrokerView,
-    broker: Service,
+    broker: SeenBroker,
     findings: Findings,
     bookies: int | None,
     *,
     committed: bool,
 ) -> None:
     source = task.input.source
-    seen = view.bookie_cluster(broker)
-    if seen.url is None:
+    seen = bookie_cluster_of(broker)
+    if seen.url is None or broker.settings is None or not broker.version:
         findings.block(
             BROKERS_UNKNOWN,
-            f"{broker.name}: {seen.why}, so that nothing can prove which bookie cluster it uses",
+            f"{broker.name}: {seen.why or 'it does not name its release'}, so that neither the bookie cluster that it "
+            "uses nor the defects that it has are known",
             "let the worker reach its admin interface, with credentials of a superuser if it asks for them, and trust "
             "its certificate (PULSAR_MIGRATE_ADMIN_*); a broker that was killed vanishes when its session has expired",
         )
@@ -111,11 +110,7 @@ def _check_settings(
             f"{broker.name} uses {seen.text}, not the source {source.metadataServiceUri}",
             "name the bookie cluster that the brokers use as the source, with the servers as they name them",
         )
-    try:
-        settings = view.configuration(broker)
-    except StoreError as error:
-        findings.warn(f"{broker.name}: its configuration could not be read again ({error})")
-        return
+    settings = broker.settings
     if str(settings.get("autoSkipNonRecoverableData", "")).lower() == "true":
         findings.block(
             "AUTO_SKIP",

@@ -16,6 +16,7 @@ from activities.bookie_cluster.ledgers import (
     moving,
     orphans,
     read_known,
+    require_decodable,
     scan,
 )
 from activities.bookie_cluster.progress import MISSING_LEDGERS, SwitchProgress
@@ -160,6 +161,7 @@ class _Tail:
             everything, standing = scan(source, before.source), scan(target, before.target)
         # In the second round cursors' ledgers are closed, so that it is their very last entry that is read.
         named = named.plus(compacted(task, everything, named, strict=True))
+        require_decodable(everything, standing, named)
         return _Sides(everything, standing, moving(task.input, task.ends.source.name, everything, named), named)
 
     def _remove_orphans(self, sides: _Sides, verified: Verified) -> int:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from types import TracebackType
 from typing import NamedTuple, Self
 
@@ -24,6 +25,19 @@ class SeenCluster(NamedTuple):
     url: StoreUrl | None
     text: str
     why: str
+
+
+def bookie_cluster_of(broker: SeenBroker) -> SeenCluster:
+    """Return the bookie cluster that a broker was configured with, by what was read of it."""
+    if broker.settings is None:
+        # Not known, which is not "elsewhere": whoever deletes or starts treats such a broker as one that may use the
+        # cluster.
+        return SeenCluster(None, "", f"its configuration could not be read ({broker.why})")
+    try:
+        uri = _bookkeeper_uri(broker.settings)
+    except (StoreError, ValueError) as error:
+        return SeenCluster(None, "", f"its configuration could not be read ({error})")
+    return SeenCluster(uri.url, uri.text, "")
 
 
 class BrokerView:
@@ -49,13 +63,7 @@ class BrokerView:
 
     def bookie_cluster(self, broker: Service) -> SeenCluster:
         """The bookie cluster that a broker was configured with."""
-        try:
-            uri = _bookkeeper_uri(self.configuration(broker))
-        except (StoreError, ValueError) as error:
-            # Not known, which is not "elsewhere": whoever deletes or starts treats such a broker as one that may use
-            # the cluster.
-            return SeenCluster(None, "", f"its configuration could not be read ({error})")
-        return SeenCluster(uri.url, uri.text, "")
+        return bookie_cluster_of(self.read(broker))
 
     def metadata_store(self, broker: Service) -> StoreUrl:
         """The metadata store that a broker was configured with.
@@ -104,13 +112,13 @@ class BrokerView:
         return PulsarAdminReader(self._session, registered_urls(broker.data, self._session.access))
 
 
-def _bookkeeper_uri(configuration: dict[str, str]) -> LedgerStoreUri:
+def _bookkeeper_uri(configuration: Mapping[str, str]) -> LedgerStoreUri:
     """As brokers resolve it: without a setting of its own, ledgers lie in the brokers' metadata store."""
     uri = configuration.get("bookkeeperMetadataServiceUri")
     return parse_ledger_store_uri(uri or f"{_DERIVED}{_metadata_url(configuration)}")
 
 
-def _metadata_url(configuration: dict[str, str]) -> str:
+def _metadata_url(configuration: Mapping[str, str]) -> str:
     try:
         return configuration["metadataStoreUrl"]
     except KeyError:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Container, ItemsView, Iterable, Iterator, Mapping, ValuesView
+from types import MappingProxyType
 from typing import NamedTuple
 
 from xxhash import xxh3_64_intdigest
@@ -96,9 +97,14 @@ class LedgerTable(Mapping[int, LedgerFacts]):
 
     Args:
         facts: of each ledger, in any order.
+
+    Attributes:
+        undecodable: ledgers of the same cluster whose metadata cannot be decoded, each with the reason; they are not
+            in the table. Only the table of a whole cluster has them.
     """
 
     def __init__(self, facts: Iterable[LedgerFacts] = ()) -> None:
+        self.undecodable: Mapping[int, str] = MappingProxyType({})
         self._kinds: list[_Kind] = []
         self._ids, self._versions, self._mzxids = array("q"), array("q"), array("q")
         self._lengths, self._lasts = array("q"), array("q")

@@ -149,7 +149,8 @@ def decode_metadata(data: bytes) -> LedgerMetadata:
     if version == b"2":
         return _metadata(_parse_text(body))
     raise StoreUnsupported(
-        f"the ledger's metadata has format version {version.decode(errors='replace')}, and versions 2 and 3 are read; "
+        f"the ledger's metadata has format version {version.decode(errors='replace')!r}, and versions 2 and 3 are "
+        "read; "
         "have its own BookKeeper write it again"
     )
 
@@ -183,6 +184,8 @@ def _metadata(form: LedgerMetadataFormat) -> LedgerMetadata:
     # Top-level unknown fields are kept; those inside of segments would be dropped when the node is written again.
     if any(len(UnknownFieldSet(part)) for part in (*form.segment, *form.customMetadata)):
         raise StoreUnsupported("the ledger's metadata was written by a newer BookKeeper than 4.18, and would be cut")
+    if form.segment and min(segment.firstEntryId for segment in form.segment):
+        raise StoreProtocolError("the ledger's metadata has no segment for the first entries; check who wrote it")
     if not form.segment or any(len(segment.ensembleMember) != form.ensembleSize for segment in form.segment):
         raise StoreProtocolError("the ledger's metadata has no segment, or one without its number of bookies")
     return LedgerMetadata(

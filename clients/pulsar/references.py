@@ -27,6 +27,8 @@ COMPACTION_CURSOR = "/__compaction"
 # Transaction logs and pending acknowledgements are ordinary managed ledgers, and so among these.
 _SUBTREES = (MANAGED_LEDGERS.encode(), SCHEMAS.encode())
 _SCHEMAS = SCHEMAS.encode() + b"/"
+#: How deep topics lie at least: `/managed-ledgers/TENANT/NAMESPACE/DOMAIN/TOPIC` and `/schemas/TENANT/NAMESPACE/TOPIC`.
+_DEPTHS = (5, 4)
 #: First byte of a cursor's node: its first field is a number that it must have. A managed ledger has no such field.
 _CURSOR = 0x08
 
@@ -104,15 +106,18 @@ def named_in_entry(cursor: LedgerReference, payload: bytes) -> list[LedgerRefere
 def references_in(record: Record | Unreadable) -> list[LedgerReference]:
     """The mentions in one node, each once; none in one that is a mere parent.
 
+    A node above all topics whose value says nothing to Pulsar is a parent too: other tools leave one there (an address
+    from Curator, `null` from scripts that restore a store).
+
     Raises:
         StoreDenied: its ACL refused it.
         StoreProtocolError: it is not what Pulsar writes.
     """
     if isinstance(record, Unreadable):
         raise StoreDenied(record.reason, path=record.path)
+    path = record.path.decode(errors="replace")
     if not record.value:
         return []
-    path = record.path.decode(errors="replace")
     try:
         if record.path.startswith(_SCHEMAS):
             return _in_schema(path, record.value)
@@ -120,6 +125,8 @@ def references_in(record: Record | Unreadable) -> list[LedgerReference]:
             return _in_cursor(path, record.value)
         return _in_managed_ledger(path, record.value)
     except StoreError as cause:
+        if path.count("/") < _DEPTHS[record.path.startswith(_SCHEMAS)]:
+            return []
         raise cause.saying(f"{path}: {cause}", path=record.path) from cause
 
 

@@ -9,6 +9,13 @@ _BROKERS, _DIRECTING = "activities/bookie_cluster/brokers.py", "activities/booki
 
 MUTANTS = (
     Mutant(
+        "bookie-cluster/a-broker-without-a-known-release",
+        "activities/bookie_cluster/precheck_brokers.py",
+        "    if seen.url is None or broker.settings is None or not broker.version:",
+        "    if seen.url is None or broker.settings is None:",
+        ("tests/unit/bookie_cluster/test_precheck_brokers.py",),
+    ),
+    Mutant(
         "bookie-cluster/a-late-attempt-stops-brokers",
         _BROKERS,
         "        # A late attempt stops here, before it orders anything.\n        registry.claim.renew()\n",

@@ -10,9 +10,80 @@ _PROGRESS = ("tests/unit/bookie_cluster/test_progress.py",)
 _RECOVERY = ("tests/unit/clients/test_recovery.py",)
 _RECOVERING = "clients/bookkeeper/recovery.py"
 _TAILING = "activities/bookie_cluster/tail.py"
+_BOOKIES = ("tests/unit/clients/test_bookies.py",)
+_POOL, _COPYING = "clients/bookkeeper/pool.py", "clients/bookkeeper/batch_copy.py"
 _LEDGERS = "activities/bookie_cluster/ledgers.py"
 
 MUTANTS = (
+    # Which bookies are asked, and for what ----------------------------------------------------------------------------
+    Mutant(
+        "bookie-cluster/another-bookie-answers-for-a-lost-one",
+        _POOL,
+        '        reason = "is not registered; start it, or wait until its ledgers were replicated"\n',
+        '        host, _, port = bookie_id.rpartition(":")\n'
+        "        if host and port.isdigit():\n"
+        "            return host, int(port)\n"
+        '        reason = "is not registered; start it, or wait until its ledgers were replicated"\n',
+        _BOOKIES,
+    ),
+    Mutant(
+        "bookie-cluster/a-registration-counts-after-its-end",
+        _POOL,
+        "        self._look_up()\n        bookie = self._known.get(bookie_id)\n",
+        "        if bookie_id not in self._known:\n            self._look_up()\n"
+        "        bookie = self._known.get(bookie_id)\n",
+        _BOOKIES,
+    ),
+    Mutant(
+        "bookie-cluster/batches-of-a-bookie-that-refuses-them",
+        _POOL,
+        "        return code != wire_v2.BAD_REQUEST",
+        "        return True",
+        _BOOKIES,
+    ),
+    Mutant(
+        "bookie-cluster/batches-of-a-bookie-that-ends-the-connection",
+        _POOL,
+        "            return False\n        return code",
+        "            return True\n        return code",
+        _BOOKIES,
+    ),
+    Mutant(
+        "bookie-cluster/an-id-that-is-written-again-is-deleted",
+        _COPYING,
+        "        if outcome.transient:\n",
+        "        if False:\n",
+        ("tests/integration/clients/test_bookkeeper_copy.py::test_entries_on_a_dead_bookie_are_one_ledgers_trouble",),
+    ),
+    Mutant(
+        "bookie-cluster/a-deleted-id-is-created-again",
+        "clients/bookkeeper/ledgers.py",
+        "        if again := sorted(self._deleted.intersection(ledger for ledger, _ in items)):",
+        "        if again := sorted(set[int]()):",
+        ("tests/integration/clients/test_ledger_directory.py::test_an_id_that_was_deleted_is_not_created_again",),
+    ),
+    # What cannot be decoded -------------------------------------------------------------------------------------------
+    Mutant(
+        "bookie-cluster/a-ledger-that-cannot-be-decoded-counts-as-lost",
+        _TAILING,
+        "        require_decodable(everything, standing, named)\n",
+        "",
+        _TAIL,
+    ),
+    Mutant(
+        "bookie-cluster/any-ledger-that-cannot-be-decoded-stops-all",
+        _LEDGERS,
+        "    return sorted({why for number, why in broken if number in ids or number in source})",
+        "    return sorted({why for number, why in broken})",
+        ("tests/unit/bookie_cluster/test_ledgers.py",),
+    ),
+    Mutant(
+        "bookie-cluster/a-damaged-topic-counts-as-a-parent",
+        "clients/pulsar/references.py",
+        '        if path.count("/") < _DEPTHS[record.path.startswith(_SCHEMAS)]:',
+        "        if True:",
+        ("tests/unit/clients/test_pulsar_formats.py",),
+    ),
     Mutant(
         "bookie-cluster/no-last-look-at-brokers",
         _TAILING,

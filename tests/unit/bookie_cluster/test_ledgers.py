@@ -4,9 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from activities.bookie_cluster.ledgers import Verified, dangling, misattributed, moving
+from activities.bookie_cluster.ledgers import (
+    Verified,
+    dangling,
+    misattributed,
+    moving,
+    require_decodable,
+    undecodable_references,
+)
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.metadata import LedgerState
+from clients.errors import StoreUnsupported
+from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import ReferenceKind
 from models.bookie_cluster.input import Routing
 from models.bookie_registry import BootstrapMarker
@@ -19,6 +28,25 @@ def test_restart_moves_what_is_referred_to() -> None:
     named = [reference(2, ReferenceKind.DATA), reference(9, ReferenceKind.DATA)]
 
     assert sorted(moving(input(), "a", ledgers, named)) == [2]
+
+
+@pytest.mark.parametrize(
+    ("source", "target", "needed"),
+    [({}, {}, []), ({8: "8"}, {}, ["8"]), ({9: "9"}, {}, []), ({}, {1: "1"}, ["1"]), ({}, {8: "8"}, ["8"])],
+    ids=["none", "referred to", "of another program", "in the place of a copy", "referred to, in the target"],
+)
+def test_ledgers_that_cannot_be_decoded(source: dict[int, str], target: dict[int, str], needed: list[str]) -> None:
+    """A ledger that cannot be decoded is an error only if something refers to it, or a copy would take its place."""
+    sides = by_id([ledger(1)]), by_id([])
+    sides[0].undecodable, sides[1].undecodable = source, target
+    named = ReferenceTable([reference(8)])
+
+    assert undecodable_references(*sides, named) == needed
+    if needed:
+        with pytest.raises(StoreUnsupported, match=f"1 ledgers that are needed cannot be decoded: {needed[0]}"):
+            require_decodable(*sides, named)
+    else:
+        require_decodable(*sides, named)
 
 
 def test_restart_moves_all_of_an_exclusive_cluster() -> None:

@@ -17,7 +17,7 @@ from activities.lifecycle.context import ActivityContext, Cancelled
 from activities.lifecycle.registrations import Service
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.metadata import LedgerState
-from clients.errors import StoreConflict, Superseded
+from clients.errors import StoreConflict, StoreUnsupported, Superseded
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference
 from models.bookie_cluster.results import CopySummary, TailCopy
@@ -39,6 +39,7 @@ class Scene(MemorySwitch):
         mark: changes whenever one comes or goes.
         deleted: ids that were deleted from the target.
         full_verify: whether all is compared once more.
+        undecodable: ledgers of the source that cannot be decoded.
         begun: how often the copy began.
         copies: how often something was copied.
     """
@@ -53,6 +54,7 @@ class Scene(MemorySwitch):
         self.deleted: list[int] = []
         self.full_verify = False
         self.begun = self.copies = 0
+        self.undecodable: dict[int, str] = {}
 
     def come_and_go(self) -> None:
         """A broker registers, and is gone again at the next look."""
@@ -81,7 +83,10 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
         return ReferenceTable(made.named)
 
     def scan(cluster: Any, _: Mapping[int, LedgerFacts]) -> Ledgers:
-        return by_id((made.source if cluster.name == "a" else made.target).values())
+        found = by_id((made.source if cluster.name == "a" else made.target).values())
+        if cluster.name == "a":
+            found.undecodable = made.undecodable
+        return found
 
     monkeypatch.setattr(tail, "all_references", look)
     monkeypatch.setattr(tail, "scan", scan)
@@ -202,6 +207,15 @@ def test_nothing_begins_while_a_broker_is_registered(scene: Scene) -> None:
     scene.at["waiting"] = leave
     assert scene.run().mark == 2
     assert scene.copies == 1
+
+
+def test_a_ledger_that_cannot_be_decoded_is_not_taken_for_lost(scene: Scene) -> None:
+    """What refers to a ledger that a newer BookKeeper has written ends the tail; another program's does not."""
+    scene.undecodable = {7: "ledger 7: it has format version '4'"}
+    assert scene.run().missing.count == 0
+    scene.named.append(reference(7))
+    with pytest.raises(StoreUnsupported, match="ledger 7: it has format version '4'"):
+        scene.run()
 
 
 def test_the_last_broker_may_go_between_the_mark_and_the_look(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:

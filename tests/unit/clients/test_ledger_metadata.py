@@ -130,7 +130,7 @@ def ledgers(draw: st.DrawFn) -> LedgerMetadata:
     """Metadata of any ledger."""
     size = draw(st.integers(1, 5))
     ensembles = st.lists(names, min_size=size, max_size=size).map(tuple)
-    firsts = sorted(draw(st.sets(st.integers(0, 1 << 40), min_size=1, max_size=4)))
+    firsts = [0, *sorted(draw(st.sets(st.integers(1, 1 << 40), max_size=3)))]
     return LedgerMetadata(
         ensemble_size=size,
         write_quorum=draw(st.integers(1, size)),
@@ -198,7 +198,7 @@ def test_text_form() -> None:
 def test_first_version_is_refused() -> None:
     """The first version of the format, and one that is not known yet, are refused with the version's number."""
     for version, data in ((1, FIRST_VERSION), (4, JAVA_CLOSED.replace(b"\t3\n", b"\t4\n"))):
-        with pytest.raises(StoreUnsupported, match=f"format version {version}"):
+        with pytest.raises(StoreUnsupported, match=f"format version '{version}'"):
             decode_metadata(data)
 
 
@@ -232,6 +232,12 @@ def test_ledger_without_digest_is_refused() -> None:
 def test_round_trip(metadata: LedgerMetadata) -> None:
     """Whatever a ledger says survives, unknown fields included."""
     assert decode_metadata(encode_metadata(metadata)) == metadata
+
+
+def test_a_ledger_without_its_first_entries_is_refused() -> None:
+    """A ledger whose first segment begins after entry 0 is refused when it is read, and not where it is copied."""
+    with pytest.raises(StoreProtocolError, match="no segment for the first entries"):
+        decode_metadata(TEXT_OPEN.replace(b"firstEntryId: 0", b"firstEntryId: 5"))
 
 
 def test_unknown_fields_inside_a_segment_are_refused() -> None:

@@ -201,6 +201,17 @@ def test_mere_parents_and_empty_topics() -> None:
     assert mentions(TOPIC_PATH, ManagedLedgerInfo(properties=[{"key": "a", "value": "b"}]).SerializeToString()) == []
 
 
+@pytest.mark.parametrize("value", [b"10.42.0.17", b"null", b"\xff\xfe"])
+def test_parents_with_a_value_of_another_tool(value: bytes) -> None:
+    """What another tool wrote into a node above all topics mentions nothing; in a topic's own node it is named."""
+    parents = ("/managed-ledgers/public", "/managed-ledgers/public/default/persistent", "/schemas/public/default")
+    assert [mentions(path, value) for path in parents] == [[], [], []]
+    for path in (TOPIC_PATH, "/schemas/public/default/events"):
+        with pytest.raises(StoreProtocolError, match=path):
+            mentions(path, value)
+    assert mentions("/managed-ledgers/of-another-program", TOPIC), "what can be read counts wherever it is"
+
+
 def test_what_cannot_be_read_is_named() -> None:
     """A node that is not what Pulsar writes, or that may not be read, is named."""
     with pytest.raises(StoreProtocolError, match=TOPIC_PATH):
