@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any, TypeVar
 
 import typer
-from pydantic import BaseModel
+from pydantic import BaseModel, TypeAdapter, ValidationError
 from temporalio.client import Client
 
 from cli.help import Sections
@@ -17,16 +17,19 @@ from cli.tables import table_lines
 from cli.temporal_lines import query_line
 from cli.topic_lines import change_line, layout_lines, prune_lines, scaling_lines, stats_lines, status_lines
 from cli.updates import checked, send_update
+from models.lifecycle.input import ClusterName
 from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 from models.topic_controller.auto_scale import AutoScaleChange
 from models.topic_controller.input import (
+    KIND,
     Deletion,
     InitialPosition,
     MergeRequest,
     SplitRequest,
     SubscriptionRequest,
     Unsubscription,
+    controlled_topic,
     controller_id,
 )
 from models.topic_controller.pruning import Pruned, PruneRequest
@@ -37,7 +40,21 @@ from worker.exit_codes import CommandFailed, ExitCode
 
 AnswerT = TypeVar("AnswerT")
 
-Topic = Annotated[str, typer.Argument(metavar="TOPIC", help="The scalable topic, e.g. persistent://shop/live/orders.")]
+Topic = Annotated[
+    str,
+    typer.Argument(
+        metavar="TOPIC", help="The scalable topic, e.g. persistent://shop/live/orders, or the id of its controller."
+    ),
+]
+Cluster = Annotated[
+    str,
+    typer.Option(
+        "--cluster",
+        envvar="PULSAR_MIGRATE_CLUSTER",
+        metavar="NAME",
+        help="The Pulsar cluster of the topic; needed unless TOPIC is the id of a controller.",
+    ),
+]
 servers = Servers.of
 _Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name of the subscription.")]
 
@@ -73,42 +90,49 @@ def topic_app() -> typer.Typer:
     return app
 
 
-def list_command(output: Output = Form.TEXT) -> None:
-    """List the topics that have a controller which runs."""
+def list_command(cluster: Cluster = "", output: Output = Form.TEXT) -> None:
+    """List the topics that have a controller which runs; with `--cluster`, those of one cluster."""
 
     async def work(client: Client) -> list[dict[str, str]]:
         running = "WorkflowType = 'ScalableTopicController' AND ExecutionStatus = 'Running'"
         return [
-            {"topic": _target(one.id), "doing": str(one.search_attributes.get("MigrationPhase", ["-"])[0])}
-            async for one in client.list_workflows(running, rpc_timeout=ANSWER_LIMIT)
+            {
+                "cluster": named[0],
+                "topic": named[1],
+                "doing": str(run.search_attributes.get("MigrationPhase", ["-"])[0]),
+            }
+            async for run in client.list_workflows(running, rpc_timeout=ANSWER_LIMIT)
+            if (named := controlled_topic(run.id)) and cluster in ("", named[0])
         ]
 
-    found = sorted(against_temporal(work), key=lambda one: one["topic"])
-    rows = [("TOPIC", "DOING"), *((one["topic"], one["doing"]) for one in found)]
+    found = sorted(against_temporal(work), key=lambda row: (row["cluster"], row["topic"]))
+    rows = [("CLUSTER", "TOPIC", "DOING"), *((row["cluster"], row["topic"], row["doing"]) for row in found)]
     answer(output, table_lines(rows) if found else ["no topic has a controller"], list[Any](found))
 
 
-def status_command(topic: Topic, output: Output = Form.TEXT) -> None:
+def status_command(topic: Topic, cluster: Cluster = "", output: Output = Form.TEXT) -> None:
     """Say how a topic stands, what its controller does, and what that waits for."""
-    status = _ask(topic, "status", ControllerStatus)
+    status = _ask(_id(topic, cluster), "status", ControllerStatus)
     answer(output, status_lines(status), status)
 
 
-def layout_command(topic: Topic, output: Output = Form.TEXT) -> None:
+def layout_command(topic: Topic, cluster: Cluster = "", output: Output = Form.TEXT) -> None:
     """Show all segments of a topic, active and sealed."""
-    layout = _ask(topic, "layout", SegmentLayout)
+    layout = _ask(_id(topic, cluster), "layout", SegmentLayout)
     answer(output, layout_lines(layout), layout)
 
 
-def stats_command(topic: Topic, output: Output = Form.TEXT) -> None:
+def stats_command(topic: Topic, cluster: Cluster = "", output: Output = Form.TEXT) -> None:
     """Ask the brokers for rates, sizes and backlogs, segment by segment."""
-    report = _update(topic, "stats", None, TopicReport)
+    report = _update(_id(topic, cluster), "stats", None, TopicReport)
     answer(output, stats_lines(report), report)
 
 
-def consumers_command(topic: Topic, subscription: _Subscription, output: Output = Form.TEXT) -> None:
+def consumers_command(
+    topic: Topic, subscription: _Subscription, cluster: Cluster = "", output: Output = Form.TEXT
+) -> None:
     """Show which segments each consumer of an ordered subscription reads."""
-    found = _ask(topic, "assignments", dict[str, tuple[int, ...]], subscription)
+    found = _ask(_id(topic, cluster), "assignments", dict[str, tuple[int, ...]], subscription)
     rows = [("CONSUMER", "SEGMENTS"), *((name, " ".join(map(str, ids)) or "-") for name, ids in sorted(found.items()))]
     answer(output, table_lines(rows) if found else [f"{subscription} has no consumers with a session"], found)
 
@@ -116,20 +140,22 @@ def consumers_command(topic: Topic, subscription: _Subscription, output: Output 
 def split_command(
     topic: Topic,
     segment: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of an active segment.")],
+    cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
     """Divide an active segment in the middle of its hashes."""
-    _changed(topic, "split", checked(SplitRequest, {"segment": segment}), output)
+    _changed(_id(topic, cluster), "split", checked(SplitRequest, {"segment": segment}), output)
 
 
 def merge_command(
     topic: Topic,
     one: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of an active segment.")],
     other: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of a neighbour of it.")],
+    cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
     """Make one segment of two active neighbours."""
-    _changed(topic, "merge", checked(MergeRequest, {"segments": (one, other)}), output)
+    _changed(_id(topic, cluster), "merge", checked(MergeRequest, {"segments": (one, other)}), output)
 
 
 def subscribe_command(
@@ -139,30 +165,34 @@ def subscribe_command(
     initial_position: Annotated[
         InitialPosition, typer.Option(help="Where a new one starts: with all that the topic still has, or at its end.")
     ] = InitialPosition.EARLIEST,
+    cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
     """Create a subscription, at the start of every segment, or at its end."""
     given = {"name": subscription, "kind": kind, "initial_position": initial_position}
     request = checked(SubscriptionRequest, given)
-    _update(topic, "create_subscription", request, type(None))
+    _update(_id(topic, cluster), "create_subscription", request, type(None))
     answer(output, [f"{subscription} ({kind}) has a cursor on every segment"], request)
 
 
-def unsubscribe_command(topic: Topic, subscription: _Subscription, output: Output = Form.TEXT) -> None:
+def unsubscribe_command(
+    topic: Topic, subscription: _Subscription, cluster: Cluster = "", output: Output = Form.TEXT
+) -> None:
     """Delete a subscription with its places on all segments."""
     request = checked(Unsubscription, {"name": subscription})
-    _update(topic, "delete_subscription", request, type(None))
+    _update(_id(topic, cluster), "delete_subscription", request, type(None))
     answer(output, [f"{subscription} is deleted"], request)
 
 
 def grace_command(
     topic: Topic,
     grace: Annotated[str, typer.Argument(metavar="DURATION", help="For example 90s or PT5M.")],
+    cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
     """Set how long sessions of consumers outlive their connections."""
     change = checked(GraceChange, {"grace": parse_duration(grace)})
-    _update(topic, "set_grace", change, type(None))
+    _update(_id(topic, cluster), "set_grace", change, type(None))
     answer(output, [f"sessions outlive their connections by {change.grace.total_seconds():g} s"], change)
 
 
@@ -173,24 +203,26 @@ def prune_command(
     ] = None,
     *,
     force: Annotated[bool, typer.Option("--force", help="Also what retention keeps, or nobody subscribed to.")] = False,
+    cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
     """Remove sealed segments of which nothing is left, and say why others stay."""
     request = checked(PruneRequest, {"segments": segments or (), "force": force})
-    pruned = _update(topic, "prune", request, Pruned)
+    pruned = _update(_id(topic, cluster), "prune", request, Pruned)
     answer(output, prune_lines(pruned), pruned)
 
 
 def auto_scale_command(
     topic: Topic,
     policy: Annotated[str | None, typer.Option(metavar="JSON|@FILE|off", help="The new policy; off for none.")] = None,
+    cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
     """Show how a topic scales by itself, and what was decided last; or set it."""
     if policy is not None:
         given = None if policy == "off" else read_json(policy, "--policy")
-        _update(topic, "set_auto_scale", checked(AutoScaleChange, {"policy": given}), type(None))
-    scaling = _ask(topic, "auto_scale", Scaling)
+        _update(_id(topic, cluster), "set_auto_scale", checked(AutoScaleChange, {"policy": given}), type(None))
+    scaling = _ask(_id(topic, cluster), "auto_scale", Scaling)
     answer(output, scaling_lines(scaling), scaling)
 
 
@@ -199,6 +231,7 @@ def delete_command(
     *,
     yes: Annotated[bool, typer.Option("--yes", help="Really: its messages are gone then.")] = False,
     force: Annotated[bool, typer.Option("--force", help="Also while clients are connected.")] = False,
+    cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
     """Delete a topic with all its messages, and end its controller."""
@@ -206,45 +239,54 @@ def delete_command(
         cause = f"this deletes {topic} with all its messages, and nothing brings them back."
         raise CommandFailed(ExitCode.USAGE, cause, "add --yes if you mean it")
     request = Deletion(force=force)
-    _update(topic, "delete", request, type(None))
-    answer(output, [f"{_target(_workflow(topic))} is deleted"], request)
+    _update(_id(topic, cluster), "delete", request, type(None))
+    answer(output, [f"{topic} is deleted"], request)
 
 
-def _changed(topic: str, name: str, request: BaseModel, form: Form) -> None:
-    change = _update(topic, name, request, LayoutChange)
+def _changed(workflow_id: str, name: str, request: BaseModel, form: Form) -> None:
+    change = _update(workflow_id, name, request, LayoutChange)
     answer(form, [change_line(change)], change)
 
 
-def _update(topic: str, name: str, request: BaseModel | None, kind: type[AnswerT]) -> AnswerT:
-    workflow_id = _workflow(topic)
+def _update(workflow_id: str, name: str, request: BaseModel | None, kind: type[AnswerT]) -> AnswerT:
     return send_update(workflow_id, name, request, kind, see=_status_of(workflow_id))
 
 
-def _ask(topic: str, name: str, kind: type[AnswerT], *arguments: Any) -> AnswerT:
-    workflow_id = _workflow(topic)
+def _ask(workflow_id: str, name: str, kind: type[AnswerT], *arguments: Any) -> AnswerT:
     hint(query_line(workflow_id, name, *arguments))
     found = against_temporal(lambda client: query(client, workflow_id, name, kind, *arguments))
     if found is None:
-        raise CommandFailed(ExitCode.REFUSED, f"{topic} is being opened.", f"see {_status_of(workflow_id)}")
+        raise CommandFailed(ExitCode.REFUSED, f"{workflow_id} is opening its topic.", f"see {_status_of(workflow_id)}")
     return found
 
 
-def _workflow(topic: str) -> str:
-    """The id of the workflow that controls a topic, which may be named in any form that we print.
+def _id(topic: str, cluster: str) -> str:
+    """Return the id of the workflow that controls a topic, which may be named in any form that we print.
 
     Raises:
-        CommandFailed: this is no name of a scalable topic.
+        CommandFailed: this is not the name of a scalable topic, or its cluster is missing, or another one.
     """
+    named = controlled_topic(topic)
+    if named is not None:
+        topic = named[1]
+        if cluster and cluster != named[0]:
+            cause = f"{KIND}/{named[0]}/{topic} is a topic of the cluster {named[0]}, and not of {cluster}."
+            raise CommandFailed(ExitCode.USAGE, cause, "leave out --cluster, or give the other topic's id")
+        cluster = named[0]
+    if not cluster:
+        cause = f"the cluster of {topic} is missing; several clusters may have a topic of this name."
+        cure = "give --cluster NAME, or set PULSAR_MIGRATE_CLUSTER; pulsar-migrate topic list shows both"
+        raise CommandFailed(ExitCode.USAGE, cause, cure)
     try:
-        return controller_id(topic)
+        return controller_id(TypeAdapter[str](ClusterName).validate_python(cluster), topic)
+    except ValidationError as error:
+        raise CommandFailed(
+            ExitCode.USAGE, f"{cluster!r} is not the name of a cluster.", "correct --cluster"
+        ) from error
     except ValueError as error:
         cause, _, cure = str(error).partition("; ")
         raise CommandFailed(ExitCode.USAGE, cause, cure) from error
 
 
 def _status_of(workflow_id: str) -> str:
-    return f"pulsar-migrate topic status {_target(workflow_id)}"
-
-
-def _target(workflow_id: str) -> str:
-    return workflow_id.partition("/")[2]
+    return f"pulsar-migrate topic status {workflow_id}"

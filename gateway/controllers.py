@@ -8,9 +8,11 @@ import uuid
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+from temporalio.api.common.v1 import WorkflowExecution
+from temporalio.api.workflowservice.v1 import GetWorkflowExecutionHistoryRequest
 from temporalio.client import (
     Client,
     WorkflowExecutionDescription,
@@ -33,8 +35,11 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from gateway.errors import Refusal, not_found, unavailable
+from models.addresses import AdminUrl
+from models.lifecycle.cluster import Addresses, share_servers
 from models.lifecycle.failures import FailureKind
-from models.topic_controller.input import KIND, ControllerInput, controller_id
+from models.store_url import StoreAddress
+from models.topic_controller.input import KIND, ControllerInput, controlled_topic, controller_id, controllers_of
 
 AnswerT = TypeVar("AnswerT")
 ResultT = TypeVar("ResultT")
@@ -42,6 +47,8 @@ ResultT = TypeVar("ResultT")
 _WORKFLOW = "ScalableTopicController"
 _ANSWER = timedelta(seconds=5)
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 1.0
+# Runs whose cluster is known, and those whose input is read at a time.
+_REMEMBERED, _AT_ONCE = 10_000, 16
 # A run that continues as the next, ten updates in flight, and servers that come and go look like these.
 _PASSING = frozenset(
     (
@@ -103,15 +110,28 @@ class Gone(Exception):
         self.refusal = not_found(topic)
 
 
+class ServedCluster(Addresses, Protocol):
+    """The cluster whose topics a gateway serves."""
+
+    @property
+    def cluster(self) -> str:
+        """`clusterName` of its brokers."""
+        ...
+
+
 class Controllers:
-    """Asks workflows.
+    """Asks the workflows of one cluster, and no others.
 
     Args:
         client: of Temporal.
+        served: the cluster.
     """
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Client, served: ServedCluster) -> None:
         self._client = client
+        self._served = served
+        # Ids of runs, and whether they are of this cluster.
+        self._checked: dict[str, bool] = {}
 
     async def start(self, input: ControllerInput, queue: str) -> WorkflowHandle[Any, str]:
         """Start the controller of a topic that has none.
@@ -181,7 +201,7 @@ class Controllers:
                 raise unavailable(f"another workflow leads {topic} since; look whether {name} is done, and ask again")
             asked = leads
             # The SDK leaves overloads of updates partly untyped.
-            handle: Any = self._client.get_workflow_handle(controller_id(topic), first_execution_run_id=asked)
+            handle: Any = self._client.get_workflow_handle(self._id(topic), first_execution_run_id=asked)
             try:
                 return await handle.execute_update(name, args=args, id=number, result_type=answer)
             except WorkflowUpdateFailedError as error:
@@ -209,15 +229,16 @@ class Controllers:
         Raises:
             Refusal: there is none, or nobody answers in time.
         """
-        handle = self._client.get_workflow_handle(controller_id(topic))
+        handle = self._client.get_workflow_handle(self._id(topic))
 
         async def ask() -> AnswerT | None:
             try:
+                await self._require_open(topic, unsure=False)
                 # One that has ended would still tell its last state.
                 found = await handle.query(
                     name, result_type=answer, reject_condition=QueryRejectCondition.NOT_OPEN, rpc_timeout=_ANSWER
                 )
-            except WorkflowQueryRejectedError:
+            except (Gone, WorkflowQueryRejectedError):
                 raise not_found(topic) from None
             except WorkflowQueryFailedError as error:
                 raise _Again(str(error)) from error
@@ -257,19 +278,30 @@ class Controllers:
 
         async def find() -> WorkflowHandle[Any, Any]:
             found = await self._require_open(topic, unsure=False)
-            return self._client.get_workflow_handle(controller_id(topic), run_id=found.run_id)
+            return self._client.get_workflow_handle(self._id(topic), run_id=found.run_id)
 
         return await self._insist(find, f"the controller of {topic}", end)
 
     async def names(self, tenant: str, namespace: str, end: float) -> list[str]:
         """The controlled topics of a namespace, sorted: `tenant/namespace/topic`."""
         # Names have no quotes; see `ControlledTopic`.
-        wanted = f"{tenant}/{namespace}/"
-        query = f'MigrationKind="{KIND}" AND ExecutionStatus="Running" AND MigrationTarget STARTS_WITH "{wanted}"'
+        wanted = f"{controllers_of(self._served.cluster)}{tenant}/{namespace}/"
+        query = f'WorkflowType="{_WORKFLOW}" AND ExecutionStatus="Running" AND WorkflowId STARTS_WITH "{wanted}"'
 
         async def listed() -> list[str]:
-            found = self._client.list_workflows(query, rpc_timeout=_ANSWER)
-            return sorted([one.id.partition("/")[2] async for one in found])
+            found = [
+                (named[1], run.id, run.run_id)
+                async for run in self._client.list_workflows(query, rpc_timeout=_ANSWER)
+                if (named := controlled_topic(run.id))
+            ]
+            slots = asyncio.Semaphore(_AT_ONCE)
+
+            async def is_ours(workflow_id: str, run_id: str) -> bool:
+                async with slots:
+                    return await self._is_ours(workflow_id, run_id)
+
+            ours = await asyncio.gather(*(is_ours(*run) for _, *run in found))
+            return sorted(topic for (topic, *_), own in zip(found, ours, strict=True) if own)
 
         return await self._insist(listed, f"the list of {tenant}/{namespace}", end)
 
@@ -288,7 +320,7 @@ class Controllers:
 
     async def _require_open(self, topic: str, *, unsure: bool) -> WorkflowExecutionDescription:
         """The run that leads a topic."""
-        handle = self._client.get_workflow_handle(controller_id(topic))
+        handle = self._client.get_workflow_handle(self._id(topic))
         try:
             found = await handle.describe(rpc_timeout=_ANSWER)
         except RPCError as error:
@@ -297,7 +329,46 @@ class Controllers:
             raise
         if found.status is not WorkflowExecutionStatus.RUNNING:
             raise Gone(topic, unsure=unsure)
+        if not await self._is_ours(found.id, found.run_id, found.raw_info.first_run_id):
+            raise Refusal(
+                HTTPStatus.CONFLICT,
+                f"the controller {found.id} has neither the metadata store nor a broker of this gateway's cluster: "
+                f"clusters that share a Temporal namespace need different names, or, if {self._served.cluster} has "
+                "moved, the controller, or the gateway, needs its new addresses",
+            )
         return found
+
+    def _id(self, topic: str) -> str:
+        return controller_id(self._served.cluster, topic)
+
+    async def _is_ours(self, workflow_id: str, run_id: str, first_run_id: str = "") -> bool:
+        """Return whether a run is of the served cluster, and not of another one of its name, by the run's input."""
+        if not first_run_id:
+            first_run_id = run_id
+        ours = self._checked.get(first_run_id)
+        if ours is None:
+            servers = await self._servers_of(workflow_id, run_id)
+            ours = servers is not None and share_servers(servers, self._served)
+            if len(self._checked) >= _REMEMBERED:
+                self._checked.clear()
+            self._checked[first_run_id] = ours
+        return ours
+
+    async def _servers_of(self, workflow_id: str, run_id: str) -> _Servers | None:
+        """Return the servers in the input of a run, which needs no worker; None where it has none."""
+        request = GetWorkflowExecutionHistoryRequest(
+            namespace=self._client.namespace,
+            execution=WorkflowExecution(workflow_id=workflow_id, run_id=run_id),
+            maximum_page_size=1,
+        )
+        found = await self._client.workflow_service.get_workflow_execution_history(request, timeout=_ANSWER)
+        started = found.history.events[0].workflow_execution_started_event_attributes
+        [given] = await self._client.data_converter.decode(started.input.payloads, [dict[str, Any]])
+        try:
+            # A run that continues another one has that one's state, too.
+            return _Servers.model_validate(given.get("input", given))
+        except ValidationError:
+            return None
 
     async def _insist(self, ask: Callable[[], Awaitable[ResultT]], what: str, end: float) -> ResultT:
         pause, why = _FIRST_PAUSE, "no worker took it; start one: pulsar-migrate worker"
@@ -317,6 +388,13 @@ class Controllers:
                     pause = min(2 * pause, _LONGEST_PAUSE)
             except TimeoutError as error:
                 raise unavailable(f"{what} has no answer yet, and may be done later: {why}") from error
+
+
+class _Servers(BaseModel):
+    """The part of a controller's input that names servers."""
+
+    metadata_url: StoreAddress
+    admin_urls: tuple[AdminUrl, ...]
 
 
 class _Again(Exception):

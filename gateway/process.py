@@ -57,7 +57,7 @@ async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode
     # No metrics of the SDK: what takes time is in the worker.
     client = await connect(worker_runtime(""))
     await register_search_attributes(client)
-    app = build_app(Controllers(client), settings, door)
+    app = build_app(Controllers(client, settings), settings, door)
     config = _config(app, settings)
     listener = _listen(settings)
     server = _Server(config)

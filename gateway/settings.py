@@ -10,6 +10,7 @@ from pydantic import Field, model_validator
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 from models.addresses import AdminUrl
+from models.lifecycle.input import ClusterName
 from models.lifecycle.names import TASK_QUEUE
 from models.store_url import StoreAddress
 
@@ -21,7 +22,8 @@ class GatewaySettings(BaseSettings):
 
     Attributes:
         cluster: `clusterName` of the brokers whose topics it serves. One gateway serves one cluster.
-        metadata_url: the metadata store of its brokers, for the topics that it creates.
+        metadata_url: the metadata store of its brokers, for the topics that it creates, and to tell apart two clusters
+            of one name.
         admin_urls: addresses of the brokers' admin interface, as JSON, likewise.
         credentials: name of the credentials in the workers' settings, likewise; empty for the common ones.
         task_queue: the queue of the workers that control the topics it creates; `PULSAR_MIGRATE_TASK_QUEUE`, as theirs.
@@ -42,7 +44,7 @@ class GatewaySettings(BaseSettings):
         env_prefix=PREFIX, extra="ignore", frozen=True, hide_input_in_errors=True, populate_by_name=True
     )
 
-    cluster: str = Field(min_length=1)
+    cluster: ClusterName
     metadata_url: StoreAddress
     admin_urls: tuple[AdminUrl, ...] = Field(min_length=1)
     credentials: str = ""

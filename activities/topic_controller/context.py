@@ -15,7 +15,7 @@ from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
 from models.lifecycle.claim import Attempt
-from models.topic_controller.input import ControllerInput
+from models.topic_controller.input import ControllerInput, claim_holder
 
 
 class Role(Enum):
@@ -42,6 +42,8 @@ class ControllerTask(PulsarCluster[ControllerInput]):
     """
 
     def __init__(self, runtime: Runtime, input: ControllerInput, attempt: Attempt, context: ActivityContext) -> None:
+        if attempt.workflow_id == input.workflow_id:
+            attempt = attempt._replace(workflow_id=claim_holder(input.topic))
         super().__init__(runtime, input, attempt, context)
         self.name = TopicName.parse(input.topic)
         self._service_url = ""

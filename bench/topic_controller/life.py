@@ -22,7 +22,7 @@ from temporalio.client import Client
 from bench.lifecycle.machine import positive, tell
 from bench.topic_controller.joins import Wave, at_once, connections
 from bench.topic_controller.results import Side
-from bench.topic_controller.servers import NAMESPACE, Servers
+from bench.topic_controller.servers import CLUSTER, NAMESPACE, Servers
 from bench.topic_controller.sides import ORDERED, Topic
 from deploy.devstack.provision import provision
 from models.topic_controller.input import controller_id
@@ -94,7 +94,7 @@ async def _period(client: httpx.AsyncClient, topic: Topic, wave: int, consumers:
 
 async def _life(temporal: str, periods: list[Period]) -> Life:
     client = await Client.connect(temporal, data_converter=DATA_CONVERTER)
-    runs = [one async for one in client.list_workflows(f"WorkflowId = '{controller_id(_TOPIC)}'")]
+    runs = [one async for one in client.list_workflows(f"WorkflowId = '{controller_id(CLUSTER, _TOPIC)}'")]
     found = [await client.get_workflow_handle(one.id, run_id=one.run_id).describe() for one in runs]
     sizes = [one.raw_description.workflow_execution_info.history_size_bytes for one in found]
     return Life(periods, len(found), max(one.history_length for one in found), max(sizes))

@@ -87,7 +87,7 @@ class Servers:
         async def send() -> None:
             client = await Client.connect(self.stack.temporal_address, data_converter=DATA_CONVERTER)
             # The SDK's annotations of updates are partly untyped.
-            handle: Any = client.get_workflow_handle(controller_id(topic))
+            handle: Any = client.get_workflow_handle(controller_id(CLUSTER, topic))
             await handle.execute_update("set_grace", GraceChange(grace=timedelta(seconds=GRACE)))
 
         asyncio.run(send())

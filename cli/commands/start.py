@@ -55,7 +55,7 @@ def _start(kind: Kind[Any], input: MigrationInput, *, output: Form, wait: bool) 
 
 def _begin(entity: Entity, input: WorkflowInput, *, output: Form) -> None:
     """Start what has no end of its own."""
-    queue, see = read_settings().task_queue, f"pulsar-migrate {entity.command} status {input.target_name}"
+    queue, see = read_settings().task_queue, f"pulsar-migrate {entity.command} status {input.workflow_id}"
     hint(start_line(entity, input, queue))
     run_id = against_temporal(lambda client: start(client, entity, input, queue, see))
     _tell(input, run_id, see, output)

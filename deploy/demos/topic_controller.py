@@ -43,7 +43,7 @@ LIMIT = 60.0
 
 def demo() -> int:
     """Tell the whole story, from nothing to its verdict; returns the exit code."""
-    stage = Stage(SPEC, "ScalableTopicController", controller_id(TOPIC))
+    stage = Stage(SPEC, "ScalableTopicController", controller_id(CLUSTER, TOPIC))
     stage.start_servers()
     with PulsarAdmin.open(AdminAccess(timeout=30), stage.stack.admin_urls) as admin:
         create_namespace(admin, CLUSTER, NAMESPACE, [])

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Protocol
+
 from pydantic import Field
 
 from models.addresses import AdminUrl
@@ -27,3 +29,28 @@ class ClusterAccess(WorkflowInput):
     def store(self) -> StoreUrl:
         """The metadata store, taken apart."""
         return parse_store_url(self.metadata_url)
+
+
+class Addresses(Protocol):
+    """Where the servers of a cluster are."""
+
+    @property
+    def metadata_url(self) -> str:
+        """The metadata store of the brokers."""
+        ...
+
+    @property
+    def admin_urls(self) -> tuple[str, ...]:
+        """Addresses of the admin interface."""
+        ...
+
+
+def share_servers(one: Addresses, other: Addresses) -> bool:
+    """Return whether two clusters of one name are the same: they have a metadata store, or a broker, in common.
+
+    Either may change while the cluster stays what it is: the metadata may move, and brokers come and go.
+    """
+    if {*one.admin_urls} & {*other.admin_urls}:
+        return True
+    mine, theirs = parse_store_url(one.metadata_url), parse_store_url(other.metadata_url)
+    return (mine.scheme, mine.root) == (theirs.scheme, theirs.root) and bool({*mine.hosts} & {*theirs.hosts})

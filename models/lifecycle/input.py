@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from enum import StrEnum
+from typing import Annotated
 
 from pydantic import AwareDatetime, Field
 
 from models.lifecycle.base import Frozen
 from models.lifecycle.fields import Bool
+
+ClusterName = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
+"""`clusterName` of brokers, as workflow ids and lists of workflows take it."""
 
 
 class WorkflowInput(Frozen):
@@ -18,7 +22,7 @@ class WorkflowInput(Frozen):
         cluster: name of the Pulsar cluster that it is about.
     """
 
-    cluster: str = Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")
+    cluster: ClusterName
 
     @property
     @abstractmethod

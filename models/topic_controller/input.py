@@ -30,7 +30,7 @@ MOST_SUBSCRIPTIONS = 1000
 """Subscriptions of one request."""
 
 # What names of segments, and paths in every metadata store, take as it is.
-_DOMAIN, _PREFIX = "persistent://", "scalable-topic/"
+_DOMAIN, _PREFIX = "persistent://", f"{KIND}/"
 _TOPIC = re.compile(r"persistent://[\w.~-]+/[\w.~-]+/[\w.~-]+", re.ASCII)
 _NOT_IN_SUBSCRIPTIONS = frozenset(";{}%")
 # Of compaction, deduplication and replication, and of what they may come to be called.
@@ -70,18 +70,40 @@ SubscriptionName = Annotated[str, AfterValidator(_subscription)]
 """The name of a subscription of a scalable topic."""
 
 
-def controller_id(topic: str) -> str:
-    """The id of the workflow that controls a topic: one for each, always (PIP-468, "Leader Election").
+def controller_id(cluster: str, topic: str) -> str:
+    """Return the id of the workflow that controls a topic: one for each, always (PIP-468, "Leader Election").
+
+    Clusters that share a Temporal namespace have topics of the same name, so the id names the cluster.
 
     Args:
-        topic: `persistent://tenant/namespace/topic`, without the domain, or the id itself.
+        cluster: `clusterName` of the brokers.
+        topic: `persistent://tenant/namespace/topic`, or the same without the domain.
 
     Raises:
         ValueError: this cannot be a scalable topic.
     """
-    path = topic.removeprefix(_DOMAIN).removeprefix(_PREFIX)
+    path = topic.removeprefix(_DOMAIN)
     _controlled(f"{_DOMAIN}{path}")
-    return f"{_PREFIX}{path}"
+    return f"{controllers_of(cluster)}{path}"
+
+
+def controllers_of(cluster: str) -> str:
+    """Return what the ids of all controllers of a cluster start with."""
+    return f"{_PREFIX}{cluster}/"
+
+
+def controlled_topic(workflow_id: str) -> tuple[str, str] | None:
+    """Return the cluster and `tenant/namespace/topic` of a controller's workflow id; None for another text."""
+    cluster, slash, path = workflow_id.removeprefix(_PREFIX).partition("/")
+    return (cluster, path) if workflow_id.startswith(_PREFIX) and slash else None
+
+
+def claim_holder(topic: str) -> str:
+    """Return the name under which the controllers of a topic hold its claims, one after the other.
+
+    It is the workflow id of releases before 0.2, which had no cluster: their controllers are succeeded by ours.
+    """
+    return f"scalable-topic/{topic.removeprefix(_DOMAIN)}"
 
 
 class ControllerInput(ClusterAccess):
@@ -105,14 +127,9 @@ class ControllerInput(ClusterAccess):
     auto_scale: AutoScale | None = None
 
     @property
-    def kind(self) -> str:
-        """Return the kind, which the id does not name."""
-        return KIND
-
-    @property
     def workflow_id(self) -> str:
-        """See `controller_id`."""
-        return controller_id(self.topic)
+        """Return the id; see `controller_id`."""
+        return controller_id(self.cluster, self.topic)
 
     @property
     def target_name(self) -> str:

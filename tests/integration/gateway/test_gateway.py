@@ -76,6 +76,21 @@ def test_a_life(root: httpx.Client, admin: PulsarAdmin) -> None:
     root.delete(f"{SPACE}/rest-life")
 
 
+def test_another_cluster(root: httpx.Client, open_gateway: OpenGateway, admin: PulsarAdmin) -> None:
+    """A gateway of another cluster, or of another one of the same name, neither shows nor changes a topic."""
+    put(root, f"{SPACE}/rest-prod")
+    segment = "persistent://public/default/rest-prod.scalable.0000-ffff-0"
+    elsewhere = {"metadata_url": "zk:elsewhere:2181", "admin_urls": '["http://elsewhere:8080"]'}
+    for given, status in (({"cluster": "staging"}, HTTPStatus.NOT_FOUND), (elsewhere, HTTPStatus.CONFLICT)):
+        with operator(open_gateway(**given).url) as staging:
+            assert staging.get(SPACE).json() == []
+            for method, path in (("GET", ""), ("POST", "/split/0"), ("DELETE", "?force=true")):
+                assert staging.request(method, f"{SPACE}/rest-prod{path}").status_code == status, (given, method)
+    assert [one.segment_id for one in layout_of(root, "rest-prod").segments.values()] == [0]
+    assert segment in admin.topics.names("public/default")
+    root.delete(f"{SPACE}/rest-prod?force=true")
+
+
 @pytest.mark.parametrize(
     ("topic", "why"),
     [
@@ -302,6 +317,7 @@ def split_and_go(url: str, topic: str) -> None:
 def is_splitting(environment: Environment, topic: str) -> bool:
     """Whether the controller of a topic has begun a split."""
     operator = environment.operator
-    handle = operator.client.get_workflow_handle(controller_id(f"persistent://public/default/{topic}"))
+    workflow_id = controller_id(environment.stack.state.spec.cluster, f"persistent://public/default/{topic}")
+    handle = operator.client.get_workflow_handle(workflow_id)
     status = ControllerStatus.model_validate(operator.wait(handle.query("status"), 30))
     return status.pending is not None

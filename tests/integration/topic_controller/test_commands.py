@@ -23,11 +23,11 @@ Command = Callable[..., str]
 
 
 @pytest.fixture
-def command(environment: Environment) -> Command:
-    """Runs a command, checks its exit code, and returns what it printed; of one that failed, the error."""
+def command(environment: Environment, stack: Stack) -> Command:
+    """Runs a command that is set for the stack's cluster, checks its exit code, and returns what it printed; of one that failed, the error."""
 
     def command(*words: str, code: ExitCode = ExitCode.OK) -> str:
-        done = run_command(environment, *words)
+        done = run_command(environment, *words, PULSAR_MIGRATE_CLUSTER=stack.state.spec.cluster)
         assert done.returncode == code, (done.stdout, done.stderr)
         return done.stderr if code else done.stdout
 
@@ -39,15 +39,16 @@ def test_a_topic_by_commands(command: Command, stack: Stack) -> None:
     plan = {"cluster": stack.state.spec.cluster, "metadata_url": stack.metadata_url}
     words = ["--topic", TOPIC, "--admin-urls", ",".join(stack.admin_urls), "--segments", "2"]
     started = command("start", "topic-controller", "--input", json.dumps(plan), *words)
-    assert f"started {controller_id(TOPIC)} (run " in started
-    assert "see pulsar-migrate topic status public/default/commanded" in started
+    workflow_id = controller_id(stack.state.spec.cluster, TOPIC)
+    assert f"started {workflow_id} (run " in started
+    assert f"see pulsar-migrate topic status {workflow_id}" in started
     assert "bill (STREAM) has a cursor" in command("topic", "subscribe", TOPIC, "bill")
     assert "audit (QUEUE)" in command("topic", "subscribe", "public/default/commanded", "audit", "--kind", "QUEUE")
 
     assert command("topic", "split", TOPIC, "1") == "epoch 1: 2 (8000-bfff) and 3 (c000-ffff) instead of 1\n"
     merged = LayoutChange.model_validate_json(command("topic", "merge", TOPIC, "2", "0", "-o", "json"))
     assert (merged.epoch, merged.sealed, [one.descriptor for one in merged.made]) == (2, (2, 0), ["0000-bfff-4"])
-    layout = SegmentLayout.model_validate_json(command("topic", "layout", controller_id(TOPIC), "-o", "json"))
+    layout = SegmentLayout.model_validate_json(command("topic", "layout", workflow_id, "-o", "json"))
     assert [one.descriptor for one in layout.active] == ["0000-bfff-4", "c000-ffff-3"]
     lines = command("topic", "layout", TOPIC).splitlines()
     assert lines[0] == "epoch 2"
@@ -60,8 +61,9 @@ def test_a_topic_by_commands(command: Command, stack: Stack) -> None:
     assert (report.epoch, report.subscriptions) == (2, {"audit": 0, "bill": 0})
     assert "backlog of bill: 0 messages" in command("topic", "stats", TOPIC)
     assert "bill has no consumers" in command("topic", "consumers", TOPIC, "bill")
-    assert {"topic": "public/default/commanded", "doing": "IDLE"} in _json(command("topic", "list", "-o", "json"))
-    _refusals(command)
+    row = {"cluster": stack.state.spec.cluster, "topic": "public/default/commanded", "doing": "IDLE"}
+    assert row in _json(command("topic", "list", "-o", "json"))
+    _refusals(command, workflow_id)
     # All three were sealed a moment ago; nothing was ever in them.
     pruned = Pruned.model_validate_json(command("topic", "prune", TOPIC, "-o", "json"))
     assert {*pruned.removed} | {*pruned.kept} == {0, 1, 2}
@@ -100,7 +102,7 @@ def run_doctor(command: Command, stack: Stack) -> list[dict[str, Any]]:
     return _json(command("doctor", "topic-controller", "--input", json.dumps(plan), "-o", "json"))
 
 
-def _refusals(command: Command) -> None:
+def _refusals(command: Command, workflow_id: str) -> None:
     """What cannot be is told with its cause and its cure, and with the exit code for that."""
     assert "segment 0 is sealed" in command("topic", "split", TOPIC, "0", code=ExitCode.REFUSED)
     assert "is STREAM, and not QUEUE" in command(
@@ -109,10 +111,11 @@ def _refusals(command: Command) -> None:
     assert "segment: " in command("topic", "split", TOPIC, "one", code=ExitCode.USAGE)
     assert "nothing brings them back. cure: add --yes" in command("topic", "delete", TOPIC, code=ExitCode.USAGE)
     assert "cannot be scalable" in command("topic", "status", "a b", code=ExitCode.USAGE)
-    assert "no workflow scalable-topic/public/default/other" in command(
-        "topic", "status", "public/default/other", code=ExitCode.USAGE
-    )
-    told = command("status", controller_id(TOPIC), code=ExitCode.USAGE)
+    other = workflow_id.replace("commanded", "other")
+    assert f"no workflow {other}" in command("topic", "status", "public/default/other", code=ExitCode.USAGE)
+    other = f"no workflow {controller_id('staging', TOPIC)}"
+    assert other in command("topic", "delete", TOPIC, "--yes", "--cluster", "staging", code=ExitCode.USAGE)
+    told = command("status", workflow_id, code=ExitCode.USAGE)
     assert "is no migration. cure: use pulsar-migrate topic" in told
 
 

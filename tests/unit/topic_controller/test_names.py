@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from models.topic_controller.input import ControllerInput, SubscriptionRequest
+from models.lifecycle.cluster import share_servers
+from models.topic_controller.input import ControllerInput, SubscriptionRequest, controlled_topic, controller_id
 from models.topic_controller.sessions import Registrations
 
 
@@ -30,6 +31,33 @@ def test_names_of_brokers_own_cursors(name: str) -> None:
     """No request makes a place of such a name, so a change would wait for it for ever; nor are they ours to delete."""
     with pytest.raises(ValidationError, match="is a name that brokers use themselves"):
         SubscriptionRequest(name=name)
+
+
+def test_the_id_of_a_controller() -> None:
+    """It names the cluster and the topic, and both can be read from it."""
+    made = controller_id("prod", "persistent://acme/shop/orders")
+    assert made == "topic-controller/prod/acme/shop/orders"
+    assert made != controller_id("staging", "acme/shop/orders")
+    assert controlled_topic(made) == ("prod", "acme/shop/orders")
+    assert controlled_topic("persistent://acme/shop/orders") is None
+
+
+@pytest.mark.parametrize(
+    ("metadata_url", "admin", "is_same"),
+    [
+        ("zk:b:2181,c:2181", "http://elsewhere", True),
+        ("zk:elsewhere:2181", "http://broker:8080", True),
+        ("oxia://oxia:6648", "http://broker:8080", True),
+        ("zk:b:2181/chroot", "http://elsewhere", False),
+        ("zk:elsewhere:2181", "http://elsewhere", False),
+    ],
+)
+def test_clusters_of_one_name(metadata_url: str, admin: str, *, is_same: bool) -> None:
+    """They are the same where they have servers in common, also after their metadata or their brokers have moved."""
+    plan = {"cluster": "prod", "topic": "persistent://acme/shop/orders"}
+    ours = {**plan, "metadata_url": "zk:a:2181,b:2181", "admin_urls": ["http://broker:8080"]}
+    theirs = {**plan, "metadata_url": metadata_url, "admin_urls": [admin]}
+    assert share_servers(*map(ControllerInput.model_validate, (ours, theirs))) is is_same
 
 
 def test_properties_that_outgrow_a_record() -> None:

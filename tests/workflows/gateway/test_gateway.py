@@ -71,7 +71,7 @@ class Gateway:
         self.asks = self._asking()
 
     def _asking(self) -> httpx.AsyncClient:
-        app = build_app(Controllers(self._stage.client), self.settings, Door(None))
+        app = build_app(Controllers(self._stage.client, self.settings), self.settings, Door(None))
         return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway/admin/v2/", timeout=60)
 
     def hurry(self, **deadlines: timedelta) -> None:
@@ -82,7 +82,7 @@ class Gateway:
     @property
     def handle(self) -> WorkflowHandle[Any, Any]:
         """The newest run of the controller."""
-        return self._stage.client.get_workflow_handle(controller_id(self.topic))
+        return self._stage.client.get_workflow_handle(controller_id(self.settings.cluster, self.topic))
 
     async def __call__(self, method: str, path: str = "", **options: Any) -> httpx.Response:
         """Ask for the topic, or what is beneath it."""
@@ -98,7 +98,7 @@ class Gateway:
         await self._stage.client.start_workflow(
             "ScalableTopicController",
             {**PLAN, "cluster": self.settings.cluster, "topic": self.topic},
-            id=controller_id(self.topic),
+            id=controller_id(self.settings.cluster, self.topic),
             task_queue=TASK_QUEUE,
             **options,
         )
@@ -166,6 +166,26 @@ async def test_a_life(gateway: Open) -> None:
     assert (await ask("DELETE", "?force=true")).status_code == NO_CONTENT
     for method, path in (("GET", ""), ("DELETE", ""), ("GET", "/stats"), ("POST", "/split/2")):
         assert (await ask(method, path)).status_code == NOT_FOUND, path
+
+
+async def test_another_cluster(gateway: Open) -> None:
+    """A gateway reaches no controller of another cluster, nor one of its own cluster's name on other servers."""
+    prod, staging = gateway(), gateway()
+    await prod.create()
+    await until(lambda: prod.asks.get(f"scalable/{prod.namespace}"), lambda found: found.json() == [prod.topic])
+    elsewhere = {"metadata_url": "zk:elsewhere:2181", "admin_urls": ("http://elsewhere:8080",)}
+    namesake = gateway()
+    namesake.settings = prod.settings.model_copy(update=elsewhere)
+    namesake.hurry()
+    topic = f"scalable/{prod.namespace}/orders"
+    for other, status in ((staging, NOT_FOUND), (namesake, CONFLICT)):
+        assert (await other.asks.get(f"scalable/{prod.namespace}")).json() == []
+        for method, path in (("GET", ""), ("POST", "/split/0"), ("DELETE", "?force=true"), ("GET", "/stats")):
+            assert (await other.asks.request(method, topic + path)).status_code == status, (method, path)
+    moved = prod.settings.model_copy(update={"metadata_url": elsewhere["metadata_url"]})
+    prod.settings = moved
+    prod.hurry()
+    assert len(SegmentLayout.model_validate((await prod("GET")).json()).segments) == 2
 
 
 async def test_consumers(gateway: Open) -> None:
