@@ -161,6 +161,7 @@ def merge_command(
 def subscribe_command(
     topic: Topic,
     subscription: _Subscription,
+    *,
     kind: Annotated[SubscriptionKind, typer.Option(help="How it is consumed.")] = SubscriptionKind.STREAM,
     initial_position: Annotated[
         InitialPosition, typer.Option(help="Where a new one starts: with all that the topic still has, or at its end.")

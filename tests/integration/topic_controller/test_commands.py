@@ -24,7 +24,7 @@ Command = Callable[..., str]
 
 @pytest.fixture
 def command(environment: Environment, stack: Stack) -> Command:
-    """Runs a command that is set for the stack's cluster, checks its exit code, and returns what it printed; of one that failed, the error."""
+    """Runs a command for the stack's cluster, checks its exit code, and returns what it printed, or its error."""
 
     def command(*words: str, code: ExitCode = ExitCode.OK) -> str:
         done = run_command(environment, *words, PULSAR_MIGRATE_CLUSTER=stack.state.spec.cluster)
