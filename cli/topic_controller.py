@@ -281,9 +281,7 @@ def _id(topic: str, cluster: str) -> str:
     try:
         return controller_id(TypeAdapter[str](ClusterName).validate_python(cluster), topic)
     except ValidationError as error:
-        raise CommandFailed(
-            ExitCode.USAGE, f"{cluster!r} is not the name of a cluster.", "correct --cluster"
-        ) from error
+        raise CommandFailed(ExitCode.USAGE, f"invalid cluster name {cluster!r}.", "correct --cluster") from error
     except ValueError as error:
         cause, _, cure = str(error).partition("; ")
         raise CommandFailed(ExitCode.USAGE, cause, cure) from error
