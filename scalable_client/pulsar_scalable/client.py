@@ -184,7 +184,7 @@ class ScalableClient:
             properties=properties,
         )
         name, backend = self._place(topic)
-        return self._keep(QueueConsumer(backend, name, subscription_name, options))
+        return self._keep(QueueConsumer(backend, name, subscription_name, options, subscribe_limit=self._timeout))
 
     def subscribe_stream(
         self,
@@ -213,7 +213,7 @@ class ScalableClient:
             properties=properties,
         )
         name, backend = self._place(topic)
-        return self._keep(StreamConsumer(backend, name, subscription_name, options))
+        return self._keep(StreamConsumer(backend, name, subscription_name, options, subscribe_limit=self._timeout))
 
     def create_checkpoint_consumer(self, topic: str, start: StartPosition = "earliest") -> CheckpointConsumer:
         """Make a consumer whose positions the application keeps.

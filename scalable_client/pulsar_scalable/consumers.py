@@ -15,7 +15,11 @@ from typing import Self
 from pulsar_scalable.backends import Backend, SegmentReceiver
 from pulsar_scalable.errors import (
     AlreadyClosed,
+    AuthenticationFailed,
     ConsumerBusy,
+    IncompatibleSchema,
+    NotAuthorized,
+    Refused,
     ScalableError,
     TimedOut,
     TopicNotFound,
@@ -42,6 +46,9 @@ _DRAIN_TICK = 0.02
 _BUSY_WARNING = 10.0
 _BUSY_AGAIN = 60.0
 _LONGEST_PAUSE = 2.0
+_TRIED_TICK = 0.05
+# Another attempt would end the same way; applications have to know.
+_FINAL = (AuthenticationFailed, IncompatibleSchema, NotAuthorized, Unsupported)
 
 
 class SegmentsConsumer(ABC):
@@ -117,12 +124,14 @@ class SegmentsConsumer(ABC):
                 continue
             source = message.source
             with self._lock:
-                source.waiting.pop(message.message_id().place, None)
+                place = message.message_id().place
+                if source.waiting.get(place) is not message:
+                    continue
+                del source.waiting[place]
                 if not source.released.is_set():
                     self._turn += 1
                     message.turn = self._turn
-                    message_id = message.message_id()
-                    source.handed[message_id.place] = message_id
+                    source.handed[place] = message.message_id()
                     return message
 
     def wait_for_message(self, timeout_millis: int) -> None:
@@ -214,6 +223,11 @@ class SegmentsConsumer(ABC):
     def _leave(self) -> None:
         """End what tells of segments."""
 
+    def _is_ordered(self, source: Source) -> bool:
+        """Return whether brokers send the messages of a segment to this consumer alone, and so in their order."""
+        del source
+        return False
+
     def _may_open(self, source: Source) -> bool:
         """Return whether a segment may be attached to now."""
         del source
@@ -221,6 +235,11 @@ class SegmentsConsumer(ABC):
 
     def _is_over(self, source: Source, receiver: SegmentReceiver) -> bool:
         """Return whether a segment from which nothing came lately needs no consumer any more."""
+        del source, receiver
+        return False
+
+    def _is_stuck(self, source: Source, receiver: SegmentReceiver) -> bool:
+        """Return whether a segment from which nothing came lately is to be attached to again."""
         del source, receiver
         return False
 
@@ -238,6 +257,37 @@ class SegmentsConsumer(ABC):
         return
 
     # For them -------------------------------------------------------------------------------------------------------
+
+    def _await_subscribed(self, limit: float) -> bool:
+        """Wait until the subscription exists on every segment that is there now; return whether that came in time.
+
+        Args:
+            limit: seconds to wait at most.
+
+        Raises:
+            ScalableError: a broker refuses the consumer, and would do so again; the consumer is closed.
+        """
+        until = time.monotonic() + limit
+        with self._lock:
+            sources = list(self._sources.values())
+        for source in sources:
+            while not (source.tried.wait(_TRIED_TICK) or source.stopped.is_set()):
+                if self._is_sealed(source) and isinstance(source.refusal, Refused):
+                    # One that has no message left may refuse all, and nothing that is sent from now on comes to it.
+                    break
+                if time.monotonic() > until:
+                    return False
+            if isinstance(source.refusal, _FINAL):
+                self.close()
+                raise source.refusal
+        return True
+
+    def _not_subscribed(self) -> ScalableError:
+        """Return why the subscription does not exist on some segment."""
+        with self._lock:
+            missing = [source for source in self._sources.values() if not source.tried.is_set()]
+        reasons = "; ".join(f"{source.topic}: {source.refusal or 'no answer'}" for source in missing)
+        return TimedOut(f"{self._topic.path}: {self._subscription} is not subscribed everywhere: {reasons}")
 
     def _take_layout(self, layout: Layout) -> None:
         with self._lock:
@@ -286,20 +336,28 @@ class SegmentsConsumer(ABC):
             try:
                 receiver = self._open(source)
             except ConsumerBusy as error:
+                source.tried.set()
                 busy.report(error)
                 source.released.wait(backoff.next() / 4)
                 continue
             except Unsupported as error:
                 # Another attempt would end the same way; the application has to know.
+                source.refusal = error
+                source.tried.set()
                 self._inbox.end(error)
                 return
             except ScalableError as error:
+                source.refusal = error
+                if isinstance(error, _FINAL):
+                    source.tried.set()
                 # One that is sealed and empty may refuse all.
                 calm = source.left or isinstance(error, TopicNotFound | TimedOut)
                 level = logging.INFO if calm else logging.WARNING
                 _logger.log(level, "%s: %s; attached again", source.topic, error)
                 source.released.wait(LOOK_AGAIN if source.left else backoff.next())
                 continue
+            source.refusal = None
+            source.tried.set()
             backoff.reset()
             busy.reset()
             source.left = self._pump_and_close(source, receiver)
@@ -322,8 +380,11 @@ class SegmentsConsumer(ABC):
         source.receiver, source.heard = receiver, time.monotonic()
         try:
             while not source.released.is_set():
-                if not self._pump_one(source, receiver) and self._is_over(source, receiver):
-                    return True
+                if not self._pump_one(source, receiver):
+                    if self._is_over(source, receiver):
+                        return True
+                    if self._is_stuck(source, receiver):
+                        return False
             self._await_acknowledgements(source)
         except ScalableError as error:
             _logger.info("%s: %s; attached again", source.topic, error)
@@ -370,7 +431,12 @@ class SegmentsConsumer(ABC):
         place = place_of(raw.message_id())
         with self._lock:
             source.heard = max(source.heard, time.monotonic())
-            if waiting := source.waiting.get(place):
+            if self._is_ordered(source):
+                if source.last is not None and place <= source.last:
+                    # The broker starts again with what is not acknowledged: what waits comes again, in its order.
+                    source.waiting.clear()
+                source.last = place
+            elif waiting := source.waiting.get(place):
                 # Brokers send all that is not acknowledged again when a connection is lost, a segment loaded anew, or
                 # one message of a batch is wanted again.
                 waiting.came_again(raw)

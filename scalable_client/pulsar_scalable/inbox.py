@@ -13,6 +13,7 @@ from pulsar_scalable.layout import Segment
 from pulsar_scalable.messages import Message, MessageId, Place
 
 _CAPACITY = 200
+_FIRST_PATIENCE = 5.0
 
 
 @dataclass(eq=False)
@@ -26,12 +27,16 @@ class Source:
         buckets: all entry buckets of the segment, where several consumers share it; empty for its only consumer.
         receiver: while it is open.
         handed: messages that the application has and did not acknowledge, by place.
-        waiting: messages that wait for the application, by place.
+        waiting: messages that wait for the application, by place; those in the inbox that are not here are dropped.
+        last: where the newest message of this delivery is.
         heard: when something came last, by the monotonic clock.
+        patience: how many seconds it may be silent, once it is sealed, before it is attached to again.
         left: it needed no consumer at the last check.
         released: nothing more of it is handed out; it is closed once `handed` is empty.
         stopped: it is closed at once.
         finished: it is sealed, and all of it is acknowledged.
+        tried: its subscription exists, or `refusal` says why not.
+        refusal: why it could not be attached to, at the last attempt.
     """
 
     segment: Segment
@@ -41,11 +46,15 @@ class Source:
     receiver: SegmentReceiver | None = None
     handed: dict[Place, MessageId] = field(default_factory=dict[Place, MessageId])
     waiting: dict[Place, Message] = field(default_factory=dict[Place, Message])
+    last: Place | None = None
     heard: float = 0.0
+    patience: float = field(default_factory=lambda: _FIRST_PATIENCE)
     left: bool = False
     released: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
     finished: threading.Event = field(default_factory=threading.Event)
+    tried: threading.Event = field(default_factory=threading.Event)
+    refusal: ScalableError | None = None
 
     def stop(self) -> None:
         """Let it be closed at once."""

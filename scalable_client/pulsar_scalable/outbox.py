@@ -257,6 +257,12 @@ class Outbox:
         with self._lock:
             return list(lane.sent) if lane.undone else []
 
+    def fail(self, sent: Sequence[Outgoing], error: ScalableError) -> None:
+        """Let messages fail of which it will never be known whether they are stored."""
+        with self._lock:
+            for one in sent:
+                self._settle(one, error)
+
     def resolve(self, lane: Lane, sent: Sequence[Outgoing], stored: Sequence[RawMessage]) -> None:
         """Settle what a lane has stored, the first so many that it sent; move all else once it is known where to."""
         with self._lock:

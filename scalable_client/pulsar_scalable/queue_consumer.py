@@ -20,15 +20,29 @@ _LOOK_AGAIN = 300.0
 class QueueConsumer(SegmentsConsumer):
     """Receives messages of all segments, active and sealed; `ScalableClient.subscribe` makes it.
 
+    Once it is made, its subscription exists on every segment: what is sent from then on comes to it.
+
     Consumers of one subscription share its messages, each goes to one of them at a time. There is no order among
     segments: for an order per key, use `StreamConsumer`. Segments that come later are attached to by themselves; sealed
     ones are left once all of their messages are acknowledged.
     """
 
-    def __init__(self, backend: Backend, topic: TopicName, subscription: str, options: ConsumerOptions) -> None:
+    def __init__(
+        self,
+        backend: Backend,
+        topic: TopicName,
+        subscription: str,
+        options: ConsumerOptions,
+        *,
+        subscribe_limit: float = 30.0,
+    ) -> None:
         super().__init__(backend, topic, subscription, options)
         self._drained: set[tuple[int, int]] = set()
         self._watch = backend.watch(topic, self._on_layout)
+        if not self._await_subscribed(subscribe_limit):
+            error = self._not_subscribed()
+            self.close()
+            raise error
 
     def _on_layout(self, layout: Layout) -> None:
         with self._lock:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
-from pulsar_scalable.backends import Backend, Sessions
+from pulsar_scalable.backends import Backend, SegmentReceiver, Sessions
 from pulsar_scalable.consumers import SegmentsConsumer
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.inbox import Source
@@ -14,6 +15,8 @@ from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.registration import Assignment
 from pulsar_scalable.options import ConsumerOptions
 from pulsar_scalable.wire.commands import ConsumerKind, ConsumerType
+
+_LONGEST_PATIENCE = 60.0
 
 
 class StreamConsumer(SegmentsConsumer):
@@ -37,6 +40,8 @@ class StreamConsumer(SegmentsConsumer):
         subscription: str,
         options: ConsumerOptions,
         sessions: Sessions | None = None,
+        *,
+        subscribe_limit: float = 30.0,
     ) -> None:
         super().__init__(backend, topic, subscription, replace(options, consumer_type=ConsumerType.Exclusive))
         self._keeps_session = False
@@ -49,6 +54,8 @@ class StreamConsumer(SegmentsConsumer):
         except ScalableError:
             self._watch.close()
             raise
+        # Segments that cannot be reached now are attached to later.
+        self._await_subscribed(subscribe_limit)
 
     @property
     def assignment(self) -> Assignment:
@@ -104,6 +111,22 @@ class StreamConsumer(SegmentsConsumer):
         if not source.buckets:
             return self._options
         return replace(self._options, consumer_type=ConsumerType.KeyShared, buckets=source.buckets)
+
+    def _is_ordered(self, source: Source) -> bool:
+        # Where consumers share a segment, brokers send messages of one key later than newer ones of another key.
+        return not source.buckets
+
+    def _is_stuck(self, source: Source, receiver: SegmentReceiver) -> bool:
+        """Return whether the broker may lack an acknowledgement of a sealed segment from which nothing comes any more.
+
+        pulsar-client drops a cumulative acknowledgement that it has not sent when its connection breaks, and from then
+        on everything that the broker sends again up to that message. A new receiver gets it.
+        """
+        idle = not source.handed and not source.waiting and time.monotonic() - source.heard > source.patience
+        if receiver.is_drained is not None or not idle or not self._is_sealed(source):
+            return False
+        source.patience = min(2 * source.patience, _LONGEST_PATIENCE)
+        return True
 
     def _may_open(self, source: Source) -> bool:
         # The layout comes another way than the assignment.

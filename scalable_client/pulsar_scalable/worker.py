@@ -30,6 +30,7 @@ from pulsar_scalable.outgoing import Outgoing, stored_of
 _logger = logging.getLogger("pulsar_scalable")
 # Another attempt would end the same way; applications have to know.
 _FINAL = (AuthenticationFailed, IncompatibleSchema, NotAuthorized, ProducerBusy, Unsupported)
+_DEFECTS = (AttributeError, ImportError, NameError, NotImplementedError, TypeError)
 _LONGEST_PAUSE = 2.0
 _READ_LIMIT_MS = 5000
 # Seconds. All later messages wait for a segment that was just loaded anew, which loses answers; slow brokers need more.
@@ -108,6 +109,8 @@ class Worker:
         if sent and sender is not None:
             search = _Search(lane, partial(self._tail, lane, sent, sender.producer_name))
             self._await(search, outbox, lane)
+            if search.failure is not None:
+                outbox.fail(sent, search.failure)
             stored = stored_of(sent, search.found or [])
             search.given_up.set()
         outbox.resolve(lane, sent, stored)
@@ -152,12 +155,14 @@ class _Search:
 
     Attributes:
         found: what it holds; None as long as that is not known.
+        failure: why that will never be known; a defect, of this package or of pulsar-client.
         done: set once it is, or will never be.
         given_up: nobody waits any more.
     """
 
     def __init__(self, lane: Lane, read: Callable[[int], list[RawMessage]]) -> None:
         self.found: list[RawMessage] | None = None
+        self.failure: ScalableError | None = None
         self.done = threading.Event()
         self.given_up = threading.Event()
         self._lane = lane
@@ -186,6 +191,11 @@ class _Search:
                 break
             except (TopicNotFound, *_FINAL) as error:
                 _logger.warning("%s: %s: what it did not acknowledge is sent again", self._lane.topic, error)
+                break
+            except _DEFECTS as error:
+                # Another attempt would end the same way, and all later messages of these keys wait for this one.
+                _logger.exception("%s: it is not known what the segment stored", self._lane.topic)
+                self.failure = ScalableError(f"{self._lane.topic}: a message may be stored or not: {error!r}")
                 break
             except Exception as error:  # noqa: BLE001 - the messages wait for this thread alone
                 _logger.info("%s: %r; read again", self._lane.topic, error)

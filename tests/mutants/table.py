@@ -14,6 +14,7 @@ from tests.mutants import (
     metadata_copy,
     metadata_flag,
     metadata_order,
+    scalable_client,
     scalable_topic,
     shared,
     topic_controller,
@@ -32,6 +33,7 @@ MUTANTS = (
     *blue_green.MUTANTS,
     *blue_green_refusals.MUTANTS,
     *scalable_topic.MUTANTS,
+    *scalable_client.MUTANTS,
     *topic_controller.MUTANTS,
 )
 

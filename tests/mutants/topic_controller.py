@@ -54,6 +54,13 @@ MUTANTS = (
         (f"{_SCALE}::test_a_window",),
     ),
     Mutant(
+        "topic-controller/a-gateway-reaches-other-clusters",
+        "gateway/controllers.py",
+        "        if not await self._is_ours(found.id, found.run_id, found.raw_info.first_run_id):\n",
+        "        if False:\n",
+        ("tests/workflows/gateway/test_gateway.py::test_another_cluster",),
+    ),
+    Mutant(
         "topic-controller/a-late-leave-ends-the-successor",
         "models/topic_controller/sessions.py",
         'if session is None or (instance and session.instance not in ("", instance)):',

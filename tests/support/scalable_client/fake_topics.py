@@ -235,6 +235,8 @@ class FakeReceiver:
         self._cursor.shared = shared
         self.buckets = options.buckets
         self._mine: set[int] = set()
+        # As pulsar-client, which sends no acknowledgement again, and drops what is acknowledged by its own account.
+        self._acknowledged_to = -1
         self._cursor.consumers.append(self)
 
     def receive(self, timeout_millis: int) -> RawMessage:
@@ -246,7 +248,8 @@ class FakeReceiver:
                     if one.id.entry not in self._cursor.taken | self._cursor.acknowledged:
                         self._cursor.taken.add(one.id.entry)
                         self._mine.add(one.id.entry)
-                        return one
+                        if one.id.entry > self._acknowledged_to:
+                            return one
             if time.monotonic() > until:
                 raise TimedOut("nothing")
             time.sleep(0.002)
@@ -260,6 +263,9 @@ class FakeReceiver:
         """Take all up to a message off."""
         with self._world.lock:
             assert not self._cursor.shared, "brokers take no cumulative acknowledgement of what is shared"
+            self._acknowledged_to = found.entry
+            if self._world.loses_acknowledgements:
+                return
             self._cursor.acknowledged.update(range(found.entry + 1))
 
     def negative_acknowledge(self, found: RawMessage) -> None:
@@ -338,6 +344,12 @@ class FakeWorld:
         self.lost_answers: set[int] = set()
         self.losing = threading.Event()
         self.refuses_receivers: ScalableError | None = None
+        #: Segments that refuse receivers; all, where it is empty.
+        self.refusing: set[int] = set()
+        #: Seconds until a receiver of a segment is open.
+        self.opening_seconds = 0.0
+        #: Whether cumulative acknowledgements go with their connection.
+        self.loses_acknowledgements = False
         #: Where the first receiver of a segment wanted to begin.
         self.positions: dict[int, InitialPosition] = {}
         #: Contents that the library fails to take.
@@ -380,8 +392,9 @@ class FakeWorld:
 
     def open_receiver(self, topic: str, subscription: str, options: ConsumerOptions) -> FakeReceiver:
         """Open a consumer of a segment."""
-        if self.refuses_receivers is not None:
+        if self.refuses_receivers is not None and self._of(topic).number in (self.refusing or self.segments):
             raise self.refuses_receivers
+        time.sleep(self.opening_seconds)
         with self.lock:
             self.positions.setdefault(self._of(topic).number, options.initial_position)
             return FakeReceiver(self, self._of(topic), subscription, options)

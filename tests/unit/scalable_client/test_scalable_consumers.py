@@ -9,7 +9,16 @@ from typing import Any
 import pytest
 
 from pulsar_scalable import Checkpoint, CheckpointConsumer, InitialPosition, Message, QueueConsumer, StreamConsumer
-from pulsar_scalable.errors import AlreadyClosed, TimedOut, TopicNotFound, Unsupported
+from pulsar_scalable.errors import (
+    AlreadyClosed,
+    ConnectionLost,
+    NotAuthorized,
+    Refused,
+    ScalableError,
+    TimedOut,
+    TopicNotFound,
+    Unsupported,
+)
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
 from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld
 from tests.support.waiting import wait_for
@@ -106,6 +115,39 @@ def test_what_waits_comes_once(world: FakeWorld, queue: QueueConsumer) -> None:
     assert take(queue, 3) == ["b", "c", "a"]
     world.load_anew(0)
     assert take(queue, 0) == []
+
+
+def test_a_stream_takes_the_order_of_the_broker(world: FakeWorld) -> None:
+    """What a broker sends again comes before what waited, which comes once more after it: the newest value is last."""
+    with stream(world, "one") as consumer:
+        world.assign("one", 0)
+        world.store(0, *"abcd")
+        assert [consumer.receive(5000).data() for _ in range(2)] == [b"a", b"b"]
+        cursor = world.segments[0].cursors["bill"]
+        wait_for("the others", lambda: cursor.taken == {0, 1, 2, 3}, 5)
+        world.load_anew(0)
+        wait_for("all of it again", lambda: cursor.taken == {0, 1, 2, 3}, 5)
+        assert take(consumer, 4) == ["a", "b", "c", "d"]
+
+
+def test_a_cumulative_acknowledgement_that_is_lost(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A sealed segment whose acknowledgement went with a connection comes again until the broker has it."""
+    monkeypatch.setattr("pulsar_scalable.inbox._FIRST_PATIENCE", 0.3)
+    with stream(world, "one") as consumer:
+        world.assign("one", 0)
+        world.store(0, "a", "b")
+        messages = [consumer.receive(5000) for _ in range(2)]
+        world.loses_acknowledgements = True
+        consumer.acknowledge_cumulative(messages[1])
+        world.load_anew(0)
+        with pytest.raises(TimedOut):
+            consumer.receive(600)
+        world.seal(0)()
+        world.loses_acknowledgements = False
+        again = [consumer.receive(5000) for _ in range(2)]
+        assert data(again) == ["a", "b"]
+        consumer.acknowledge_cumulative(again[1])
+        assert world.segments[0].cursors["bill"].acknowledged == {0, 1}
 
 
 def test_batches(world: FakeWorld, queue: QueueConsumer) -> None:
@@ -381,8 +423,39 @@ def test_options_that_no_library_takes(kind: type[ConsumerOptions | ProducerOpti
         kind(**said)
 
 
-def test_what_a_library_does_not_take(world: FakeWorld) -> None:
-    """The application hears of it in place of messages."""
-    world.refuses_receivers = Unsupported("it does not take this")
-    with QueueConsumer(world, TOPIC, "work", ConsumerOptions()) as consumer, pytest.raises(Unsupported, match="take"):
-        consumer.receive(5000)
+@pytest.mark.parametrize("error", [Unsupported("it does not take this"), NotAuthorized(4, "not for you")])
+def test_a_subscription_that_is_refused(world: FakeWorld, error: ScalableError) -> None:
+    """`subscribe` raises what another attempt would end with as well."""
+    world.refuses_receivers = error
+    with pytest.raises(type(error)):
+        QueueConsumer(world, TOPIC, "work", ConsumerOptions())
+
+
+def test_what_a_library_does_not_take_later(world: FakeWorld) -> None:
+    """The application gets the error in place of messages where only a later segment is refused."""
+    with QueueConsumer(world, TOPIC, "work", ConsumerOptions()) as consumer:
+        world.refuses_receivers = Unsupported("it does not take this")
+        world.seal(0)()
+        with pytest.raises(Unsupported, match="take"):
+            consumer.receive(5000)
+
+
+def test_a_subscription_that_is_made(world: FakeWorld) -> None:
+    """`subscribe` returns when the subscription exists on every segment, or fails after its time."""
+    world.seal(0)()
+    world.opening_seconds = 0.2
+    with QueueConsumer(world, TOPIC, "work", ConsumerOptions()):
+        assert all("work" in segment.cursors for segment in world.segments.values())
+    world.refuses_receivers = ConnectionLost("away")
+    begun = time.monotonic()
+    with pytest.raises(TimedOut, match=r"not subscribed everywhere: [^;]*: away"):
+        QueueConsumer(world, TOPIC, "late", ConsumerOptions(), subscribe_limit=0.3)
+    assert time.monotonic() - begun < 5
+
+
+def test_a_sealed_segment_that_refuses_consumers(world: FakeWorld) -> None:
+    """A sealed segment without messages does not keep a consumer from subscribing."""
+    world.seal(0)()
+    world.refuses_receivers, world.refusing = Refused(0, "no ledger"), {0}
+    with QueueConsumer(world, TOPIC, "work", ConsumerOptions(), subscribe_limit=0.0) as consumer:
+        assert consumer.segments == [0, 1, 2, 3]

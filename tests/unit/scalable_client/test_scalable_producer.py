@@ -270,6 +270,24 @@ def test_a_sealed_segment_that_cannot_be_read_yet(cause: Exception) -> None:
     assert world.history()["k"] == [b"first", b"second", b"third"]
 
 
+def test_a_defect_in_the_search_of_a_sealed_segment() -> None:
+    """A message fails of which a defect keeps it unknown whether it is stored, and later ones do not wait for it."""
+    world = FakeWorld(1)
+    world.unreadable_since = AttributeError("a library without this method")
+    world.unreadable.add(0)
+    told = Outcomes()
+    with ScalableProducer(world, TOPIC, ProducerOptions(send_timeout_millis=0)) as producer:
+        producer.send(b"first", partition_key="k")
+        world.segments[0].lose = 1
+        producer.send_async(b"second", told.of(b"second"), partition_key="k")
+        wait_for("it is stored", lambda: len(world.segments[0].log) == 2, 5)
+        world.seal(0)()
+        producer.send_async(b"third", told.of(b"third"), partition_key="k")
+        wait_for("both outcomes", lambda: all(told.told.values()), 10)
+    assert told.told[b"third"] == [None]
+    assert "may be stored or not: AttributeError" in str(told.told[b"second"][0])
+
+
 def test_an_answer_that_was_lost_before_the_layout_came() -> None:
     """A segment is loaded anew before the layout: what was asked before that holds nobody up behind it."""
     world = FakeWorld(1)

@@ -1,0 +1,69 @@
+"""What acknowledgements and subscriptions of clients hold while connections come and go."""
+
+from __future__ import annotations
+
+from activities.topic_controller.names import segment_topic
+from clients.pulsar.admin.client import PulsarAdmin
+from deploy.devstack.stack import Stack
+from pulsar_scalable import InitialPosition, ScalableClient, StreamConsumer
+from tests.integration.topic_controller.conftest import Control
+from tests.integration.topic_controller.test_people import clients
+
+LOST = "persistent://public/default/lost-acknowledgement"
+LATEST = "persistent://public/default/from-now-on"
+_ROUNDS = 3
+
+
+def _is_connected(consumer: StreamConsumer, segment: int) -> bool:
+    """Return whether pulsar-client has a connection for a segment now."""
+    receiver = consumer._sources[segment].receiver  # pyright: ignore[reportPrivateUsage]
+    return receiver is not None and receiver._inner.is_connected()  # pyright: ignore[reportAttributeAccessIssue, reportUnknownMemberType, reportUnknownVariableType]
+
+
+def _ignore(*_: object) -> None:
+    """Leave the outcome to `flush`."""
+
+
+def test_a_cumulative_acknowledgement_that_is_lost_at_a_seal(
+    control: Control, stack: Stack, admin: PulsarAdmin
+) -> None:
+    """What is acknowledged while a segment has no connection keeps nobody from the segments that come of it."""
+    controller = control(LOST, segments=1)
+    controller.subscribe("bill")
+    with clients(stack, controller) as (producer, consumer):
+        segment = 0
+        for number in range(_ROUNDS):
+            for count in range(10):
+                producer.send(f"{number}-{count}".encode(), partition_key="k")
+            messages = {message.data(): message for message in (consumer.receive(60_000) for _ in range(10))}
+            [active] = [one for one in controller.layout().active if one.segment_id == segment]
+            admin.topics.unload(segment_topic(controller.name, active.descriptor))
+            while _is_connected(consumer, segment):
+                pass
+            consumer.acknowledge_cumulative(messages[f"{number}-9".encode()])
+            layout = controller.split(segment)
+            producer.send(b"child", partition_key="k")
+            message = consumer.receive(60_000)
+            while message.data() != b"child":
+                # The broker did not get the acknowledgement: that is allowed.
+                consumer.acknowledge_cumulative(message)
+                message = consumer.receive(60_000)
+            consumer.acknowledge_cumulative(message)
+            segment = message.segment_id()
+            assert segment in {one.segment_id for one in layout.active}
+    controller.delete(force=True)
+
+
+def test_who_subscribes_at_the_end_gets_what_is_sent_from_then_on(control: Control, stack: Stack) -> None:
+    """A subscription exists on every segment when `subscribe` returns."""
+    controller = control(LATEST, segments=16)
+    with ScalableClient(stack.broker_url) as client, client.create_producer(LATEST) as producer:
+        for name in ("first", "second"):
+            consumer = client.subscribe(LATEST, name, initial_position=InitialPosition.Latest)
+            for number in range(100):
+                producer.send_async(f"{name}-{number}".encode(), _ignore, partition_key=str(number))
+            producer.flush()
+            received = {consumer.receive(20_000).data().decode() for _ in range(100)}
+            assert received == {f"{name}-{number}" for number in range(100)}
+            consumer.close()
+    controller.delete(force=True)

@@ -1,0 +1,40 @@
+"""Mutants of the client of scalable topics: acknowledgements, order, and what subscribing means."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+_CLIENT = "scalable_client/pulsar_scalable"
+_CONSUMERS = "tests/unit/scalable_client/test_scalable_consumers.py"
+_PRODUCER = "tests/unit/scalable_client/test_scalable_producer.py"
+
+MUTANTS = (
+    Mutant(
+        "scalable-client/a-lost-acknowledgement-stays-lost",
+        f"{_CLIENT}/stream_consumer.py",
+        "        if receiver.is_drained is not None or not idle or not self._is_sealed(source):\n",
+        "        if receiver or not idle or not self._is_sealed(source):\n",
+        (f"{_CONSUMERS}::test_a_cumulative_acknowledgement_that_is_lost",),
+    ),
+    Mutant(
+        "scalable-client/what-comes-again-comes-last",
+        f"{_CLIENT}/consumers.py",
+        "                if source.last is not None and place <= source.last:\n",
+        "                if False:\n",
+        (f"{_CONSUMERS}::test_a_stream_takes_the_order_of_the_broker",),
+    ),
+    Mutant(
+        "scalable-client/subscribe-returns-at-once",
+        f"{_CLIENT}/queue_consumer.py",
+        "        if not self._await_subscribed(subscribe_limit):\n",
+        "        if False:\n",
+        (f"{_CONSUMERS}::test_a_subscription_that_is_made", f"{_CONSUMERS}::test_a_subscription_that_is_refused"),
+    ),
+    Mutant(
+        "scalable-client/a-defect-is-tried-again",
+        f"{_CLIENT}/worker.py",
+        "_DEFECTS = (AttributeError, ImportError, NameError, NotImplementedError, TypeError)\n",
+        "_DEFECTS = ()\n",
+        (f"{_PRODUCER}::test_a_defect_in_the_search_of_a_sealed_segment",),
+    ),
+)
