@@ -431,12 +431,9 @@ class SegmentsConsumer(ABC):
         place = place_of(raw.message_id())
         with self._lock:
             source.heard = max(source.heard, time.monotonic())
-            if self._is_ordered(source):
-                if source.last is not None and place <= source.last:
-                    # The broker starts again with what is not acknowledged: what waits comes again, in its order.
-                    source.waiting.clear()
-                source.last = place
-            elif waiting := source.waiting.get(place):
+            waiting = source.waiting.get(place)
+            # Of an ordered one the later delivery counts, which has the broker's order.
+            if waiting and not self._is_ordered(source):
                 # Brokers send all that is not acknowledged again when a connection is lost, a segment loaded anew, or
                 # one message of a batch is wanted again.
                 waiting.came_again(raw)

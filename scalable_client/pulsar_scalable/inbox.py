@@ -27,8 +27,7 @@ class Source:
         buckets: all entry buckets of the segment, where several consumers share it; empty for its only consumer.
         receiver: while it is open.
         handed: messages that the application has and did not acknowledge, by place.
-        waiting: messages that wait for the application, by place; those in the inbox that are not here are dropped.
-        last: where the newest message of this delivery is.
+        waiting: messages that wait for the application, by place; others in the inbox came again since, and are dropped.
         heard: when something came last, by the monotonic clock.
         patience: how many seconds it may be silent, once it is sealed, before it is attached to again.
         left: it needed no consumer at the last check.
@@ -46,7 +45,6 @@ class Source:
     receiver: SegmentReceiver | None = None
     handed: dict[Place, MessageId] = field(default_factory=dict[Place, MessageId])
     waiting: dict[Place, Message] = field(default_factory=dict[Place, Message])
-    last: Place | None = None
     heard: float = 0.0
     patience: float = field(default_factory=lambda: _FIRST_PATIENCE)
     left: bool = False

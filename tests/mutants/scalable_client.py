@@ -19,8 +19,8 @@ MUTANTS = (
     Mutant(
         "scalable-client/what-comes-again-comes-last",
         f"{_CLIENT}/consumers.py",
-        "                if source.last is not None and place <= source.last:\n",
-        "                if False:\n",
+        "            if waiting and not self._is_ordered(source):\n",
+        "            if waiting:\n",
         (f"{_CONSUMERS}::test_a_stream_takes_the_order_of_the_broker",),
     ),
     Mutant(
