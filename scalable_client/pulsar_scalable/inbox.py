@@ -27,7 +27,7 @@ class Source:
         buckets: all entry buckets of the segment, where several consumers share it; empty for its only consumer.
         receiver: while it is open.
         handed: messages that the application has and did not acknowledge, by place.
-        waiting: messages that wait for the application, by place; others in the inbox came again since, and are dropped.
+        waiting: messages that wait for the application, by place; others in the inbox came again, and are dropped.
         heard: when something came last, by the monotonic clock.
         patience: how many seconds it may be silent, once it is sealed, before it is attached to again.
         left: it needed no consumer at the last check.
