@@ -199,6 +199,7 @@ def _copy_of(
         ends=ends,
         blue=task.blue,
         green=task.green,
+        change_green=task.change_green,
         fence=lambda: (guard.require(), None)[1],
         check=check or context.check,
         progress=lambda done, total: context.progress(

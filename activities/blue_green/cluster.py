@@ -274,7 +274,7 @@ def _split(task: BlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:
 
 def _busy(task: BlueGreenTask, namespace: str) -> Iterable[FailedItem]:
     topics = topics_of(task.blue, namespace)
-    for topic, why in zip(topics, task.each(topics, lambda topic: use_of(task, topic)), strict=True):
+    for topic, why in zip(topics, task.each(topics, lambda topic: use_of(task.blue, topic)), strict=True):
         if why:
             yield FailedItem(path=str(topic), reason=why)
 

@@ -15,10 +15,11 @@ from activities.lifecycle.registrations import brokers
 from activities.lifecycle.runtime import Runtime
 from clients.cas.claims import ClaimKeeper, read_claim
 from clients.cas.store import CasStore
-from clients.errors import StoreUnsupported
+from clients.errors import NoServer, StoreUnsupported
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
+from clients.pulsar.admin.late_requests import change_or_never
 from clients.store import StoreReader
 from clients.stores import Access, open_cas, open_reader
 from models.blue_green.claims import BlueGreenClaim, NamespaceClaim
@@ -113,6 +114,36 @@ class BlueGreenTask:
         """Blue's metadata store, for bulk reading; a context manager."""
         return open_reader(self.input.blue.store, self.stores(self.input.blue))
 
+    def change_blue(
+        self,
+        *,
+        look: Callable[[PulsarAdmin], object],
+        fence: Callable[[], object],
+        change: Callable[[PulsarAdmin], ResultT],
+    ) -> ResultT:
+        """Make a change on blue that arrives soon after its fence was checked, or never; see `late_requests`.
+
+        Every request that removes something is made so: a worker that froze after the fence must not send it when the
+        clients have come back, perhaps months later. Each broker is asked by the address that it has registered until
+        the one that is in charge has answered, and never through a proxy, which could keep the request.
+
+        Args:
+            look: opens the connection to a broker; one that any broker answers, also of a topic that cannot be loaded.
+            fence: raises where this attempt is late.
+            change: the request.
+        """
+        return self._change(self.input.blue, look, fence, change)
+
+    def change_green(
+        self,
+        *,
+        look: Callable[[PulsarAdmin], object],
+        fence: Callable[[], object],
+        change: Callable[[PulsarAdmin], ResultT],
+    ) -> ResultT:
+        """Make a change on green, likewise."""
+        return self._change(self.input.green, look, fence, change)
+
     def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
         """Do the same for many items, some at once; see `parallel.each`."""
         return parallel.each(self.context, items, work)
@@ -125,6 +156,19 @@ class BlueGreenTask:
                 found = [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
             self._brokers[key] = [(name, PulsarAdminReader(session, urls)) for name, urls in found]
         return self._brokers[key]
+
+    def _change(
+        self,
+        cluster: PulsarCluster,
+        look: Callable[[PulsarAdmin], object],
+        fence: Callable[[], object],
+        change: Callable[[PulsarAdmin], ResultT],
+    ) -> ResultT:
+        urls = [url for _, admin in self._brokers_of(cluster) for url in admin.urls]
+        if not urls:
+            raise NoServer(f"no broker is registered in {cluster.metadata_url}", server=cluster.metadata_url)
+        access = self.runtime.admin_of(cluster.credentials)
+        return change_or_never(access, urls, look=look, fence=fence, change=change)
 
     def _admin(self, cluster: PulsarCluster) -> PulsarAdmin:
         access = self.runtime.admin_of(cluster.credentials)

@@ -9,7 +9,7 @@ from itertools import chain
 
 from activities.blue_green.subscription_copy import Idle, SubscriptionCopy, read_through_broker, what_is_there
 from clients.errors import StoreConflict, StoreUnsupported
-from clients.pulsar.admin.topics import COMPACTION, CursorStats, Position
+from clients.pulsar.admin.topics import CursorStats, Position, is_brokers_cursor
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.lookup import connect
 from clients.pulsar.wire.place import Place
@@ -176,7 +176,7 @@ def _wanted(
         if name in idle
         else joined([(0, len(positions))])
         for name in durable
-        if name != COMPACTION and name in stats.cursors
+        if not is_brokers_cursor(name) and name in stats.cursors
     }
 
 
@@ -213,8 +213,12 @@ def _begin_anew(copy: SubscriptionCopy, topic: TopicName, name: str, positions: 
     if copy.green.topics.stats(topic).subscriptions[name].consumers:
         raise StoreConflict(f"subscription {name} of {topic} has consumers on the new cluster, before the flip")
     first = positions.green_at(0)
-    copy.fence()
-    copy.green.subscriptions.reset_to(topic, name, Position(ledger_id=first.ledger_id, entry_id=first.entry_id))
+    position = Position(ledger_id=first.ledger_id, entry_id=first.entry_id)
+    copy.change_green(
+        look=lambda admin: admin.topics.internal_info(topic),
+        fence=copy.fence,
+        change=lambda admin: admin.subscriptions.reset_to(topic, name, position),
+    )
 
 
 def _places(positions: PositionMap, spans: Sequence[Span]) -> Iterator[Place]:

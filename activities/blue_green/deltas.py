@@ -6,11 +6,11 @@ import json
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.late_requests import FencedAdmin
 from clients.pulsar.names import TopicName
 from models.blue_green.differences import Difference, DifferenceKind, short
 
-Change = Callable[[PulsarAdmin], None]
+Change = Callable[[FencedAdmin], None]
 """Calls to green that make it equal in one point; they can be repeated."""
 
 NOT_SET = "not set"

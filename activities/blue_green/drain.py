@@ -199,9 +199,8 @@ class DrainWatch:
             return False
         if time.monotonic() - since < (CLIENTS_WITHIN if had_consumers else _IDLE_FOR):
             return False
-        guard.require()
         try:
-            self._task.blue.subscriptions.skip_all(topic, name)
+            self._skip_all(guard, topic, name)
         except AdminNotFound:
             return True
         self._skipped += backlog
@@ -221,15 +220,25 @@ class DrainWatch:
         last = known.record.positions.last
         at = last[0] if last else Place(*known.record.start)
         late = count_after(ledgers, at)
-        subscriptions = self._task.blue.subscriptions
-        guard.require()
         with suppress(AdminNotFound):
             if not late:
-                subscriptions.skip_all(topic, name)
+                self._skip_all(guard, topic, name)
             elif name in stats.cursors and Place.parse(stats.cursors[name].mark_delete_position) < at:
                 first = next(places_after(ledgers, at))
-                subscriptions.reset_to(topic, name, Position(ledger_id=first.ledger_id, entry_id=first.entry_id))
+                position = Position(ledger_id=first.ledger_id, entry_id=first.entry_id)
+                self._task.change_blue(
+                    look=lambda admin: admin.topics.internal_info(topic),
+                    fence=guard.require,
+                    change=lambda admin: admin.subscriptions.reset_to(topic, name, position),
+                )
         return late
+
+    def _skip_all(self, guard: NamespaceGuard, topic: TopicName, name: str) -> None:
+        self._task.change_blue(
+            look=lambda admin: admin.topics.internal_info(topic),
+            fence=guard.require,
+            change=lambda admin: admin.subscriptions.skip_all(topic, name),
+        )
 
     def _is_stranded(self, topic: TopicName) -> bool:
         """Whether a topic that is not loaded still has subscriptions; nobody could drain them."""

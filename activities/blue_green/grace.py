@@ -8,7 +8,7 @@ from contextlib import suppress
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.flags import urls_of
 from activities.blue_green.held_policies import INACTIVE, put_back
-from activities.blue_green.leftovers import cleanup_refusal
+from activities.blue_green.leftovers import DeletionRules, deletion_refusal
 from activities.blue_green.records import records
 from activities.blue_green.topics import topics_of
 from clients.cas.store import CasStore
@@ -67,10 +67,17 @@ def _moved(store: CasStore) -> list[str]:
 
 
 def _delete(task: BlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> FailedItem | None:
-    if why := cleanup_refusal(task, topic) or _lacking_on_green(task, topic):
+    rules = DeletionRules(task.blue, task.input.green_cluster, task.input.cleanup_retained, "cleanup_retained")
+    if why := deletion_refusal(rules, topic) or _lacking_on_green(task, topic):
         return FailedItem(path=str(topic), reason=why)
-    guard.require()
-    return _unless_refused(str(topic), lambda: task.blue.topics.delete(topic))
+    return _unless_refused(
+        str(topic),
+        lambda: task.change_blue(
+            look=lambda admin: admin.topics.internal_info(topic),
+            fence=guard.require,
+            change=lambda admin: admin.topics.delete(topic),
+        ),
+    )
 
 
 def _unless_refused(path: str, delete: Callable[[], None]) -> FailedItem | None:
@@ -107,10 +114,17 @@ def _delete_partitioned(task: BlueGreenTask, guard: NamespaceGuard) -> list[Fail
             # Somebody has created it on blue since.
             refused.append(FailedItem(path=name, reason=f"{task.input.green_cluster} has no such topic"))
             continue
-        guard.require()
-        if item := _unless_refused(name, lambda topic=topic: task.blue.topics.delete_partitioned(topic)):
+        if item := _unless_refused(name, lambda topic=topic: _delete_whole(task, guard, topic)):
             refused.append(item)
     return refused
+
+
+def _delete_whole(task: BlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> None:
+    task.change_blue(
+        look=lambda admin: admin.topics.partitions(topic),
+        fence=guard.require,
+        change=lambda admin: admin.topics.delete_partitioned(topic),
+    )
 
 
 def _partitions_on_green(task: BlueGreenTask, topic: TopicName) -> int:

@@ -15,8 +15,9 @@ from typing import NamedTuple
 from activities.lifecycle.ledger_ids import ledgers_of, next_ledger_id
 from clients.bookkeeper.idgen import raise_generator
 from clients.oxia.idgen import raise_oxia_generator
-from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.names import TopicName
 from clients.stores import Access
 from clients.zookeeper.coordination import Coordination
@@ -69,11 +70,18 @@ def raise_ids(
         return LedgerIds(found.blue, raise_generator(coordination, above).next_id)
 
 
-def renew_ledgers(admin: PulsarAdmin, namespaces: Iterable[str], ids: LedgerIds, fence: Callable[[], object]) -> int:
+def renew_ledgers(
+    admin: PulsarAdminReader,
+    change_or_never: ChangeOrNever,
+    namespaces: Iterable[str],
+    ids: LedgerIds,
+    fence: Callable[[], object],
+) -> int:
     """Unload topics that green has had before, so that they go on in ledgers with ids above blue's; returns how many.
 
     Args:
         admin: green's admin interface.
+        change_or_never: makes changes to green that must not arrive late.
         namespaces: that move; those that green does not have are passed over.
         ids: where both stand.
         fence: called right before each change.
@@ -83,13 +91,16 @@ def renew_ledgers(admin: PulsarAdmin, namespaces: Iterable[str], ids: LedgerIds,
         for topic in _topics(admin, namespace):
             ledgers = admin.topics.internal_info(topic).ledgers
             if ledgers and ledgers[-1].ledger_id < ids.blue:
-                fence()
-                admin.topics.unload(topic)
+                change_or_never(
+                    look=lambda admin, topic=topic: admin.topics.internal_info(topic),
+                    fence=fence,
+                    change=lambda admin, topic=topic: admin.topics.unload(topic),
+                )
                 count += 1
     return count
 
 
-def _topics(admin: PulsarAdmin, namespace: str) -> list[TopicName]:
+def _topics(admin: PulsarAdminReader, namespace: str) -> list[TopicName]:
     try:
         return [TopicName.parse(name) for name in admin.topics.names(namespace)]
     except AdminNotFound:

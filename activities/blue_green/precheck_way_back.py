@@ -68,16 +68,23 @@ def _check_restarted(task: BlueGreenTask, findings: Findings, flagged_ms: int) -
 
 def _check_ended(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
     ended = [found for name in namespaces for found in ended_topics(task, name).items()]
-    if waiting := [f"{topic} ({', '.join(names)})" for topic, names in ended if names]:
+    if waiting := [f"{topic} ({one.needed_by})" for topic, one in ended if one.needed_by]:
         findings.block(
             "GREEN_ENDED_TOPICS",
             f"{len(waiting)} topics of {task.input.green_cluster} were ended by an earlier migration, and still have "
-            f"subscriptions: {some(waiting)}",
+            f"messages for others: {some(waiting)}",
             "take the flag of their namespace off and consume what is left, or give it up: pulsar-admin topics delete",
         )
-    if empty := [str(topic) for topic, names in ended if not names]:
+    if refused := [f"{topic} ({one.refusal})" for topic, one in ended if one.refusal and not one.needed_by]:
+        findings.block(
+            "GREEN_RETAINED_MESSAGES",
+            f"{len(refused)} topics of {task.input.green_cluster} that an earlier migration has ended would be deleted "
+            f"with messages that no other cluster has: {some(refused)}",
+            'copy what you need of them, then set "discard_retained": true; or exclude their namespaces',
+        )
+    if empty := [str(topic) for topic, one in ended if not one.refusal]:
         findings.warn(
-            f"{len(empty)} topics of {task.input.green_cluster} that an earlier migration has ended are deleted and "
-            f"made anew, with what retention keeps of them: {some(empty)}"
+            f"{len(empty)} topics of {task.input.green_cluster} that an earlier migration has ended are deleted, with "
+            f"the messages that they still hold, and created again: {some(empty)}"
         )
     return frozenset(topic for topic, _ in ended)

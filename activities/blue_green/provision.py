@@ -36,7 +36,7 @@ def provision(task: BlueGreenTask) -> Provision:
         found = provision_all(task, namespaces, guard.require)
         if ids:
             # Last: brokers may have created topics of now before they saw that ids were raised.
-            renew_ledgers(task.green, namespaces, ids, guard.require)
+            renew_ledgers(task.green, task.change_green, namespaces, ids, guard.require)
         require_clients(task, namespaces)
         return found
 
@@ -72,6 +72,7 @@ def provision_all(
             names=task.names,
             release=task.green_release,
             fence=lambda: (fence(), None)[1],
+            change_or_never=task.change_green,
             align=task.input.align_differences,
             check=task.context.check,
             scope=scope,

@@ -25,6 +25,7 @@ from clients.pulsar.admin.errors import (
     AdminServerError,
     AdminUnreachable,
 )
+from clients.pulsar.admin.late_requests import ChangeOrNever, FencedAdmin
 from clients.pulsar.names import TopicName
 from models.blue_green.differences import Difference, Provisioned, short
 from models.releases import Release
@@ -88,6 +89,7 @@ def provision_namespace(
     names: Mapping[str, str],
     release: Release,
     fence: Callable[[], None],
+    change_or_never: ChangeOrNever,
     align: bool,
     check: Callable[[], None],
     scope: Scope = EVERYTHING,
@@ -103,6 +105,7 @@ def provision_namespace(
         names: what blue's clusters are called on green.
         release: of green's brokers.
         fence: called right before each change on green, from eight threads; raises if this attempt is late.
+        change_or_never: makes changes to green that remove something.
         align: change also what exists on green and differs.
         check: raises where the work shall stop.
         scope: what of the namespace; the rest is neither changed nor compared.
@@ -121,7 +124,7 @@ def provision_namespace(
     def is_wanted(delta: Delta) -> bool:
         return delta.wanted_always or align or (scope.grow and delta.what == PARTITION)
 
-    work = _Work(green, fence, check)
+    work = _Work(FencedAdmin.of(green, fence, change_or_never), check)
     deltas, tried = read(), None
     for pause in _PAUSES:
         wanted = [delta for delta in deltas if delta.change and is_wanted(delta)]
@@ -161,8 +164,8 @@ class _Work:
         done: changes by kind.
     """
 
-    def __init__(self, green: PulsarAdmin, fence: Callable[[], None], check: Callable[[], None]) -> None:
-        self._green, self._check = green.guarded(fence), check
+    def __init__(self, green: FencedAdmin, check: Callable[[], None]) -> None:
+        self._green, self._check = green, check
         self._lock = Lock()
         self._refusals: dict[str, str] = {}
         self.done: Counter[str] = Counter()

@@ -83,10 +83,13 @@ def _if_open(task: BlueGreenTask, topic: TopicName) -> InternalStats | None:
 
 
 def _unload(task: BlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> str:
-    guard.require()
     # It is gone, or was unloaded since.
     with suppress(AdminNotFound, AdminServerError):
-        task.blue.topics.unload(topic)
+        task.change_blue(
+            look=lambda admin: admin.topics.internal_info(topic),
+            fence=guard.require,
+            change=lambda admin: admin.topics.unload(topic),
+        )
     return f"{topic} was fenced by its broker, which could not store its end, and unloaded"
 
 
@@ -103,8 +106,11 @@ def _end(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: Top
 
     # Noted before: an attempt that comes after this call does not see any more that the topic was open.
     note(missed)
-    guard.require()
-    end = task.blue.topics.terminate(topic)
+    end = task.change_blue(
+        look=lambda admin: admin.topics.internal_info(topic),
+        fence=guard.require,
+        change=lambda admin: admin.topics.terminate(topic),
+    )
     entries = _taken(first, end, stored(task.blue, topic))
     told = f"{topic} was ended at {_text(first)}, opened again by its broker (#26680), and ended at {_text(end)}"
     if not entries:

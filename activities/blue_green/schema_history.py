@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from activities.blue_green.deltas import Change, Delta, differs, extra, missing
 from activities.lifecycle.schema_versions import FREED, STRATEGY, add_version, bind
 from activities.lifecycle.topic_inventory import TopicInventory
-from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.late_requests import FencedAdmin
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.names import TopicName
 
@@ -46,7 +46,7 @@ def _text(schema: Schema) -> str:
 
 
 def _addition(topic: TopicName, schema: Schema, strategy: str | None) -> Change:
-    def add(admin: PulsarAdmin) -> None:
+    def add(admin: FencedAdmin) -> None:
         add_version(admin, topic, schema, strategy)
 
     return add

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from activities.lifecycle.context import ActivityContext
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
-from clients.pulsar.admin.topics import COMPACTION, InternalInfo, SubscriptionStats, TopicStats
+from clients.pulsar.admin.topics import InternalInfo, SubscriptionStats, TopicStats, is_brokers_cursor
 from clients.pulsar.names import TopicName
 from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.names import BACKLOG_GAUGE, PUBLISHERS_GAUGE
@@ -94,10 +94,10 @@ def named(items: Sequence[FailedItem]) -> tuple[FailedItem, ...]:
 
 
 def subscriptions_of(stats: TopicStats) -> dict[str, SubscriptionStats]:
-    """The subscriptions of clients; the cursor of compaction is among those that brokers tell."""
-    return {name: one for name, one in stats.subscriptions.items() if name != COMPACTION}
+    """Return the subscriptions of clients; brokers name that of compaction next to them."""
+    return {name: one for name, one in stats.subscriptions.items() if not is_brokers_cursor(name)}
 
 
 def cursors_of(info: InternalInfo) -> list[str]:
-    """The cursors of clients, of a topic as it is stored."""
-    return [name for name in info.cursors if name != COMPACTION]
+    """Return the cursors of clients of a topic as it is stored: those of deduplication and replication are left out."""
+    return [name for name in info.cursors if not is_brokers_cursor(name)]

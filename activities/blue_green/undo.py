@@ -196,8 +196,11 @@ def _unterminate(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, to
     path = topic.managed_ledger_path
 
     def change() -> None:
-        guard.require()
-        task.blue.topics.unload(topic)
+        task.change_blue(
+            look=lambda admin: admin.topics.internal_info(topic),
+            fence=guard.require,
+            change=lambda admin: admin.topics.unload(topic),
+        )
         node = store.get(path)
         if node is None:
             return

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
+from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, MigrationGuard, NamespaceGuard
 from activities.blue_green.flags import wait_until_cluster_seen, wait_until_seen
 from activities.blue_green.green_use import used_on_green
 from activities.blue_green.held_policies import INACTIVE, as_before
 from activities.blue_green.inventory import NamespaceInventory
+from activities.blue_green.leftovers import DeletionRules, deletion_refusal, needed_by
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.records import read_record
-from activities.blue_green.topics import cursors_of, topics_of
+from activities.blue_green.topics import topics_of
 from activities.lifecycle.held_policies import exchange
 from activities.lifecycle.stored_topics import stored
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound
 from clients.pulsar.admin.clusters import ClusterMigration
 from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.topics import InternalInfo
 from clients.pulsar.cluster_flag import read_cluster_flag, set_cluster_flag
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag, set_flag
@@ -73,7 +76,7 @@ def take_back(task: BlueGreenTask, guard: NamespaceGuard) -> None:
     """Let green serve a namespace again, if it sends its clients away; topics that were ended make room.
 
     Raises:
-        StoreConflict: one of these topics still has subscriptions.
+        StoreConflict: one of these topics has something that would be lost.
     """
     if task.green.clusters.migration(task.input.green_cluster) is None:
         # It was never blue.
@@ -126,29 +129,59 @@ def take_rest_back(task: BlueGreenTask, guard: MigrationGuard) -> None:
 # Topics that were ended -----------------------------------------------------------------------------------------------
 
 
-def ended_topics(task: BlueGreenTask, namespace: str) -> dict[TopicName, list[str]]:
-    """Topics of green that an earlier migration has ended, with the subscriptions that they still have."""
+class EndedTopic(NamedTuple):
+    """A topic of green that an earlier migration has ended.
+
+    Attributes:
+        needed_by: who still needs messages of it; empty for nobody.
+        refusal: why it must not be deleted; empty where it may.
+    """
+
+    needed_by: str
+    refusal: str
+
+
+def ended_topics(task: BlueGreenTask, namespace: str) -> dict[TopicName, EndedTopic]:
+    """Return the topics of green that an earlier migration has ended."""
+    rules = _rules(task)
+
+    def check(topic: TopicName, info: InternalInfo) -> EndedTopic:
+        return EndedTopic(needed_by(info), deletion_refusal(rules, topic))
+
     topics = topics_of(task.green, namespace)
     infos = task.each(topics, lambda topic: stored(task.green, topic))
-    return {topic: cursors_of(info) for topic, info in zip(topics, infos, strict=True) if info and info.migrated}
+    ended = [(topic, info) for topic, info in zip(topics, infos, strict=True) if info and info.migrated]
+    checked = task.each(ended, lambda item: check(*item))
+    return {topic: one for (topic, _), one in zip(ended, checked, strict=True)}
 
 
 def delete_ended(task: BlueGreenTask, guard: NamespaceGuard) -> None:
-    """Delete topics of green that were ended, and whose subscriptions are gone: nobody can send to them."""
+    """Delete topics of green that were ended, and that nobody needs: clients cannot send to them.
+
+    Raises:
+        StoreConflict: one of them has something that would be lost; nothing is deleted then.
+    """
     ended = ended_topics(task, guard.namespace)
-    if waiting := {topic: names for topic, names in ended.items() if names}:
-        topic, names = next(iter(waiting.items()))
+    if refused := [(topic, one.refusal) for topic, one in ended.items() if one.refusal]:
+        topic, refusal = refused[0]
         raise StoreConflict(
-            f"{len(waiting)} topics that were ended on {task.input.green_cluster} still have subscriptions, {topic} "
-            f"({', '.join(names)}) among them"
+            f"{len(refused)} topics that were ended on {task.input.green_cluster} must not be deleted: {topic} "
+            f"({refusal})"
         )
 
     def delete(topic: TopicName) -> None:
-        guard.require()
         with suppress(AdminNotFound):
-            task.green.topics.delete(topic)
+            task.change_green(
+                look=lambda admin: admin.topics.internal_info(topic),
+                fence=guard.require,
+                change=lambda admin: admin.topics.delete(topic),
+            )
 
     task.each(ended, delete)
+
+
+def _rules(task: BlueGreenTask) -> DeletionRules:
+    return DeletionRules(task.green, task.input.cluster, task.input.discard_retained, "discard_retained")
 
 
 def after_return(

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
+from clients.pulsar.admin.late_requests import FencedAdmin
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.names import TopicName
 
@@ -22,7 +23,7 @@ _LIMIT = 10.0
 _PAUSE = 0.2
 
 
-def add_version(admin: PulsarAdmin, topic: TopicName, schema: Schema, strategy: str | None) -> None:
+def add_version(admin: FencedAdmin, topic: TopicName, schema: Schema, strategy: str | None) -> None:
     """Add the next version of a topic's schema, with its number.
 
     Args:
@@ -40,7 +41,7 @@ def add_version(admin: PulsarAdmin, topic: TopicName, schema: Schema, strategy: 
         bind(admin, topic, strategy)
 
 
-def complete_versions(admin: PulsarAdmin, topic: TopicName, wanted: Sequence[Schema]) -> Schema | None:
+def complete_versions(admin: FencedAdmin, topic: TopicName, wanted: Sequence[Schema]) -> Schema | None:
     """Add the versions of a topic's schema that are missing, with their numbers; harmless when done twice.
 
     Args:
@@ -77,10 +78,14 @@ def bind(admin: PulsarAdmin, topic: TopicName, strategy: str | None) -> None:
     admin.topics.remove_property(topic, FREED)
 
 
-def _use_up(admin: PulsarAdmin, topic: TopicName, number: int) -> None:
+def _use_up(admin: FencedAdmin, topic: TopicName, number: int) -> None:
     """Use up the numbers of versions that were deleted elsewhere: a deletion takes a number too, also of nothing."""
     while number and not admin.schemas.versions(topic):
-        if admin.schemas.delete(topic) >= number - 1:
+        # A late one would make stored messages unreadable: nobody could decode them any more.
+        last = admin.or_never(
+            look=lambda admin: admin.schemas.versions(topic), change=lambda admin: admin.schemas.delete(topic)
+        )
+        if last >= number - 1:
             return
 
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.admin.schemas import Schema
-from clients.pulsar.admin.topics import COMPACTION, PERSISTENT, Client, TopicStats
+from clients.pulsar.admin.topics import COMPACTION, PERSISTENT, Client, TopicStats, is_brokers_cursor
 from clients.pulsar.names import TopicName
 
 _ATTEMPTS = 3
@@ -135,7 +135,7 @@ class TopicInventory:
     def subscriptions(self) -> Mapping[str, SubscriptionInventory]:
         """Clients' subscriptions of the parts that are loaded, by name."""
         names = {name: None for stats in self._stats for name in stats.subscriptions}
-        return {name: self._subscription(name) for name in names if name != COMPACTION}
+        return {name: self._subscription(name) for name in names if not is_brokers_cursor(name)}
 
     @property
     def _stats(self) -> list[TopicStats]:

@@ -35,7 +35,9 @@ from activities.scalable_topic.copy_rounds import CopyRounds
 from activities.scalable_topic.copy_source import CopySource, parents_of
 from activities.scalable_topic.copy_target import CopyTarget
 from clients.cas.claims import ClaimKeeper
+from clients.cas.store import CasStore
 from clients.errors import StoreConflict
+from clients.pulsar.admin.late_requests import FencedAdmin
 from clients.pulsar.names import TopicName
 from models.lifecycle.claim import CLAIM, PacedClaim
 from models.scalable_topic.access import ClusterInput
@@ -84,7 +86,7 @@ def copy_out(
     begun = time.monotonic()
     with task.store() as store:
         keeper = ClaimKeeper(store, PacedClaim, task.attempt, path=claim)
-        place = CopyTarget(task.admin, store, target, partitions, lambda: (keeper.require(), None)[1])
+        place = _target(task, store, target, partitions, keeper)
         job = _job(task, place, hashing, brokers_url=brokers_url, claim=claim)
         segments = CopySource(store, source, job.brokers_url, job.wire)
         layout = segments.layout()
@@ -140,9 +142,23 @@ def let_go(task: ClusterTask[ClusterInput], target: TopicName, *, claim: str = C
         keeper.renew()
         record, _ = read_stored(store, CopyRecord, record_path(target))
         if record is not None:
-            place = CopyTarget(task.admin, store, target, record.partitions, lambda: (keeper.require(), None)[1])
+            place = _target(task, store, target, record.partitions, keeper)
             place.let_go()
             place.forget()
+
+
+def _target(
+    task: ClusterTask[ClusterInput],
+    store: CasStore,
+    target: TopicName,
+    partitions: int,
+    keeper: ClaimKeeper[PacedClaim],
+) -> CopyTarget:
+    def fence() -> None:
+        keeper.require()
+
+    admin = FencedAdmin.of(task.admin, fence, task.change_or_never)
+    return CopyTarget(admin, store, target, partitions, fence)
 
 
 def _job(

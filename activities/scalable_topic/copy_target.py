@@ -8,8 +8,8 @@ from contextlib import suppress
 from activities.lifecycle.schema_versions import complete_versions
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention, StoreUnsupported, VersionConflict
-from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
+from clients.pulsar.admin.late_requests import FencedAdmin
 from clients.pulsar.admin.topics import Client, InternalStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import NOTE
@@ -27,7 +27,7 @@ class CopyTarget:
     """The regular topic.
 
     Args:
-        admin: its cluster's admin interface.
+        admin: its cluster's admin interface, with the fence of this attempt.
         store: the metadata store.
         name: the topic.
         partitions: that it is to have; 0 for none.
@@ -35,9 +35,9 @@ class CopyTarget:
     """
 
     def __init__(
-        self, admin: PulsarAdmin, store: CasStore, name: TopicName, partitions: int, fence: Callable[[], None]
+        self, admin: FencedAdmin, store: CasStore, name: TopicName, partitions: int, fence: Callable[[], None]
     ) -> None:
-        self._admin = admin.guarded(fence)
+        self._admin = admin
         self._store = store
         self.name = name
         self.partitions = partitions
@@ -142,7 +142,10 @@ class CopyTarget:
             )
         for part, _ in there:
             with suppress(AdminNotFound):
-                self._admin.subscriptions.delete(part, KEEPER)
+                self._admin.or_never(
+                    look=lambda admin, part=part: admin.topics.internal_stats(part),
+                    change=lambda admin, part=part: admin.subscriptions.delete(part, KEEPER),
+                )
 
     # Inside ---------------------------------------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ from clients.errors import RetryableError
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
-from clients.pulsar.admin.topics import COMPACTION, EARLIEST, Position
+from clients.pulsar.admin.topics import COMPACTION, EARLIEST, Position, is_brokers_cursor
 from clients.pulsar.names import TopicName
 from models.segment import SegmentInfo
 
@@ -270,7 +270,7 @@ def places_of(task: ControllerTask, segments: Iterable[SegmentInfo]) -> dict[Seg
             found = task.admin.topics.stats(segment_topic(task.name, segment.descriptor)).subscriptions
         except AdminNotFound:
             return segment, None
-        return segment, {name for name, stats in found.items() if stats.is_durable and name != COMPACTION}
+        return segment, {name for name, stats in found.items() if stats.is_durable and not is_brokers_cursor(name)}
 
     return dict(task.each(segments, look))
 

@@ -17,13 +17,10 @@ from pydantic import ValidationError
 
 from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Set, retry
 from clients.errors import StoreConflict, StoreUnsupported
-from clients.pulsar.admin.topics import COMPACTION
+from clients.pulsar.admin.topics import is_brokers_cursor
 from clients.pulsar.names import StoredTopic, TopicName
 from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
-
-_DEDUPLICATION, _REPLICATOR = "pulsar.dedup", "pulsar.repl"
-
 
 Fence = Callable[[], Check]
 """Raises where another attempt is in charge; the part of a transaction by which a late one is refused."""
@@ -158,7 +155,7 @@ def recorded_subscriptions(store: CasReader, topic: TopicName) -> dict[str, Subs
 def cursors_on(store: CasReader, stored: StoredTopic) -> list[str]:
     """Durable subscriptions that have a cursor on what holds messages, as its managed ledger names them."""
     names = map(unquote_plus, store.children(stored.managed_ledger_path))
-    return [one for one in names if one not in (COMPACTION, _DEDUPLICATION) and not one.startswith(_REPLICATOR)]
+    return [name for name in names if not is_brokers_cursor(name)]
 
 
 def subscription_path(topic: TopicName, subscription: str) -> str:

@@ -108,6 +108,7 @@ class BlueGreenInput(MigrationInput):
         cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with blue's topics.
         cleanup_at_window_end: clean up when the window ends, without being told.
         cleanup_retained: the cleanup also deletes topics with messages that their retention keeps.
+        discard_retained: a failback may delete what retention keeps of topics that an earlier migration has ended.
         cleanup_limit: most topics that one step of the cleanup deletes; it goes on in further steps.
     """
 
@@ -132,6 +133,7 @@ class BlueGreenInput(MigrationInput):
     cleanup: SourceCleanup = SourceCleanup.LEAVE
     cleanup_at_window_end: Bool = False
     cleanup_retained: Bool = False
+    discard_retained: Bool = False
     cleanup_limit: int = Field(default=1_000, ge=1)
 
     @model_validator(mode="after")

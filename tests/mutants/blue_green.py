@@ -241,7 +241,7 @@ MUTANTS = (
     Mutant(
         "blue-green/cleanup-of-what-retention-keeps",
         "activities/blue_green/leftovers.py",
-        "use or _retained(task, topic, info) or",
+        "use or retained(rules, topic, info) or",
         "use or",
         (f"{_CLEANUP}::test_messages_that_retention_keeps",),
     ),

@@ -50,6 +50,16 @@ class PulsarAdminReader(Closeable):
         """
         return cls(HttpSession(access, connections), urls)
 
+    @property
+    def session(self) -> HttpSession:
+        """What sends the requests."""
+        return self._session
+
+    @property
+    def urls(self) -> tuple[str, ...]:
+        """The addresses of brokers."""
+        return self._reading.urls
+
     def close(self) -> None:
         """Free the connections; harmless when done twice."""
         self._session.close()
@@ -122,7 +132,7 @@ class PulsarAdmin(PulsarAdminReader):
 
     def guarded(self, before_change: Callable[[], None]) -> PulsarAdmin:
         """The same over the same session, which stays this one's to close; see `before_change` of the class."""
-        return PulsarAdmin(self._session, self._reading.urls, before_change)
+        return PulsarAdmin(self._session, self.urls, before_change)
 
     @property
     def brokers(self) -> Brokers:

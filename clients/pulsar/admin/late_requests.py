@@ -10,7 +10,7 @@ from __future__ import annotations
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, Self, TypeVar
 
 import httpcore
 
@@ -46,6 +46,36 @@ class ChangeOrNever(Protocol):
             AdminError: there was no answer, or one that is no success.
         """
         ...
+
+
+class FencedAdmin(PulsarAdmin):
+    """An admin interface of which each change is fenced; `or_never` makes those that must not arrive late.
+
+    Args:
+        session: sends the other requests; may be shared.
+        urls: addresses of brokers of one cluster.
+        fence: called right before each change, which is not sent if it raises.
+        change_or_never: makes the changes that must not arrive late.
+    """
+
+    def __init__(
+        self,
+        session: HttpSession,
+        urls: Sequence[str],
+        fence: Callable[[], None],
+        change_or_never: ChangeOrNever,
+    ) -> None:
+        super().__init__(session, urls, fence)
+        self._fence, self._change_or_never = fence, change_or_never
+
+    @classmethod
+    def of(cls, admin: PulsarAdmin, fence: Callable[[], None], change_or_never: ChangeOrNever) -> Self:
+        """Return the same admin interface with a fence; its session stays `admin`'s to close."""
+        return cls(admin.session, admin.urls, fence, change_or_never)
+
+    def or_never(self, *, look: Callable[[PulsarAdmin], object], change: Callable[[PulsarAdmin], Any]) -> Any:
+        """Make a change; see `change_or_never`."""
+        return self._change_or_never(look=look, fence=self._fence, change=change)
 
 
 class _Backend(httpcore.SyncBackend):

@@ -18,10 +18,19 @@ PERSISTENT, NON_PERSISTENT = "persistent", "non-persistent"
 
 COMPACTION = "__compaction"
 """The broker's own cursor of a topic that is compacted."""
+DEDUPLICATION = "pulsar.dedup"
+"""The broker's own cursor of a topic that deduplicates."""
+REPLICATOR = "pulsar.repl."
+"""Start of the names of cursors by which brokers send to other clusters, unless `replicatorPrefix` is configured."""
 
 _TERMINATED = "Terminated"
 
 _MIGRATED = "migrated"
+
+
+def is_brokers_cursor(name: str) -> bool:
+    """Return whether a cursor is the brokers' own: no client reads by it, and it never has a consumer."""
+    return name in (COMPACTION, DEDUPLICATION) or name.startswith(REPLICATOR)
 
 
 class Position(Answer):

@@ -45,7 +45,8 @@ def test_cumulative_consumers_follow_when_ids_are_above(
     assert raise_ids(input, access, access, _counted(calls)) is not None
     assert len(calls) == 1
     # The topics of the first flip have ledgers below; those of a namespace that is not there are none.
-    assert renew_ledgers(clusters.green_admin, ["ids/low", "ids/none"], raised, _counted(calls)) >= len(MOVABLE)
+    names, admin = ["ids/low", "ids/none"], clusters.green_admin
+    assert renew_ledgers(admin, clusters.change_green, names, raised, _counted(calls)) >= len(MOVABLE)
     assert _flip(clusters, "ids/high", toolchain, tmp_path).faults() == []
 
 

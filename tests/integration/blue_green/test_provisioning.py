@@ -51,6 +51,7 @@ def provision(
         names=NAMES,
         release=clusters.green_release,
         fence=fence,
+        change_or_never=clusters.change_green,
         align=align,
         check=nothing,
     )

@@ -93,6 +93,7 @@ def make_copy(namespace: Clusters, engine: SparkEngine) -> Iterator[MakeCopy]:
             ),
             blue=clusters.blue_admin,
             green=clusters.green_admin,
+            change_green=clusters.change_green,
             fence=lambda: None,
             check=lambda: None,
             progress=lambda _done, _total: None,

@@ -6,15 +6,17 @@ All modules of a session share them, so a test works in a tenant of its own and 
 from __future__ import annotations
 
 import os
-from collections.abc import Generator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from typing import Any
 
 import pytest
 
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.clusters import ClusterUrls
+from clients.pulsar.admin.late_requests import change_or_never
 from deploy.devstack.moving.clusters import TwoClusters
 from deploy.devstack.on_demand import with_release
 from deploy.devstack.stack import Stack, StackSpec
@@ -78,6 +80,17 @@ class Clusters:
                 **more,
             }
         )
+
+    def change_green(
+        self,
+        *,
+        look: Callable[[PulsarAdmin], object],
+        fence: Callable[[], object],
+        change: Callable[[PulsarAdmin], Any],
+    ) -> Any:
+        """Make a change on green that does not arrive late."""
+        access = AdminAccess(timeout=30)
+        return change_or_never(access, self.green.admin_urls, look=look, fence=fence, change=change)
 
     @property
     def green_release(self) -> Release:

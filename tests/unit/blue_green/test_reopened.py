@@ -37,7 +37,13 @@ def test_a_topic_that_its_broker_has_fenced_is_unloaded() -> None:
     def each(items: Sequence[TopicName], work: Callable[[TopicName], object]) -> list[object]:
         return list(map(work, items))
 
-    task = SimpleNamespace(blue=SimpleNamespace(topics=topics), blue_release=parse_release("4.0.8"), each=each)
+    def change(*, look: object, fence: Callable[[], object], change: Callable[[object], object]) -> object:
+        del look
+        fence()
+        return change(blue)
+
+    blue = SimpleNamespace(topics=topics)
+    task = SimpleNamespace(blue=blue, change_blue=change, blue_release=parse_release("4.0.8"), each=each)
     guard = SimpleNamespace(require=lambda: None)
     ended = end_again(cast("BlueGreenTask", task), cast("NamespaceGuard", guard), cast("CasStore", None), [topic])
     assert topics.unloaded == 1

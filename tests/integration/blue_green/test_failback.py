@@ -1,0 +1,88 @@
+"""What a failback finds on the cluster that was left, and what it may delete there."""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.blue_green import cluster, load
+from activities.blue_green.precheck_way_back import check_way_back
+from activities.blue_green.topics import look_at
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.stored_topics import stored
+from clients.errors import StoreConflict
+from clients.pulsar.admin.namespaces import Retention
+from clients.pulsar.names import TopicName
+from deploy.devstack.traffic import send_to
+from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.steps import Steps, make_namespace
+from tests.support.clients.proxy import Proxy
+from tests.support.waiting import wait_for
+
+_KEPT = Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
+
+
+def test_what_retention_keeps_is_deleted_only_when_asked(clusters: Clusters) -> None:
+    """Messages that are on the cluster that was left alone survive, also where brokers have cursors of their own there.
+
+    Its topics deduplicate, and so have a cursor that no client can consume: that is no obstacle to the failback.
+    """
+    namespace = "failback/retained"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    blue = clusters.blue_admin
+    blue.namespaces.set_policy(namespace, ("deduplicationEnabled",), True)
+    blue.namespaces.set_retention(namespace, _KEPT)
+    send_to(clusters.blue.broker_url, 3 * [str(topic)])
+    wait_for("the cursor of deduplication", lambda: "pulsar.dedup" in blue.topics.internal_stats(topic).cursors, 20)
+    there = Steps(clusters, namespace)
+    there.move()
+    there.finish()
+    # As after the restart of its brokers, which a failback asks for.
+    blue.topics.unload(topic)
+    wait_for("the topic out of memory", lambda: look_at(blue, topic).blocked, 20)
+
+    back = Steps(clusters, namespace)
+    back.input = clusters.way_back(namespaces=[namespace])
+    blockers = _blockers(back, namespace)
+    assert "GREEN_ENDED_TOPICS" not in blockers
+    assert "retention keeps 3 entries that green lacks" in blockers["GREEN_RETAINED_MESSAGES"]
+    back.whole(cluster.register)
+    with pytest.raises(StoreConflict, match=r'must not be deleted.*"discard_retained" is not set'):
+        back.batch(load.load)
+    assert _is_ended(clusters, topic)
+
+    back.input = clusters.way_back(namespaces=[namespace], discard_retained=True)
+    assert "GREEN_RETAINED_MESSAGES" not in _blockers(back, namespace)
+    assert back.batch(load.load).topics == 1
+    assert not _is_ended(clusters, topic)
+    back.end()
+
+
+def test_what_removes_something_is_sent_to_brokers_themselves(clusters: Clusters) -> None:
+    """A proxy in front of the admin interface, which could keep a request for long, never gets one that removes."""
+    namespace = "failback/proxied"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    steps = Steps(clusters, namespace)
+    with Proxy(clusters.blue.admin_urls[0].removeprefix("http://")) as proxy:
+        blue = steps.input.blue.model_copy(update={"admin_urls": (f"http://{proxy.address}",)})
+        steps.input = steps.input.model_copy(update={"blue": blue})
+        with steps.task() as task:
+            assert look_at(task.blue, topic).stats
+            proxy.cut()
+            task.change_blue(
+                look=lambda admin: admin.topics.internal_info(topic),
+                fence=lambda: None,
+                change=lambda admin: admin.topics.delete(topic),
+            )
+    assert clusters.blue_admin.topics.names(namespace) == []
+
+
+def _blockers(steps: Steps, namespace: str) -> dict[str, str]:
+    findings = Findings()
+    with steps.task() as task:
+        check_way_back(task, findings, [namespace])
+    return {blocker.code: blocker.cause for blocker in findings.blockers}
+
+
+def _is_ended(clusters: Clusters, topic: TopicName) -> bool:
+    info = stored(clusters.blue_admin, topic)
+    return info is not None and info.terminated_position is not None

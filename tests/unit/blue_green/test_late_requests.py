@@ -1,0 +1,56 @@
+"""Requests that remove something are made only where a late one cannot arrive."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+_ROOT = Path(__file__).parents[3]
+_FILES = (
+    *sorted((_ROOT / "activities/blue_green").glob("*.py")),
+    _ROOT / "activities/lifecycle/schema_versions.py",
+    _ROOT / "activities/scalable_topic/copy_target.py",
+)
+
+#: Requests that remove something, by the part of the admin interface.
+_REMOVING = {
+    "subscriptions": {"delete", "skip_all", "reset_to"},
+    "topics": {"delete", "delete_partitioned", "terminate", "terminate_partitions", "unload"},
+    "schemas": {"delete"},
+    "namespaces": {"delete", "unload"},
+    "tenants": {"delete"},
+}
+
+
+def _removals(tree: ast.AST, *, late_safe: bool = False) -> Iterator[tuple[int, str, bool]]:
+    """Return line, name and safety of each request that removes something: safe within a `change=` alone."""
+    for node in ast.iter_child_nodes(tree):
+        safe = late_safe or (isinstance(tree, ast.keyword) and tree.arg == "change")
+        if (
+            isinstance(node, ast.Attribute)
+            and isinstance(node.value, (ast.Attribute, ast.Name))
+            and node.attr in _REMOVING.get(node.value.attr if isinstance(node.value, ast.Attribute) else "", ())
+        ):
+            yield node.lineno, ast.unparse(node), safe
+        # An alias, as `subscriptions = task.blue.subscriptions`, would hide what is called.
+        if isinstance(node, ast.Assign) and isinstance(node.value, ast.Attribute) and node.value.attr in _REMOVING:
+            yield node.lineno, ast.unparse(node), False
+        yield from _removals(node, late_safe=safe)
+
+
+@pytest.mark.parametrize("file", _FILES, ids=lambda file: file.stem)
+def test_what_removes_something_never_arrives_late(file: Path) -> None:
+    """Each request that removes something is the `change` of `change_or_never`, which does not send it late."""
+    found = list(_removals(ast.parse(file.read_text())))
+    assert [f"{file.name}:{line}: {name}" for line, name, safe in found if not safe] == []
+
+
+def test_removals_are_found() -> None:
+    """The check sees requests: the blue-green migration has ten of them, each of them safe."""
+    every = [found for file in _FILES for found in _removals(ast.parse(file.read_text()))]
+    assert len(every) >= 10
+    bare = "def work(task):\n    task.blue.topics.delete(1)\n    parts = task.green.subscriptions\n"
+    assert [line for line, _, safe in _removals(ast.parse(bare)) if not safe] == [2, 3]

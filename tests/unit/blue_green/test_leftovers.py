@@ -1,0 +1,49 @@
+"""What of a topic that was ended is still needed, by what the metadata store has of it."""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.blue_green.leftovers import needed_by
+from clients.pulsar.admin.topics import InternalInfo, is_brokers_cursor
+
+_OWN = ["__compaction", "pulsar.dedup", "pulsar.repl.far"]
+
+
+def _ended(cursors: dict[str, object]) -> InternalInfo:
+    """Return a topic with three entries in ledger 5 and two in ledger 6, in which it was ended."""
+    ledgers = [{"ledgerId": 5, "entries": 3}, {"ledgerId": 6, "entries": 0}]
+    ended = {"ledgerId": 6, "entryId": 1}
+    return InternalInfo.model_validate({"ledgers": ledgers, "terminatedPosition": ended, "cursors": cursors})
+
+
+@pytest.mark.parametrize("name", _OWN)
+def test_cursors_of_brokers(name: str) -> None:
+    """The cursors of compaction, deduplication and replication belong to brokers; no client can consume them."""
+    assert is_brokers_cursor(name)
+    assert not is_brokers_cursor(f"my-{name}")
+
+
+def test_subscriptions_need_a_topic() -> None:
+    """Subscriptions of clients are named, and the cursors of deduplication and compaction are not."""
+    assert needed_by(_ended({"__compaction": {}, "pulsar.dedup": {}, "orders": {}})) == "subscriptions orders"
+
+
+@pytest.mark.parametrize(
+    ("mark", "needed"),
+    [
+        ({"ledgerId": 6, "entryId": 1}, ""),
+        ({"ledgerId": 6, "entryId": 0}, "replication to far"),
+        ({"ledgerId": 5, "entryId": 2}, "replication to far"),
+        (None, "replication to far"),
+    ],
+)
+def test_another_cluster_needs_a_topic(mark: dict[str, int] | None, needed: str) -> None:
+    """A topic is needed until the stored position of its replicator is at the end, or where it has none."""
+    assert needed_by(_ended({"pulsar.repl.far": {"markDelete": mark} if mark else {}})) == needed
+
+
+def test_an_empty_topic_is_not_needed_by_another_cluster() -> None:
+    """A replicator that has never sent anything waits for nothing where the topic has no entries."""
+    empty = {"ledgers": [{"ledgerId": 5}], "terminatedPosition": {"ledgerId": 5, "entryId": -1}}
+    assert not needed_by(InternalInfo.model_validate({**empty, "cursors": {"pulsar.repl.far": {}}}))
