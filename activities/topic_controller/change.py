@@ -14,12 +14,14 @@ from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import segment_topic
 from activities.topic_controller.publish import publish, require_layout_topic
 from activities.topic_controller.segments import (
+    SegmentsTaken,
     delete_topic,
     end_segment,
     has_ended,
     load_again,
     make_segments,
     require_places,
+    taken_by_others,
 )
 from clients.errors import RetryableError, StoreConflict
 from clients.pulsar.admin.errors import AdminError, AdminNotFound
@@ -44,18 +46,18 @@ def prepare(task: ControllerTask, mutation: Mutation) -> Prepared:
     # A workflow that was reset asks for what was done long ago.
     if not _is_begun(record, mutation) or record.epoch > mutation.epoch + 1:
         return Prepared(found=record)
-    prepared = Prepared(first_segment=mutation.first_segment(record))
     if record.last == mutation:
-        return prepared
+        return Prepared(first_segment=mutation.first_segment(record))
     try:
-        known = task.records.subscriptions()
-        make_segments(task, mutation.made(record), known, like=mutation.sealed(record))
+        record = _make_children(task, mutation, record)
     except RetryableError:
         raise
     except AdminError as refusal:
         # Limits of the namespace, for example: whoever asked is told, and others do not wait until they are raised.
-        return Prepared(refused=str(refusal), found=_give_up(task, mutation, record, refusal))
-    return prepared
+        return Prepared(refused=str(refusal), found=_give_up(task, mutation, refusal))
+    if record.pending != mutation:
+        return Prepared(found=record)
+    return Prepared(first_segment=mutation.first_segment(record))
 
 
 def seal(task: ControllerTask, mutation: Mutation) -> None:
@@ -118,19 +120,42 @@ def complete_last(task: ControllerTask, record: ControlledLayout) -> None:
         publish(task, ready=True)
 
 
-def _give_up(
-    task: ControllerTask, mutation: Mutation, record: ControlledLayout, refusal: AdminError
-) -> ControlledLayout:
+def _make_children(task: ControllerTask, mutation: Mutation, record: ControlledLayout) -> ControlledLayout:
+    """Make the new segments; return the record with their ids, which pass over those whose topics are taken."""
+    while record.pending == mutation:
+        known = task.records.subscriptions()
+        try:
+            make_segments(task, mutation.made(record), known, like=mutation.sealed(record), are_new=True)
+            break
+        except SegmentsTaken as taken:
+            # Of an earlier topic of this name, for example: its messages would come as if they were new, and one that
+            # has ended would take none.
+            ids, tried = {one.segment_id for one in taken.segments}, record.next_segment_id
+            now = time.time_ns() // 1_000_000
+            record = task.records.change(
+                lambda found, ids=ids, tried=tried, now=now: (
+                    found.skipped(mutation, now, ids) if found.next_segment_id == tried else found
+                )
+            )
+    return record
+
+
+def _give_up(task: ControllerTask, mutation: Mutation, refusal: AdminError) -> ControlledLayout:
     """Forget a change that has ended nothing, with what was made for it; returns the record without it.
 
     Raises:
         RetryableError: it has.
     """
+    record = _under_way(task, mutation)
     if any(has_ended(task, one) for one in mutation.sealed(record)):
         raise RetryableError(f"nothing leads back, and the new segments are refused: {refusal}") from refusal
     now, gone = time.time_ns() // 1_000_000, set[int]()
-    task.records.change(lambda found: found.given_up(mutation, now))
-    for one in mutation.made(record):
+    made = mutation.made(record)
+    taken = {one.segment_id for one in taken_by_others(task, made)}
+    task.records.change(lambda found: found.given_up(mutation, now, taken))
+    for one in made:
+        if one.segment_id in taken:
+            continue
         # What may not be made may not be deleted either; it is empty, and goes with what is pruned.
         with suppress(AdminError, RetryableError):
             delete_topic(task, segment_topic(task.name, one.descriptor))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -13,7 +13,7 @@ from clients.errors import RetryableError
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
-from clients.pulsar.admin.topics import COMPACTION, EARLIEST, Position, is_brokers_cursor
+from clients.pulsar.admin.topics import COMPACTION, EARLIEST, InternalStats, Position, is_brokers_cursor
 from clients.pulsar.names import TopicName
 from models.segment import SegmentInfo
 
@@ -54,6 +54,18 @@ _LAYOUT: dict[str, Any] = {
 }
 
 
+class SegmentsTaken(Exception):
+    """Topics of names of new segments are there, and cannot become these segments.
+
+    Attributes:
+        segments: which ones.
+    """
+
+    def __init__(self, segments: Sequence[SegmentInfo]) -> None:
+        super().__init__(", ".join(segment.descriptor for segment in segments))
+        self.segments = segments
+
+
 def make_segments(
     task: ControllerTask,
     segments: Iterable[SegmentInfo],
@@ -61,6 +73,7 @@ def make_segments(
     *,
     like: Iterable[SegmentInfo] = (),
     position: Position = EARLIEST,
+    are_new: bool = False,
 ) -> None:
     """Make segments that stay when no client uses them, with cursors of subscriptions; harmless when done twice.
 
@@ -70,12 +83,20 @@ def make_segments(
         subscriptions: that get a place on each.
         like: segments that are there, all of whose subscriptions get one too.
         position: of new cursors, `EARLIEST` or `LATEST`.
+        are_new: no client knows them, and they hold nothing.
+
+    Raises:
+        SegmentsTaken: topics of new ones are there, and hold messages, or take none.
     """
-    names = [segment_topic(task.name, one.descriptor) for one in segments]
-    made, places = at_once(
+    wanted_segments = [*segments]
+    names = [segment_topic(task.name, one.descriptor) for one in wanted_segments]
+    there, places = at_once(
         lambda: task.each(names, lambda name: _create_topic(task, name)), lambda: places_of(task, like)
     )
-    new = dict(zip(names, made, strict=True))
+    new = {name: stats is None for name, stats in zip(names, there, strict=True)}
+    taken = [one for one, stats in zip(wanted_segments, there, strict=True) if stats and not _is_unused(stats)]
+    if are_new and taken:
+        raise SegmentsTaken(taken)
     wanted = _with(subscriptions, places.values())
 
     def furnish(part: tuple[TopicName, str | None]) -> None:
@@ -88,6 +109,18 @@ def make_segments(
 
     # All at once, since nothing goes on while an operator, or a writer without a segment, waits for a change.
     task.each([(name, part) for name in names for part in (None, *wanted)], furnish)
+
+
+def taken_by_others(task: ControllerTask, segments: Iterable[SegmentInfo]) -> list[SegmentInfo]:
+    """Return segments that no client knows, and whose topics hold messages, or take none: others have made these."""
+
+    def find(segment: SegmentInfo) -> list[SegmentInfo]:
+        with suppress(AdminNotFound):
+            found = task.admin.topics.internal_stats(segment_topic(task.name, segment.descriptor))
+            return [] if _is_unused(found) else [segment]
+        return []
+
+    return [segment for found in task.each(segments, find) for segment in found]
 
 
 def require_segments(task: ControllerTask, segments: Iterable[SegmentInfo], subscriptions: Iterable[str]) -> None:
@@ -106,7 +139,7 @@ def require_segments(task: ControllerTask, segments: Iterable[SegmentInfo], subs
 def make_layout_topic(task: ControllerTask) -> None:
     """Make the topic in which the layout is published, which keeps all of it until it is compacted, for any reader."""
     name = layout_topic(task.name)
-    new = _create_topic(task, name)
+    new = _create_topic(task, name) is None
     with _retried_if_gone(name):
         # Brokers that make no subscriptions by themselves make not even their own.
         _create_place(task, name, COMPACTION)
@@ -300,18 +333,22 @@ def _with(subscriptions: Iterable[str], places: Iterable[set[str] | None]) -> se
     return {*subscriptions}.union(*(there or () for there in places))
 
 
-def _create_topic(task: ControllerTask, name: TopicName) -> bool:
-    """Create a topic, unless it is there; whether it is new."""
+def _create_topic(task: ControllerTask, name: TopicName) -> InternalStats | None:
+    """Create a topic, unless it is there; return how the one is that is there, None for a new one."""
     try:
         task.admin.topics.create(name)
     except AdminConflict as refusal:
         # A limit that is reached has the same status.
         try:
-            task.admin.topics.internal_stats(name)
+            return task.admin.topics.internal_stats(name)
         except AdminNotFound:
             raise refusal from None
-        return False
-    return True
+    return None
+
+
+def _is_unused(found: InternalStats) -> bool:
+    """Return whether a topic can become a segment: it takes messages, and has none."""
+    return not found.terminated and found.state != _FENCED and not found.number_of_entries
 
 
 def _create_place(task: ControllerTask, name: TopicName, subscription: str, position: Position = EARLIEST) -> None:

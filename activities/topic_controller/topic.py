@@ -23,6 +23,7 @@ from activities.topic_controller.segments import (
     places_of,
     require_places,
     require_segments,
+    taken_by_others,
 )
 from clients.errors import StoreConflict, StoreError
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
@@ -36,6 +37,7 @@ from models.topic_controller.state import Opened, Prepared, SegmentStats, TopicR
 
 # Seconds that clients have to leave what is being deleted, and between two looks whether they have.
 _FAREWELL, _LOOK = 10.0, 0.1
+_SHOWN = 3
 
 
 def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
@@ -62,6 +64,7 @@ def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
         now = time.time_ns() // 1_000_000
         given = task.input
         new = ControlledLayout.created(given.segments, given.properties, now, given.controller_urls)
+        _require_no_leftovers(task, new)
         record = task.records.create(new)
     elif recall:
         # What became of the steps of a run that was reset, or of another one, nobody knows here.
@@ -292,6 +295,18 @@ def _require_free(task: ControllerTask) -> None:
         except AdminNotFound:
             continue
         raise StoreConflict(f"{task.name} is an ordinary topic; delete it first, or give the scalable one another name")
+
+
+def _require_no_leftovers(task: ControllerTask, new: ControlledLayout) -> None:
+    """Messages of an earlier topic of this name would come as if they were new, and what has ended takes none."""
+    there = {*task.admin.topics.names(task.name.namespace_path)}
+    found = [one for one in new.active if str(segment_topic(task.name, one.descriptor)) in there]
+    if taken := taken_by_others(task, found):
+        names = ", ".join(str(segment_topic(task.name, one.descriptor)) for one in taken[:_SHOWN])
+        raise StoreConflict(
+            f"{len(taken)} segments of {task.name} are topics already that hold messages, or take none: {names}. They "
+            "are of an earlier topic of this name: read what is left in them, and delete them, or choose another name"
+        )
 
 
 def _require_fitting(task: ControllerTask) -> None:

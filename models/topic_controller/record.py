@@ -150,18 +150,39 @@ class ControlledLayout(SegmentLayout):
         mutation.applied(self, 0)
         return self.model_copy(update={"pending": mutation})
 
-    def given_up(self, mutation: Mutation, now_ms: int) -> Self:
+    def given_up(self, mutation: Mutation, now_ms: int, taken: Collection[int] = ()) -> Self:
         """The record without a change that was begun, and has ended nothing; another one stays.
 
         What was made for it is to be deleted, and its ids come no more: an attempt that comes late deletes nothing that
         another change makes.
+
+        Args:
+            mutation: the change.
+            now_ms: the time.
+            taken: ids whose topics hold what is not ours, and stay.
+        """
+        if self.pending != mutation:
+            return self
+        return self.skipped(mutation, now_ms, taken).model_copy(update={"pending": None})
+
+    def skipped(self, mutation: Mutation, now_ms: int, taken: Collection[int]) -> Self:
+        """Return the record in which a change that is under way makes its segments with the next ids.
+
+        Args:
+            mutation: the change; the record stays as it is where another one is under way.
+            now_ms: the time.
+            taken: ids whose topics hold what is not ours; other topics that were made are to be deleted.
         """
         if self.pending != mutation:
             return self
         made = mutation.made(self)
-        gone = [Retired(segment_id=one.segment_id, descriptor=one.descriptor, removed_at_ms=now_ms) for one in made]
-        changed = {"pending": None, "next_segment_id": self.next_segment_id + len(made)}
-        return self.model_copy(update={**changed, "retired": (*self.retired, *gone)})
+        gone = [
+            Retired(segment_id=one.segment_id, descriptor=one.descriptor, removed_at_ms=now_ms)
+            for one in made
+            if one.segment_id not in taken
+        ]
+        changed = {"next_segment_id": self.next_segment_id + len(made), "retired": (*self.retired, *gone)}
+        return self.model_copy(update=changed)
 
     def done(self, now_ms: int) -> Self:
         """The record behind the change that is under way."""

@@ -61,6 +61,20 @@ MUTANTS = (
         ("tests/workflows/gateway/test_gateway.py::test_another_cluster",),
     ),
     Mutant(
+        "topic-controller/ids-of-taken-topics-are-used",
+        "models/topic_controller/record.py",
+        '        changed = {"next_segment_id": self.next_segment_id + len(made), "retired": (*self.retired, *gone)}\n',
+        '        changed = {"next_segment_id": self.next_segment_id, "retired": (*self.retired, *gone)}\n',
+        (f"{_UNIT}/test_record.py::test_ids_whose_topics_are_taken",),
+    ),
+    Mutant(
+        "topic-controller/topics-of-others-are-deleted",
+        "models/topic_controller/record.py",
+        "            if one.segment_id not in taken\n",
+        "            if True\n",
+        (f"{_UNIT}/test_record.py::test_ids_whose_topics_are_taken",),
+    ),
+    Mutant(
         "topic-controller/a-late-leave-ends-the-successor",
         "models/topic_controller/sessions.py",
         'if session is None or (instance and session.instance not in ("", instance)):',

@@ -60,6 +60,8 @@ def test_a_cumulative_acknowledgement_that_is_lost_at_a_seal(
 def test_who_subscribes_at_the_end_gets_what_is_sent_from_then_on(control: Control, stack: Stack) -> None:
     """A subscription exists on every segment when `subscribe` returns."""
     controller = control(LATEST, segments=16)
+    # Its answer says that the topic is there.
+    controller.subscribe("others")
     with ScalableClient(stack.broker_url) as client, client.create_producer(LATEST) as producer:
         for name in ("first", "second"):
             consumer = client.subscribe(LATEST, name, initial_position=InitialPosition.Latest)

@@ -46,6 +46,18 @@ def test_addresses_wait_for_a_change() -> None:
     assert record.directed(()) == record
 
 
+def test_ids_whose_topics_are_taken() -> None:
+    """A change passes over them, deletes only what it made itself, and goes on with the next ids."""
+    split = Mutation(change=Change.SPLIT, segments=(0,), epoch=0)
+    record = new().begun(split).skipped(split, 5, {3})
+    assert ([one.segment_id for one in record.retired], record.pending) == ([2], split)
+    assert split.first_segment(record) == 4
+    assert [one.segment_id for one in record.done(6).active] == [4, 5, 1]
+    other = Mutation(change=Change.MERGE, segments=(0, 1), epoch=0)
+    assert record.skipped(other, 7, ()) == record
+    assert [one.segment_id for one in new().begun(split).given_up(split, 5, {2}).retired] == [3]
+
+
 def test_ids_of_a_change_that_was_given_up() -> None:
     """They come no more, and what was made is deleted later where it is not at once; another change stays."""
     split = Mutation(change=Change.SPLIT, segments=(0,), epoch=0)

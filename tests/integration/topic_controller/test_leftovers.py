@@ -1,0 +1,61 @@
+"""Topics of segments' names that are there before the segments."""
+
+from __future__ import annotations
+
+from activities.topic_controller.names import segment_topic
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from deploy.devstack.stack import Stack
+from deploy.devstack.traffic import pulsar
+from models.segment import SubscriptionKind
+from pulsar_scalable import ScalableClient
+from tests.integration.topic_controller.conftest import Control
+
+SPLIT = "persistent://public/default/taken-by-a-split"
+NEW = "persistent://public/default/taken-at-first"
+
+
+def _send(stack: Stack, topic: TopicName, count: int) -> None:
+    client = pulsar.Client(stack.broker_url)
+    producer = client.create_producer(str(topic))
+    for _ in range(count):
+        producer.send(b"old")
+    client.close()
+
+
+def test_a_split_passes_over_topics_of_its_segments_names(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """Topics that have ended or hold messages become no segments, and stay; an empty one becomes one."""
+    name = TopicName.parse(SPLIT)
+    ended, filled, empty = (segment_topic(name, one) for one in ("0000-7fff-1", "8000-ffff-4", "0000-7fff-5"))
+    admin.topics.create(ended)
+    admin.topics.terminate(ended)
+    _send(stack, filled, 10)
+    admin.topics.create(empty)
+    controller = control(SPLIT, segments=1, pruning={"after": "0s", "delete_after": "0s"})
+    controller.subscribe("work", SubscriptionKind.QUEUE)
+    layout = controller.split(0)
+    assert [one.descriptor for one in layout.active] == ["0000-7fff-5", "8000-ffff-6"]
+    with (
+        ScalableClient(stack.broker_url) as client,
+        client.subscribe(SPLIT, "work") as consumer,
+        client.create_producer(SPLIT) as producer,
+    ):
+        for number in range(20):
+            producer.send(b"new", partition_key=str(number))
+        assert {consumer.receive(30_000).data() for _ in range(20)} == {b"new"}
+    controller.prune()
+    controller.delete(force=True)
+    assert admin.topics.internal_stats(filled).number_of_entries == 10
+    assert admin.topics.internal_stats(ended).terminated
+
+
+def test_a_topic_whose_first_segments_are_there(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
+    """It is not created over messages of an earlier topic of its name, and the refusal names what is in the way."""
+    first = segment_topic(TopicName.parse(NEW), "8000-ffff-1")
+    _send(stack, first, 1)
+    controller = control(NEW, segments=2)
+    assert f"{first}. They are of an earlier topic" in controller.failure().message
+    admin.topics.delete(first)
+    controller = control(NEW, segments=2)
+    assert len(controller.layout().active) == 2
+    controller.delete(force=True)
