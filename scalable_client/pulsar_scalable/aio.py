@@ -28,6 +28,7 @@ from pulsar_scalable.stream_consumer import StreamConsumer
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
 _InnerT = TypeVar("_InnerT", ScalableClient, ScalableProducer, QueueConsumer, StreamConsumer, CheckpointConsumer)
+_MadeT = TypeVar("_MadeT", ScalableProducer, QueueConsumer, StreamConsumer, CheckpointConsumer)
 _ReceiverT = TypeVar("_ReceiverT", QueueConsumer, StreamConsumer, CheckpointConsumer)
 _SubscribedT = TypeVar("_SubscribedT", QueueConsumer, StreamConsumer)
 
@@ -51,6 +52,15 @@ class _Async(Generic[_InnerT]):
     async def _call(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return await self._begin(call, *args, **kwargs)
 
+    async def _make(self, call: Callable[_P, _MadeT], *args: _P.args, **kwargs: _P.kwargs) -> _MadeT:
+        """Make something; where the caller is cancelled meanwhile, it is closed once it is made."""
+        making = self._begin(call, *args, **kwargs)
+        try:
+            return await asyncio.shield(making)
+        except asyncio.CancelledError:
+            making.add_done_callback(_close_made)
+            raise
+
     async def close(self) -> None:
         """Close it. Harmless when done twice."""
         await asyncio.to_thread(self._inner.close)
@@ -63,6 +73,12 @@ class _Async(Generic[_InnerT]):
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
+
+
+def _close_made(making: asyncio.Future[_MadeT]) -> None:
+    if not making.cancelled() and making.exception() is None:
+        # A consumer that nobody has would keep its segments from others.
+        asyncio.get_running_loop().run_in_executor(None, making.result().close)
 
 
 class AsyncScalableProducer(_Async[ScalableProducer]):
@@ -202,7 +218,7 @@ class AsyncStreamConsumer(_AsyncSubscribed[StreamConsumer]):
     """`StreamConsumer` for asyncio."""
 
     async def acknowledge_cumulative(self, message: Message | MessageId) -> None:
-        """Say that all messages of a segment up to this one are processed."""
+        """Acknowledge a message and all that was received before it; see `StreamConsumer.acknowledge_cumulative`."""
         await self._call(self._inner.acknowledge_cumulative, message)
 
     async def detach(self) -> None:
@@ -234,18 +250,18 @@ class AsyncScalableClient(_Async[ScalableClient]):
         """Make a producer; options are those of `ScalableClient.create_producer`, without `block_if_queue_full`."""
         if options.pop("block_if_queue_full", True) is not True:
             raise ScalableError("for asyncio, producers always wait for room")
-        return AsyncScalableProducer(await self._call(self._inner.create_producer, topic, **options))
+        return AsyncScalableProducer(await self._make(self._inner.create_producer, topic, **options))
 
     async def subscribe(self, topic: str, subscription_name: str, **options: Any) -> AsyncQueueConsumer:
         """Make a consumer without an order; options are those of `ScalableClient.subscribe`."""
-        return AsyncQueueConsumer(await self._call(self._inner.subscribe, topic, subscription_name, **options))
+        return AsyncQueueConsumer(await self._make(self._inner.subscribe, topic, subscription_name, **options))
 
     async def subscribe_stream(self, topic: str, subscription_name: str, **options: Any) -> AsyncStreamConsumer:
         """Make a consumer in order per key; options are those of `ScalableClient.subscribe_stream`."""
-        return AsyncStreamConsumer(await self._call(self._inner.subscribe_stream, topic, subscription_name, **options))
+        return AsyncStreamConsumer(await self._make(self._inner.subscribe_stream, topic, subscription_name, **options))
 
     async def create_checkpoint_consumer(
         self, topic: str, start: StartPosition = "earliest"
     ) -> AsyncCheckpointConsumer:
         """Make a consumer whose positions the application keeps."""
-        return AsyncCheckpointConsumer(await self._call(self._inner.create_checkpoint_consumer, topic, start))
+        return AsyncCheckpointConsumer(await self._make(self._inner.create_checkpoint_consumer, topic, start))

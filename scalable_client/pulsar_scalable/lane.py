@@ -12,6 +12,9 @@ from pulsar_scalable.layout import HASHES, Layout, Segment
 from pulsar_scalable.messages import RawId, place_of
 from pulsar_scalable.outgoing import Outgoing
 
+_MOST_WITHOUT_PLACE = 100
+"""Stored messages without a place that are kept; a repeated send of a long history would fill the memory."""
+
 
 class Lane:
     """The messages of one segment; all of it is guarded by the outbox's lock.
@@ -28,6 +31,8 @@ class Lane:
         done: nothing is left in it, and its worker ends.
         sender: of the segment, once it is open.
         last: serialised id of the last message that is known to be stored.
+        dropped_ms: of messages behind `last` those sent before that time, in milliseconds since 1970, are dropped from
+            `sent`; 0 where none are.
         next_sequence_id: of the next message that has none.
         wake: notified when its worker has something to do.
     """
@@ -45,6 +50,7 @@ class Lane:
         self.done = False
         self.sender: SegmentSender | None = None
         self.last: bytes | None = None
+        self.dropped_ms = 0
         self.next_sequence_id = 0
         self.wake = threading.Condition(lock)
 
@@ -60,13 +66,17 @@ class Lane:
 
     def forget_stored(self) -> None:
         """Drop what was sent up to the last message of those from the first one on that are all stored."""
-        known = list(takewhile(lambda one: one.raw_id is not None, self.sent))
+        stored = list(takewhile(lambda one: one.raw_id is not None, self.sent))
+        known = stored[:]
         while known and not _has_place(known[-1].raw_id):
             known.pop()
         if known:
-            self.last = cast("RawId", known[-1].raw_id).serialize()
-            for _ in known:
-                self.sent.popleft()
+            self.last, self.dropped_ms = cast("RawId", known[-1].raw_id).serialize(), 0
+        elif len(stored) >= _MOST_WITHOUT_PLACE:
+            # Their copies in the segment are told from those of later messages by their time.
+            known, self.dropped_ms = stored, stored[-1].sent_ms + 1
+        for _ in known:
+            self.sent.popleft()
 
     def overlaps(self, other: Lane) -> bool:
         """Whether both may have messages of one key."""

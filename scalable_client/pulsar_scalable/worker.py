@@ -125,7 +125,7 @@ class Worker:
         """What a segment holds of this producer behind the last message that is known to be stored."""
         # Where none is known, an earlier producer of this name may have stored the same. A batch has the time of its
         # first message, so the others cannot be told by theirs.
-        begun = 0 if lane.last is not None else sent[0].sent_ms
+        begun = lane.dropped_ms or (0 if lane.last is not None else sent[0].sent_ms)
         since = begun - _CLOCKS_MS if begun else None
         reader = self._backend.open_reader(lane.topic, Start(lane.last, since, answer_limit))
         found: list[RawMessage] = []

@@ -37,4 +37,18 @@ MUTANTS = (
         "_DEFECTS = ()\n",
         (f"{_PRODUCER}::test_a_defect_in_the_search_of_a_sealed_segment",),
     ),
+    Mutant(
+        "scalable-client/what-deduplication-drops-is-kept",
+        f"{_CLIENT}/lane.py",
+        "        elif len(stored) >= _MOST_WITHOUT_PLACE:\n",
+        "        elif False:\n",
+        ("tests/unit/scalable_client/test_outgoing.py::test_what_deduplication_drops_is_not_kept",),
+    ),
+    Mutant(
+        "scalable-client/what-a-cancelled-call-makes-stays",
+        f"{_CLIENT}/aio.py",
+        "            making.add_done_callback(_close_made)\n",
+        "",
+        ("tests/unit/scalable_client/test_aio.py::test_a_call_that_is_cancelled_while_it_subscribes",),
+    ),
 )

@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 
 import pytest
 
-from pulsar_scalable import CheckpointConsumer, QueueConsumer, ScalableProducer
-from pulsar_scalable.aio import AsyncCheckpointConsumer, AsyncQueueConsumer, AsyncScalableProducer
+from pulsar_scalable import CheckpointConsumer, QueueConsumer, ScalableClient, ScalableProducer
+from pulsar_scalable.aio import (
+    AsyncCheckpointConsumer,
+    AsyncQueueConsumer,
+    AsyncScalableClient,
+    AsyncScalableProducer,
+)
 from pulsar_scalable.errors import AlreadyClosed, TimedOut
+from pulsar_scalable.names import TopicName
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
 from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld
+from tests.support.waiting import wait_for
 
 NUMBERS = [str(number) for number in range(20)]
 
@@ -105,3 +113,26 @@ async def test_what_is_closed() -> None:
 
 async def _all_of(consumer: AsyncQueueConsumer) -> int:
     return len([one async for one in consumer])
+
+
+async def test_a_call_that_is_cancelled_while_it_subscribes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The consumer that is made nevertheless is closed, so that it keeps no messages from others."""
+    world, begun, goes_on = FakeWorld(1), threading.Event(), threading.Event()
+
+    def subscribe(_: ScalableClient, topic: str, subscription: str) -> QueueConsumer:
+        begun.set()
+        goes_on.wait(10)
+        return QueueConsumer(world, TopicName.parse(topic), subscription, ConsumerOptions())
+
+    monkeypatch.setattr(ScalableClient, "subscribe", subscribe)
+    async with AsyncScalableClient("pulsar://127.0.0.1:9") as client:
+        call = asyncio.ensure_future(client.subscribe(TOPIC.path, "work"))
+        await asyncio.to_thread(begun.wait, 10)
+        call.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await call
+        goes_on.set()
+        cursors = world.segments[0].cursors
+        await asyncio.to_thread(
+            wait_for, "the consumer is gone", lambda: "work" in cursors and not cursors["work"].consumers, 10
+        )

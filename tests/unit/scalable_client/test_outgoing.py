@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import threading
+
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pulsar_scalable.backends import Content
+from pulsar_scalable.lane import Lane
 from pulsar_scalable.native import MessageId
 from pulsar_scalable.outgoing import Outgoing, stored_of
-from tests.support.scalable_client.fake_topics import Stored
+from tests.support.scalable_client.fake_topics import FakeWorld, Stored
 
 
 def outgoing(number: int, data: bytes) -> Outgoing:
@@ -50,3 +53,23 @@ def test_many_equal_messages() -> None:
     """A thousand heartbeats without an answer leave as many readings as they are, and the shortest one counts."""
     sent = [outgoing(number, b"beat") for number in range(1000)]
     assert len(stored_of(sent, [stored(b"beat", entry) for entry in range(1000)])) == 1
+
+
+def test_what_deduplication_drops_is_not_kept() -> None:
+    """A repeated send of a long history holds few messages, and later ones are told from it by their time."""
+    layout = FakeWorld(1).layout
+    lane = Lane(layout.segments[0], "t", layout, threading.RLock())
+    lane.last = b"before"
+    most = 0
+    for number in range(1000):
+        one = outgoing(number, b"again")
+        one.sent_ms, one.raw_id = number, MessageId(-1, -1)
+        lane.sent.append(one)
+        lane.forget_stored()
+        most = max(most, len(lane.sent))
+    assert (most < 100, lane.last, lane.dropped_ms) == (True, b"before", 1000)
+    one = outgoing(1000, b"new")
+    one.raw_id = MessageId(3, 7)
+    lane.sent.append(one)
+    lane.forget_stored()
+    assert (len(lane.sent), lane.last, lane.dropped_ms) == (0, MessageId(3, 7).serialize(), 0)
