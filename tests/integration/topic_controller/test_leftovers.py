@@ -57,5 +57,6 @@ def test_a_topic_whose_first_segments_are_there(control: Control, stack: Stack, 
     assert f"{first}. They are of an earlier topic" in controller.failure().message
     admin.topics.delete(first)
     controller = control(NEW, segments=2)
+    controller.subscribe("work")
     assert len(controller.layout().active) == 2
     controller.delete(force=True)
