@@ -15,6 +15,7 @@ from activities.topic_controller.names import segment_topic
 from activities.topic_controller.publish import publish, require_layout_topic
 from activities.topic_controller.segments import (
     SegmentsTaken,
+    copy_grants,
     delete_topic,
     end_segment,
     has_ended,
@@ -126,6 +127,7 @@ def _make_children(task: ControllerTask, mutation: Mutation, record: ControlledL
         known = task.records.subscriptions()
         try:
             make_segments(task, mutation.made(record), known, like=mutation.sealed(record), are_new=True)
+            copy_grants(task, mutation.sealed(record), mutation.made(record))
             break
         except SegmentsTaken as taken:
             # Of an earlier topic of this name, for example: its messages would come as if they were new, and one that

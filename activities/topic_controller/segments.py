@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager, suppress
+from http import HTTPStatus
 from typing import Any
 
 from activities.lifecycle.parallel import at_once
@@ -11,7 +12,7 @@ from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import layout_topic, segment_topic
 from clients.errors import RetryableError
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
 from clients.pulsar.admin.topics import COMPACTION, EARLIEST, InternalStats, Position, is_brokers_cursor
 from clients.pulsar.names import TopicName
@@ -109,6 +110,40 @@ def make_segments(
 
     # All at once, since nothing goes on while an operator, or a writer without a segment, waits for a change.
     task.each([(name, part) for name in names for part in (None, *wanted)], furnish)
+
+
+def copy_grants(task: ControllerTask, sealed: Iterable[SegmentInfo], made: Iterable[SegmentInfo]) -> None:
+    """Let roles that have rights on one of the old segments have them on the new ones; harmless when done twice.
+
+    Args:
+        task: an attempt of the controller.
+        sealed: old segments.
+        made: new ones.
+
+    Raises:
+        AdminError: brokers refuse it.
+    """
+    namespace = task.name.namespace_path
+    rights: dict[str, Any] = task.admin.namespaces.policies(namespace).raw.get("auth_policies") or {}
+    # By topic and role.
+    grants: dict[str, dict[str, list[str]]] = rights.get("destination_auth") or {}
+    wanted: dict[str, set[str]] = {}
+    for segment in sealed:
+        for role, actions in grants.get(str(segment_topic(task.name, segment.descriptor)), {}).items():
+            wanted.setdefault(role, set()).update(actions)
+    for segment in made if wanted else ():
+        topic = str(segment_topic(task.name, segment.descriptor))
+        for role, actions in wanted.items():
+            # Brokers write all policies of the namespace each time.
+            if not actions <= {*grants.get(topic, {}).get(role, [])}:
+                path = ("auth_policies", "destination_auth", topic, role)
+                try:
+                    task.admin.namespaces.set_policy(namespace, path, sorted(actions))
+                except AdminServerError as error:
+                    if error.status != HTTPStatus.NOT_IMPLEMENTED:
+                        raise
+                    # Brokers without authorization refuse nobody.
+                    return
 
 
 def taken_by_others(task: ControllerTask, segments: Iterable[SegmentInfo]) -> list[SegmentInfo]:

@@ -75,6 +75,13 @@ MUTANTS = (
         (f"{_UNIT}/test_record.py::test_ids_whose_topics_are_taken",),
     ),
     Mutant(
+        "topic-controller/rights-do-not-follow",
+        "activities/topic_controller/segments.py",
+        "    for segment in made if wanted else ():\n",
+        "    for segment in ():\n",
+        (f"{_UNIT}/test_grants.py",),
+    ),
+    Mutant(
         "topic-controller/a-late-leave-ends-the-successor",
         "models/topic_controller/sessions.py",
         'if session is None or (instance and session.instance not in ("", instance)):',
