@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import re
 
+from models.blue_green.input import PulsarCluster
+
 # The first release of each library that follows for producers and for consumers. Java clients of 3.0 and 3.1 connect to
 # green without a lookup there (#21356): no broker but the owner of the topic serves them, and often there is none yet.
 _FIRST = {
@@ -20,6 +22,13 @@ _BARE_JAVA = 2
 _VERSION = re.compile(
     r"(?:Pulsar[- ](?P<library>[A-Za-z+]+)[- :]*v?)?(?P<major>\d+)\.(?P<minor>\d+)(?:\.(?P<patch>\d+))?"
 )
+
+
+def lacking_address(green: PulsarCluster) -> str:
+    """Return the field of green's addresses that is not given; empty if both are."""
+    if not green.broker_service_url_tls:
+        return "broker_service_url_tls"
+    return "" if green.broker_service_url else "broker_service_url"
 
 
 def is_known(client_version: str) -> bool:

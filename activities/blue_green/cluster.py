@@ -9,7 +9,7 @@ from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, Migratio
 from activities.blue_green.flags import urls_of, wait_until_cluster_seen
 from activities.blue_green.held_policies import INACTIVE, put_back
 from activities.blue_green.leftovers import use_of
-from activities.blue_green.listing import forget_failures, is_v1, namespaces_of, scalable_topics
+from activities.blue_green.listing import forget_failures, is_of_brokers, namespaces_of
 from activities.blue_green.load import forget_clients
 from activities.blue_green.records import records, sent_away, sent_elsewhere
 from activities.blue_green.subscription_copy import forget_copies
@@ -76,10 +76,10 @@ def complete(task: BlueGreenTask) -> Completion:
     with task.blue_store() as store:
         guard = MigrationGuard(task.keeper(store))
         guard.renew()
-        moved, _ = _split(task, store)
+        moved, _ = split_namespaces(task, store)
         busy = [item for namespace in moved for item in _busy(task, namespace)]
         # Topics may have come to a namespace while the others were looked at.
-        _, left = _split(task, store)
+        _, left = split_namespaces(task, store)
         flagged = False
         if task.input.complete_cluster and not left and not busy:
             take_rest_back(task, guard)
@@ -252,22 +252,18 @@ def _set_address(
     wait_until_cluster_seen(task, cluster, wanted, task.blue_brokers())
 
 
-def _split(task: BlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:
-    """Namespaces of blue that have moved, and those that have not.
+def split_namespaces(task: BlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:
+    """Namespaces of blue that have moved, and those that have not; those of brokers count as neither.
 
-    Pulsar's own count as neither, nor do empty ones but for those that the operator has excluded by name.
+    The flag of the whole cluster ends topics of each namespace, also those that no broker lists: topics that are not
+    persistent, segments, and whatever clients create in an empty namespace.
     """
     moved: list[str] = []
     left: list[str] = []
     for namespace in namespaces_of(task.blue):
         if read_flag(store, namespace):
             moved.append(namespace)
-        elif not namespace.startswith("pulsar/") and (
-            task.input.excludes(namespace)
-            or is_v1(namespace)
-            or topics_of(task.blue, namespace)
-            or scalable_topics(task, namespace)
-        ):
+        elif not is_of_brokers(namespace):
             left.append(namespace)
     return moved, left
 

@@ -11,6 +11,7 @@ from activities.blue_green.flags import sends_to_green, urls_of, wait_until_seen
 from activities.blue_green.green_ready import green_trouble
 from activities.blue_green.late import create_late, provision_late
 from activities.blue_green.load import look_at_all
+from activities.blue_green.movable import await_movable
 from activities.blue_green.reopened import end_again
 from activities.blue_green.throttle import await_quiet, let_go, require_quiet, require_seen_quiet, throttle
 from activities.blue_green.topics import look_at, topics_of
@@ -35,6 +36,7 @@ def flip(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     _require_url(task)
     begun = [guard for guard in guards if guard.require().stage not in FLIPPED or not read_flag(store, guard.namespace)]
     _require_green(task, begun)
+    await_movable(task, begun, drained=True)
     late = provision_late(task, begun, store)
     carried = carry_again(task, guards, store, anew=late)
     since = require_quiet(task, begun)

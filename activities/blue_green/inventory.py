@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from activities.lifecycle.topic_inventory import TopicInventory, TopicReader, is_system_topic
+from activities.lifecycle.topic_inventory import TopicInventory, TopicReader, is_system_topic, is_transaction_topic
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import BookieAffinity, Policies
@@ -33,12 +33,14 @@ class NamespaceInventory:
         policies: all of them; permissions and properties are among them.
         topics: whole topics by name, without those that belong to brokers.
         affinity: the bookies that keep its messages, where it says so.
+        transactions: topics in which brokers keep what transactions have done in it.
     """
 
     name: str
     policies: Policies
     topics: Mapping[TopicName, TopicInventory]
     affinity: BookieAffinity | None = None
+    transactions: tuple[TopicName, ...] = ()
 
 
 def read_tenant(admin: PulsarAdminReader, name: str) -> Tenant | None:
@@ -74,18 +76,19 @@ def read_namespace(
     """
     try:
         policies, affinity = admin.namespaces.policies(namespace), admin.namespaces.bookie_affinity(namespace)
-        names = list(map(TopicName.parse, admin.topics.names(namespace)))
+        listed = list(map(TopicName.parse, admin.topics.names(namespace, system=True)))
         whole = set(map(TopicName.parse, admin.topics.partitioned_names(namespace)))
         passing = set(map(TopicName.parse, admin.topics.partitioned_names(namespace, domain=NON_PERSISTENT)))
         passing_names = set(map(TopicName.parse, admin.topics.names(namespace, domain=NON_PERSISTENT)))
     except AdminNotFound:
         return None
+    names = [name for name in listed if not is_system_topic(name)]
     if only is not None:
         names, whole = [name for name in names if name.whole in only], whole.intersection(only)
         passing.clear()
         passing_names.clear()
     reader = TopicReader(admin, check)
-    plain = {name for name in names if not is_system_topic(name) and name.whole not in whole}
+    plain = {name for name in names if name.whole not in whole}
     calls: list[Callable[[], TopicInventory | None]] = [
         *(_later(reader.partitioned, name) for name in sorted(whole) if not is_system_topic(name)),
         *(_later(reader.plain, name) for name in sorted(plain)),
@@ -93,7 +96,13 @@ def read_namespace(
         *(_later(reader.passing, name) for name in sorted(passing_names) if name.whole not in passing),
     ]
     found = [topic for topic in side_by_side(calls) if topic is not None]
-    return NamespaceInventory(namespace, policies, {topic.name: topic for topic in found}, affinity)
+    return NamespaceInventory(
+        namespace,
+        policies,
+        {topic.name: topic for topic in found},
+        affinity,
+        tuple(sorted(name for name in listed if is_transaction_topic(name))),
+    )
 
 
 def _later(read: Callable[[TopicName], TopicInventory | None], name: TopicName) -> Callable[[], TopicInventory | None]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 
 from activities.blue_green.context import BlueGreenTask, MigrationGuard
@@ -14,6 +15,8 @@ from models.lifecycle.failures import FailedItem
 from models.lifecycle.waves import Page, WaveItem
 
 _FAILED = f"{CLAIM}-failed"
+# Of the load manager and of transactions; and of each broker, for its health checks.
+_OF_BROKERS = re.compile(r"pulsar/system|(?:pulsar|sla-monitor)/(?:[^/]+/)?[^/]+:\d+")
 
 
 def namespaces_of(admin: PulsarAdminReader) -> list[str]:
@@ -24,6 +27,11 @@ def namespaces_of(admin: PulsarAdminReader) -> list[str]:
 def is_v1(namespace: str) -> bool:
     """Return whether a namespace is named as in Pulsar 1: `tenant/cluster/namespace`. Releases up to 4.1 have such."""
     return namespace.count("/") > 1
+
+
+def is_of_brokers(namespace: str) -> bool:
+    """Return whether brokers use a namespace for themselves, and leave its topics alone when they move a cluster."""
+    return _OF_BROKERS.fullmatch(namespace) is not None
 
 
 def scalable_topics(task: BlueGreenTask, namespace: str) -> list[str]:

@@ -10,6 +10,7 @@ from pydantic import TypeAdapter
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.green_ready import green_trouble
+from activities.blue_green.movable import require_movable
 from activities.blue_green.provision import provision_all
 from activities.blue_green.provisioning import Scope
 from activities.blue_green.records import sent_away
@@ -33,7 +34,11 @@ _PART = 400_000
 
 
 def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Loaded:
-    """Load every topic of the batch, and keep in blue's metadata store who produces and consumes."""
+    """Load every topic of the batch, and keep in blue's metadata store who produces and consumes.
+
+    Raises:
+        StoreConflict: both sides differ in what cannot be created, or topics cannot be moved as they are used now.
+    """
     found: list[TopicLook] = []
     for guard in guards:
         let_go(task, guard)
@@ -52,6 +57,7 @@ def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     for guard in guards:
         looks = look_at_all(task, topics_of(task.blue, guard.namespace))
         if guard in begun:
+            require_movable(task, [(look.topic, look.stats) for look in looks if look.stats])
             save_clients(store, guard, {look.topic: clients_of(look.stats) for look in looks if look.stats})
         found += looks
     stats = [look.stats for look in found if look.stats]

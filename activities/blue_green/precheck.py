@@ -7,16 +7,18 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from activities.blue_green.client_access import check_clients
-from activities.blue_green.client_versions import cannot_follow, is_known, is_of_cpp
+from activities.blue_green.client_versions import cannot_follow, is_known, is_of_cpp, lacking_address
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.differences import differences
 from activities.blue_green.held_policies import as_before
 from activities.blue_green.inventory import NamespaceInventory, TopicInventory, read_namespace
 from activities.blue_green.ledger_ids import compare_ids
 from activities.blue_green.listing import namespaces_of, selected
+from activities.blue_green.precheck_brokers import check_isolation
 from activities.blue_green.precheck_clusters import check_clusters, check_replication
 from activities.blue_green.precheck_green import check_fit, check_green, judge
-from activities.blue_green.precheck_names import check_namespace_names, check_topics
+from activities.blue_green.precheck_names import check_namespace_names, check_patterns, check_topics
+from activities.blue_green.precheck_use import TopicUse
 from activities.blue_green.precheck_way_back import check_way_back
 from activities.blue_green.provision import judged
 from activities.blue_green.records import records, sent_away
@@ -26,14 +28,13 @@ from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import Client
 from clients.stores import Access
 from models.blue_green.differences import DifferenceKind
-from models.blue_green.input import IdleSubscriptions
+from models.blue_green.input import FUNCTIONS, IdleSubscriptions
 from models.blue_green.results import Precheck, Survey
 from models.defects import has_defect
 from models.lifecycle.failures import NAMED, some
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.releases import Behaviour
 
-_FUNCTIONS = "public/functions"
 # Subscriptions of other types refuse such acknowledgements.
 _CUMULATIVE = ("Exclusive", "Failover")
 _RATE = "publishRate"
@@ -60,6 +61,7 @@ class _Found:
     compacted: list[str] = field(default_factory=list[str])
     own_rates: list[str] = field(default_factory=list[str])
     may_be_cumulative: list[str] = field(default_factory=list[str])
+    use: TopicUse = field(default_factory=TopicUse)
 
 
 def precheck(task: BlueGreenTask) -> Precheck:
@@ -69,19 +71,22 @@ def precheck(task: BlueGreenTask) -> Precheck:
     if findings.blockers:
         # What is asked next would fail for the same reasons, or be asked of the wrong cluster.
         return Precheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
+    everything = namespaces_of(task.blue)
+    check_patterns(task.input, findings, everything)
     names = selected(task.blue, task.input)
     if not names:
         patterns = ", ".join(task.input.namespaces)
         findings.block("NOTHING_SELECTED", f"no namespace of {task.input.cluster} fits {patterns}", "correct them")
     names = check_namespace_names(findings, names)
     check_green(task, findings, names)
+    check_isolation(task, findings, names)
     check_clients(task, findings, names)
     made_anew = check_way_back(task, findings, names)
     with task.blue_store() as store:
         begun, here = sent_away(task, store, names), records(store)
     with task.green_store() as store:
         there = records(store)
-    found, lines, missing = _Found(_lacking_address(task)), list[str](), 0
+    found, lines, missing = _Found(lacking_address(task.input.green)), list[str](), 0
     for done, name in enumerate(names):
         task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)
         if name in begun:
@@ -103,8 +108,9 @@ def precheck(task: BlueGreenTask) -> Precheck:
         judge(task, findings, name, differing)
         lines += map(str, differing)
         _add(found, blue)
+        found.use.add(task, blue)
     _judge(task, findings, found)
-    left = [name for name in namespaces_of(task.blue) if task.input.rank(name) is None]
+    left = [name for name in everything if task.input.rank(name) is None]
     survey = Survey(
         tenants=len({name.partition("/")[0] for name in names}),
         namespaces=len(names),
@@ -179,6 +185,7 @@ def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
     if found.unloadable:
         cause = f"topics cannot be loaded, and so not be drained: {some(found.unloadable)}"
         findings.block("UNLOADABLE_TOPICS", cause, "cure them, or exclude their namespaces")
+    found.use.judge(task, findings)
     listed = (
         (found.passing, f"topics are not persistent; {_passing(task)}"),
         (found.delayed, "subscriptions have delayed messages; they are drained when these are due"),
@@ -210,21 +217,17 @@ def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
         )
     elif found.idle:
         findings.warn(f"{len(found.idle)} subscriptions without consumers go on with a copy: {some(found.idle)}")
-    if _FUNCTIONS in namespaces_of(task.blue):
-        findings.warn(f"functions and connectors run on {task.input.cluster}; they stay behind, start them on {green}")
+    if FUNCTIONS in namespaces_of(task.blue):
+        findings.warn(
+            f"functions and connectors run on {task.input.cluster}; they stay there with {FUNCTIONS}, and the flag of "
+            f"the whole cluster is not set: start them on {green}"
+        )
 
 
 def _passing(task: BlueGreenTask) -> str:
     if task.blue_release.has(Behaviour.REDIRECTS_ALL_CONSUMERS):
         return "what is sent to them after their producers have moved, and before their consumers have, is lost"
     return f"brokers of {task.blue_release} do not send their consumers on (#26075): restart them after the flip"
-
-
-def _lacking_address(task: BlueGreenTask) -> str:
-    given = task.input.green
-    if not given.broker_service_url_tls:
-        return "broker_service_url_tls"
-    return "" if given.broker_service_url else "broker_service_url"
 
 
 def _upgrade(found: _Found) -> str:
@@ -237,6 +240,8 @@ def _questions(task: BlueGreenTask, found: _Found) -> Iterable[str]:
             f"{len(found.readers)} readers or connectors may keep message ids outside of Pulsar, and ids are others on "
             f"{task.input.green_cluster}: {some(found.readers)}"
         )
+    if question := found.use.question:
+        yield question
     if found.unknown_clients:
         yield (
             f"{len(found.unknown_clients)} clients report no version of a library that is known to follow to "

@@ -14,20 +14,24 @@ from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import brokers
 from activities.lifecycle.releases import SeenBroker, check_releases, read_broker
+from activities.lifecycle.topic_inventory import TopicInventory
 from clients.errors import StoreError
 from clients.pulsar.admin.brokers import broker_addresses, registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
+from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.lookup import named_owner
 from clients.reach import obstacle
 from clients.stores import open_cas_reader, open_reader
-from models.blue_green.input import PulsarCluster
+from models.blue_green.input import IdleSubscriptions, PulsarCluster
+from models.lifecycle.failures import some
 from models.store_url import parse_broker_setting
 
 _SWEEP = "clusterMigrationCheckDurationSeconds"
 _AUTO = "clusterMigrationAutoResourceCreation"
 _SLOW_SWEEP = 10
+_REPLICATION = "replication"
 # In a namespace that each cluster has; to look it up creates nothing.
 _ANY_TOPIC = TopicName.parse("persistent://pulsar/system/pulsar-migrate")
 
@@ -172,8 +176,6 @@ def _check_sweep(findings: Findings, broker: str, settings: Mapping[str, str]) -
     if settings.get(_AUTO, "false") == "true":
         cause = f"{broker} would create resources on green by itself, and takes each refusal for success"
         findings.block("BLUE_AUTO_CREATION", cause, f"set {_AUTO}=false in its broker.conf, and restart it")
-    if settings.get("transactionCoordinatorEnabled") == "true":
-        findings.warn(f"transactions are on in {broker}: those that are open at a flip end by their timeout")
 
 
 def _check_address(task: BlueGreenTask, findings: Findings) -> None:
@@ -210,14 +212,28 @@ def _check_broker_address(task: BlueGreenTask, findings: Findings, url: str, reg
 
 
 def check_replication(task: BlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
-    """Replication between both clusters, and to others."""
-    input, policies = task.input, namespace.policies
-    others = set(policies.replication_clusters) - {input.cluster}
-    if input.green_cluster in others:
-        cause = f"{namespace.name} is replicated to {input.green_cluster}: messages would go round between both"
-        findings.block("REPLICATED_TO_GREEN", cause, "take that cluster out of its replication clusters")
-    elif others:
-        findings.warn(
-            f"{namespace.name} is replicated to {', '.join(sorted(others))}: from the flip on its topics take no "
-            "messages until all are there"
-        )
+    """Replication between both clusters, and to others, by policies of a namespace and of its topics."""
+    input = task.input
+    replicated = {namespace.name: set(namespace.policies.replication_clusters)}
+    for topic in namespace.topics.values():
+        if own := _own_clusters(topic):
+            replicated[str(topic.name)] = own
+    others = {name: clusters - {input.cluster} for name, clusters in replicated.items()}
+    if round_trips := [name for name, clusters in others.items() if input.green_cluster in clusters]:
+        cause = f"replicated to {input.green_cluster}: messages would go round between both: {some(round_trips)}"
+        findings.block("REPLICATED_TO_GREEN", cause, "take that cluster out of their replication clusters")
+    elif far := {name: clusters for name, clusters in others.items() if clusters}:
+        listed = [f"{name} to {', '.join(sorted(clusters))}" for name, clusters in far.items()]
+        findings.warn(f"replicated: {some(listed)}. From the flip on its topics take no messages until all are there")
+        if input.idle_subscriptions is IdleSubscriptions.COPY:
+            findings.block(
+                "COPY_REPLICATED",
+                f"{input.green_cluster} would replicate copied backlogs again: {some(listed)}",
+                'move these namespaces with "idle_subscriptions": "wait" or "skip", by a migration of their own',
+            )
+
+
+def _own_clusters(topic: TopicInventory) -> set[str]:
+    """The clusters of a topic's own policies, those of all clusters among them."""
+    policies = (topic.policies or {}).items()
+    return {cluster for name, value in policies if name.removeprefix(GLOBAL) == _REPLICATION for cluster in value}

@@ -10,7 +10,9 @@ from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.listing import is_v1, scalable_topics
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
+from models.blue_green.input import BlueGreenInput
 from models.lifecycle.failures import some
+from models.lifecycle.patterns import matches
 from models.releases import Behaviour
 
 
@@ -31,6 +33,28 @@ def check_namespace_names(findings: Findings, namespaces: Sequence[str]) -> list
             "move their clients to namespaces tenant/namespace, or exclude them",
         )
     return [name for name in namespaces if not is_v1(name)]
+
+
+def check_patterns(input: BlueGreenInput, findings: Findings, namespaces: Sequence[str]) -> None:
+    """Note what fits no namespace: with a slip in `exclude`, what must stay would move.
+
+    Args:
+        input: of the migration.
+        findings: where blockers and warnings go.
+        namespaces: all of blue.
+    """
+    unused = {
+        patterns: [one for one in patterns if not any(matches(name, one) for name in namespaces)]
+        for patterns in (input.exclude, input.namespaces)
+    }
+    if excluded := unused[input.exclude]:
+        findings.block(
+            "NOTHING_EXCLUDED",
+            f"patterns of exclude fit no namespace of {input.cluster}: {some(_quote(excluded))}",
+            "correct them, or leave them out",
+        )
+    if selected := unused[input.namespaces]:
+        findings.warn(f"patterns of namespaces fit no namespace of {input.cluster}: {some(_quote(selected))}")
 
 
 def check_topics(task: BlueGreenTask, findings: Findings, blue: NamespaceInventory) -> NamespaceInventory:
@@ -57,7 +81,7 @@ def check_topics(task: BlueGreenTask, findings: Findings, blue: NamespaceInvento
     if not task.green_release.has(Behaviour.REFUSES_OUTER_WHITE_SPACE):
         padded.clear()
     if padded:
-        names = _quoted(list(map(str, padded)))
+        names = some(_quote(list(map(str, padded))))
         cause = f"{task.input.green_cluster} refuses names that end with white space: {names}"
         findings.block("BLUE_NAMES", cause, _RENAME)
     if scalable := scalable_topics(task, blue.name):
@@ -89,5 +113,5 @@ def _has_shadows(topic: TopicInventory) -> bool:
     return _SHADOW_SOURCE in (topic.properties or {}) or _SHADOWS in (topic.policies or {})
 
 
-def _quoted(names: Sequence[str]) -> str:
-    return some([repr(name) for name in names])
+def _quote(names: Sequence[str]) -> list[str]:
+    return [repr(name) for name in names]

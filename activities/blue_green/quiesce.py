@@ -9,6 +9,7 @@ from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.held_policies import INACTIVE
 from activities.blue_green.late import provision_late
 from activities.blue_green.load import provision_batch
+from activities.blue_green.movable import await_movable
 from activities.blue_green.throttle import throttled_rate, topics_by_guard, wait_until_quiet
 from activities.lifecycle.held_policies import hold
 from clients.cas.store import CasStore
@@ -20,12 +21,13 @@ def catch_up(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
     """Create on green what came to blue since LOAD, which may be long ago: backlogs were copied, or people paused.
 
     Raises:
-        StoreConflict: both sides differ by now in what cannot be created.
+        StoreConflict: both sides differ by now in what cannot be created, or topics cannot be moved as they are used.
     """
     # Where writes are held back already, blue has a limit that green must not get.
     waiting = [guard for guard in _not_flipped(guards) if guard.require().stage is not Stage.THROTTLED]
     provision_late(task, waiting, store)
     provision_batch(task, waiting, served=True)
+    await_movable(task, waiting, drained=False)
 
 
 def quiesce(task: BlueGreenTask, guards: Sequence[NamespaceGuard], _store: CasStore) -> Quiet:

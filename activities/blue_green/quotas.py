@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import NamedTuple
 
 from activities.blue_green.inventory import NamespaceInventory
@@ -13,6 +13,8 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.tenants import Tenant
+from clients.pulsar.admin.topic_policies import GLOBAL
+from clients.pulsar.admin.topics import TopicStats
 from models.blue_green.differences import Difference, DifferenceKind
 from models.lifecycle.failures import Blocker, some
 from models.releases import DEFAULTS, Release
@@ -163,6 +165,11 @@ def green_quotas(green: PulsarAdminReader, inventory: NamespaceInventory) -> lis
         found.append(limits.blocker("maxTopicsPerNamespace", what, len(wanted | there)))
     found += limits.most("maxNumPartitionsPerPartitionedTopic", "partitions", _partitions(topics))
     found += limits.most("maxSubscriptionsPerTopic", "subscriptions", _subscriptions(topics))
+    persistent = [topic for topic in topics if topic.persistent]
+    for limit in _CLIENT_LIMITS:
+        if inventory.policies.raw.get(limit.of_namespace) is None:
+            found += limits.most(limit.of_brokers, limit.what, _most_clients(persistent, limit))
+    found += _refused_types(limits, inventory, persistent)
     if any(topic.policies for topic in topics) and not limits.topic_policies:
         cause = f"topics of {inventory.name} have policies of their own, and green's brokers have them switched off."
         cure = "Set topicLevelPoliciesEnabled=true and systemTopicEnabled=true on green's brokers, and restart them."
@@ -181,6 +188,100 @@ def green_quotas(green: PulsarAdminReader, inventory: NamespaceInventory) -> lis
         cure = "Create it on green (pulsar-admin resourcegroups create), or take the namespace out of it on blue."
         found.append(Blocker(code="GREEN_LACKS_RESOURCE_GROUP", cause=cause, cure=cure))
     return found
+
+
+class _ClientLimit(NamedTuple):
+    """A limit on clients of one topic or subscription, by its names on each level.
+
+    Attributes:
+        of_brokers: in the brokers' configuration.
+        of_namespace: among a namespace's policies.
+        of_topic: among a topic's.
+        what: is limited.
+        counts: numbers of it in one topic, of which each must be within the limit.
+    """
+
+    of_brokers: str
+    of_namespace: str
+    of_topic: str
+    what: str
+    counts: Callable[[TopicStats], Iterable[int]]
+
+
+def _producers(stats: TopicStats) -> list[int]:
+    return [len(stats.publishers)]
+
+
+def _consumers_of_each(stats: TopicStats) -> list[int]:
+    return [len(sub.consumers) for sub in stats.subscriptions.values()]
+
+
+def _consumers(stats: TopicStats) -> list[int]:
+    return [sum(_consumers_of_each(stats))]
+
+
+_CLIENT_LIMITS = (
+    _ClientLimit(
+        "maxProducersPerTopic",
+        "max_producers_per_topic",
+        "maxProducers",
+        "producers",
+        _producers,
+    ),
+    _ClientLimit(
+        "maxConsumersPerTopic",
+        "max_consumers_per_topic",
+        "maxConsumers",
+        "consumers",
+        _consumers,
+    ),
+    _ClientLimit(
+        "maxConsumersPerSubscription",
+        "max_consumers_per_subscription",
+        "maxConsumersPerSubscription",
+        "consumers in one subscription",
+        _consumers_of_each,
+    ),
+)
+_TYPES = "subscriptionTypesEnabled"
+
+
+def _most_clients(topics: Iterable[TopicInventory], limit: _ClientLimit) -> dict[str, int]:
+    """Return by topic the largest number that a limit of brokers would count; a topic's own limit is copied with it."""
+    return {
+        str(topic.name): max((count for stats in topic.stats for count in limit.counts(stats)), default=0)
+        for topic in topics
+        if not _has_policy(topic, limit.of_topic)
+    }
+
+
+def _refused_types(limits: _Limits, inventory: NamespaceInventory, topics: Iterable[TopicInventory]) -> list[Blocker]:
+    """Return the blocker for subscriptions in use of types that brokers of green do not allow."""
+    # Policies of the namespace and of its topics are copied, and are stronger.
+    if inventory.policies.raw.get("subscription_types_enabled") or _TYPES not in limits.values:
+        return []
+    allowed = _plain(limits.values[_TYPES])
+    refused = [
+        f"{topic.name} {sub.name} ({sub.type})"
+        for topic in topics
+        if not _has_policy(topic, _TYPES)
+        for sub in topic.subscriptions.values()
+        if sub.consumers and sub.type not in allowed
+    ]
+    if not refused:
+        return []
+    cause = (
+        f"brokers of green allow subscriptions of {', '.join(allowed)} only, and others are in use: {some(refused)}."
+    )
+    cure = (
+        f"Allow their types on green ({_TYPES} in its broker.conf), or set them for the namespace on blue "
+        "(pulsar-admin namespaces set-subscription-types-enabled)."
+    )
+    return [Blocker(code="GREEN_SUBSCRIPTION_TYPES", cause=cause, cure=cure)]
+
+
+def _has_policy(topic: TopicInventory, name: str) -> bool:
+    return any(known.removeprefix(GLOBAL) == name for known in topic.policies or {})
 
 
 class _Limits(NamedTuple):

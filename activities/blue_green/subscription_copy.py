@@ -327,6 +327,11 @@ class _Tally:
                 f"{topic} has {len(strangers)} producers on the new cluster, the first from {strangers[0].address}; "
                 "nobody may send there before the flip: stop them"
             )
+        if stats.replication:
+            raise StoreConflict(
+                f"{topic} is replicated from the new cluster to {', '.join(sorted(stats.replication))}: its copy would "
+                "arrive there as well, after what blue has sent. Let its subscriptions wait, or stop its replication"
+            )
         self._compare_schemas(topic)
 
     def _compare_schemas(self, topic: TopicName) -> None:

@@ -19,9 +19,9 @@ _ATTEMPTS = 3
 _PAUSE = 0.5
 _SENT_AWAY = "migrated"
 # Those of the namespace `pulsar/system` have names that are anybody's elsewhere.
-_SYSTEM = re.compile(
-    r"(__change_events|__transaction_buffer_snapshot(_indexes|_segments)?|.*__transaction_pending_ack)(-partition-\d+)?"
-)
+_TRANSACTIONS = r"(__transaction_buffer_snapshot(_indexes|_segments)?|.*__transaction_pending_ack)(-partition-\d+)?"
+_OF_TRANSACTIONS = re.compile(_TRANSACTIONS, re.DOTALL)
+_SYSTEM = re.compile(rf"__change_events(-partition-\d+)?|{_TRANSACTIONS}", re.DOTALL)
 
 
 class Part(NamedTuple):
@@ -119,26 +119,32 @@ class TopicInventory:
     @property
     def has_messages(self) -> bool:
         """Whether anything was sent that is still there, or not yet trimmed."""
-        return any(stats.storage_size > 0 for stats in self._stats)
+        return any(stats.storage_size > 0 for stats in self.stats)
 
     @property
     def compacted(self) -> bool:
         """Whether it was compacted: readers may use it as a table, of which plain messages are not all."""
-        return any(COMPACTION in stats.subscriptions for stats in self._stats)
+        return any(COMPACTION in stats.subscriptions for stats in self.stats)
+
+    @property
+    def chunked(self) -> bool:
+        """Whether a message came in chunks since it was loaded."""
+        return any(stats.msg_chunk_published for stats in self.stats)
 
     @property
     def producers(self) -> tuple[Client, ...]:
         """That are connected, to any partition."""
-        return tuple(client for stats in self._stats for client in stats.publishers)
+        return tuple(client for stats in self.stats for client in stats.publishers)
 
     @cached_property
     def subscriptions(self) -> Mapping[str, SubscriptionInventory]:
         """Clients' subscriptions of the parts that are loaded, by name."""
-        names = {name: None for stats in self._stats for name in stats.subscriptions}
+        names = {name: None for stats in self.stats for name in stats.subscriptions}
         return {name: self._subscription(name) for name in names if not is_brokers_cursor(name)}
 
     @property
-    def _stats(self) -> list[TopicStats]:
+    def stats(self) -> list[TopicStats]:
+        """How the parts are that are loaded."""
         return [part.stats for part in self.parts if part.stats is not None]
 
     def _subscription(self, name: str) -> SubscriptionInventory:
@@ -164,6 +170,11 @@ class TopicInventory:
 def is_system_topic(name: TopicName) -> bool:
     """Whether a topic belongs to brokers; retry and dead-letter topics belong to clients."""
     return _SYSTEM.fullmatch(name.topic) is not None
+
+
+def is_transaction_topic(name: TopicName) -> bool:
+    """Whether brokers keep in a topic what transactions have done in another one."""
+    return _OF_TRANSACTIONS.fullmatch(name.topic) is not None
 
 
 class TopicReader:

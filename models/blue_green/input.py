@@ -18,6 +18,9 @@ from models.store_url import StoreAddress, StoreUrl, parse_store_url
 
 KIND = "blue-green"
 
+FUNCTIONS = "public/functions"
+"""Where function workers keep what runs, in topics that they read from the begin: it moves only where it is named."""
+
 CLUSTER_NAME = r"^[A-Za-z0-9_.-]+$"
 
 
@@ -86,7 +89,8 @@ class BlueGreenInput(MigrationInput):
         green_cluster: `clusterName` of the brokers of green, the cluster that takes over.
         green: how green is reached.
         namespaces: patterns of `tenant/namespace`, in the order in which they move; `*` stands for any part of a name.
-        exclude: patterns of those that stay. Namespaces of Pulsar itself (`pulsar/*`) always stay.
+        exclude: patterns of those that stay. Namespaces of Pulsar itself (`pulsar/*`) always stay, and so does
+            `public/functions` unless `namespaces` has this name.
         waves: canary, sizes, gates, error budget and change windows. One child workflow moves `batch_size` namespaces.
         align_differences: change what exists on green and differs from blue; otherwise it is a blocker.
         throttle_bytes: while a batch is flipped, each topic takes so many bytes per second: 1 stops writes after one
@@ -119,7 +123,7 @@ class BlueGreenInput(MigrationInput):
     exclude: tuple[ExcludedPattern, ...] = ()
     waves: WavePolicy = WavePolicy(parallelism=1)
     align_differences: Bool = False
-    throttle_bytes: int = Field(default=1, ge=1)
+    throttle_bytes: int = Field(default=1, ge=1, le=10_000)
     quiesce_timeout: Duration = Field(default=timedelta(seconds=15), gt=timedelta(0), le=timedelta(minutes=10))
     flip_timeout: Duration = Field(default=timedelta(minutes=2), gt=timedelta(0), le=timedelta(hours=1))
     drain_timeout: Duration = Field(default=timedelta(hours=1), gt=timedelta(0), le=timedelta(days=30))
@@ -179,5 +183,7 @@ class BlueGreenInput(MigrationInput):
     def rank(self, namespace: str) -> int | None:
         """The place of a namespace's pattern in the order of the patterns; None for one that stays."""
         if namespace.startswith("pulsar/") or self.excludes(namespace):
+            return None
+        if namespace == FUNCTIONS and FUNCTIONS not in self.namespaces:
             return None
         return next((rank for rank, pattern in enumerate(self.namespaces) if matches(namespace, pattern)), None)

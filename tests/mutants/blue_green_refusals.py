@@ -6,6 +6,9 @@ from tests.mutants.mutant import Mutant
 
 _STORES = "tests/unit/blue_green/test_stores.py"
 _CLIENTS = "tests/unit/blue_green/test_client_versions.py"
+_USE = "tests/unit/blue_green/test_topic_use.py"
+_FIT = "tests/unit/blue_green/test_fit.py"
+_NAMES = "tests/unit/blue_green/test_names.py"
 
 MUTANTS = (
     Mutant(
@@ -28,5 +31,68 @@ MUTANTS = (
         '    "Java": (3, 2, 0),\n',
         '    "Java": (3, 0, 0),\n',
         (_CLIENTS,),
+    ),
+    Mutant(
+        "blue-green/chunks-that-came-since-the-precheck",
+        "activities/blue_green/movable.py",
+        "    if stats.msg_chunk_published:\n",
+        "    if False:\n",
+        (_USE,),
+    ),
+    Mutant(
+        "blue-green/transactions-since-the-precheck",
+        "activities/blue_green/movable.py",
+        "    if counts := transactions_in(stats):\n        yield",
+        "    if False:\n        yield",
+        (_USE,),
+    ),
+    Mutant(
+        "blue-green/old-clients-since-the-precheck",
+        "activities/blue_green/movable.py",
+        "    for client in clients_in(stats):\n        if",
+        "    for client in ():\n        if",
+        (_USE,),
+    ),
+    Mutant(
+        "blue-green/replicators-that-are-down",
+        "activities/blue_green/movable.py",
+        "    if down := replicators_down(stats):\n",
+        "    if down := replicators_down(TopicStats()):\n",
+        (_USE,),
+    ),
+    Mutant(
+        "blue-green/backlog-of-replication-at-the-flag",
+        "activities/blue_green/movable.py",
+        "    if drained and left:\n",
+        "    if not drained and left:\n",
+        (_USE,),
+    ),
+    Mutant(
+        "blue-green/copy-of-what-is-replicated",
+        "activities/blue_green/precheck_clusters.py",
+        "        if input.idle_subscriptions is IdleSubscriptions.COPY:\n",
+        "        if input.idle_subscriptions is IdleSubscriptions.SKIP:\n",
+        (_USE,),
+    ),
+    Mutant(
+        "blue-green/flag-of-the-cluster-over-what-stays",
+        "activities/blue_green/cluster.py",
+        "        elif not is_of_brokers(namespace):\n",
+        "        elif topics_of(task.blue, namespace):\n",
+        (_NAMES,),
+    ),
+    Mutant(
+        "blue-green/pattern-that-excludes-nothing",
+        "activities/blue_green/precheck_names.py",
+        "    if excluded := unused[input.exclude]:\n",
+        "    if excluded := unused[input.namespaces]:\n",
+        (_NAMES,),
+    ),
+    Mutant(
+        "blue-green/types-of-subscriptions",
+        "activities/blue_green/quotas.py",
+        "        if sub.consumers and sub.type not in allowed\n",
+        "        if False\n",
+        (_FIT,),
     ),
 )

@@ -37,7 +37,12 @@ class ClusterMigration(Answer):
     migrated_cluster_url: ClusterUrls | None = None
 
 
+class _Isolation(Answer):
+    namespaces: tuple[str, ...] = ()
+
+
 _URLS = TypeAdapter(ClusterUrls)
+_ISOLATION = TypeAdapter(dict[str, _Isolation])
 _MIGRATION = TypeAdapter(ClusterMigration)
 
 
@@ -58,6 +63,11 @@ class ClustersReader:
             AdminNotFound: it is not known.
         """
         return self._endpoint.get_as(_URLS, f"/clusters/{encoded(name)}")
+
+    def isolated_namespaces(self, name: str) -> dict[str, tuple[str, ...]]:
+        """Return a cluster's isolation policies, with the patterns of namespaces that have brokers of their own."""
+        found = self._endpoint.find_as(_ISOLATION, f"/clusters/{encoded(name)}/namespaceIsolationPolicies") or {}
+        return {policy: rules.namespaces for policy, rules in found.items()}
 
     def migration(self, name: str) -> ClusterMigration | None:
         """Whether a cluster's clients are sent to another one; None if that was never set."""

@@ -113,6 +113,7 @@ _RATE = TypeAdapter(PublishRate | None)
 _INACTIVE = TypeAdapter(InactiveTopics | None)
 _RETENTION = TypeAdapter(Retention | None)
 _AFFINITY = TypeAdapter(BookieAffinity | None)
+_TEXT = TypeAdapter(str | None)
 _AFFINITY_PATH = "persistence/bookieAffinity"
 
 
@@ -162,6 +163,14 @@ class NamespacesReader:
             # Brokers keep no local policies of a namespace before its first topic.
             return None
         return found if found and found.groups else None
+
+    def anti_affinity_group(self, name: str) -> str:
+        """Return the group of namespaces that brokers keep apart from each other; empty if it is in none."""
+        try:
+            return self._endpoint.set_as(_TEXT, f"{_path(name)}/antiAffinity") or ""
+        except AdminNotFound:
+            # Likewise.
+            return ""
 
     def properties(self, name: str) -> dict[str, str]:
         """What users have noted."""

@@ -132,6 +132,11 @@ class TopicStats(Answer):
         subscriptions: by name.
         replication: by cluster.
         compaction: the last one.
+        msg_chunk_published: whether a message came in chunks since it was loaded. Brokers notice it when they count
+            rates, once a minute by default.
+        ongoing_txn_count: transactions that are open.
+        committed_txn_count: transactions that were committed since it was loaded.
+        aborted_txn_count: transactions that were aborted, likewise.
     """
 
     msg_in_counter: int = 0
@@ -145,6 +150,10 @@ class TopicStats(Answer):
     subscriptions: dict[str, SubscriptionStats] = Field(default_factory=dict[str, SubscriptionStats])
     replication: dict[str, ReplicationStats] = Field(default_factory=dict[str, ReplicationStats])
     compaction: LastCompaction = LastCompaction()
+    msg_chunk_published: bool = False
+    ongoing_txn_count: int = 0
+    committed_txn_count: int = 0
+    aborted_txn_count: int = 0
 
     @property
     def has_clients(self) -> bool:

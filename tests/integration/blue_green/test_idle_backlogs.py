@@ -55,7 +55,7 @@ def test_the_next_run_goes_on_with_the_copy(clusters: Clusters, environment: Env
     with Traffic(clusters.blue.broker_url, [str(plain), str(parts.of_partition(0))]) as traffic:
         traffic.wait_for_more(30)
         # A limit that holds no writes back.
-        never_quiet = {"throttle_bytes": 1_000_000_000, "quiesce_timeout": "PT3S"}
+        never_quiet = {"throttle_bytes": 10_000, "quiesce_timeout": "PT3S"}
         waves = {"canary": 0, "gate": "none", "when_held": "stop", "attempts": 1}
         undone = environment.operator.refusal(_input(clusters, "again", **never_quiet, waves=waves))
         assert "topics took messages in spite of the limit" in undone.message

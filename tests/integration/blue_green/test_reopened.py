@@ -67,15 +67,9 @@ def _flip_amid_writes(clusters: Clusters, namespace: str) -> Flipped:
     topics = make_namespace(clusters, namespace, *(f"t{number:02}" for number in range(_TOPICS)))
     for topic in topics:
         clusters.blue_admin.subscriptions.create(topic, "s")
-    # A limit that does not hold writes back.
-    steps = Steps(
-        clusters,
-        namespace,
-        throttle_bytes=1_000_000_000,
-        quiesce_timeout="PT2S",
-        flip_timeout="PT20S",
-        drain_timeout="PT30S",
-    )
+    steps = Steps(clusters, namespace, quiesce_timeout="PT2S", flip_timeout="PT20S", drain_timeout="PT30S")
+    # A limit that does not hold writes back, and that no input may have.
+    steps.input = steps.input.model_copy(update={"throttle_bytes": 1_000_000_000})
     steps.begin()
     silence, end = threading.Event(), threading.Event()
     with ThreadPoolExecutor(2 * _TOPICS) as pool:

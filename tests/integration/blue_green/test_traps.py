@@ -267,7 +267,7 @@ def test_late_attempt_does_not_hold_writes_back(clusters: Clusters, steps: Steps
 def test_brokers_are_told_again_of_a_limit_that_does_not_hold(clusters: Clusters) -> None:
     """A broker may miss a change, or apply the older of two last: the limit is one write, and told again while busy."""
     # A limit that holds no writes back.
-    steps = Steps(clusters, "traps/told-again", throttle_bytes=1_000_000_000, quiesce_timeout="PT5S")
+    steps = Steps(clusters, "traps/told-again", throttle_bytes=10_000, quiesce_timeout="PT5S")
     (topic,) = make_namespace(clusters, "traps/told-again", "busy")
     path = "/admin/policies/traps/told-again"
     steps.begin()

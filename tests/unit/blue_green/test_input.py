@@ -22,6 +22,7 @@ def read(**fields: object) -> BlueGreenInput:
         ({"green": side("green") | {"admin_urls": ["http://broker-blue:8080"]}}, "share an address of the admin"),
         ({"green_cluster": "b"}, "both clusters are called 'b'"),
         ({"drain_timeout": "P2D"}, "would be given up while it drains"),
+        ({"throttle_bytes": 10_001}, "throttle_bytes"),
     ],
 )
 def test_refused(fields: dict[str, object], why: str) -> None:
@@ -41,3 +42,9 @@ def test_order_and_exclusion() -> None:
     names = ["shop/orders", "bank/a", "shop/batch-1", "pulsar/system"]
     assert [input.rank(name) for name in names] == [0, 1, None, None]
     assert [input.excludes(name) for name in names] == [False, False, True, False]
+
+
+def test_the_namespace_of_functions() -> None:
+    """No pattern moves it, since workers would find nothing to run on green; its name does."""
+    assert read(namespaces=["public/*", "*/*"]).rank("public/functions") is None
+    assert read(namespaces=["public/functions", "*/*"]).rank("public/functions") == 0

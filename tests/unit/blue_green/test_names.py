@@ -7,12 +7,16 @@ from typing import cast
 
 import pytest
 
+from activities.blue_green import cluster
 from activities.blue_green.context import BlueGreenTask
-from activities.blue_green.precheck_names import check_namespace_names, check_topics
+from activities.blue_green.listing import is_of_brokers
+from activities.blue_green.precheck_names import check_namespace_names, check_patterns, check_topics
 from activities.lifecycle.precheck import Findings
+from clients.cas.store import CasStore
 from clients.pulsar.names import TopicName
 from models.blue_green.input import BlueGreenInput
 from models.releases import parse_release
+from tests.support.blue_green.sides import side
 from tests.unit.blue_green.test_differences import SPACE, namespace, topic
 
 
@@ -30,6 +34,65 @@ def task(release: str = "5.0.1", scalable: tuple[str, ...] = ()) -> BlueGreenTas
             green_release=parse_release(release),
         ),
     )
+
+
+def test_patterns_that_fit_nothing() -> None:
+    """With a slip in `exclude`, what must stay would move; one in `namespaces` leaves something behind."""
+    input = BlueGreenInput.model_validate(
+        {
+            "cluster": "b",
+            "blue": side("blue"),
+            "green_cluster": "g",
+            "green": side("green"),
+            "namespaces": ["shop/*", "shopp/*"],
+            "exclude": ["shop/batch", "shop/[batch]"],
+        }
+    )
+    findings = Findings()
+    check_patterns(input, findings, ["shop/batch", "shop/orders"])
+    assert [(blocker.code, blocker.cause.rpartition(": ")[2]) for blocker in findings.blockers] == [
+        ("NOTHING_EXCLUDED", "'shop/[batch]'")
+    ]
+    assert [warning.rpartition(": ")[2] for warning in findings.warnings] == ["'shopp/*'"]
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        ("pulsar/system", True),
+        ("pulsar/broker-1.internal:8080", True),
+        ("pulsar/blue/10.0.0.1:8080", True),
+        ("sla-monitor/blue/10.0.0.1:8080", True),
+        ("pulsar/app", False),
+        ("pulsar/system2", False),
+        ("public/functions", False),
+        ("public/default", False),
+    ],
+)
+def test_namespaces_of_brokers(name: str, expected: bool) -> None:
+    """All others count as left behind, and keep the flag of the whole cluster from being set."""
+    assert is_of_brokers(name) is expected
+
+
+def test_what_the_flag_of_the_cluster_would_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A namespace without a flag is left behind, whatever topics it has, and whether or not it was selected."""
+    names = ["public/default", "public/functions", "pulsar/app", "pulsar/system", "shop/orders", "shop/prop/old"]
+
+    def of_tenant(tenant: str) -> list[str]:
+        return [name for name in names if name.startswith(f"{tenant}/")]
+
+    def flagged(_: object, namespace: str) -> bool:
+        return namespace == "shop/orders"
+
+    monkeypatch.setattr(cluster, "read_flag", flagged)
+    blue = SimpleNamespace(
+        tenants=SimpleNamespace(names=lambda: ["public", "pulsar", "shop"]), namespaces=SimpleNamespace(names=of_tenant)
+    )
+    moved, left = cluster.split_namespaces(
+        cast("BlueGreenTask", SimpleNamespace(blue=blue)), cast("CasStore", SimpleNamespace())
+    )
+    assert moved == ["shop/orders"]
+    assert left == ["public/default", "public/functions", "pulsar/app", "shop/prop/old"]
 
 
 def test_names_of_namespaces() -> None:
@@ -73,13 +136,13 @@ def test_older_releases_take_padded_names() -> None:
 
 def test_namespaces_of_pulsar_1_can_be_excluded() -> None:
     """Such a namespace fits no pattern of those that move but `*/*`, and can be excluded by its name."""
-    side = {"admin_urls": ["http://h:1"], "service_url": "http://h:1", "broker_service_url": "pulsar://h:2"}
+    reached = {"admin_urls": ["http://h:1"], "service_url": "http://h:1", "broker_service_url": "pulsar://h:2"}
     input = BlueGreenInput.model_validate(
         {
             "cluster": "b",
-            "blue": {**side, "metadata_url": "zk:h:1/b"},
+            "blue": {**reached, "metadata_url": "zk:h:1/b"},
             "green_cluster": "g",
-            "green": {**side, "metadata_url": "zk:h:1/g", "admin_urls": ["http://h:3"]},
+            "green": {**reached, "metadata_url": "zk:h:1/g", "admin_urls": ["http://h:3"]},
             "exclude": ["acme/blue/old"],
         }
     )

@@ -1,0 +1,116 @@
+"""What green would refuse of what is in use, and where namespaces are served; both clusters are doubles here."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.precheck_brokers import check_isolation
+from activities.blue_green.quotas import green_quotas
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.topic_inventory import Part, TopicInventory
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
+from tests.unit.blue_green.test_differences import SPACE, TOPIC, namespace
+
+_CLIENTS = (Client(), Client())
+_USED = TopicStats(
+    publishers=_CLIENTS,
+    subscriptions={
+        "a": SubscriptionStats(type="Key_Shared", consumers=_CLIENTS),
+        "b": SubscriptionStats(type="Exclusive", consumers=_CLIENTS[:1]),
+        "idle": SubscriptionStats(type="Shared"),
+    },
+)
+
+
+def green(**settings: str) -> PulsarAdminReader:
+    """A cluster whose brokers are configured like this, and that has no namespace."""
+
+    def absent(name: str) -> None:
+        raise AdminNotFound(name, method="GET", url=name)
+
+    return cast(
+        "PulsarAdminReader",
+        SimpleNamespace(
+            brokers=SimpleNamespace(runtime_configuration=lambda: settings), namespaces=SimpleNamespace(policies=absent)
+        ),
+    )
+
+
+def codes(policies: dict[str, Any], own: dict[str, Any], **settings: str) -> list[str]:
+    """The codes of blockers of a namespace with one topic that is used."""
+    topic = TopicInventory(TOPIC, parts=(Part(TOPIC, _USED),), policies=own)
+    return [blocker.code for blocker in green_quotas(green(**settings), namespace(topic, **policies))]
+
+
+@pytest.mark.parametrize(
+    ("limit", "enough", "policy", "own"),
+    [
+        ("maxProducersPerTopic", 2, "max_producers_per_topic", "maxProducers"),
+        ("maxConsumersPerTopic", 3, "max_consumers_per_topic", "maxConsumers"),
+        ("maxConsumersPerSubscription", 2, "max_consumers_per_subscription", "maxConsumersPerSubscription"),
+    ],
+)
+def test_limits_on_clients(limit: str, enough: int, policy: str, own: str) -> None:
+    """Green's brokers must take as many clients as there are, unless a policy says how many, which is carried."""
+    few = {limit: str(enough - 1)}
+    assert codes({}, {}, **few) == ["GREEN_QUOTA"]
+    assert codes({}, {}, **{limit: str(enough)}) == []
+    assert codes({}, {}, **{limit: "0"}) == []
+    assert codes({policy: 0}, {}, **few) == []
+    assert codes({}, {own: 5}, **few) == []
+    assert codes({}, {f"global/{own}": 5}, **few) == []
+
+
+def test_types_of_subscriptions() -> None:
+    """Green's brokers must allow each type that has consumers, unless a policy says which are allowed."""
+    allowed = {"subscriptionTypesEnabled": "[Exclusive, Shared, Failover]"}
+    assert codes({}, {}, **allowed) == ["GREEN_SUBSCRIPTION_TYPES"]
+    assert codes({}, {}, subscriptionTypesEnabled="[Key_Shared, Exclusive]") == []
+    assert codes({"subscription_types_enabled": ["Key_Shared"]}, {}, **allowed) == []
+    assert codes({}, {"subscriptionTypesEnabled": ["Key_Shared", "Exclusive"]}, **allowed) == []
+
+
+def placed(here: dict[str, tuple[str, ...]], there: dict[str, tuple[str, ...]], *groups: str) -> Findings:
+    """What is found of one namespace, where blue and green isolate these; `groups` are its groups on both."""
+
+    def side(policies: dict[str, tuple[str, ...]], group: str) -> SimpleNamespace:
+        def isolated(_: str) -> dict[str, tuple[str, ...]]:
+            return policies
+
+        def group_of(_: str) -> str:
+            return group
+
+        return SimpleNamespace(
+            clusters=SimpleNamespace(isolated_namespaces=isolated),
+            namespaces=SimpleNamespace(anti_affinity_group=group_of),
+        )
+
+    findings, (blue, green) = Findings(), groups or ("", "")
+    task = SimpleNamespace(
+        input=SimpleNamespace(cluster="b", green_cluster="g"), blue=side(here, blue), green=side(there, green)
+    )
+    check_isolation(cast("BlueGreenTask", task), findings, [SPACE])
+    return findings
+
+
+def test_isolated_namespaces() -> None:
+    """A namespace with brokers of its own has some on green as well."""
+    tenant = {"p": ("acme/.*",)}
+    assert placed({}, {}).blockers == []
+    assert placed({"p": ("other/.*", "acme/ord")}, {}).blockers == []
+    assert placed(tenant, {"q": (SPACE,)}).blockers == []
+    (blocker,) = placed(tenant, {"q": ("other/.*",)}).blockers
+    assert (blocker.code, SPACE in blocker.cause) == ("GREEN_LACKS_ISOLATION", True)
+
+
+def test_anti_affinity_groups() -> None:
+    """They are not carried, so one that differs is named."""
+    assert placed({}, {}, "g", "g").warnings == []
+    (warning,) = placed({}, {}, "g", "").warnings
+    assert f"{SPACE} (g)" in warning

@@ -1,0 +1,161 @@
+"""What a topic is used for decides whether it is flipped; both clusters are doubles here."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.movable import await_movable, require_movable
+from activities.blue_green.precheck_clusters import check_replication
+from activities.blue_green.precheck_use import TopicUse
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.topic_inventory import Part, TopicInventory, is_system_topic, is_transaction_topic
+from clients.errors import StoreConflict
+from clients.pulsar.admin.topics import Client, ReplicationStats, SubscriptionStats, TopicStats
+from clients.pulsar.names import TopicName
+from models.blue_green.input import BlueGreenInput
+from tests.support.blue_green.sides import side
+from tests.unit.blue_green.test_differences import SPACE, namespace
+
+TOPIC = TopicName.parse(f"{SPACE}/t")
+DOWN = TopicStats(replication={"west": ReplicationStats()})
+BEHIND = TopicStats(replication={"west": ReplicationStats(connected=True, replication_backlog=7)})
+READY = TopicStats(replication={"west": ReplicationStats(connected=True)})
+CHUNKED = TopicStats(msg_chunk_published=True)
+IN_TRANSACTIONS = TopicStats(ongoing_txn_count=1, committed_txn_count=2)
+OLD = TopicStats(subscriptions={"s": SubscriptionStats(consumers=(Client(address="/h:1", client_version="2.10.2"),))})
+
+
+def task(*looks: TopicStats, **fields: object) -> BlueGreenTask:
+    """Two clusters; blue has one topic, which is like this when it is looked at, and then stays as in the last look."""
+    found: Iterator[TopicStats] = iter(looks)
+    last = looks[-1:] or (TopicStats(),)
+
+    def stats(_: TopicName) -> TopicStats:
+        return next(found, last[0])
+
+    def each(items: Iterable[Any], work: Any) -> list[Any]:
+        return [work(item) for item in items]
+
+    def ignore(*_: object) -> None:
+        return None
+
+    def names(_: str) -> list[str]:
+        return [str(TOPIC)]
+
+    needed: dict[str, object] = {"cluster": "b", "blue": side("blue"), "green_cluster": "g", "green": side("green")}
+    return cast(
+        "BlueGreenTask",
+        SimpleNamespace(
+            input=BlueGreenInput.model_validate({**needed, "quiesce_timeout": "PT0.1S", **fields}),
+            blue=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names)),
+            each=each,
+            context=SimpleNamespace(pause=ignore, waiting_for=ignore, waits_no_more=ignore),
+        ),
+    )
+
+
+def guards() -> list[NamespaceGuard]:
+    """That of the namespace."""
+    return [cast("NamespaceGuard", SimpleNamespace(namespace=SPACE))]
+
+
+def topic(stats: TopicStats, **policies: Any) -> TopicInventory:
+    """A topic without partitions."""
+    return TopicInventory(TOPIC, parts=(Part(TOPIC, stats),), policies=policies)
+
+
+@pytest.mark.parametrize(
+    ("stats", "why"),
+    [
+        (CHUNKED, "in chunks"),
+        (IN_TRANSACTIONS, r"used in transactions \(1 open, 2 committed\)"),
+        (OLD, "/h:1 cannot follow: 2.10.2 is older"),
+    ],
+)
+def test_use_that_a_flip_would_break(stats: TopicStats, why: str) -> None:
+    """Days after PRECHECK a topic takes chunks, or takes part in transactions, or has an old client."""
+    require_movable(task(), [(TOPIC, READY)])
+    with pytest.raises(StoreConflict, match=f"{TOPIC}: .*{why}"):
+        require_movable(task(), [(TOPIC, stats)])
+    with pytest.raises(StoreConflict, match=why):
+        await_movable(task(DOWN, stats), guards(), drained=True)
+
+
+def test_replicators_are_waited_for() -> None:
+    """They connect after a topic was loaded, and get to the end while writes are held back."""
+    await_movable(task(DOWN, READY), guards(), drained=False)
+    await_movable(task(BEHIND), guards(), drained=False)
+    await_movable(task(DOWN, BEHIND, READY), guards(), drained=True)
+
+
+@pytest.mark.parametrize(
+    ("stats", "why"), [(DOWN, "west is not connected"), (BEHIND, "7 messages are not in west yet")]
+)
+def test_replicators_that_are_not_ready(stats: TopicStats, why: str) -> None:
+    """A topic that would take no messages after its flip is not flipped."""
+    with pytest.raises(StoreConflict, match=why):
+        await_movable(task(stats), guards(), drained=True)
+
+
+def test_blockers_of_use() -> None:
+    """Each use has a blocker of its own that names the topics."""
+    for stats, code in (
+        (CHUNKED, "BLUE_CHUNKED_MESSAGES"),
+        (IN_TRANSACTIONS, "BLUE_TRANSACTIONS"),
+    ):
+        use, findings = TopicUse(), Findings()
+        use.add(task(), namespace(topic(stats)))
+        use.judge(task(), findings)
+        assert [(blocker.code, str(TOPIC) in blocker.cause) for blocker in findings.blockers] == [(code, True)]
+
+
+def test_a_backlog_of_replication_is_a_warning() -> None:
+    """It may be gone when the batch is flipped, and is looked at again there."""
+    use, findings = TopicUse(), Findings()
+    use.add(task(), namespace(topic(BEHIND)))
+    use.judge(task(), findings)
+    assert findings.blockers == []
+    assert f"{TOPIC} (7 messages for west)" in findings.warnings[0]
+
+
+def test_topics_of_transactions() -> None:
+    """Those that brokers keep of them are told from those of clients, and from other topics of brokers."""
+    names = [
+        "__transaction_buffer_snapshot",
+        "__transaction_buffer_snapshot-partition-0",
+        "__transaction_buffer_snapshot_segments",
+        "__transaction_buffer_snapshot_indexes",
+        "t-s__transaction_pending_ack",
+    ]
+    assert all(is_transaction_topic(TOPIC._replace(topic=name)) for name in names)
+    assert all(is_system_topic(TOPIC._replace(topic=name)) for name in (*names, "__change_events"))
+    assert not any(is_transaction_topic(TOPIC._replace(topic=name)) for name in ("t", "__change_events"))
+
+
+def test_replication_of_namespaces_and_topics() -> None:
+    """To green it is a blocker, and so is a copy of what is replicated to a third cluster; policies of topics count."""
+    for policies, own in (
+        ({"replication_clusters": ["b", "g"]}, {}),
+        ({"replication_clusters": ["b"]}, {"replication": ["b", "g"]}),
+        ({"replication_clusters": ["b"]}, {"replication": ["b"], "global/replication": ["g"]}),
+    ):
+        findings = Findings()
+        check_replication(task(), findings, namespace(topic(READY, **own), **policies))
+        assert [blocker.code for blocker in findings.blockers] == ["REPLICATED_TO_GREEN"]
+    for policies, own in (
+        ({"replication_clusters": ["b", "west"]}, {}),
+        ({"replication_clusters": ["b"]}, {"global/replication": ["west"]}),
+    ):
+        waiting, copying = Findings(), Findings()
+        check_replication(task(), waiting, namespace(topic(READY, **own), **policies))
+        check_replication(task(idle_subscriptions="copy"), copying, namespace(topic(READY, **own), **policies))
+        assert (waiting.blockers, len(waiting.warnings)) == ([], 1)
+        assert [blocker.code for blocker in copying.blockers] == ["COPY_REPLICATED"]
+    alone = Findings()
+    check_replication(task(idle_subscriptions="copy"), alone, namespace(topic(READY), replication_clusters=["b"]))
+    assert (alone.blockers, alone.warnings) == ([], [])
