@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from activities.blue_green.backlogs import carry_again
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.cut_messages import require_whole_messages
 from activities.blue_green.flags import sends_to_green, urls_of, wait_until_seen
 from activities.blue_green.green_ready import green_trouble
 from activities.blue_green.late import create_late, provision_late
@@ -39,6 +40,7 @@ def flip(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     await_movable(task, begun, drained=True)
     late = provision_late(task, begun, store)
     carried = carry_again(task, guards, store, anew=late)
+    require_whole_messages(task, begun)
     since = require_quiet(task, begun)
     for guard in begun:
         guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)

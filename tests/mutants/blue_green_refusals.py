@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _STORES = "tests/unit/blue_green/test_stores.py"
 _CLIENTS = "tests/unit/blue_green/test_client_versions.py"
+_IN_TOPICS = "tests/integration/blue_green/test_topic_use.py"
 _USE = "tests/unit/blue_green/test_topic_use.py"
 _FIT = "tests/unit/blue_green/test_fit.py"
 _NAMES = "tests/unit/blue_green/test_names.py"
@@ -31,6 +32,20 @@ MUTANTS = (
         '    "Java": (3, 2, 0),\n',
         '    "Java": (3, 0, 0),\n',
         (_CLIENTS,),
+    ),
+    Mutant(
+        "blue-green/message-that-is-cut-in-two",
+        "activities/blue_green/flip.py",
+        "    require_whole_messages(task, begun)\n",
+        "",
+        (f"{_IN_TOPICS}::test_a_message_that_the_flip_would_cut_in_two",),
+    ),
+    Mutant(
+        "blue-green/unfinished-messages",
+        "activities/blue_green/cut_messages.py",
+        "        if head.producer in waiting and head.is_unfinished:\n",
+        "        if head.is_unfinished:\n",
+        (_USE,),
     ),
     Mutant(
         "blue-green/chunks-that-came-since-the-precheck",

@@ -218,6 +218,14 @@ class ReadEndpoint:
         """
         return self._request("GET", path, params=params, timeout=timeout)
 
+    def head(self, path: str) -> httpx.Headers:
+        """Return the headers of what a GET of a path beneath `/admin/v2` would answer.
+
+        Raises:
+            AdminError: there was no answer, or one that is no success.
+        """
+        return self._request("HEAD", path).headers
+
     def get_as(
         self,
         kind: TypeAdapter[AnswerT],
@@ -340,4 +348,4 @@ def _may_go_on(method: str, error: AdminUnreachable | AdminUntrusted) -> bool:
     """Whether another broker may be asked the same: not where a change may have been made already."""
     if isinstance(error, AdminUntrusted):
         return True
-    return error.status is None and (method == "GET" or not error.sent)
+    return error.status is None and (method in ("GET", "HEAD") or not error.sent)

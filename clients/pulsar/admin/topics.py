@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from datetime import datetime
+from typing import Any, NamedTuple
 from urllib.parse import unquote_plus
 
 from pydantic import Field, TypeAdapter, field_validator
@@ -279,6 +280,27 @@ class InternalInfo(Answer):
         return self.terminated_position is not None and self.marked
 
 
+class EntryHead(NamedTuple):
+    """What a stored entry says of itself.
+
+    Attributes:
+        producer: name of who sent it.
+        published: when that was, by its producer's clock; None if it does not say.
+        chunk: which part of a message it is, counted from 0.
+        chunks: of how many.
+    """
+
+    producer: str
+    published: datetime | None = None
+    chunk: int = 0
+    chunks: int = 1
+
+    @property
+    def is_unfinished(self) -> bool:
+        """Whether more of its message has to follow."""
+        return self.chunk + 1 < self.chunks
+
+
 class Compaction(Answer):
     """How the last compaction stands.
 
@@ -371,6 +393,26 @@ class TopicsReader:
             AdminServerError: among others where there is no such topic.
         """
         return self._endpoint.get_as(_INTERNAL_INFO, f"/{topic.rest_path}/internal-info")
+
+    def entry_head(self, topic: TopicName, position: tuple[int, int]) -> EntryHead:
+        """What an entry says of itself, without its payload.
+
+        Args:
+            topic: whose it is.
+            position: its ledger, and its number in that.
+
+        Raises:
+            AdminNotFound: there is no such topic.
+            AdminServerError: among others where there is no such entry.
+        """
+        headers = self._endpoint.head(f"/{topic.rest_path}/ledger/{position[0]}/entry/{position[1]}")
+        published = headers.get("X-Pulsar-publish-time")
+        return EntryHead(
+            producer=headers.get("X-Pulsar-producer-name", ""),
+            published=datetime.fromisoformat(published) if published else None,
+            chunk=int(headers.get("X-Pulsar-chunk-id", "0")),
+            chunks=int(headers.get("X-Pulsar-num-chunks-from-msg", "1")),
+        )
 
     def properties(self, topic: TopicName) -> dict[str, str]:
         """What users have noted of a topic; the broker hides its own marks."""

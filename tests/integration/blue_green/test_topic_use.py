@@ -34,14 +34,12 @@ def causes(found: Precheck) -> dict[str, str]:
 
 @pytest.mark.exhaustive
 def test_messages_in_chunks(clusters: Clusters) -> None:
-    """A topic that takes chunks is refused until its broker loads it anew, and while writes are held back as well."""
+    """A topic that takes chunks is refused until its broker loads it anew, and again before writes are held back."""
     namespace = "cut/chunks"
     large, plain = make_namespace(clusters, namespace, "large", "plain")
     steps = Steps(clusters, namespace)
     with closing(quiet_client(clusters.blue.broker_url)) as client:
-        producer = client.create_producer(
-            str(large), chunking_enabled=True, batching_enabled=False, send_timeout_millis=120_000
-        )
+        producer = client.create_producer(str(large), chunking_enabled=True, batching_enabled=False)
         client.create_producer(str(plain)).send(b"plain")
         producer.send(b"small")
         assert causes(steps.whole(precheck)) == {}
@@ -59,19 +57,38 @@ def test_messages_in_chunks(clusters: Clusters) -> None:
         clusters.blue_admin.topics.unload(large)
         assert causes(steps.whole(precheck)) == {}
         steps.begin()
-        assert not steps.quiesce().busy
-        sent: list[object] = []
-
-        def note(result: object, _: object) -> None:
-            sent.append(result)
-
-        producer.send_async(LARGE, note)
+        producer.send(LARGE)
         wait_for("the broker to notice it", lambda: clusters.blue_admin.topics.stats(large).msg_chunk_published, 90)
         with pytest.raises(StoreConflict, match="in chunks"):
-            steps.batch(flip.flip)
+            steps.quiesce()
         steps.end()
-        wait_for("the other chunks on blue", lambda: sent, 60)
-    assert clusters.blue_admin.topics.internal_stats(large).number_of_entries == 3
+
+
+def test_a_message_that_the_flip_would_cut_in_two(clusters: Clusters) -> None:
+    """While only its first chunk is there nothing is flipped; when writes go on, all of it comes to blue."""
+    namespace = "cut/in-two"
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    clusters.blue_admin.subscriptions.create(topic, "s")
+    steps = Steps(clusters, namespace)
+    steps.begin()
+    sent: list[object] = []
+
+    def note(result: object, _: object) -> None:
+        sent.append(result)
+
+    with closing(quiet_client(clusters.blue.broker_url)) as client:
+        producer = client.create_producer(
+            str(topic), chunking_enabled=True, batching_enabled=False, send_timeout_millis=120_000
+        )
+        assert not steps.quiesce().busy
+        producer.send_async(LARGE, note)
+        wait_for("the first chunk", lambda: clusters.blue_admin.topics.stats(topic).msg_in_counter, 20)
+        with pytest.raises(StoreConflict, match=r"1 of 3 by blue-"):
+            steps.batch(flip.flip)
+        assert sent == []
+        steps.end()
+        wait_for("the other chunks", lambda: sent, 60)
+    assert clusters.blue_admin.topics.internal_stats(topic).number_of_entries == 3
 
 
 def test_replication_to_a_cluster_that_is_down(clusters: Clusters) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.cut_messages import unfinished_of
 from activities.blue_green.movable import await_movable, require_movable
 from activities.blue_green.precheck_clusters import check_replication
 from activities.blue_green.precheck_use import TopicUse
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import Part, TopicInventory, is_system_topic, is_transaction_topic
 from clients.errors import StoreConflict
-from clients.pulsar.admin.topics import Client, ReplicationStats, SubscriptionStats, TopicStats
+from clients.pulsar.admin.topics import Client, EntryHead, ReplicationStats, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
 from models.blue_green.input import BlueGreenInput
 from tests.support.blue_green.sides import side
@@ -84,6 +86,30 @@ def test_use_that_a_flip_would_break(stats: TopicStats, why: str) -> None:
         require_movable(task(), [(TOPIC, stats)])
     with pytest.raises(StoreConflict, match=why):
         await_movable(task(DOWN, stats), guards(), drained=True)
+
+
+def head(producer: str, chunk: int = 0, chunks: int = 1, minutes_ago: float = 0) -> EntryHead:
+    """An entry as it is stored."""
+    return EntryHead(producer, datetime.now(UTC) - timedelta(minutes=minutes_ago), chunk, chunks)
+
+
+@pytest.mark.parametrize(
+    ("heads", "cut"),
+    [
+        ([], False),
+        ([head("a")], False),
+        ([head("a", 2, 3), head("a", 1, 3), head("a", 0, 3)], False),
+        ([head("a", 1, 3), head("a", 0, 3)], True),
+        ([head("b"), head("b"), head("a", 0, 2)], True),
+        # Given up by its producer, or by one that is not there any more.
+        ([head("a"), head("a", 0, 2)], False),
+        ([head("gone", 0, 2), head("a"), head("b")], False),
+        ([head("a", 0, 2, minutes_ago=90)], False),
+    ],
+)
+def test_messages_of_which_a_part_is_stored(heads: list[EntryHead], *, cut: bool) -> None:
+    """The last entry of a connected producer tells whether the rest of its message would go to green."""
+    assert (unfinished_of(iter(heads), {"a", "b"}) is not None) is cut
 
 
 def test_replicators_are_waited_for() -> None:
