@@ -25,6 +25,7 @@ from clients.pulsar.cluster_flag import set_cluster_flag
 from clients.pulsar.namespace_flag import read_flag
 from models.blue_green.claims import ChangedSetting, NamespaceClaim, Stage
 from models.blue_green.results import Completion, Released
+from models.defects import has_defect
 from models.lifecycle.failures import NAMED, FailedItem
 
 #: What would unload topics, or split their bundles, while they have to stay loaded; 5.0 has the last one (PIP-470).
@@ -33,6 +34,9 @@ HELD_OFF = {
     "loadBalancerAutoBundleSplitEnabled": "false",
     "brokerCloseInactiveTopicsEnabled": "false",
 }
+
+
+_SYSTEM_TOPICS_FLAGGED = "SYSTEM_TOPICS_FLAGGED"
 
 
 def register(task: BlueGreenTask) -> Released:
@@ -81,7 +85,7 @@ def complete(task: BlueGreenTask) -> Completion:
         # Topics may have come to a namespace while the others were looked at.
         _, left = split_namespaces(task, store)
         flagged = False
-        if task.input.complete_cluster and not left and not busy:
+        if sets_cluster_flag(task) and not left and not busy:
             take_rest_back(task, guard)
             _set_address(task, guard, store, lambda _: True)
             flagged = True
@@ -250,6 +254,11 @@ def _set_address(
         lambda now: ClusterMigration(migrated=flag(now), migrated_cluster_url=urls),
     )
     wait_until_cluster_seen(task, cluster, wanted, task.blue_brokers())
+
+
+def sets_cluster_flag(task: BlueGreenTask) -> bool:
+    """Return whether the flag of the whole cluster may be set: some releases end topics of health checks."""
+    return task.input.complete_cluster and not has_defect(task.blue_release, _SYSTEM_TOPICS_FLAGGED)
 
 
 def split_namespaces(task: BlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:

@@ -97,6 +97,13 @@ MUTANTS = (
         (_NAMES,),
     ),
     Mutant(
+        "blue-green/flag-that-ends-health-checks",
+        "activities/blue_green/cluster.py",
+        " and not has_defect(task.blue_release, _SYSTEM_TOPICS_FLAGGED)",
+        "",
+        (_NAMES,),
+    ),
+    Mutant(
         "blue-green/pattern-that-excludes-nothing",
         "activities/blue_green/precheck_names.py",
         "    if excluded := unused[input.exclude]:\n",

@@ -95,6 +95,15 @@ def test_what_the_flag_of_the_cluster_would_end(monkeypatch: pytest.MonkeyPatch)
     assert left == ["public/default", "public/functions", "pulsar/app", "shop/prop/old"]
 
 
+@pytest.mark.parametrize(
+    ("release", "wanted", "expected"), [("4.0.1", True, False), ("4.0.2", True, True), ("4.0.2", False, False)]
+)
+def test_the_flag_of_the_cluster(release: str, *, wanted: bool, expected: bool) -> None:
+    """It is not set where brokers would end the topics of their own health checks as well (#23572)."""
+    double = SimpleNamespace(input=SimpleNamespace(complete_cluster=wanted), blue_release=parse_release(release))
+    assert cluster.sets_cluster_flag(cast("BlueGreenTask", double)) is expected
+
+
 def test_names_of_namespaces() -> None:
     """Namespaces of Pulsar 1 are named, and not read further."""
     findings = Findings()
