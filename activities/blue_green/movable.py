@@ -40,8 +40,12 @@ def transactions_in(stats: TopicStats) -> str:
 
 
 def replicators_down(stats: TopicStats) -> list[str]:
-    """Return the clusters to which a topic is replicated and which do not answer."""
-    return sorted(remote for remote, replication in stats.replication.items() if not replication.connected)
+    """Return the clusters that do not answer to which a topic is replicated, unless it is idle."""
+    return sorted(
+        remote
+        for remote, replication in stats.replication.items()
+        if not replication.connected and (replication.replication_backlog or stats.publishers)
+    )
 
 
 def require_movable(task: BlueGreenTask, topics: Iterable[tuple[TopicName, TopicStats]]) -> None:
@@ -97,9 +101,8 @@ def _problems(task: BlueGreenTask, stats: TopicStats) -> Iterator[str]:
 
 def _unready(stats: TopicStats, *, drained: bool) -> str:
     """Why a topic's replicators are not ready; empty if they are."""
-    if down := replicators_down(stats):
-        return f"{', '.join(down)} is not connected"
+    if not drained:
+        down = replicators_down(stats)
+        return f"{', '.join(down)} is not connected" if down else ""
     left = {remote: one.replication_backlog for remote, one in stats.replication.items() if one.replication_backlog}
-    if drained and left:
-        return ", ".join(f"{count:,} messages are not in {remote} yet" for remote, count in left.items())
-    return ""
+    return ", ".join(f"{count:,} messages are not in {remote} yet" for remote, count in left.items())

@@ -71,15 +71,15 @@ MUTANTS = (
     Mutant(
         "blue-green/replicators-that-are-down",
         "activities/blue_green/movable.py",
-        "    if down := replicators_down(stats):\n",
-        "    if down := replicators_down(TopicStats()):\n",
+        "        down = replicators_down(stats)\n",
+        "        down = replicators_down(TopicStats())\n",
         (_USE,),
     ),
     Mutant(
         "blue-green/backlog-of-replication-at-the-flag",
         "activities/blue_green/movable.py",
-        "    if drained and left:\n",
-        "    if not drained and left:\n",
+        "    if not drained:\n",
+        "    if drained or stats:\n",
         (_USE,),
     ),
     Mutant(

@@ -15,7 +15,7 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.clusters import ClusterUrls
 from clients.pulsar.admin.tenants import Tenant
 from deploy.devstack.toolchain import Toolchain
-from deploy.devstack.traffic import quiet_client
+from deploy.devstack.traffic import quiet_client, send_to
 from models.blue_green.results import Precheck
 from tests.support.blue_green.environment import BLUE, BLUE_SPEC, GREEN_SPEC, Clusters, open_clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
@@ -102,6 +102,8 @@ def test_replication_to_a_cluster_that_is_down(clusters: Clusters) -> None:
     try:
         blue.namespaces.set_policy(namespace, ("replication_clusters",), [BLUE, "nowhere"])
         wait_for("a replicator", lambda: "nowhere" in blue.topics.stats(topic).replication, 20)
+        send_to(clusters.blue.broker_url, [str(topic)])
+        wait_for("a backlog", lambda: blue.topics.stats(topic).replication["nowhere"].replication_backlog, 20)
         found = causes(steps.whole(precheck))
         assert {"BLUE_REPLICATOR_DOWN", "COPY_REPLICATED"} <= found.keys()
         assert f"{topic} (nowhere)" in found["BLUE_REPLICATOR_DOWN"]

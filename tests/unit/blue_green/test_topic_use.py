@@ -24,7 +24,9 @@ from tests.support.blue_green.sides import side
 from tests.unit.blue_green.test_differences import SPACE, namespace
 
 TOPIC = TopicName.parse(f"{SPACE}/t")
-DOWN = TopicStats(replication={"west": ReplicationStats()})
+DOWN = TopicStats(replication={"west": ReplicationStats(replication_backlog=7)})
+IDLE = TopicStats(replication={"west": ReplicationStats()})
+USED = TopicStats(replication={"west": ReplicationStats()}, publishers=(Client(),))
 BEHIND = TopicStats(replication={"west": ReplicationStats(connected=True, replication_backlog=7)})
 READY = TopicStats(replication={"west": ReplicationStats(connected=True)})
 CHUNKED = TopicStats(msg_chunk_published=True)
@@ -117,15 +119,24 @@ def test_replicators_are_waited_for() -> None:
     await_movable(task(DOWN, READY), guards(), drained=False)
     await_movable(task(BEHIND), guards(), drained=False)
     await_movable(task(DOWN, BEHIND, READY), guards(), drained=True)
+    # Nothing is left, and nothing will come.
+    await_movable(task(IDLE), guards(), drained=False)
+    await_movable(task(USED), guards(), drained=True)
 
 
 @pytest.mark.parametrize(
-    ("stats", "why"), [(DOWN, "west is not connected"), (BEHIND, "7 messages are not in west yet")]
+    ("stats", "drained", "why"),
+    [
+        (DOWN, False, "west is not connected"),
+        (USED, False, "west is not connected"),
+        (DOWN, True, "7 messages are not in west yet"),
+        (BEHIND, True, "7 messages are not in west yet"),
+    ],
 )
-def test_replicators_that_are_not_ready(stats: TopicStats, why: str) -> None:
+def test_replicators_that_are_not_ready(stats: TopicStats, *, drained: bool, why: str) -> None:
     """A topic that would take no messages after its flip is not flipped."""
     with pytest.raises(StoreConflict, match=why):
-        await_movable(task(stats), guards(), drained=True)
+        await_movable(task(stats), guards(), drained=drained)
 
 
 def test_blockers_of_use() -> None:
