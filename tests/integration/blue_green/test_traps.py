@@ -77,7 +77,10 @@ def test_idle_subscription_is_waited_for(clusters: Clusters, steps: Steps) -> No
 
 
 def test_replication_is_waited_for_by_cursors(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Messages that a third cluster lacks are waited for, also while brokers report no replicator of the topic."""
+    """Nothing is flipped while a third cluster lacks messages; if it does after the flip, they are waited for.
+
+    That holds also while brokers report no replicator of the topic.
+    """
     namespace, third = "replicating/one", "unreachable"
     admin = clusters.blue_admin
     admin.clusters.create(
@@ -96,9 +99,19 @@ def test_replication_is_waited_for_by_cursors(clusters: Clusters, monkeypatch: p
         look = look_at(admin, topic)
         return look._replace(stats=look.stats and look.stats.model_copy(update={"replication": {}}))
 
+    def unasked(*_: object, drained: bool) -> None:
+        assert drained
+
     try:
         wait_for("the replicator", lambda: third in admin.topics.stats(topic).replication, 30)
         send_to(clusters.blue.broker_url, [str(topic)])
+        patient = steps.input
+        steps.input = patient.model_copy(update={"quiesce_timeout": timedelta(seconds=1)})
+        with pytest.raises(StoreConflict, match=f"1 messages are not in {third} yet"):
+            steps.batch(flip.flip)
+        steps.input = patient
+        # As if the message had come right after that.
+        monkeypatch.setattr(flip, "await_movable", unasked)
         steps.batch(flip.flip)
         monkeypatch.setattr(drain, "look_at", without_replicators)
         (left,) = steps.batch(drain.drain).left
