@@ -8,7 +8,9 @@ from clients.store import COORDINATOR, Record
 from clients.zookeeper.counters import keeps_count, target_count
 from models.store_url import StoreUrl
 
-_SEQUENTIAL = re.compile(rb"\d{10}$")
+# The sequential ephemerals of Pulsar and its BookKeeper drivers (5.0.1, 4.2.4): names of producers, ids of ledgers. By
+# name alone they cannot be told: a lock of ledger 4711 is `urL0000004711`, and a bookie may have such an id.
+_SEQUENTIAL = re.compile(rb"/(?:counters/.+/-|ledgers/idgen/ID-|ledgers/idgen-long/.+/ID-)-?\d{10,}")
 _BENEATH_COORDINATOR = COORDINATOR + b"/"
 # As ZooKeeper's servers check the path of a request: control characters, surrogates, private use, specials.
 _NO_ZNODE = re.compile(r"^[^/]|//|/\.{1,2}(?:/|$)|.+/$|[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]", re.DOTALL)
@@ -25,10 +27,16 @@ def is_coordination(path: bytes) -> bool:
 
 
 def is_recreated(path: bytes) -> bool:
-    """Whether a record of a session has to stand in the target too, by the hand of its session's client."""
+    """Return whether the client that holds an ephemeral must create it in the target too."""
     # Pulsar (4.2 and 5.0) remembers the path of a sequential ephemeral without its number, and so never recreates it.
+    # One of another client, such as a lock, is recreated by nobody: that client must end.
+    return is_held(path) and not _SEQUENTIAL.fullmatch(path)
+
+
+def is_held(path: bytes) -> bool:
+    """Return whether an ephemeral shows that its session's client uses the store."""
     # A key without a slash in front is a record of Oxia's client about itself: the canary of a session.
-    return path.startswith(b"/") and not (is_coordination(path) or _SEQUENTIAL.search(path))
+    return path.startswith(b"/") and not is_coordination(path)
 
 
 def is_znode_path(path: bytes) -> bool:

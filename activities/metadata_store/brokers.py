@@ -1,4 +1,4 @@
-"""What the metadata store migration asks the registered brokers: their releases, and whether their ledgers follow.
+"""What the metadata store migration asks the registered brokers: their releases, and whether all that they use follows.
 
 PRECHECK asks it, and PREPARATION again: a broker may have been restarted in between with other settings.
 """
@@ -13,9 +13,10 @@ from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service
 from activities.lifecycle.releases import SeenBroker, check_releases
+from activities.metadata_store.indexed import has_scalable_topics
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
-from clients.stores import Access, trees_overlap
+from clients.stores import Access, open_reader, trees_overlap
 from models.defects import Product
 from models.ledger_store import ledgers_of_pulsar, parse_ledger_store_uri
 from models.lifecycle.failures import Blocker
@@ -26,6 +27,17 @@ from models.store_url import parse_store_url
 _STAYS, _ELSEWHERE = "BOOKKEEPER_STAYS", "LEDGERS_ELSEWHERE"
 _UNREACHABLE = "LEDGERS_UNKNOWN"
 _METADATA, _BOOKKEEPER = "metadataStoreUrl", "bookkeeperMetadataServiceUri"
+# Names in one blocker.
+_SHOWN = 10
+# In the order in which brokers look for it.
+_CONFIGURATION = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
+_SYNC_TOPICS = ("metadataSyncEventTopic", "configurationMetadataSyncEventTopic")
+# With all three, segments of scalable topics take part in transactions (5.0.1; both latter ones are the default).
+_TRANSACTIONS = (
+    "transactionCoordinatorEnabled",
+    "transactionCoordinatorScalableTopicsEnabled",
+    "scalableTopicsEnabled",
+)
 
 
 def ask_brokers(
@@ -44,6 +56,7 @@ def ask_brokers(
         seen = [view.read(broker) for broker in brokers]
     if input.mode is Mode.LIVE:
         check_ledgers(input, seen, access, findings)
+        check_settings(input, seen, access, findings)
     stores = (input.source_url, input.target_url)
     unseen = (Product.OXIA,) if any(store.scheme == "oxia" for store in stores) else ()
     oldest = check_releases(findings, input.kind, seen, accepted=input.accept_defects, unseen=unseen)
@@ -104,6 +117,52 @@ def check_ledgers(input: MetadataStoreInput, brokers: Sequence[SeenBroker], acce
             findings.blockers.append(ledgers_elsewhere(cause))
 
 
+def check_settings(
+    input: MetadataStoreInput, brokers: Sequence[SeenBroker], access: Access, findings: Findings
+) -> None:
+    """Refuse brokers with a setting that keeps a part of them on the source after the commit.
+
+    A broker whose settings are not known is the matter of `check_ledgers`.
+    """
+    synced: list[str] = []
+    elsewhere: list[str] = []
+    subscribed: list[str] = []
+    differs = cache(partial(_configuration_differs, input, access))
+    for broker in brokers:
+        settings = broker.settings or {}
+        synced += [f"{broker.name} ({name}={settings[name]})" for name in _SYNC_TOPICS if settings.get(name)]
+        named = next((f"{name}={settings[name]}" for name in _CONFIGURATION if settings.get(name)), "")
+        if named and (why := differs(named.partition("=")[2], settings.get(_METADATA) or input.source)):
+            elsewhere.append(f"{broker.name} ({named}{why})")
+        if all(settings.get(name) == "true" for name in _TRANSACTIONS):
+            subscribed.append(broker.name)
+    if synced:
+        findings.block(
+            "METADATA_SYNC",
+            f"brokers exchange metadata changes with other clusters: {_some(synced)}. After a live migration that "
+            "exchange still uses the source: changes of other clusters are written there, and those of this cluster "
+            "are not published",
+            f'remove {" and ".join(_SYNC_TOPICS)} from broker.conf and restart the brokers, or use "mode": "offline"',
+        )
+    if elsewhere:
+        findings.block(
+            "CONFIGURATION_ELSEWHERE",
+            f"the configuration store of brokers is not {input.source}: {_some(elsewhere)}. This migration moves one "
+            "store, and sets the migration flag of that store only",
+            'stop the services of all clusters that use either store, and use "mode": "offline": migrate each store '
+            "that you want to move to a target of its own, and start the brokers with both addresses",
+        )
+    if subscribed and _has_scalable_topics(input, access):
+        findings.block(
+            "TRANSACTIONS",
+            f"transactions on scalable topics are enabled on {_some(subscribed)}, and {input.source} has scalable "
+            "topics. Segments that are loaded wait for the end of transactions in the source, also after the commit; "
+            "what a transaction writes would not be delivered",
+            "set transactionCoordinatorScalableTopicsEnabled=false in broker.conf and restart the brokers, or use "
+            '"mode": "offline"',
+        )
+
+
 def ledgers_elsewhere(cause: str) -> Blocker:
     """Return the blocker for a cluster whose ledgers' metadata is in another store, chroot or namespace."""
     return Blocker(
@@ -114,6 +173,37 @@ def ledgers_elsewhere(cause: str) -> Blocker:
         'with "mode": "offline", this one with "leave_ledgers": true, each to a target of its own, and start the '
         "services with both new addresses",
     )
+
+
+def _configuration_differs(input: MetadataStoreInput, access: Access, configuration: str, own: str) -> str:
+    """Return that a configuration store is not the broker's metadata store, or may not be; empty if it is.
+
+    Args:
+        input: the migration.
+        access: credentials and timeout.
+        configuration: the broker's name of its configuration store.
+        own: the broker's own name of its metadata store.
+    """
+    if configuration == own:
+        return ""
+    try:
+        store = parse_store_url(configuration)
+        stores = [same for same in (input.source_url, parse_store_url(own)) if same.root == store.root]
+        if any(same.overlaps(store) for same in stores) or any(trees_overlap(same, store, access) for same in stores):
+            return ""
+    except (ValueError, StoreError) as error:
+        return f", which may be another store: {error}"
+    return ", another store"
+
+
+def _some(names: Sequence[str]) -> str:
+    more = len(names) - _SHOWN
+    return ", ".join(names[:_SHOWN]) + (f" and {more:,} more" if more > 0 else "")
+
+
+def _has_scalable_topics(input: MetadataStoreInput, access: Access) -> bool:
+    with open_reader(input.source_url, access) as reader:
+        return has_scalable_topics(reader)
 
 
 def _relation(input: MetadataStoreInput, access: Access, uri: str, own: str) -> tuple[str, str]:

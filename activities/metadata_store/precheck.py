@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from activities.lifecycle.exclusion import (
+    CLUSTERS,
     another_cluster,
     bookies_on_the_move,
     claimed,
@@ -23,6 +24,7 @@ from activities.lifecycle.registrations import (
 )
 from activities.metadata_store.brokers import ask_brokers, ledgers_elsewhere
 from activities.metadata_store.flag import FlagState, read_state
+from activities.metadata_store.indexed import check_indexed
 from activities.metadata_store.occupied import (
     irreplaceable,
     is_bookkeepers,
@@ -32,7 +34,7 @@ from activities.metadata_store.occupied import (
 )
 from clients.cas.claims import held_by
 from clients.cas.store import CasReader
-from clients.errors import StoreUnsupported
+from clients.errors import StoreError, StoreUnsupported
 from clients.oxia.probe import probe_target, speaks_v1
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.migration_flag import foreign_flag, moved_to, read_flag
@@ -45,6 +47,7 @@ from models.metadata_store.claims import TARGET, TargetClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.metadata_store.results import Precheck, Survey
 from models.migration_flag import BLOCKING_PHASES, FLAG, Flag, FlagPhase
+from models.store_url import StoreUrl, parse_store_url
 from spark.engine import SparkEngine
 from spark.fence import claim_in
 from spark.metadata_store import jobs
@@ -90,6 +93,8 @@ class PrecheckRun:
         self._participants: tuple[str, ...] = ()
         self._flag = FlagPhase.NOT_STARTED
         self._left_blocked = False
+        #: The target of the attempt that left the flag; empty where it shows none.
+        self._earlier_target = ""
         #: Sessions that take part; None where that was not looked at.
         self._known: set[int] | None = None
 
@@ -134,6 +139,7 @@ class PrecheckRun:
         with open_reader(self._input.source_url, self._access) as reader:
             check(reader)
             self._check_roots(reader)
+            check_indexed(self._input, reader, self._findings)
             running = brokers(reader)
         ask_brokers(self._input, running, self._access, self._admin, self._findings)
 
@@ -150,6 +156,7 @@ class PrecheckRun:
 
     def _check_flag(self, state: FlagState, *, claimed_by_another: bool) -> None:
         self._flag = state.flag.phase
+        self._earlier_target = state.flag.targetUrl or ""
         if state.flag.phase is FlagPhase.COMPLETED:
             # Offline too: who forgets to swap the two on the way back would replace the live store by the old one.
             self._findings.block(
@@ -209,11 +216,9 @@ class PrecheckRun:
             if not self._input.allow_no_brokers:
                 self._findings.blockers.append(no_brokers(self._input.source))
             self._findings.warn(f"no broker is registered in {self._input.source}")
-        if missing and (self._left_blocked or self._flag is FlagPhase.FAILED):
-            self._findings.warn(
-                "after a failed attempt services do not register as participants again; PREPARATION will show that "
-                f"these are ready: {', '.join(missing)}"
-            )
+        self._check_configuration_store(reader, sessions - {service.owner for service in services})
+        if self._left_blocked or self._flag is FlagPhase.FAILED:
+            self._check_earlier_attempt(reader)
         elif missing:
             self._findings.block(
                 # Such a service does not read the flag: after the commit it would go on in the source, alone.
@@ -222,6 +227,57 @@ class PrecheckRun:
                 "run them on Pulsar 4.2 or newer; bookies need metadataServiceUri=metadata-store:zk:… with the drivers "
                 "org.apache.pulsar.metadata.bookkeeper.PulsarMetadataBookieDriver and PulsarMetadataClientDriver",
             )
+
+    def _check_configuration_store(self, reader: StoreReader, unregistered: set[int]) -> None:
+        """Refuse a store of tenants and policies whose brokers are registered elsewhere."""
+        if unregistered and reader.children(CLUSTERS.encode()) and not self._running(reader):
+            self._findings.block(
+                "CONFIGURATION_STORE",
+                f"{len(unregistered)} services use {self._input.source}, and no broker is registered there: it seems "
+                "to be the configuration store of brokers that are registered in another store, perhaps of several "
+                "clusters, and nothing shows who they are and that all of them would follow",
+                'stop the services of all clusters that use it, and use "mode": "offline"; if the brokers of this '
+                "store are just down, start them",
+            )
+
+    def _check_earlier_attempt(self, reader: StoreReader) -> None:
+        """Require of each service that it can follow although an attempt failed before.
+
+        Then it keeps its client of that attempt's target until it restarts, and does not register as a participant
+        again (5.0.1). What it still holds in the target shows that it took part.
+        """
+        if self._earlier_target and not _is_store(self._earlier_target, self._input.target_url):
+            self._findings.block(
+                "OTHER_TARGET",
+                f"an attempt with the target {self._earlier_target} failed, and services keep that target until they "
+                f"restart: they would not follow this migration to {self._input.target}",
+                f"migrate to {self._earlier_target}; or restart all services that use {self._input.source}, also "
+                f"proxies, function workers and autorecovery, and then delete {FLAG} with zkCli.sh",
+            )
+            return
+
+        def lacking() -> list[str]:
+            took_part = participants(reader)
+            with open_reader(self._input.target_url, self._access) as target:
+                there = {service.name for service in registered(target)}
+            return [
+                service.name
+                for service in registered(reader)
+                if service.owner not in took_part and service.name not in there
+            ]
+
+        try:
+            if not lacking() or becomes_true(lambda: not lacking()):
+                return
+            missing = lacking()
+        except StoreError as error:
+            missing = [f"all services, whose registrations in {self._input.target} cannot be read ({error})"]
+        self._findings.block(
+            "NOT_PARTICIPATING",
+            f"an attempt failed, and nothing shows that these services took part in it: {_some(missing)}",
+            "restart them: they register as participants again. They have to run on Pulsar 4.2 or newer, bookies with "
+            "metadataServiceUri=metadata-store:zk:…",
+        )
 
     def _running(self, reader: StoreReader) -> bool:
         """Whether a broker is registered; one that lost its session registers again a moment later."""
@@ -249,6 +305,12 @@ class PrecheckRun:
                 self._findings.warn(f"{elsewhere}; the metadata of ledgers stay in the store where they are")
             else:
                 self._findings.blockers.append(ledgers_elsewhere(elsewhere))
+        others = [path for path in reader.children(CLUSTERS.encode()) if path not in self._own_clusters]
+        if others:
+            self._findings.warn(
+                f"{source} knows other clusters ({_some(map(_text, others))}); if their brokers use it as their "
+                "configuration store, stop them too, and start them with the target's address"
+            )
         # Whatever else holds ephemerals has not stopped.
         self._known = {service.owner for service in registered(reader)} | participants(reader)
         if running := still_in_use(reader):
@@ -258,6 +320,10 @@ class PrecheckRun:
                 "stop them, also autorecovery daemons, function workers and proxies, and wait until their sessions "
                 "have expired",
             )
+
+    @property
+    def _own_clusters(self) -> set[bytes]:
+        return {f"{CLUSTERS}/{name}".encode() for name in (self._input.cluster, "global")}
 
     def _check_roots(self, reader: StoreReader) -> None:
         others = [path for path in reader.children(b"/") if not is_pulsars(path)]
@@ -313,6 +379,22 @@ class PrecheckRun:
                 f"ZooKeeper cannot have znodes with the names of {_named('records', found.no_znode)}",
                 "Pulsar has no such records; move them to another namespace of Oxia, with the application that wrote "
                 "them, or delete them",
+            )
+        if found.nested.total:
+            self._findings.block(
+                "NESTED_STORE",
+                f"{_named('records', found.nested)} show that another store has its root within this one, such as "
+                "bookies with metadataServiceUri=metadata-store:zk:host:port/ledgers, where /ledgers is a chroot; it "
+                "would be copied as if it were a part of this store, and the cleanup would remove it",
+                "move that store to a chroot which Pulsar does not use in this one; if nothing uses it, delete it",
+            )
+        if found.protected.total:
+            self._findings.block(
+                "ACL_LOST",
+                f"the ACLs of {_named('znodes', found.protected)} do not give everyone all permissions; the target "
+                "would not have these ACLs, so that any client that reaches it may read and change these records",
+                "protect the target by other means, such as its network, and then open each of these znodes in the "
+                "source: zkCli.sh setAcl PATH world:anyone:cdrwa",
             )
         self._check_sessions(found.sessions)
         return survey
@@ -408,6 +490,13 @@ class PrecheckRun:
             )
         elif flag.phase is FlagPhase.COMPLETED:
             self._findings.warn(f"in the target {moved_to(flag)}; the commit removes that flag")
+
+
+def _is_store(text: str, url: StoreUrl) -> bool:
+    try:
+        return parse_store_url(text) == url
+    except ValueError:
+        return False
 
 
 def _text(path: bytes) -> str:

@@ -16,6 +16,7 @@ from activities.lifecycle.source_watch import SourceWatch
 from activities.metadata_store.brokers import ask_brokers
 from activities.metadata_store.catch_up import not_caught_up
 from activities.metadata_store.context import MetadataStoreTask, some
+from activities.metadata_store.indexed import check_indexed
 from activities.metadata_store.way_back import REBROADCAST_AFTER
 from clients.equivalence import is_recreated
 from clients.store import StoreReader
@@ -38,7 +39,8 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
 
     A worker that would have to scan the source, or to copy much, with writes blocked, does not set the flag.
 
-    Brokers are asked again what PRECHECK asked them: days may have passed, and one may have other settings since.
+    What can have changed since PRECHECK is asked again: days may have passed, a broker may have other settings, and
+    transactions may have begun.
 
     An empty list of participants is no proof: after a failed attempt they do not register again. So each ephemeral of
     the source must have been written to the target since, by a live session and with its value, except sequential ones,
@@ -55,6 +57,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.PREPARATION):
             able.require()
+            _require_no_indexed(task)
             if gap := not_caught_up(task):
                 return Preparation(ephemerals=0, seconds=0.0, gap=gap)
             mark = write_mark(task.input.target_url, task.runtime.access)
@@ -107,6 +110,15 @@ def _able_brokers(task: MetadataStoreTask, context: ActivityContext, patience: f
         ask_brokers(task.input, services, access, admin, findings)
 
     return AbleBrokers(context, running, ask, patience)
+
+
+def _require_no_indexed(task: MetadataStoreTask) -> None:
+    """Look again for what a copy would take out of its indexes; transactions may have begun since PRECHECK."""
+    findings = Findings()
+    with open_reader(task.input.source_url, task.runtime.access) as source:
+        check_indexed(task.input, source, findings)
+    if findings.blockers:
+        raise _not_ready(f"since PRECHECK the source has changed: {'; '.join(map(str, findings.blockers))}")
 
 
 def _watch_or_scan(task: MetadataStoreTask, context: ActivityContext) -> SourceWatch:

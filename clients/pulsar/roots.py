@@ -10,7 +10,32 @@ _ROOTS = frozenset(
 )
 
 
+# Names below these are chosen by users, and may be any.
+_NAMED_BY_USERS = frozenset(
+    b"admin counters loadbalance managed-ledgers namespace resource-quota schemas topic-creation-locks topics "
+    b"txn".split()
+)
+# Below one of these paths BookKeeper has the registrations of its bookies, and its layout.
+_LEDGERS = (b"/ledgers", b"/ledgers/available", b"/ledgers/available/readonly", b"/ledgers/cookies")
+
+
 def is_pulsars(path: bytes) -> bool:
     """Whether a path lies beneath one of the top-level records that Pulsar has."""
     root, *names = path.split(b"/", 2)
     return not root and bool(names) and names[0] in _ROOTS
+
+
+def is_nested_store(path: bytes) -> bool:
+    """Return whether a record shows that another cluster has its root within the records of Pulsar.
+
+    For example bookies with `metadata-store:zk:host:2181/ledgers`, which is a chroot, are below `/ledgers/ledgers`; and
+    a cluster with the chroot `/pulsar` is within that of one without a chroot.
+    """
+    parent, _, name = path.rpartition(b"/")
+    if name not in (b"available", b"LAYOUT", b"migration-coordinator") or not is_pulsars(path):
+        return False
+    if path.split(b"/", 2)[1] in _NAMED_BY_USERS:
+        return False
+    if name == b"migration-coordinator":
+        return parent.endswith(b"/pulsar") and parent != b"/pulsar"
+    return parent not in _LEDGERS

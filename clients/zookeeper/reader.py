@@ -175,6 +175,27 @@ class ZooKeeperReader(Closeable):
                 if self.url.root or prefix + name != b"/zookeeper":
                     yield prefix + name
 
+    def protected(self, paths: Sequence[bytes]) -> list[bytes]:
+        """Return the paths whose ACL does not give everyone all permissions, or cannot be read.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        connection = self._take()
+        found: list[bytes] = []
+        try:
+            for start in range(0, len(paths), _STATS_IN_FLIGHT):
+                part = paths[start : start + _STATS_IN_FLIGHT]
+                for path in part:
+                    connection.submit(wire.GET_ACL, wire.buffer(connection.absolute(path)))
+                for path in part:
+                    answer = connection.receive()
+                    if answer.error != wire.NO_NODE and (answer.error or not wire.is_open_acl(answer.frame)):
+                        found.append(path)
+        finally:
+            self._give_back(connection)
+        return found
+
     def close(self) -> None:
         """Free the connections; harmless when done twice."""
         while self._idle:

@@ -14,7 +14,8 @@ import struct
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_CHILDREN, SYNC, PING, GET_CHILDREN2 = 1, 2, 3, 4, 5, 8, 9, 11, 12
+CREATE, DELETE, EXISTS, GET_DATA, SET_DATA, GET_ACL, GET_CHILDREN, SYNC, PING = 1, 2, 3, 4, 5, 6, 8, 9, 11
+GET_CHILDREN2 = 12
 CHECK, MULTI, MULTI_READ, AUTH, ADD_WATCH, CLOSE = 13, 14, 22, 100, 106, -11
 
 #: Xids that the protocol reserves.
@@ -43,8 +44,9 @@ _STAT = struct.Struct(">qqqqiiiqiiq")
 _OP_HEADER = struct.Struct(">ibi")
 _OP_END = _OP_HEADER.pack(-1, 1, -1)
 _NO_PASSWORD = b"\0" * 16
+_OPEN_ENTRY = _INT.pack(31) + _INT.pack(5) + b"world" + _INT.pack(6) + b"anyone"
 #: One entry: all permissions (31) for world:anyone.
-OPEN_ACL = _INT.pack(1) + _INT.pack(31) + _INT.pack(5) + b"world" + _INT.pack(6) + b"anyone"
+OPEN_ACL = _INT.pack(1) + _OPEN_ENTRY
 _PERSISTENT = _INT.pack(0)
 
 
@@ -108,6 +110,21 @@ def read_answer(frame: bytes) -> Answer:
 def watched_path(path: bytes) -> bytes:
     """Body of getData, exists, getChildren and getChildren2, without a watch."""
     return buffer(path) + b"\0"
+
+
+def is_open_acl(frame: bytes) -> bool:
+    """Return whether the answer to a getACL gives everyone all permissions."""
+    if frame.startswith(OPEN_ACL, BODY):
+        return True
+    count, offset = _INT.unpack_from(frame, BODY)[0], BODY + 4
+    for _ in range(count):
+        end = offset + 4
+        for _ in range(2):  # scheme and id
+            end += 4 + max(0, _INT.unpack_from(frame, end)[0])
+        if frame[offset:end] == _OPEN_ENTRY:
+            return True
+        offset = end
+    return False
 
 
 def add_watch(path: bytes, mode: int) -> bytes:

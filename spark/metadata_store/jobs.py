@@ -53,6 +53,8 @@ def survey(engine: SparkEngine, pair: Pair, *, tag: str) -> Surveyed:
         no_znode=Some.joined(one.no_znode for one in found),
         sessions={session: path for one in found for session, path in one.sessions.items()},
         others=sum(one.others for one in found),
+        nested=Some.joined(one.nested for one in found),
+        protected=Some.joined(one.protected for one in found),
     )
 
 

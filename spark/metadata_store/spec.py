@@ -74,22 +74,25 @@ class Surveyed(NamedTuple):
         too_high: ZooKeeper as target: records whose version or next number is too high to count up to.
         no_version: Oxia as target: records of the one version that it takes for "there is none".
         no_znode: ZooKeeper as target: records whose key cannot be the path of a znode.
-        sessions: sessions that hold records which have to be recreated in the target, each with one of these; at most
-            1000 for each task.
+        sessions: sessions that hold records, sequential ones too, each with one of these; at most 1000 for each task.
         others: how many of the records are beneath roots that Pulsar does not have; a cleanup leaves them.
+        nested: records that show the root of another cluster within the records of this one.
+        protected: ZooKeeper as source: records whose ACL does not give everyone all permissions.
     """
 
     records: int
     value_bytes: int
     ephemerals: int
     largest: tuple[int, bytes]
-    unreadable: Some
-    misplaced: Some
-    too_high: Some
-    no_version: Some
-    no_znode: Some
     sessions: dict[int, bytes]
     others: int
+    unreadable: Some = Some()
+    misplaced: Some = Some()
+    too_high: Some = Some()
+    no_version: Some = Some()
+    no_znode: Some = Some()
+    nested: Some = Some()
+    protected: Some = Some()
 
 
 class Changed(NamedTuple):

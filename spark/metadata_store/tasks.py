@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import heapq
 from array import array
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from functools import partial
@@ -12,12 +13,13 @@ from struct import Struct
 from xxhash import xxh3_64_intdigest
 
 from clients.closeable import Closeable
-from clients.equivalence import Equivalence, is_coordination, is_recreated, migrates
+from clients.equivalence import Equivalence, is_coordination, is_held, migrates
 from clients.errors import StoreDenied
 from clients.oxia.reader import OxiaReader
-from clients.pulsar.roots import is_pulsars
+from clients.pulsar.roots import is_nested_store, is_pulsars
 from clients.store import ABSENT, Partition, Record, Seen, StoreReader, StoreRemover, Unreadable
 from clients.stores import MAX_RAISE, open_reader, open_remover, open_writer
+from clients.zookeeper.reader import ZooKeeperReader
 from models.lifecycle.claim import CLAIM, PacedClaim
 from models.lifecycle.failures import NAMED
 from spark.fence import WriteFence, claim_in
@@ -84,47 +86,53 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
     """Count what one part of the source holds."""
     records = value_bytes = ephemerals = others = 0
     largest = (0, b"")
-    unreadable: list[bytes] = []
-    misplaced: list[bytes] = []
-    too_high: list[bytes] = []
-    no_version: list[bytes] = []
-    no_znode: list[bytes] = []
+    problems: dict[str, list[bytes]] = defaultdict(list)
+    unasked: list[bytes] = []
     sessions: dict[int, bytes] = {}
     rules = Equivalence(pair.source, pair.target)
     with open_reader(pair.source, pair.access) as reader:
         for batch in reader.scan(part):
             for record in batch:
                 if isinstance(record, Unreadable):
-                    unreadable.append(record.path)
+                    problems["unreadable"].append(record.path)
                 elif not migrates(record):
                     ephemerals += bool(record.owner)
-                    if record.owner and len(sessions) < _SESSIONS and is_recreated(record.path):
+                    if record.owner and len(sessions) < _SESSIONS and is_held(record.path):
                         sessions.setdefault(record.owner, record.path)
                 else:
                     records += 1
                     others += not is_pulsars(record.path)
                     value_bytes += len(record.value)
                     largest = max(largest, (len(record.value), record.path))
-                    if rules.raise_needed(record) > MAX_RAISE:
-                        too_high.append(record.path)
-                    if rules.has_no_version(record):
-                        no_version.append(record.path)
-                    if rules.has_no_znode(record):
-                        no_znode.append(record.path)
-            misplaced += _misplaced(reader, part, batch)
+                    unasked.append(record.path)
+                    for problem in _problems(rules, record):
+                        problems[problem].append(record.path)
+            problems["misplaced"] += _misplaced(reader, part, batch)
+            if len(unasked) >= AT_ONCE:
+                problems["protected"] += _protected(reader, unasked)
+                unasked.clear()
+        problems["protected"] += _protected(reader, unasked)
     return Surveyed(
-        records,
-        value_bytes,
-        ephemerals,
-        largest,
-        Some.of(unreadable),
-        Some.of(misplaced),
-        Some.of(too_high),
-        Some.of(no_version),
-        Some.of(no_znode),
-        sessions,
-        others,
+        records=records,
+        value_bytes=value_bytes,
+        ephemerals=ephemerals,
+        largest=largest,
+        sessions=sessions,
+        others=others,
+        **{problem: Some.of(paths) for problem, paths in problems.items()},
     )
+
+
+def _problems(rules: Equivalence, record: Record) -> Iterator[str]:
+    """Return the fields of `Surveyed` that count a record, beside those that need more than the record."""
+    if rules.raise_needed(record) > MAX_RAISE:
+        yield "too_high"
+    if rules.has_no_version(record):
+        yield "no_version"
+    if rules.has_no_znode(record):
+        yield "no_znode"
+    if is_nested_store(record.path):
+        yield "nested"
 
 
 def digest(record: Record, numbers: tuple[int, int]) -> int:
@@ -335,6 +343,11 @@ def _records(pair: Pair, side: SidePart) -> Iterator[Record]:
 
 def _unreadable(record: Unreadable) -> StoreDenied:
     return StoreDenied(f"{record.path.decode(errors='replace')} cannot be read: {record.reason}", path=record.path)
+
+
+def _protected(reader: StoreReader, paths: Sequence[bytes]) -> list[bytes]:
+    # A copy has no ACL: Oxia knows none, and to ZooKeeper they are not carried.
+    return reader.protected(paths) if isinstance(reader, ZooKeeperReader) else []
 
 
 def _misplaced(reader: StoreReader, part: Partition, batch: list[Record | Unreadable]) -> list[bytes]:

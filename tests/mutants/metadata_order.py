@@ -11,6 +11,9 @@ _BACK = "tests/workflows/metadata_store/test_rollback.py"
 _WINDOW = "tests/workflows/metadata_store/test_window.py"
 _HOLD = "tests/workflows/metadata_store/test_hold.py"
 _PATHS = "tests/workflows/metadata_store/test_paths.py"
+_SURVEY = ("tests/unit/metadata_store/test_survey.py",)
+_INDEXED, _INDEX_TESTS = "activities/metadata_store/indexed.py", ("tests/unit/metadata_store/test_indexed.py",)
+_ASKED, _BROKER_SETTINGS = "activities/metadata_store/brokers.py", ("tests/unit/metadata_store/test_brokers.py",)
 _SOURCE_WATCH, _EQUIVALENCE = "activities/lifecycle/source_watch.py", "clients/equivalence.py"
 _WORKFLOW = "workflows/metadata_store/workflow.py"
 _WATCHER, _AFTER_COMMIT = "workflows/metadata_store/watcher.py", "workflows/metadata_store/window.py"
@@ -101,6 +104,70 @@ MUTANTS = (
         "        yield wire.op_set(path, value if version + 1 == last else filler, version)",
         "        yield wire.op_set(path, value if version + 1 == last else filler, -1)",
         _OPS,
+    ),
+    # What is refused -------------------------------------------------------------------------------------------------
+    Mutant(
+        "metadata-store/locks-are-sequences",
+        _EQUIVALENCE,
+        "return is_held(path) and not _SEQUENTIAL.fullmatch(path)",
+        'return is_held(path) and not re.search(rb"\\d{10}$", path)',
+        _SURVEY,
+    ),
+    Mutant(
+        "metadata-store/holders-of-sequences-are-unseen",
+        _EQUIVALENCE,
+        'return path.startswith(b"/") and not is_coordination(path)\n',
+        'return path.startswith(b"/") and not is_coordination(path) and not _SEQUENTIAL.fullmatch(path)\n',
+        _SURVEY,
+    ),
+    Mutant(
+        "metadata-store/transactions-lose-their-indexes",
+        _INDEXED,
+        "if used := [parent.decode() for parent in _TRANSACTIONS if reader.children(parent)]:",
+        "if used := [parent.decode() for parent in _TRANSACTIONS[:1] if reader.children(parent)]:",
+        _INDEX_TESTS,
+    ),
+    Mutant(
+        "metadata-store/transactions-leave-oxia",
+        _INDEXED,
+        'if to_oxia or input.source_url.scheme == "oxia" or input.mode is Mode.LIVE:',
+        "if to_oxia or input.mode is Mode.LIVE:",
+        _INDEX_TESTS,
+    ),
+    Mutant(
+        "metadata-store/unknown-topics-have-no-properties",
+        _INDEXED,
+        "        # A newer form, perhaps.\n        return True",
+        "        return False",
+        _INDEX_TESTS,
+    ),
+    Mutant(
+        "metadata-store/configuration-stores-are-chroots",
+        _ASKED,
+        "if same.root == store.root]",
+        "if True]",
+        _BROKER_SETTINGS,
+    ),
+    Mutant(
+        "metadata-store/metadata-is-exchanged-by-the-source",
+        _ASKED,
+        "for name in _SYNC_TOPICS if settings.get(name)]",
+        "for name in _SYNC_TOPICS[1:] if settings.get(name)]",
+        _BROKER_SETTINGS,
+    ),
+    Mutant(
+        "metadata-store/segments-listen-to-the-source",
+        _ASKED,
+        "    if subscribed and _has_scalable_topics(input, access):",
+        "    if False:",
+        _BROKER_SETTINGS,
+    ),
+    Mutant(
+        "metadata-store/nested-stores-are-copied",
+        "clients/pulsar/roots.py",
+        "    return parent not in _LEDGERS\n",
+        "    return False\n",
+        _SURVEY,
     ),
     # The order of the steps -------------------------------------------------------------------------------------------
     Mutant(

@@ -17,7 +17,7 @@ from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from models.metadata_store.claims import SourceClaim
 from models.metadata_store.input import MetadataStoreInput
-from models.migration_flag import FlagPhase
+from models.migration_flag import PARTICIPANTS, FlagPhase
 from tests.support.clients.old_oxia import OldOxia
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
@@ -236,17 +236,84 @@ def test_one_store_under_two_names(stack: Stack, environment: Environment, sourc
     assert stores.persistent(stores.read_zookeeper(own)) == before
 
 
+def test_what_a_copy_would_lose_is_refused(stack: Stack, environment: Environment) -> None:
+    """Indexed records, ACLs and nested stores are named in one answer, and nothing of a store that has none."""
+    own = f"{stack.zk_url}/losses"
+    with stores.kazoo(stack.zk_url) as client:
+        for path in ("admin/clusters/refused", "topics/public/default", "txn/id", "txn/tc/parallelism"):
+            client.ensure_path(f"/losses/{path}")
+        client.create("/losses/topics/public/default/orders", b'{"epoch":0,"properties":{}}')
+        clean = environment.operator.run(input(stack, source=own, dry_run=True)).summary
+        client.set("/losses/topics/public/default/orders", b'{"epoch":0,"properties":{"team":"a"}}')
+        client.create("/losses/txn/id/1", b"{}")
+        client.create("/losses/ledgers/ledgers/LAYOUT", b"2", makepath=True)
+        client.create("/losses/admin/open", acl=[*security.READ_ACL_UNSAFE, *security.OPEN_ACL_UNSAFE])
+        client.create("/losses/admin/protected", acl=security.READ_ACL_UNSAFE)
+        losses = environment.operator.run(input(stack, source=own, dry_run=True)).summary
+        other = environment.operator.run(
+            input(stack, source=own, target=f"{stack.zk_url}/other", mode="offline", dry_run=True)
+        ).summary
+    codes = ("[TRANSACTIONS]", "[TOPIC_PROPERTIES]", "[NESTED_STORE]", "[ACL_LOST]")
+    assert [code for code in codes if code in clean] == []
+    assert [code for code in codes if code in losses] == list(codes)
+    assert "below /txn/id;" in losses
+    assert "1 scalable topics have properties (/topics/public/default/orders)" in losses
+    assert "1 records (/ledgers/ledgers/LAYOUT)" in losses
+    assert "1 znodes (/admin/protected)" in losses
+    # Another ZooKeeper keeps what ZooKeeper emulates, and has no ACLs either.
+    assert [code for code in codes if code in other] == ["[NESTED_STORE]", "[ACL_LOST]"]
+
+
+def test_a_configuration_store_is_refused_live(stack: Stack, environment: Environment) -> None:
+    """A store with participants, tenants and no broker is not migrated live, whatever the input allows."""
+    own = f"{stack.zk_url}/configuration"
+    with stores.kazoo(stack.zk_url) as client:
+        client.ensure_path("/configuration/admin/clusters/refused")
+        client.create(f"/configuration{PARTICIPANTS}/id-", ephemeral=True, sequence=True, makepath=True)
+        summary = environment.operator.run(input(stack, source=own, dry_run=True)).summary
+    assert "[CONFIGURATION_STORE] 1 services use " in summary
+    gone = environment.operator.run(input(stack, source=own, dry_run=True)).summary
+    assert "CONFIGURATION_STORE" not in gone
+
+
+def test_services_of_a_failed_attempt_must_be_able_to_follow(
+    stack: Stack, source: Any, environment: Environment
+) -> None:
+    """Behind a failed attempt another target is refused, and a service that neither takes part nor took part."""
+    failed = {"phase": FlagPhase.FAILED, "targetUrl": stack.oxia_url}
+    bookie = "/ledgers/available/failed:3181"
+    with flag(source, FlagPhase.FAILED):
+        source.create(bookie, b"", ephemeral=True, makepath=True)
+        try:
+            assert "[OTHER_TARGET]" in environment.operator.run(input(stack, dry_run=True)).summary
+            source.set(stores.FLAG, json.dumps(failed).encode())
+            missing = environment.operator.run(input(stack, dry_run=True)).summary
+            source.create(f"{PARTICIPANTS}/id-", ephemeral=True, sequence=True, makepath=True)
+            takes_part = environment.operator.run(input(stack, dry_run=True)).summary
+        finally:
+            source.delete(bookie)
+            source.delete(PARTICIPANTS, recursive=True)
+    assert "OTHER_TARGET" not in missing
+    assert "[NOT_PARTICIPATING] an attempt failed, and nothing shows that these services took part in it" in missing
+    assert "bookie failed:3181" in missing
+    assert "bookie failed:3181" not in takes_part
+
+
 def test_ephemerals_of_strangers_are_refused(stack: Stack, environment: Environment) -> None:
-    """A client that takes no part and holds an ephemeral is named by its session and node."""
+    """A client that takes no part and holds an ephemeral, sequential or not, is named by its session and node."""
     own = f"{stack.zk_url}/strangers"
     with stores.kazoo(stack.zk_url) as client:
         client.ensure_path("/strangers/admin/clusters")
         client.create("/strangers/locks/mine", b"", ephemeral=True, makepath=True)
         client.create("/strangers/locks/other-", b"", ephemeral=True, sequence=True)
         report = environment.operator.run(input(stack, source=own, dry_run=True))
+        client.delete("/strangers/locks/mine")
+        locked = environment.operator.run(input(stack, source=own, dry_run=True))
         session = client.client_id[0]
     told = f"[FOREIGN_EPHEMERALS] 1 clients that are no participants hold ephemerals: session 0x{session:x} with"
-    assert f"{told} /locks/mine" in report.summary
+    assert f"{told} /locks/" in report.summary
+    # A lock, or BookKeeper's own autorecovery, holds a sequential one.
+    assert f"{told} /locks/other-0000000001" in locked.summary
     assert environment.operator.run(input(stack, source=own, dry_run=True)).summary.count("FOREIGN_EPHEMERALS") == 0
 
 

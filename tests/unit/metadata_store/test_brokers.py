@@ -6,7 +6,8 @@ import pytest
 
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.releases import SeenBroker
-from activities.metadata_store.brokers import check_ledgers
+from activities.metadata_store import brokers as asked
+from activities.metadata_store.brokers import check_ledgers, check_settings
 from clients.stores import Access
 from models.metadata_store.input import MetadataStoreInput
 
@@ -62,3 +63,66 @@ def test_a_broker_may_name_its_servers_otherwise() -> None:
     """What counts is also whether the ledgers are in the store that the broker itself calls its own."""
     assert blockers("zk://zk-1.prod:1/pulsar/ledgers", metadata="zk:zk-1.prod:1/pulsar") == ["BOOKKEEPER_STAYS"]
     assert blockers("metadata-store:zk:zk-1.prod:1/pulsar", metadata="zk:zk-1.prod:1/pulsar") == []
+
+
+STORE = "zk:a:1,b:1/pulsar"
+
+
+def of_settings(settings: dict[str, str]) -> list[str]:
+    """Codes for a broker with these settings."""
+    findings = Findings()
+    broker = SeenBroker("broker-1", "5.0.1", {"metadataStoreUrl": STORE, **settings})
+    check_settings(MetadataStoreInput.model_validate(PLAN), [broker], Access(), findings)
+    return [blocker.code for blocker in findings.blockers]
+
+
+@pytest.mark.parametrize(
+    ("settings", "code"),
+    [
+        ({}, ""),
+        ({"configurationMetadataStoreUrl": STORE, "metadataSyncEventTopic": ""}, ""),
+        ({"configurationMetadataStoreUrl": "zk:b:1/pulsar"}, ""),
+        # The older names of the setting count only where the newer one is not set.
+        ({"configurationMetadataStoreUrl": STORE, "globalZookeeperServers": "z:1/other"}, ""),
+        ({"configurationStoreServers": "a:1,b:1/pulsar"}, ""),
+        ({"configurationMetadataStoreUrl": "zk:z:1/other"}, "CONFIGURATION_ELSEWHERE"),
+        ({"configurationMetadataStoreUrl": "zk:a:1/configuration"}, "CONFIGURATION_ELSEWHERE"),
+        # The whole tree is not the store within it.
+        ({"configurationMetadataStoreUrl": "zk:a:1"}, "CONFIGURATION_ELSEWHERE"),
+        ({"configurationMetadataStoreUrl": "nonsense"}, "CONFIGURATION_ELSEWHERE"),
+        ({"globalZookeeperServers": "a:1/configuration"}, "CONFIGURATION_ELSEWHERE"),
+        ({"metadataSyncEventTopic": "persistent://public/default/sync"}, "METADATA_SYNC"),
+        ({"configurationMetadataSyncEventTopic": "persistent://public/default/sync"}, "METADATA_SYNC"),
+    ],
+)
+def test_settings_that_keep_a_broker_on_the_source(settings: dict[str, str], code: str) -> None:
+    """A configuration store of its own, and the exchange of metadata with other clusters, are refused."""
+    assert of_settings(settings) == ([code] if code else [])
+
+
+@pytest.mark.parametrize(
+    ("enabled", "of_topics", "scalable", "refused"),
+    [
+        ("true", "true", True, True),
+        ("true", "true", False, False),
+        ("false", "true", True, False),
+        ("true", "false", True, False),
+        # Brokers of 4.x have no such setting.
+        ("true", "", True, False),
+    ],
+)
+def test_transactions_on_scalable_topics(
+    monkeypatch: pytest.MonkeyPatch, enabled: str, of_topics: str, scalable: bool, refused: bool
+) -> None:
+    """Brokers whose segments take part in transactions are refused where the source has scalable topics."""
+
+    def has_scalable_topics(*_: object) -> bool:
+        return scalable
+
+    monkeypatch.setattr(asked, "_has_scalable_topics", has_scalable_topics)
+    settings = {
+        "transactionCoordinatorEnabled": enabled,
+        "transactionCoordinatorScalableTopicsEnabled": of_topics,
+        "scalableTopicsEnabled": "true",
+    }
+    assert of_settings(settings) == (["TRANSACTIONS"] if refused else [])

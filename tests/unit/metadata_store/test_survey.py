@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from activities.metadata_store.precheck import PrecheckRun
-from clients.equivalence import Equivalence, is_recreated
+from clients.equivalence import Equivalence, is_held, is_recreated
 from clients.pulsar.admin.access import AdminAccess
-from clients.pulsar.roots import is_pulsars
+from clients.pulsar.roots import is_nested_store, is_pulsars
 from clients.store import Record
 from clients.stores import Access
 from models.lifecycle.failures import NAMED
@@ -16,7 +16,7 @@ from models.store_url import parse_store_url
 from spark.metadata_store.spec import Some, Surveyed
 
 INPUT = MetadataStoreInput.model_validate({"cluster": "blue", "source": "zk:a:1", "target": "oxia://b:1"})
-NOTHING = Surveyed(1, 0, 0, (0, b""), Some(), Some(), Some(), Some(), Some(), {}, 0)
+NOTHING = Surveyed(1, 0, 0, (0, b""), {}, 0)
 
 
 def findings(found: Surveyed) -> list[str]:
@@ -26,7 +26,9 @@ def findings(found: Surveyed) -> list[str]:
     return [str(blocker) for blocker in run._findings.blockers]  # pyright: ignore[reportPrivateUsage]
 
 
-@pytest.mark.parametrize("field", ["unreadable", "misplaced", "too_high", "no_version", "no_znode"])
+@pytest.mark.parametrize(
+    "field", ["unreadable", "misplaced", "too_high", "no_version", "no_znode", "nested", "protected"]
+)
 def test_long_lists_are_counted_whole(field: str) -> None:
     """A blocker says how many there are, names ten, and counts the others, however few of them were kept."""
     parts = [Some.of([b"/%d/%d" % (part, number) for number in range(1_250)]) for part in range(2)]
@@ -60,14 +62,62 @@ def test_only_oxia_refuses_that_version(target: str, version: int, refused: bool
     ("path", "recreated"),
     [
         (b"/locks/mine", True),
+        # Ten digits are no sequence: a bookie's own id, BookKeeper's lock of ledger 4711.
+        (b"/ledgers/available/bookie-1234567890", True),
+        (b"/ledgers/underreplication/locks/urL0000004711", True),
+        # A sequence of another client: its session is named, and nobody recreates it.
+        (b"/ledgers/underreplication/auditorelection/V_0000000003", True),
+        (b"/tools/lock/8f2c__lock__0000000000", True),
         (b"/counters/producer-name/-0000000000", False),
+        (b"/counters/producer-name/-10000000000", False),
+        (b"/ledgers/idgen/ID-0000000007", False),
+        (b"/ledgers/idgen-long/HOB-0000000001/ID-0000000007", False),
         (b"/pulsar/migration-coordinator/participants/id-0000000001", False),
         (b".pulsar-oxia-session-canary-0b5b0a5e-6d2f-4c0e-9a6e-7a1d2f1c3e4b", False),
     ],
 )
 def test_which_ephemerals_are_recreated(path: bytes, recreated: bool) -> None:
-    """Sequential ephemerals, those of the migration and the canaries of sessions are not for others to recreate."""
+    """Pulsar's own sequential ephemerals, the migration's and the canaries of sessions are not recreated."""
     assert is_recreated(path) is recreated
+
+
+@pytest.mark.parametrize(
+    ("path", "held"),
+    [
+        (b"/locks/mine", True),
+        (b"/tools/lock/8f2c__lock__0000000000", True),
+        (b"/counters/producer-name/-0000000000", True),
+        (b"/pulsar/migration-coordinator/participants/id-0000000001", False),
+        (b".pulsar-oxia-session-canary-0b5b0a5e-6d2f-4c0e-9a6e-7a1d2f1c3e4b", False),
+    ],
+)
+def test_which_ephemerals_show_a_client(path: bytes, held: bool) -> None:
+    """A sequential ephemeral shows that its client uses the store, whether or not it is recreated."""
+    assert is_held(path) is held
+
+
+@pytest.mark.parametrize(
+    ("path", "nested"),
+    [
+        (b"/ledgers/LAYOUT", False),
+        (b"/ledgers/available", False),
+        (b"/ledgers/available/available", False),
+        (b"/pulsar/migration-coordinator", False),
+        (b"/ledgers/ledgers/LAYOUT", True),
+        (b"/ledgers/ledgers/available", True),
+        (b"/pulsar/ledgers/LAYOUT", True),
+        (b"/pulsar/pulsar/migration-coordinator", True),
+        # A user's names.
+        (b"/managed-ledgers/public/default/persistent/LAYOUT", False),
+        (b"/managed-ledgers/pulsar/migration-coordinator", False),
+        (b"/schemas/public/default/available", False),
+        # Copied, and left by the cleanup.
+        (b"/other/ledgers/LAYOUT", False),
+    ],
+)
+def test_which_records_show_a_nested_store(path: bytes, nested: bool) -> None:
+    """The root of another cluster is found where a cleanup would remove it, and names that users choose are not it."""
+    assert is_nested_store(path) is nested
 
 
 @pytest.mark.parametrize(

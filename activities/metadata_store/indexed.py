@@ -1,0 +1,111 @@
+"""Records that a store keeps under more than their path: secondary indexes, partition keys and native sequences.
+
+Oxia has all three, and none is visible in a record. ZooKeeper emulates them by plain records. A copy of path and value
+carries none of them from or to Oxia: Pulsar then finds no open transaction, delivers aborted messages, and lists no
+topic by its properties (seen). PRECHECK looks for such records, and PREPARATION again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from itertools import islice
+from typing import cast
+
+from activities.lifecycle.precheck import Findings
+from clients.store import Record, StoreReader
+from models.metadata_store.input import MetadataStoreInput, Mode
+
+# Parents of the records that a transaction of a scalable topic writes with a partition key, an index, or a number from
+# a sequence (5.0.1). `/txn/tc` and `/txn/tc-seq` are plain records.
+_TRANSACTIONS = (
+    b"/txn/id",
+    b"/txn/op",
+    b"/txn/segment-events",
+    b"/txn/subscription-events",
+    b"/txn/segment-state/aborted",
+    b"/txn/segment-state/watermark",
+)
+_TOPICS = b"/topics"
+_SHOWN = 10
+_AT_ONCE = 1_000
+
+
+def check_indexed(input: MetadataStoreInput, reader: StoreReader, findings: Findings) -> None:
+    """Refuse records that a copy would take out of their indexes.
+
+    Args:
+        input: the migration.
+        reader: reads the source.
+        findings: take what is found.
+
+    Raises:
+        StoreError: the source cannot be read.
+    """
+    to_oxia = input.target_url.scheme == "oxia"
+    # Live also between ZooKeepers: what a broker subscribed to before the commit stays with the source (5.0.1).
+    if to_oxia or input.source_url.scheme == "oxia" or input.mode is Mode.LIVE:
+        _check_transactions(reader, findings)
+    if to_oxia:
+        _check_properties(reader, findings)
+
+
+def has_scalable_topics(reader: StoreReader) -> bool:
+    """Return whether a store knows scalable topics.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    return bool(reader.children(_TOPICS))
+
+
+def _check_transactions(reader: StoreReader, findings: Findings) -> None:
+    if used := [parent.decode() for parent in _TRANSACTIONS if reader.children(parent)]:
+        findings.block(
+            "TRANSACTIONS",
+            f"{reader.url} has records of transactions on scalable topics below {', '.join(used)}; a copy loses their "
+            "secondary indexes, partition keys and sequence numbers, so that brokers would not find open transactions, "
+            "and would deliver aborted messages",
+            "delete the scalable topics that had transactions, wait until brokers have removed these records, and "
+            "start again; or keep this store",
+        )
+
+
+def _check_properties(reader: StoreReader, findings: Findings) -> None:
+    count, named = 0, list[str]()
+    for path in _with_properties(reader):
+        count += 1
+        if len(named) < _SHOWN:
+            named.append(path.decode(errors="backslashreplace"))
+    if count:
+        more = f" and {count - len(named):,} more" if count > len(named) else ""
+        findings.block(
+            "TOPIC_PROPERTIES",
+            f"{count:,} scalable topics have properties ({', '.join(named)}{more}); a copy is not in Oxia's index of "
+            "them, so that brokers would not list these topics by property",
+            "delete these topics, or create them again without properties; or keep this store",
+        )
+
+
+def _with_properties(reader: StoreReader) -> Iterator[bytes]:
+    """Return paths of the scalable topics that have properties, or may have."""
+    # /topics/<tenant>/<namespace>/<topic>
+    tenants = reader.children(_TOPICS)
+    namespaces = list(reader.children_of(tenants)) if tenants else []
+    topics = reader.children_of(namespaces) if namespaces else iter(())
+    while paths := list(islice(topics, _AT_ONCE)):
+        for record in reader.read(paths):
+            if record is not None and (not isinstance(record, Record) or _may_have_properties(record.value)):
+                yield record.path
+
+
+def _may_have_properties(value: bytes) -> bool:
+    # A record without a value is no topic: reports of load make such parents.
+    if not value:
+        return False
+    try:
+        found = json.loads(value)
+    except ValueError:
+        # A newer form, perhaps.
+        return True
+    return not isinstance(found, dict) or bool(cast("dict[str, object]", found).get("properties"))
