@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.afterwork import Afterwork
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import still_registered
+from activities.lifecycle.registrations import still_in_use
 from activities.lifecycle.runner import run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
 from activities.metadata_store import catch_up as catching_up
@@ -176,7 +176,8 @@ class MetadataStoreActivities:
 
         def run(task: MetadataStoreTask, context: ActivityContext) -> CleanupStep:
             # Asked before each part: a service that came back would lose the metadata that it uses.
-            services = still_registered(task.input.source_url, task.runtime.access)
+            with open_reader(task.input.source_url, task.runtime.access) as reader:
+                services = still_in_use(reader)
             if services:
                 raise ApplicationError(
                     f"services came back to the source: {', '.join(services)}. Restart them on the target",

@@ -169,6 +169,27 @@ MUTANTS = (
         "    return False\n",
         _SURVEY,
     ),
+    Mutant(
+        "metadata-store/nobody-looks-before-the-watch-ends",
+        _AFTER_COMMIT,
+        "late = await (self._take_census() if self._removal_is_due else self._follow(_LAST_CHECK))",
+        "late = await self._take_census() if self._removal_is_due else 0",
+        (f"{_WINDOW}::test_late_writes_keep_the_window_open",),
+    ),
+    Mutant(
+        "metadata-store/late-writes-end-the-window",
+        _AFTER_COMMIT,
+        '        return _STILL_WRITTEN if late else ""',
+        '        del late\n        return ""',
+        (f"{_WINDOW}::test_late_writes_keep_the_window_open",),
+    ),
+    Mutant(
+        "metadata-store/removed-while-users-are-unknown",
+        _AFTER_COMMIT,
+        "            if facts.not_known:",
+        "            if False:",
+        (f"{_WINDOW}::test_nothing_is_removed_while_anything_is_unknown",),
+    ),
     # The order of the steps -------------------------------------------------------------------------------------------
     Mutant(
         "metadata-store/no-deadline-while-writes-are-blocked",
@@ -215,8 +236,8 @@ MUTANTS = (
     Mutant(
         "metadata-store/a-source-in-use-is-removed",
         _AFTER_COMMIT,
-        "            if not self._removal_is_due or not (census := await self._take_census()).services:",
-        "            if (census := await self._take_census()) or not census.services:",
+        "            if facts.still_on_source:",
+        "            if False:",
         (f"{_WINDOW}::test_cleanup_is_refused_while_the_source_is_in_use",),
     ),
     Mutant(

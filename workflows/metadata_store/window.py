@@ -26,7 +26,7 @@ with workflow.unsafe.imports_passed_through():
 _FORGETTING = timedelta(seconds=10)
 
 # A source may be gone for good in the window, and what asks it must not keep `proceed` from ending that.
-_LOOKING, _FOLLOWING = timedelta(minutes=2), timedelta(hours=1)
+_LOOKING, _FOLLOWING, _LAST_CHECK = timedelta(minutes=2), timedelta(hours=1), timedelta(minutes=10)
 
 # How often a cleanup that was refused is tried again.
 _CHECK_EVERY = timedelta(minutes=10)
@@ -36,6 +36,11 @@ LATE = (
     "after the window. Restart those that `still_on_source` names"
 )
 """The alarm of writes to the source that came after the commit."""
+
+_STILL_WRITTEN = (
+    "the window stays open: services wrote to the source since the last check. That was copied now, and nothing is "
+    "copied after the window. Restart those that `still_on_source` names, and end the window again"
+)
 
 _CONTESTED = "contested record(s)"
 _KEPT = (
@@ -61,17 +66,20 @@ class ValidationWindow:
         self._activities = migration.activities
 
     async def watch(self) -> None:
-        """Wait for the end of the window; a cleanup that would hit a running service waits for that service."""
+        """Wait for the end of the window.
+
+        It stays open for a cleanup that would hit a service, and where services still write to the source.
+        """
         opened, length = self._state.history[-1].started, self._input.validation_window
         while True:
             end = await self._timers.window("validation", length, check=self._take_census)
-            if not self._removal_is_due or not (census := await self._take_census()).services:
+            if not (refusal := await self._last_check()):
                 return
-            refusal = f"cleanup refused, the source is still in use: {'; '.join(census.services)}"
             # Whoever never leaves must not fill the history: tell each state once, and look ever more seldom.
-            if self._verbs.cleanup_wanted or refusal != self._state.refused_cleanup:
+            if self._verbs.cleanup_wanted or self._verbs.proceed_wanted or refusal != self._state.refused_cleanup:
                 self._board.note(refusal)
-            self._state.refused_cleanup, self._verbs.cleanup_wanted = refusal, False
+            self._state.refused_cleanup = refusal
+            self._verbs.cleanup_wanted = self._verbs.proceed_wanted = False
             now = workflow.now()
             length = max(end - now, _CHECK_EVERY, (now - opened) / 10)
 
@@ -114,7 +122,23 @@ class ValidationWindow:
         asked = self._verbs.cleanup_wanted or (self._input.cleanup_at_window_end and not self._verbs.proceed_wanted)
         return asked and self._input.cleanup is SourceCleanup.REMOVE
 
-    async def _take_census(self) -> Census:
+    async def _last_check(self) -> str:
+        """Return why the window stays open; empty if it ends.
+
+        Checks are up to 2.4 hours apart, and what a service writes to the source after the last one is lost.
+        """
+        late = await (self._take_census() if self._removal_is_due else self._follow(_LAST_CHECK))
+        # `proceed` may have come since.
+        if self._removal_is_due:
+            facts = self._state.facts
+            if facts.still_on_source:
+                return f"cleanup refused, the source is still in use: {'; '.join(facts.still_on_source)}"
+            if facts.not_known:
+                return f"cleanup refused, it is not known who uses the source: {'; '.join(facts.not_known)}"
+        return _STILL_WRITTEN if late else ""
+
+    async def _take_census(self) -> int:
+        """Ask who uses the source, and follow what is written there; returns how many late writes were copied."""
         # Who watches the source knows its own sessions there.
         call = on_watcher(self._state, "Who still uses the source?", once=False, total=_LOOKING)
         known = True
@@ -128,23 +152,21 @@ class ValidationWindow:
             known, census = False, Census(services=(f"not known: {cause_of(error)}",), unknown=())
         self._state.facts.update(still_on_source=list(census.services), not_known=list(census.unknown))
         self._board.publish()
-        if known:
-            await self._follow()
-        return census
+        return await self._follow(_FOLLOWING) if known else 0
 
-    async def _follow(self) -> None:
-        """What services that have not followed the commit write to the source is copied, and told."""
+    async def _follow(self, total: timedelta) -> int:
+        """Copy what services that have not followed the commit write to the source; returns how many late writes."""
         # A run that was reset to before PRE_COPY has found its commit, and knows nothing of the copy.
         if self._input.mode is Mode.OFFLINE or not self._state.pre:
-            return
+            return 0
         try:
-            call = on_watcher(self._state, "Copy what is still written to the source", once=False, total=_FOLLOWING)
+            call = on_watcher(self._state, "Copy what is still written to the source", once=False, total=total)
             late = await self._activities.ask(Activities.follow, call, self._state.pre)
         except (ActivityError, ApplicationError) as error:
             if is_cancelled_exception(error):
                 raise
             self._board.alarm(f"what is still written to the source is not copied: {cause_of(error)}")
-            return
+            return 0
         if late.kept:
             self._board.alarm(_KEPT)
         if late.copied:
@@ -152,6 +174,7 @@ class ValidationWindow:
             certificate = self._state.certificate
             certificate.late_writes_followed = (certificate.late_writes_followed or 0) + late.copied
         self.report_contested(late.contested)
+        return late.copied
 
     async def _clean_source(self) -> None:
         if not await self._timers.unless_told(self._remove_records()):

@@ -100,7 +100,7 @@ async def test_blocked_steps_run_where_the_source_is_watched(stage: Harness) -> 
     run = await stage.start(validation_window="PT0S")
     await run.report()
     own = [call.step for call in run.script.calls if call.queue == OWN_QUEUE]
-    assert own == ["prepare", "copy_changes", "verify", "complete", "forget_watch"]
+    assert own == ["prepare", "copy_changes", "verify", "complete", "follow", "forget_watch"]
 
 
 async def test_worker_that_is_gone_is_replaced(stage: Harness) -> None:

@@ -17,7 +17,8 @@ from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.metadata_store.activities import LIVE, Script
 
 IN_USE = Census(services=("broker-1 (a session in the source)",), unknown=())
-FREE = Census(services=(), unknown=("broker-2 did not answer",))
+FREE = Census(services=(), unknown=())
+UNKNOWN = Census(services=(), unknown=("broker-2 did not answer",))
 CLEANED = ["count_source", "clean_source"]
 
 
@@ -105,6 +106,41 @@ async def test_cleanup_is_refused_while_the_source_is_in_use(stage: Harness) -> 
     assert report.outcome is Outcome.DONE
 
 
+async def test_nothing_is_removed_while_anything_is_unknown(stage: Harness) -> None:
+    """A cleanup is refused as long as something about the users of the source could not be found out."""
+    run = await stage.start(Script(take_census=UNKNOWN), cleanup="remove")
+    await _open(run)
+    await run.signal(Verb.CLEANUP)
+    status = await run.until(lambda status: "cleanup refused" in status.notes[-1])
+    assert status.notes[-1].endswith("it is not known who uses the source: broker-2 did not answer")
+    await run.until(lambda status: "window" in status.deadlines)
+    assert not set(run.script.steps) & set(CLEANED)
+    run.script.say("take_census", FREE)
+    await run.signal(Verb.CLEANUP)
+    assert (await run.report()).outcome is Outcome.DONE
+    assert run.script.steps[-2:] == CLEANED
+
+
+async def test_late_writes_keep_the_window_open(stage: Harness) -> None:
+    """`proceed` checks once more before the watch ends: what was written to the source is copied, and it stays open."""
+    # Nothing at the first look, then something right before `proceed`.
+    late = [LateWrites(), LateWrites(copied=3), LateWrites()]
+    run = await stage.start(Script(follow=late))
+    await _open(run)
+    await run.signal(Verb.PROCEED)
+    status = await run.until(lambda status: bool(status.alarms) and "window" in status.deadlines)
+    assert status.alarms[0].startswith("after the commit brokers or bookies still wrote to the source")
+    assert "the window stays open: services wrote to the source" in status.notes[-1]
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert report.certificate["late_writes_followed"] == 3
+    assert [call.step for call in run.script.calls if call.step in ("follow", "forget_watch")][-2:] == [
+        "follow",
+        "forget_watch",
+    ]
+
+
 async def test_refused_cleanup_keeps_a_moved_window(stage: Harness) -> None:
     """The end that the operator gave to the window outlives a cleanup that was refused."""
     run = await stage.start(Script(take_census=IN_USE), cleanup="remove")
@@ -190,7 +226,7 @@ async def test_shorter_window(stage: Harness) -> None:
 async def test_a_window_that_is_changed_amid_a_look(stage: Harness) -> None:
     """Whoever moves the window's end while a census runs gets a fresh one, and not the one that had begun before."""
     census = Hang()
-    run = await stage.start(Script(take_census=[census, FREE]), validation_window="PT1H")
+    run = await stage.start(Script(take_census=[census, UNKNOWN]), validation_window="PT1H")
     await census.entered()
     await run.update("change_window", WindowChange(remaining=timedelta(hours=2)))
     census.release()
