@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
@@ -10,7 +11,7 @@ from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import participants, registered, still_in_use, still_registered
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.convergence import all_changes, converge, follow_late_writes, follow_once
-from activities.metadata_store.flag import FlagState
+from activities.metadata_store.flag import FlagKeeper, FlagState
 from activities.metadata_store.pre_copy import raise_floor
 from activities.metadata_store.repair import repair_many
 from activities.metadata_store.way_back import rebroadcast_flag, release
@@ -26,8 +27,8 @@ LATE_PARTICIPANTS_SECONDS = 10.0
 """How long metadata writes stay blocked for services that start meanwhile."""
 
 _PARTICIPANTS_POLL = 0.1
-# Paths that may still be on the move at the commit; they are followed after it.
-_FEW_CHANGES = 50
+# How long metadata writes stay blocked for writes that Pulsar does not block, until none is left to be copied.
+_SETTLE_SECONDS = 10.0
 
 
 def copy_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> ChangeCopy:
@@ -130,22 +131,19 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
         if not flag.stands_at(FlagPhase.COMPLETED):
             context.blocked_since = flag.state().blocked_since
             _await_late_participants(task, context)
-            # Marked before the changes are collected. A worker that takes over after the commit looks for late writes
-            # from here on.
-            settled = flag.mark()
-            changes = all_changes(task, context, pre.since_zxid)
-            if changes.dirty.paths:
-                with task.replica(FlagPhase.COPYING) as replica:
-                    converge(task, context, replica, changes, changes.dirty.paths, enough=_FEW_CHANGES)
-                    floor = raise_floor(task, context, replica.highest, floor)
             if task.input.target_url.scheme == "zk":
                 with task.target_claim() as claim:
                     claim.forget_flag()
-            # Behind all that was copied, and before any service writes there.
-            settled_target = last_transaction(task.input.target_url, task.runtime.access) or floor
+            settled = _settle(task, context, flag, pre)
+            floor = settled.floor
             context.check()
             # The check before this is the last moment at which a rollback or a deadline can prevent the commit.
-            flag.advance(FlagPhase.COMPLETED, task.input.target, settled_zxid=settled, settled_target=settled_target)
+            flag.advance(
+                FlagPhase.COMPLETED,
+                task.input.target,
+                settled_zxid=settled.point.source_zxid,
+                settled_target=settled.point.target,
+            )
             context.blocked_since = None
         # An attempt that finds the commit done takes the claim over, so that the one before it writes no more.
         state = flag.advance(FlagPhase.COMPLETED, task.input.target)
@@ -170,6 +168,44 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
         quiet=later.quiet,
         sessions=sessions,
     )
+
+
+class _Settled(NamedTuple):
+    """A moment without a known difference of both stores, and the line between version ids then."""
+
+    point: CommitPoint
+    floor: int
+
+
+def _settle(task: MetadataStoreTask, context: ActivityContext, flag: FlagKeeper, pre: PreCopy) -> _Settled:
+    """Copy what changes until nothing is known to differ, right before the commit.
+
+    A path that is copied only after the commit may be written there first: one of both writes is lost then.
+
+    Raises:
+        ApplicationError: `VerificationFailed` if services write all the time.
+    """
+    end, floor = time.monotonic() + _SETTLE_SECONDS, pre.version_floor
+    while True:
+        # After all that was copied, and before any service writes there.
+        target = last_transaction(task.input.target_url, task.runtime.access) or floor
+        # Marked before the changes are collected. A worker that takes over after the commit looks for late writes from
+        # here on.
+        mark = flag.mark()
+        changes = all_changes(task, context, pre.since_zxid)
+        if not changes.dirty.paths:
+            return _Settled(CommitPoint(mark, target), floor)
+        if time.monotonic() > end:
+            raise ApplicationError(
+                f"services change metadata without a pause although writes are blocked; "
+                f"{len(changes.dirty.paths):,} records are not copied yet: {some(changes.dirty.paths)}. Stop what "
+                "changes tenants, namespaces or policies, and start again",
+                type=FailureKind.VERIFICATION_FAILED,
+                non_retryable=True,
+            )
+        with task.replica(FlagPhase.COPYING) as replica:
+            converge(task, context, replica, changes, changes.dirty.paths)
+            floor = raise_floor(task, context, replica.highest, floor)
 
 
 def _await_late_participants(task: MetadataStoreTask, context: ActivityContext) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
+from contextlib import contextmanager
 from functools import partial
+from typing import Any
 
 import pytest
 from temporalio.exceptions import ApplicationError
@@ -20,6 +22,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_cas
 from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.claim import CLAIM
+from models.lifecycle.failures import FailureKind
 from models.metadata_store.claims import TargetClaim
 from models.metadata_store.results import Precheck, PreCopy
 from models.migration_flag import FLAG, FlagPhase
@@ -52,15 +55,56 @@ def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
         yield found
 
 
-def committed(place: Place) -> PreCopy:
-    """Everything up to the commit."""
+def verified(place: Place) -> PreCopy:
+    """Everything before the commit."""
     pre = place.run(pre_copy.pre_copy, 0)
     assert not place.run(preparation.prepare, 30.0).gap
     place.run(cutover.copy_changes, pre.since_zxid)
-    verified = place.run(cutover.verify, pre)
-    pre = pre.model_copy(update={"version_floor": verified.version_floor})
+    return pre.model_copy(update={"version_floor": place.run(cutover.verify, pre).version_floor})
+
+
+def committed(place: Place) -> PreCopy:
+    """Everything up to the commit."""
+    pre = verified(place)
     place.run(cutover.complete, pre)
     return pre
+
+
+@contextmanager
+def writes_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch, rounds: int) -> Generator[None]:
+    """A service whose cache writes once after each of so many rounds in which the commit copies."""
+    values = [b"%d" % number for number in range(rounds)]
+
+    def converge(*arguments: Any, **options: Any) -> convergence.Converged:
+        done = convergence.converge(*arguments, **options)
+        if values:
+            place.zookeeper.set("/tenants/a", values.pop())
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(cutover, "converge", converge)
+        place.zookeeper.set("/tenants/a", b"first")
+        yield
+
+
+def test_nothing_is_known_to_differ_at_the_commit(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What changes while the commit copies is copied before it too, and not after it, where it may be contested."""
+    pre = verified(place)
+    with writes_meanwhile(place, monkeypatch, rounds=3):
+        done = place.run(cutover.complete, pre)
+    assert (done.late_copied, done.contested) == (0, ())
+    assert stores.read_oxia(place.target)["/tenants/a"].value == b"0"
+
+
+def test_a_source_that_never_rests_is_not_committed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where services write all the time, the commit is refused in bounded time, and writes can be unblocked."""
+    monkeypatch.setattr(cutover, "_SETTLE_SECONDS", 0.5)
+    pre = verified(place)
+    with writes_meanwhile(place, monkeypatch, rounds=10_000), pytest.raises(ApplicationError) as failed:
+        place.run(cutover.complete, pre)
+    assert failed.value.type == FailureKind.VERIFICATION_FAILED
+    assert "1 records are not copied yet: /tenants/a" in str(failed.value)
+    assert place.run(way_back.unblock_writes).flag is FlagPhase.FAILED
 
 
 def precheck(place: Place, **more: object) -> Precheck:

@@ -126,6 +126,9 @@ def test_a_defect_that_loses_data_is_refused_until_it_is_accepted() -> None:
     assert any("accepted defect DELAYED_MERGE_LOSS" in text for text in accepted.warnings)
     assert check("bookie-cluster-switch/attribution", "4.2.4", settings=_BUCKETS).blockers == []
     assert check(_RESTART, "5.0.1", settings=_BUCKETS).blockers == []
+    # All brokers are restarted after a metadata migration.
+    (blocker,) = check("metadata-store/live", "4.2.4", settings=_BUCKETS).blockers
+    assert blocker.code == "DEFECT_DELAYED_MERGE_LOSS"
 
 
 def test_an_accepted_id_that_is_not_known_is_refused() -> None:
