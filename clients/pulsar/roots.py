@@ -15,8 +15,14 @@ _NAMED_BY_USERS = frozenset(
     b"admin counters loadbalance managed-ledgers namespace resource-quota schemas topic-creation-locks topics "
     b"txn".split()
 )
-# Below one of these paths BookKeeper has the registrations of its bookies, and its layout.
-_LEDGERS = (b"/ledgers", b"/ledgers/available", b"/ledgers/available/readonly", b"/ledgers/cookies")
+# Where BookKeeper itself has records of these names: its layout, its bookies, the servers of its stream storage.
+_BOOKKEEPERS = (
+    b"/ledgers",
+    b"/ledgers/available",
+    b"/ledgers/available/readonly",
+    b"/ledgers/cookies",
+    b"/stream/servers",
+)
 
 
 def is_pulsars(path: bytes) -> bool:
@@ -38,4 +44,4 @@ def is_nested_store(path: bytes) -> bool:
         return False
     if name == b"migration-coordinator":
         return parent.endswith(b"/pulsar") and parent != b"/pulsar"
-    return parent not in _LEDGERS
+    return parent not in _BOOKKEEPERS

@@ -165,7 +165,7 @@ MUTANTS = (
     Mutant(
         "metadata-store/nested-stores-are-copied",
         "clients/pulsar/roots.py",
-        "    return parent not in _LEDGERS\n",
+        "    return parent not in _BOOKKEEPERS\n",
         "    return False\n",
         _SURVEY,
     ),

@@ -104,7 +104,7 @@ def test_a_source_that_never_rests_is_not_committed(place: Place, monkeypatch: p
         place.run(cutover.complete, pre)
     assert failed.value.type == FailureKind.VERIFICATION_FAILED
     assert "1 records are not copied yet: /tenants/a" in str(failed.value)
-    assert place.run(way_back.unblock_writes).flag is FlagPhase.FAILED
+    assert way_back.unblock_writes(place.task()).flag is FlagPhase.FAILED
 
 
 def precheck(place: Place, **more: object) -> Precheck:

@@ -103,6 +103,7 @@ def test_which_ephemerals_show_a_client(path: bytes, held: bool) -> None:
         (b"/ledgers/available", False),
         (b"/ledgers/available/available", False),
         (b"/pulsar/migration-coordinator", False),
+        (b"/stream/servers/available", False),
         (b"/ledgers/ledgers/LAYOUT", True),
         (b"/ledgers/ledgers/available", True),
         (b"/pulsar/ledgers/LAYOUT", True),
