@@ -10,7 +10,7 @@ from clients.cas.zookeeper import ZooKeeperCas, ZooKeeperCasReader
 from clients.oxia.reader import OxiaReader
 from clients.oxia.remover import OxiaRemover, end_removers
 from clients.oxia.version_floor import level_versions
-from clients.oxia.writer import OxiaWriter
+from clients.oxia.writer import STREAM_SECONDS, OxiaWriter
 from clients.store import Guard, StoreReader, StoreRemover, StoreWriter
 from clients.zookeeper.connection import Connection
 from clients.zookeeper.coordination import Coordination, CoordinationReader
@@ -24,6 +24,9 @@ from models.store_url import StoreUrl
 
 MAX_RAISE = 5_000_000
 """How far a ZooKeeper target may have to count up to the version, or the next number, of one znode."""
+
+# What the guard's last answer, and a server that is busy, add to the end of a stream.
+_SERVER_LAG = 3.0
 
 
 class Access(NamedTuple):
@@ -63,7 +66,8 @@ def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Gu
         access: credentials and timeout.
         keep_versions: ZooKeeper only: bring each znode to the version of its record (Oxia does so in any case).
         guard: what must hold while it writes. ZooKeeper refuses what is still on its way after `revoke_permits`; to
-            Oxia, which has no condition over several records, a batch that was sent already still gets through.
+            Oxia, which has no condition over several records, what was sent already still gets through for
+            `late_writes_last` seconds.
     """
     if url.scheme == "zk":
         return ZooKeeperWriter(
@@ -75,6 +79,11 @@ def open_writer(url: StoreUrl, access: Access, *, keep_versions: bool, guard: Gu
             guard=guard,
         )
     return OxiaWriter(url, timeout=access.timeout, guard=guard)
+
+
+def late_writes_last(url: StoreUrl) -> float:
+    """Return for how many seconds a store may apply guarded writes that were sent before their guard refused."""
+    return STREAM_SECONDS + _SERVER_LAG if url.scheme == "oxia" else 0.0
 
 
 def open_remover(url: StoreUrl, access: Access, guard: Guard) -> StoreRemover:

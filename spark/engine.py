@@ -210,6 +210,11 @@ class SparkEngine:
         return context
 
     @property
+    def may_lose_tasks(self) -> bool:
+        """Return whether a task may still run that Spark has given up, and has run again elsewhere."""
+        return not self._is_local
+
+    @property
     def _is_local(self) -> bool:
         return self._master.startswith("local")
 

@@ -51,6 +51,11 @@ class TargetKeeper(ClaimKeeper[TargetClaim]):
         found = self.read()
         return found is not None and found.claim.workflow_id == self.me.workflow_id and found.claim.side == TARGET
 
+    def had_tasks(self) -> bool:
+        """Return whether bulk tasks of the attempt that holds the target may still run, or be frozen."""
+        found = self.read()
+        return found is not None and found.claim.side == TARGET and found.claim.copying
+
     def claim(self, throttle: float | None) -> TargetClaim:
         """Claim the target for this attempt; every earlier attempt stops within a second.
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import time
 from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from dataclasses import replace
@@ -15,10 +16,11 @@ from activities.lifecycle.source_watch import SourceWatch
 from activities.metadata_store.claims import TargetKeeper
 from activities.metadata_store.flag import FlagKeeper, read_state
 from clients.cas.claims import ClaimKeeper
-from clients.stores import open_cas, revoke_permits
+from clients.stores import late_writes_last, open_cas, revoke_permits
 from clients.zookeeper.watch import ChangeFeed
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
+from models.lifecycle.status import WaitKind
 from models.metadata_store.claims import SourceClaim
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.migration_flag import FlagPhase
@@ -182,6 +184,21 @@ class MetadataStoreTask:
                 self._stop_earlier_writers()
                 with Replica(self.pair, claim.require) as replica:
                     yield replica
+
+    def await_late_writers(self, context: ActivityContext, since: float) -> None:
+        """Wait until the target applies nothing any more that bulk tasks sent before they lost its claim.
+
+        Such a task may be frozen, or its network may be: what it sent would bring back what services delete after the
+        commit. ZooKeeper refuses it by itself.
+
+        Args:
+            context: shows the wait.
+            since: when the claim was moved, by this process' monotonic clock.
+        """
+        left = since + late_writes_last(self.input.target_url) - time.monotonic()
+        if left > 0:
+            with context.waiting(WaitKind.STORE, "the end of what lost tasks may still have on its way to the target"):
+                context.pause(left)
 
     def _stop_earlier_writers(self) -> None:
         # To Oxia single paths are written by version; the sessions that its bulk deletions use are no matter here.

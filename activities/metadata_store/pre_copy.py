@@ -73,10 +73,18 @@ def pre_copy(task: MetadataStoreTask, context: ActivityContext, records: int) ->
     watch = task.new_watch()
     # The watch stands before the first record is read: a change behind the copy's back would be lost without it.
     since_zxid = watch.restart(task.new_feed(), missed="")
+    with task.target_claim() as target:
+        had_tasks = target.had_tasks()
     _own_target(task, context, _take_target_unless_late(task))
+    taken = time.monotonic()
     bulk = _copy_and_compare(task, context, records)
+    if had_tasks:
+        # Long over, except for small stores.
+        task.await_late_writers(context, taken)
     watch.add_ephemerals(bulk.comparison.ephemerals)
     rest = repair_many(task, context, bulk.comparison)
+    with task.target_claim() as target:
+        target.renew(copying=False)
     # Once the highest copied version is known, and before brokers write to the target, which begins with PREPARATION's
     # ephemerals.
     floor = raise_floor(task, context, max(bulk.copied.highest, rest.highest))
@@ -124,7 +132,8 @@ def _take_target(task: MetadataStoreTask) -> TargetClaim:
     input = task.input
     refuse_one_store(input.source_url, input.target_url, task.attempt, task.runtime.access)
     with task.target_claim() as target:
-        return target.claim(task.input.throttle)
+        target.claim(task.input.throttle)
+        return target.renew(copying=True)
 
 
 def _own_target(task: MetadataStoreTask, context: ActivityContext, claim: TargetClaim) -> None:

@@ -58,6 +58,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
         if not flag.stands_at(FlagPhase.PREPARATION):
             able.require()
             _require_no_indexed(task)
+            _stop_lost_tasks(task, context)
             if gap := not_caught_up(task):
                 return Preparation(ephemerals=0, seconds=0.0, gap=gap)
             mark = write_mark(task.input.target_url, task.runtime.access)
@@ -119,6 +120,14 @@ def _require_no_indexed(task: MetadataStoreTask) -> None:
         check_indexed(task.input, source, findings)
     if findings.blockers:
         raise _not_ready(f"since PRECHECK the source has changed: {'; '.join(map(str, findings.blockers))}")
+
+
+def _stop_lost_tasks(task: MetadataStoreTask, context: ActivityContext) -> None:
+    """Stop bulk tasks of this run that Spark has lost, before services write to the target."""
+    with task.target_claim() as claim:
+        claim.renew()
+    if task.engine.may_lose_tasks:
+        task.await_late_writers(context, time.monotonic())
 
 
 def _watch_or_scan(task: MetadataStoreTask, context: ActivityContext) -> SourceWatch:

@@ -187,16 +187,24 @@ class OxiaConnection(Closeable):
             watch.stop()
             call.cancel()
 
-    def write_stream(self, shard: int, requests: Iterator[pb.WriteRequest]) -> Call[pb.WriteResponse]:
+    def write_stream(
+        self, shard: int, requests: Iterator[pb.WriteRequest], *, lifetime: float | None = None
+    ) -> Call[pb.WriteResponse]:
         """Open the stream of writes to one shard; acknowledgements come in the order of the requests.
 
         Iterating raises grpc.RpcError, for `error` to translate. When `requests` ends before every acknowledgement is
         in, the missing ones never come though the data is stored.
+
+        Args:
+            shard: its number.
+            requests: what is written.
+            lifetime: seconds after which the server itself ends the stream, by its own clock: what arrives later is
+                not applied, however long it was on its way.
         """
         method = self._channel(self.leader(shard)).stream_stream(
             f"/{SERVICE}/WriteStream", _serialize, pb.WriteResponse.FromString
         )
-        return method(requests, metadata=(("namespace", self.url.root), ("shard-id", str(shard))))
+        return method(requests, timeout=lifetime, metadata=(("namespace", self.url.root), ("shard-id", str(shard))))
 
     def leader(self, shard: int) -> str:
         """`host:port` of the shard's leader."""

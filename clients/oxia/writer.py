@@ -13,7 +13,7 @@ import grpc
 from clients.closeable import Closeable
 from clients.errors import RecordNotWritable, StoreConflict, StoreError, StoreProtocolError, StoreUnreachable
 from clients.oxia import oxia_pb2 as pb
-from clients.oxia.connection import OxiaConnection
+from clients.oxia.connection import Call, OxiaConnection
 from clients.store import ABSENT, Guard, Record
 from models.store_url import StoreUrl
 
@@ -21,6 +21,11 @@ from models.store_url import StoreUrl
 _OVERHEAD = 32
 # For so long an answer of the guard holds: each is a read of a store that services use.
 _GUARD_SECONDS = 1.0
+STREAM_SECONDS = 15.0
+"""How long the server takes writes of a guarded stream, from the time at which it opened the stream."""
+
+# Before that a new one is opened; what is in flight then has the rest of the time to be acknowledged.
+_RENEWED_AFTER = 5.0
 
 
 class OxiaWriter(Closeable):
@@ -48,7 +53,8 @@ class OxiaWriter(Closeable):
             window: how many batches may be in flight for each shard.
             batch_bytes: about how large a batch grows before it is sent.
             guard: asked at the last moment before a batch is sent, unless it was within the last second; may be called
-                from another thread.
+                from another thread. Once it refuses, nothing that was sent before is applied later than
+                `STREAM_SECONDS` after that, however long it was on its way.
         """
         self.url = url
         self._connection = OxiaConnection(url, timeout=timeout)
@@ -110,6 +116,31 @@ class OxiaWriter(Closeable):
         return found
 
 
+class _Stream:
+    """One stream of writes to a shard.
+
+    Args:
+        lifetime: seconds after which the server ends it; None for one that lasts.
+    """
+
+    call: Call[pb.WriteResponse]
+
+    def __init__(self, lifetime: float | None) -> None:
+        self.lifetime = lifetime
+        self.outbox: SimpleQueue[pb.WriteRequest | None] = SimpleQueue()
+        self.opened = threading.Event()
+        self._since = time.monotonic()
+
+    def is_old(self) -> bool:
+        """Return whether another one should be opened before more is written."""
+        return self.lifetime is not None and time.monotonic() - self._since > _RENEWED_AFTER
+
+    def close(self) -> None:
+        """End it; what is on its way may be applied, or not."""
+        self.outbox.put(None)
+        self.call.cancel()
+
+
 class _ShardWriter:
     """One stream of writes; the caller's thread fills and sends, a thread of its own takes the acknowledgements."""
 
@@ -125,13 +156,12 @@ class _ShardWriter:
         self._guarded_until = 0.0
         self._batch = pb.WriteRequest(shard=shard)
         self._size = 0
-        self._outbox: SimpleQueue[pb.WriteRequest | None] = SimpleQueue()
         self._in_flight: deque[pb.WriteRequest] = deque()
         self._changed = threading.Condition()
         self._done = 0
         self._error: StoreError | None = None
-        self._call = connection.write_stream(shard, self._requests())
-        threading.Thread(target=self._receive, name=f"oxia-acks-{shard}", daemon=True).start()
+        with self._changed:
+            self._stream = self._open()
 
     def new_put(self, size: int) -> pb.PutRequest:
         """An empty put at the end of the batch, for the caller to fill before the next call."""
@@ -152,9 +182,13 @@ class _ShardWriter:
         if not self._size:
             return
         with self._changed:
+            if self._stream.is_old():
+                self._await(lambda: not self._in_flight)
+                old, self._stream = self._stream, self._open()
+                old.close()
             self._await(lambda: len(self._in_flight) < self._window)
             self._in_flight.append(self._batch)
-        self._outbox.put(self._batch)
+        self._stream.outbox.put(self._batch)
         self._batch = pb.WriteRequest(shard=self._number)
         self._size = 0
 
@@ -166,8 +200,16 @@ class _ShardWriter:
         return done
 
     def close(self) -> None:
-        self._outbox.put(None)
-        self._call.cancel()
+        self._stream.close()
+
+    def _open(self) -> _Stream:
+        """Open a stream; the lock is held."""
+        # Without a guard nobody else may come to write there.
+        stream = _Stream(STREAM_SECONDS if self._guard else None)
+        requests = self._requests(stream)
+        stream.call = self._connection.write_stream(self._number, requests, lifetime=stream.lifetime)
+        threading.Thread(target=self._receive, args=(stream,), name=f"oxia-acks-{self._number}", daemon=True).start()
+        return stream
 
     def _await(self, reached: Callable[[], bool]) -> None:
         """Wait for a state; every acknowledgement starts the clock anew. The lock is held."""
@@ -180,9 +222,14 @@ class _ShardWriter:
         if self._error is not None:
             raise self._error
 
-    def _requests(self) -> Iterator[pb.WriteRequest]:
+    def _requests(self, stream: _Stream) -> Iterator[pb.WriteRequest]:
+        if stream.lifetime is not None:
+            # The answer to this one, which writes nothing, shows that the server has opened the stream, and counts.
+            # Asked before that, the guard would not say anything about writes which wait with the stream on their way.
+            yield pb.WriteRequest(shard=self._number)
+            stream.opened.wait()
         # Ends with the stream itself: one that is half-closed while acknowledgements are due loses those (seen).
-        while (request := self._outbox.get()) is not None:
+        while (request := stream.outbox.get()) is not None:
             # A process that was frozen wakes up with batches that were allowed long ago.
             if self._guard is not None and time.monotonic() > self._guarded_until:
                 # From the question on: a freeze with the answer in hand must not make that answer fresh.
@@ -191,15 +238,19 @@ class _ShardWriter:
                     self._guard()
                 except StoreError as error:
                     self._fail(error)
-                    self._call.cancel()
+                    stream.close()
                     return
                 self._guarded_until = asked + _GUARD_SECONDS
             yield request
 
-    def _receive(self) -> None:
+    def _receive(self, stream: _Stream) -> None:
         lost: StoreError = StoreUnreachable(f"Oxia at {self._address} closed the stream of writes")
         try:
-            for response in self._call:
+            for response in stream.call:
+                if not stream.opened.is_set():
+                    stream.opened.set()
+                    if stream.lifetime is not None:
+                        continue
                 done = self._check(self._in_flight[0], response)
                 with self._changed:
                     self._in_flight.popleft()
@@ -209,8 +260,22 @@ class _ShardWriter:
             lost = self._connection.error(error, self._address)
         except StoreError as error:
             lost = error
-        self._fail(lost)
-        self._outbox.put(None)
+        stream.opened.set()
+        stream.outbox.put(None)
+        with self._changed:
+            # One that came to its end with nothing on its way is opened again.
+            if stream is not self._stream or (stream.is_old() and not self._in_flight):
+                return
+        self._fail(self._refusal() or lost)
+
+    def _refusal(self) -> StoreError | None:
+        """Return why the guard refuses by now: the stream of a process that was frozen has ended meanwhile."""
+        try:
+            if self._guard is not None:
+                self._guard()
+        except StoreError as error:
+            return error
+        return None
 
     def _fail(self, error: StoreError) -> None:
         """Let every call from now on raise this, or what came before it."""

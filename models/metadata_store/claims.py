@@ -36,8 +36,10 @@ class TargetClaim(PacedClaim):
         source: from where its holder copies.
         ours: whether what stands in the target is its holder's copy: it was seen empty once the claim stood, or the
             records of others, which `replace_target` gives up, were deleted.
+        copying: whether bulk tasks of its holder may run: it began to copy, and did not see all of them end.
     """
 
     side: str = TARGET
     source: str = ""
     ours: bool = False
+    copying: bool = False

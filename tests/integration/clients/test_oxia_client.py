@@ -23,6 +23,8 @@ from clients.store import ABSENT, COORDINATOR, Partition, Record
 from deploy.devstack.server import Server
 from deploy.devstack.spec import StackSpec
 from models.store_url import StoreUrl, parse_store_url
+from tests.support.clients.proxy import Proxy
+from tests.support.waiting import wait_for
 
 if TYPE_CHECKING:
     from tests.support.stacks import MakeStack
@@ -404,6 +406,60 @@ def test_an_answer_of_the_guard_counts_from_the_question_on(url: StoreUrl, monke
             writer.put(record(f"/guarded/{number}"), over=None)
         assert writer.flush() == 5
     assert len(asked) == 5
+
+
+@pytest.mark.parametrize("guarded", [True, False], ids=["guarded", "for good"])
+def test_what_comes_late_on_a_guarded_stream_is_not_applied(
+    victim: Server, monkeypatch: pytest.MonkeyPatch, guarded: bool
+) -> None:
+    """The server itself ends the stream of a guarded writer, so that what was held up on its way writes nothing."""
+    monkeypatch.setattr(oxia_writer, "STREAM_SECONDS", 1.0)
+    monkeypatch.setattr(OxiaConnection, "leader", _first_host)
+    url = parse_store_url(f"oxia://{victim.address}")
+    asked: list[int] = []
+    guard = (lambda: asked.append(1)) if guarded else None
+    late = f"/late/{guarded}"
+    with (
+        Proxy(victim.address) as proxy,
+        OxiaReader(url) as reader,
+        OxiaWriter(url.model_copy(update={"hosts": (proxy.address,)}), batch_bytes=1, guard=guard) as writer,
+    ):
+        writer.put(record(f"{late}/early"), over=None)
+        assert writer.flush() == 1
+        proxy.silence()
+        writer.put(record(late), over=None)
+        # Sends the one before it.
+        writer.put(record(f"{late}/last"), over=None)
+        threading.Event().wait(2)
+        proxy.heal()
+        if not guarded:
+            wait_for("the late record", lambda: reader.read([late.encode()]) != [None], 10)
+            return
+        # What would be applied is applied at once, as the other case shows.
+        threading.Event().wait(1)
+        assert reader.read([late.encode()]) == [None]
+        with pytest.raises(StoreUnreachable):
+            writer.flush()
+
+
+def _first_host(connection: OxiaConnection, shard: int) -> str:
+    del shard
+    return connection.url.hosts[0]
+
+
+def test_a_guarded_stream_is_renewed(url: StoreUrl, reader: OxiaReader, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A writer that writes for longer than a stream lasts, or pauses for longer, loses nothing and reports nothing."""
+    monkeypatch.setattr(oxia_writer, "STREAM_SECONDS", 2.0)
+    monkeypatch.setattr(oxia_writer, "_RENEWED_AFTER", 0.2)
+    asked: list[int] = []
+    with OxiaWriter(url, batch_bytes=512, window=4, guard=lambda: asked.append(1)) as writer:
+        for pause in (0.0, 0.3, 2.5, 0.3):
+            threading.Event().wait(pause)
+            for number in range(50):
+                writer.put(record(f"/renewed/{pause}/{number}", version=7), over=ABSENT)
+            writer.flush()
+    assert len(below(reader, b"/renewed/")) == 150
+    assert asked
 
 
 def test_a_crash_ends_writes_and_all_can_be_repeated(victim: Server) -> None:

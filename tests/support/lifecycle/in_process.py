@@ -16,6 +16,8 @@ ResultT = TypeVar("ResultT")
 class _InProcess:
     """Runs jobs in this process, one task after the other, where requests can be counted."""
 
+    may_lose_tasks = False
+
     def width(self, *, tag: str) -> int:
         """See `SparkEngine.width`."""
         del tag
