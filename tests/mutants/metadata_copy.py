@@ -10,6 +10,10 @@ _PREPARATION, _WAY_BACK = "activities/metadata_store/preparation.py", "activitie
 _REPLICA, _CONVERGENCE = "spark/metadata_store/replica.py", "activities/metadata_store/convergence.py"
 
 
+_PRECHECK = "activities/metadata_store/precheck.py"
+_REFUSALS = "tests/integration/metadata_store/test_refusals.py"
+_GUARDS = "tests/integration/metadata_store/test_guards.py"
+_OXIA = "tests/integration/clients/test_oxia_client.py"
 _BROKERS = "tests/integration/metadata_store/test_late_brokers.py"
 
 
@@ -53,15 +57,15 @@ MUTANTS = (
     Mutant(
         "metadata-store/the-commit-does-not-say-where-it-lies",
         _CUTOVER,
-        "settled_zxid=settled, settled_target=settled_target)",
-        "settled_target=settled_target)",
+        "                settled_zxid=settled.point.source_zxid,\n",
+        "",
         _step("test_a_copy_made_before_the_commit_is_not_brought_back"),
     ),
     Mutant(
         "metadata-store/the-commit-does-not-say-what-services-wrote",
         _CUTOVER,
-        "settled_zxid=settled, settled_target=settled_target)",
-        "settled_zxid=settled, settled_target=1 << 60)",
+        "settled_target=settled.point.target,",
+        "settled_target=1 << 60,",
         _step("test_what_services_wrote_after_the_commit_stands"),
     ),
     Mutant(
@@ -102,7 +106,7 @@ MUTANTS = (
     Mutant(
         "metadata-store/no-line-at-the-commit",
         _CUTOVER,
-        "                    floor = raise_floor(task, context, replica.highest, floor)\n",
+        "            floor = raise_floor(task, context, replica.highest, floor)\n",
         "",
         _step("test_no_version_is_given_twice"),
     ),
@@ -192,11 +196,74 @@ MUTANTS = (
         _broker("test_a_broker_that_restarts_with_other_settings"),
     ),
     Mutant(
+        "metadata-store/acls-are-not-read",
+        "spark/metadata_store/tasks.py",
+        "    return reader.protected(paths) if isinstance(reader, ZooKeeperReader) else []",
+        "    return []",
+        (f"{_REFUSALS}::test_what_a_copy_would_lose_is_refused",),
+    ),
+    Mutant(
+        "metadata-store/services-follow-an-older-target",
+        _PRECHECK,
+        "        if self._earlier_target and not _is_store(self._earlier_target, self._input.target_url):",
+        "        if False:",
+        (f"{_REFUSALS}::test_services_of_a_failed_attempt_must_be_able_to_follow",),
+    ),
+    Mutant(
+        "metadata-store/a-failed-attempt-excuses-all-services",
+        _PRECHECK,
+        "            if not lacking() or becomes_true(lambda: not lacking()):",
+        "            if True:",
+        (f"{_REFUSALS}::test_services_of_a_failed_attempt_must_be_able_to_follow",),
+    ),
+    Mutant(
+        "metadata-store/brokers-of-a-configuration-store-are-unseen",
+        _PRECHECK,
+        "        if unregistered and reader.children(CLUSTERS.encode()) and not self._running(reader):",
+        "        if False:",
+        (f"{_REFUSALS}::test_a_configuration_store_is_refused_live",),
+    ),
+    Mutant(
+        "metadata-store/transactions-are-looked-for-once",
+        _PREPARATION,
+        "            _require_no_indexed(task)\n",
+        "",
+        (f"{_GUARDS}::test_transactions_that_begin_after_the_precheck_block_nothing",),
+    ),
+    Mutant(
+        "metadata-store/differences-at-the-commit",
+        _CUTOVER,
+        "        if not changes.dirty.paths:\n            return _Settled",
+        "        if len(changes.dirty.paths) < 50:\n            return _Settled",
+        (f"{_GUARDS}::test_nothing_is_known_to_differ_at_the_commit",),
+    ),
+    Mutant(
+        "metadata-store/streams-of-lost-tasks-last",
+        "clients/oxia/connection.py",
+        "return method(requests, timeout=lifetime, metadata=",
+        "return method(requests, metadata=",
+        (f"{_OXIA}::test_what_comes_late_on_a_guarded_stream_is_not_applied",),
+    ),
+    Mutant(
+        "metadata-store/a-stream-is-used-to-its-end",
+        "clients/oxia/writer.py",
+        "            if self._stream.is_old():",
+        "            if False:",
+        (f"{_OXIA}::test_a_guarded_stream_is_renewed",),
+    ),
+    Mutant(
+        "metadata-store/lost-tasks-are-not-waited-for",
+        _PRE_COPY,
+        "    if had_tasks:",
+        "    if False:",
+        (f"{_GUARDS}::test_late_writers_are_waited_for",),
+    ),
+    Mutant(
         "metadata-store/looks-leave-the-flag",
         _CUTOVER,
         "        flag.rebroadcast()\n",
         "        pass\n",
-        ("tests/integration/metadata_store/test_guards.py::test_the_flag_is_repeated_at_each_look",),
+        (f"{_GUARDS}::test_the_flag_is_repeated_at_each_look",),
     ),
     Mutant(
         "metadata-store/a-round-forgets-the-mark",

@@ -239,6 +239,42 @@ def test_a_target_that_nobody_looked_at_is_not_cleared(place: Place, monkeypatch
     assert list(place.copied()) == [OTHERS]
 
 
+def test_late_writers_are_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After bulk jobs that did not end, and where Spark may lose a task, what is on its way is over before services."""
+    waits: list[float] = []
+
+    def note(_: MetadataStoreTask, context: ActivityContext, since: float) -> None:
+        del context
+        waits.append(since)
+
+    def die(*_: object, **__: object) -> None:
+        raise Died
+
+    monkeypatch.setattr(MetadataStoreTask, "await_late_writers", note)
+    for _ in range(2):
+        place.run(pre_copy.pre_copy, 0)
+    assert waits == []
+    with monkeypatch.context() as patch:
+        patch.setattr(jobs, "compare", die)
+        with pytest.raises(Died):
+            place.run(pre_copy.pre_copy, 0)
+    place.run(pre_copy.pre_copy, 0)
+    assert len(waits) == 1
+    monkeypatch.setattr(type(place.runtime.engine), "may_lose_tasks", True)
+    assert not place.run(preparation.prepare, 30.0).gap
+    assert len(waits) == 2
+
+
+def test_transactions_that_begin_after_the_precheck_block_nothing(place: Place) -> None:
+    """What a copy would lose is looked for again before the flag is set, and no write is blocked for it."""
+    place.run(pre_copy.pre_copy, 0)
+    place.zookeeper.create("/txn/id/1", b"{}", makepath=True)
+    with pytest.raises(ApplicationError, match=r"since PRECHECK the source has changed: \[TRANSACTIONS\]") as failed:
+        place.run(preparation.prepare, 30.0)
+    assert failed.value.type == FailureKind.NOT_READY
+    assert not place.zookeeper.exists(FLAG)
+
+
 def test_a_cleanup_leaves_what_is_not_pulsars(place: Place) -> None:
     """Another cluster beneath the same root is neither stopped for nor deleted; the precheck says what stays."""
     place.set("/admin/clusters/ours")
