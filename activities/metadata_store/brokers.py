@@ -24,8 +24,11 @@ from models.metadata_store.input import MetadataStoreInput, Mode
 from models.releases import Behaviour
 from models.store_url import parse_store_url
 
-_STAYS, _ELSEWHERE = "BOOKKEEPER_STAYS", "LEDGERS_ELSEWHERE"
-_UNREACHABLE = "LEDGERS_UNKNOWN"
+BOOKKEEPER_STAYS = "BOOKKEEPER_STAYS"
+LEDGERS_ELSEWHERE = "LEDGERS_ELSEWHERE"
+LEDGERS_UNKNOWN = "LEDGERS_UNKNOWN"
+"""Codes of blockers for where a broker keeps the metadata of ledgers."""
+
 _METADATA, _BOOKKEEPER = "metadataStoreUrl", "bookkeeperMetadataServiceUri"
 # Names in one blocker.
 _SHOWN = 10
@@ -92,13 +95,13 @@ def check_ledgers(input: MetadataStoreInput, brokers: Sequence[SeenBroker], acce
                 "trust its certificate (PULSAR_MIGRATE_ADMIN_*); a broker that was killed vanishes when its session "
                 "has expired",
             )
-        elif code == _UNREACHABLE:
+        elif code == LEDGERS_UNKNOWN:
             findings.block(
                 code,
                 f"{broker.name} has {_BOOKKEEPER}={uri}, which may be {input.source} by another name: {why}",
                 f"let the worker reach it, or set {_BOOKKEEPER} to metadata-store:{input.source} if it is that store",
             )
-        elif code == _STAYS:
+        elif code == BOOKKEEPER_STAYS:
             findings.block(
                 code,
                 f"{broker.name} has {_BOOKKEEPER}={uri}: {why}, so that after the commit it would write the metadata "
@@ -106,7 +109,7 @@ def check_ledgers(input: MetadataStoreInput, brokers: Sequence[SeenBroker], acce
                 f"remove {_BOOKKEEPER} from its broker.conf, or set it to metadata-store:{input.source}, and restart "
                 "it; bookies need the same",
             )
-        elif code == _ELSEWHERE:
+        elif code == LEDGERS_ELSEWHERE:
             elsewhere[broker.name] = uri
     if elsewhere:
         named = ", ".join(f"{name} ({uri})" for name, uri in sorted(elsewhere.items()))
@@ -166,7 +169,7 @@ def check_settings(
 def ledgers_elsewhere(cause: str) -> Blocker:
     """Return the blocker for a cluster whose ledgers' metadata is in another store, chroot or namespace."""
     return Blocker(
-        code="LEDGERS_ELSEWHERE",
+        code=LEDGERS_ELSEWHERE,
         cause=f"{cause}; this migration moves one store",
         cure='to leave the metadata of ledgers where it is, set "leave_ledgers": true and keep '
         f"{_BOOKKEEPER} as it is, also after the migration; to move it as well, stop all services, migrate both stores "
@@ -227,11 +230,11 @@ def _relation(input: MetadataStoreInput, access: Access, uri: str, own: str) -> 
             store for store in stores if trees_overlap(store, root, access)
         ]
     except StoreError as error:
-        return _UNREACHABLE, str(error)
+        return LEDGERS_UNKNOWN, str(error)
     if not holders:
-        return _ELSEWHERE, ""
+        return LEDGERS_ELSEWHERE, ""
     if pulsars is None:
-        return _STAYS, "this driver of BookKeeper takes no part in a migration"
+        return BOOKKEEPER_STAYS, "this driver of BookKeeper takes no part in a migration"
     if any(root.root == store.root for store in holders):
         return "", ""
-    return _STAYS, "it is another chroot of the same tree, with a migration flag of its own"
+    return BOOKKEEPER_STAYS, "it is another chroot of the same tree, with a migration flag of its own"
