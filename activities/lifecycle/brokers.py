@@ -14,7 +14,7 @@ from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
 from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
-from models.store_url import StoreUrl, parse_store_url
+from models.store_url import StoreUrl
 
 _DERIVED = "metadata-store:"
 
@@ -64,15 +64,6 @@ class BrokerView:
     def bookie_cluster(self, broker: Service) -> SeenCluster:
         """The bookie cluster that a broker was configured with."""
         return bookie_cluster_of(self.read(broker))
-
-    def metadata_store(self, broker: Service) -> StoreUrl:
-        """The metadata store that a broker was configured with.
-
-        Raises:
-            StoreError: the broker does not answer, or not with a configuration that names one.
-            ValueError: it names no store that is known.
-        """
-        return parse_store_url(_metadata_url(self.configuration(broker)))
 
     def configuration(self, broker: Service) -> dict[str, str]:
         """A broker's configuration, by its names in `broker.conf`.

@@ -13,9 +13,10 @@ from clients.store import StoreReader
 from clients.stores import Access, open_reader, trees_overlap
 from clients.zookeeper.coordination import four_letter
 from clients.zookeeper.sessions import own_sessions
+from models.ledger_store import ledgers_of_pulsar, parse_ledger_store_uri
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.results import Census
-from models.store_url import StoreUrl
+from models.store_url import StoreUrl, parse_store_url
 
 
 def not_restarted(target: StoreReader, sessions: Mapping[str, int]) -> dict[str, str]:
@@ -56,20 +57,12 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess, sessio
     with BrokerView(admin) as view:
         for broker in running:
             try:
-                configured = view.metadata_store(broker)
+                settings = view.configuration(broker)
+                # It reads the flag in the source at each start, and so depends on that store still.
+                if setting := _on_source(input, settings, access):
+                    services.setdefault(broker.name, f"its configuration says {setting}")
             except (StoreError, ValueError) as error:
-                unknown.append(f"{broker.name}: its configuration could not be read ({error})")
-                continue
-            if configured.overlaps(input.target_url):
-                continue
-            try:
-                on_source = trees_overlap(input.source_url, configured, access)
-            except StoreError as error:
-                unknown.append(f"{broker.name}: metadataStoreUrl={configured} may be the source ({error})")
-                continue
-            # It reads the flag in the source at each start, and so depends on that store still.
-            if on_source:
-                services.setdefault(broker.name, f"its configuration says metadataStoreUrl={configured}")
+                unknown.append(f"{broker.name}: its configuration could not be read, or may name the source ({error})")
     if started and not services:
         named = ", ".join(f"0x{owner:x}" for owner in sorted(started))
         services["other participants"] = f"sessions {named}: started with the address of the source"
@@ -80,6 +73,34 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess, sessio
         if others and not services:
             services["other clients"] = f"connected to the source from {', '.join(sorted(others))}"
     return Census(services=tuple(f"{name}: {why}" for name, why in sorted(services.items())), unknown=tuple(unknown))
+
+
+def _on_source(input: MetadataStoreInput, settings: Mapping[str, str], access: Access) -> str:
+    """Return the setting of a broker that names the source; empty without one.
+
+    Raises:
+        StoreError: only the stores themselves show it, and one of them cannot be read.
+        ValueError: a setting names no store that is known.
+    """
+    for setting, store in _stores(settings):
+        if not store.overlaps(input.target_url) and trees_overlap(input.source_url, store, access):
+            return setting
+    return ""
+
+
+def _stores(settings: Mapping[str, str]) -> list[tuple[str, StoreUrl]]:
+    """Return the stores that a broker names, each with the setting that names it.
+
+    Raises:
+        ValueError: a setting names no store that is known.
+    """
+    # An empty address is a wrong one.
+    store = settings.get("metadataStoreUrl") or ""
+    found = [(f"metadataStoreUrl={store}", parse_store_url(store))]
+    if ledgers := settings.get("bookkeeperMetadataServiceUri"):
+        url = ledgers_of_pulsar(ledgers) or parse_ledger_store_uri(ledgers).url
+        found.append((f"bookkeeperMetadataServiceUri={ledgers}", url))
+    return found
 
 
 def _connections(url: StoreUrl, access: Access) -> tuple[set[str], list[str]]:
