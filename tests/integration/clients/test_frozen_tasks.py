@@ -171,13 +171,17 @@ def _freeze_at_a_write() -> None:
             write()
         return unary(self, shard, method, request, answer)
 
-    def stream_or_freeze(self: OxiaConnection, shard: int, requests: Iterator[Any]) -> Any:
+    def stream_or_freeze(
+        self: OxiaConnection, shard: int, requests: Iterator[Any], *, lifetime: float | None = None
+    ) -> Any:
         def pulled() -> Iterator[Any]:
+            # Not the one that only opens the stream.
+            yield next(requests)
             for request in requests:
                 write()
                 yield request
 
-        return write_stream(self, shard, pulled())
+        return write_stream(self, shard, pulled(), lifetime=lifetime)
 
     Connection.submit = submit_or_freeze
     OxiaConnection.unary = unary_or_freeze
