@@ -9,6 +9,7 @@ import typer
 
 from cli.commands.dev import dev_command
 from cli.commands.doctor import doctor_app
+from cli.commands.features import features_app
 from cli.commands.gateway import gateway_command
 from cli.commands.history import history_command
 from cli.commands.hold import cutover_at_command, hold_command
@@ -65,6 +66,7 @@ for _kind in KINDS.values():
 app.command("worker", rich_help_panel=_RUN)(worker_command)
 app.command("gateway", rich_help_panel=_RUN)(gateway_command)
 app.add_typer(doctor_app(), name="doctor", rich_help_panel=_RUN)
+app.add_typer(features_app(), name="features", rich_help_panel=_RUN)
 app.add_typer(topic_app(), name="topic", rich_help_panel=_TOPICS)
 app.command(
     "dev",

@@ -11,7 +11,11 @@ from models.blue_green.input import BlueGreenInput, PulsarCluster
 def servers(input: BlueGreenInput) -> Servers:
     """The metadata stores and brokers of both clusters."""
     green = _of("green", input.green_cluster, input.green)
-    return replace(_of("blue", input.cluster, input.blue), others=(green,))
+
+    def selects(namespace: str) -> bool:
+        return input.rank(namespace) is not None
+
+    return replace(_of("blue", input.cluster, input.blue), others=(green,), selects=selects)
 
 
 def _of(side: str, name: str, cluster: PulsarCluster) -> Servers:

@@ -32,6 +32,7 @@ class Servers:
         needs_brokers: whether brokers have to run when the migration starts.
         credentials: name of the credentials in the worker's settings; empty for the common ones.
         others: of further clusters.
+        selects: whether the workflow concerns a namespace, `tenant/namespace`.
     """
 
     cluster: str
@@ -41,6 +42,7 @@ class Servers:
     needs_brokers: bool = True
     credentials: str = ""
     others: tuple[Servers, ...] = ()
+    selects: Callable[[str], bool] = lambda _: True
 
     @classmethod
     def of(cls, input: ClusterAccess) -> Self:

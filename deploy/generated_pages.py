@@ -1,4 +1,4 @@
-"""Write docs/known_defects.md and docs/releases.md from their tables: `python -m deploy.generated_pages`."""
+"""Write docs/known_defects.md, docs/releases.md and docs/coverage.md: `python -m deploy.generated_pages`."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 from models import defects, releases
+from models.coverage import table
+from models.coverage.table import COLUMNS, Feature, coverage
 from models.defects import Defect, Product, known_defects
 from models.releases import DEFAULTS, LINES, NAMESPACE_POLICIES, TOPIC_POLICIES, Behaviour, PolicyField, parse_release
 
@@ -38,6 +40,25 @@ so does `pulsar-migrate doctor`. This page is generated from `models/releases.py
 - Defects, and the releases that repair them, are in [known_defects.md](known_defects.md).
 - Servers need Java: {java}.
 """
+_COVERAGE = """\
+# What moves, what does not, and what is refused
+
+After this page you know what becomes of each feature of Pulsar in each migration. The dry run of a migration and
+`pulsar-migrate features` say which of them your cluster uses. This page is generated from `models/coverage` by
+`python -m deploy.generated_pages`.
+
+- *carried*: the migration moves it, or keeps it working; the text says how that is verified.
+- *untouched*: it stays as it is.
+- *decision*: the precheck stops until you set `"accept": ["<feature>"]`, or the named field of the input. The report
+  repeats what you accepted.
+- *refused*: the precheck stops. The checks are codes of blockers; some refuse only what cannot be carried.
+- What is in no table is unknown: a setting of brokers, a policy, a path of metadata, or a field of a topic's
+  statistics. The precheck stops with `UNKNOWN_FEATURE`, unless you accept the item by its name.
+- Migrations of many topics have the table of `scalable-topic`. Topic controllers do not look by themselves: ask
+  `pulsar-migrate features topic-controller` before you start one.
+- What was read from brokers 4.0.8, 4.2.4 and 5.0.1 and does not matter is in `models/coverage/without_effect.toml`.
+"""
+_COVERAGE_HEADS = ("feature", "what it is", "outcome", "how or why", "checks")
 # Kinds that always matter together.
 _SCALABLE = "scalable-topic, scalable-namespace, scalable-operation"
 
@@ -89,8 +110,29 @@ def releases_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {defects.PAGE: defects_page, releases.PAGE: releases_page}
+def coverage_page() -> str:
+    """Return the text of the page of features, a table for each migration."""
+    lines = [_COVERAGE]
+    features = coverage().features
+    for kind in COLUMNS:
+        lines += [f"## {kind}", "", *_table(_COVERAGE_HEADS, (_feature_cells(row, kind) for row in features)), ""]
+    lines += ["## How they are seen", ""]
+    lines += [f"- `{row.id}`: {_shown_by(row)}" for row in features]
+    return "\n".join(lines) + "\n"
+
+
+PAGES = {defects.PAGE: defects_page, releases.PAGE: releases_page, table.PAGE: coverage_page}
 """What writes each page, by its path in the repository."""
+
+
+def _feature_cells(feature: Feature, kind: str) -> tuple[str, ...]:
+    cell = feature.cell(kind)
+    checks = ", ".join(f"`{code}`" for code in cell.codes) or (f"`{feature.id}`" if cell.by_census else "")
+    return (f"`{feature.id}`", feature.title, cell.outcome, cell.text, checks)
+
+
+def _shown_by(feature: Feature) -> str:
+    return ", ".join(f"`{item}`" for item in feature.items) or f"nothing: {feature.unseen}"
 
 
 def _table(heads: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:

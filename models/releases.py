@@ -15,6 +15,8 @@ from typing import Final, NamedTuple
 
 LINES: Final = ("4.0", "4.2", "5.0")
 """The lines that are supported, the oldest first."""
+TESTED: Final = ("4.0.8", "4.2.4", "5.0.1")
+"""The releases of Pulsar that all tests ran with; others need `allow_untested_versions`."""
 PAGE: Final = "docs/releases.md"
 """The page that is generated from this table."""
 
@@ -258,6 +260,11 @@ class Release:
             setting: its name in `broker.conf`, one of `DEFAULTS`.
         """
         return DEFAULTS[setting].values[LINES.index(".".join(map(str, self.line)))]
+
+    @property
+    def tested(self) -> bool:
+        """Return whether all tests ran with this release; a vendor's build of it is another one."""
+        return self.text.removeprefix("v") in TESTED
 
     @property
     def minimum_java(self) -> int:

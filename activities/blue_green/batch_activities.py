@@ -14,6 +14,7 @@ from activities.blue_green import load as loading
 from activities.blue_green import quiesce as quiescing
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard, is_held
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.coverage import require_covered
 from activities.lifecycle.runner import attempt_number, run_activity
 from activities.lifecycle.runtime import Runtime
 from clients.cas.store import CasStore
@@ -37,7 +38,12 @@ class BlueGreenBatchActivities:
     @activity.defn(name="blue_green_load")
     async def load(self, execution: Execution[BatchInput]) -> Loaded:
         """LOAD: every topic of the batch is in memory on blue, and who uses it is written down."""
-        return await self._run(execution, loading.load)
+
+        def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Loaded:
+            require_covered(task.input, lambda census: task.survey(census, task.input.batch))
+            return loading.load(task, guards, store)
+
+        return await self._run(execution, load)
 
     @activity.defn(name="blue_green_seed")
     async def seed(self, execution: Execution[BatchInput]) -> CopyFigures:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Self
@@ -10,6 +10,8 @@ from typing import Self
 from activities.lifecycle import namespace_guard as guards
 from activities.lifecycle import parallel
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.coverage import survey
+from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.parallel import LANES, ItemT, ResultT
 from activities.lifecycle.registrations import brokers
 from activities.lifecycle.runtime import Runtime
@@ -97,6 +99,15 @@ class BlueGreenTask:
     def stores(self, cluster: PulsarCluster) -> Access:
         """How the metadata store of one of both clusters is talked to."""
         return self.runtime.stores_of(cluster.credentials)
+
+    def survey(self, census: FeatureCensus, namespaces: Collection[str]) -> None:
+        """Have a census take what blue uses, and the policies of some namespaces, `tenant/namespace` of each.
+
+        Raises:
+            StoreError: blue's metadata store cannot be read.
+        """
+        blue = self.input.blue
+        survey(census, blue.store, self.stores(blue), self.runtime.admin_of(blue.credentials), namespaces.__contains__)
 
     def keeper(self, store: CasStore) -> ClaimKeeper[BlueGreenClaim]:
         """The claim of the migration on one of the stores."""

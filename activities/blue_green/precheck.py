@@ -23,6 +23,8 @@ from activities.blue_green.precheck_way_back import check_way_back
 from activities.blue_green.provision import judged
 from activities.blue_green.records import records, sent_away
 from activities.blue_green.way_back import after_return
+from activities.lifecycle.coverage import covered
+from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import Client
@@ -87,6 +89,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
     with task.green_store() as store:
         there = records(store)
     found, lines, missing = _Found(lacking_address(task.input.green)), list[str](), 0
+    census = FeatureCensus(task.input.cluster)
     for done, name in enumerate(names):
         task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)
         if name in begun:
@@ -109,6 +112,8 @@ def precheck(task: BlueGreenTask) -> Precheck:
         lines += map(str, differing)
         _add(found, blue)
         found.use.add(task, blue)
+        for topic in blue.topics.values():
+            census.add_topic(topic)
     _judge(task, findings, found)
     left = [name for name in everything if task.input.rank(name) is None]
     survey = Survey(
@@ -119,7 +124,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
         retained=len(found.retained),
         **{name: found.survey[name] for name in ("topics", "subscriptions", "producers", "consumers")},
     )
-    return Precheck(
+    result = Precheck(
         blockers=tuple(findings.blockers),
         warnings=tuple(findings.warnings),
         questions=tuple(_questions(task, found)),
@@ -127,6 +132,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
         missing=missing,
         differences=tuple(lines[:NAMED]),
     )
+    return covered(result, task.input, census, lambda census: task.survey(census, names))
 
 
 def _add(found: _Found, namespace: NamespaceInventory) -> None:

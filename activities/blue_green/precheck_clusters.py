@@ -26,6 +26,7 @@ from clients.reach import obstacle
 from clients.stores import open_cas_reader, open_reader
 from models.blue_green.input import IdleSubscriptions, PulsarCluster
 from models.lifecycle.failures import some
+from models.lifecycle.input import Accepted
 from models.store_url import parse_broker_setting
 
 _SWEEP = "clusterMigrationCheckDurationSeconds"
@@ -129,9 +130,9 @@ def _ask_brokers(
         check_broker(findings, side, service.name, broker.settings or admin.brokers.runtime_configuration())
     # Defects that matter are those of brokers that give topics away; green's release has to be supported.
     if side.code == "BLUE":
-        check_releases(findings, task.input.kind, seen, accepted=task.input.accept_defects)
+        check_releases(findings, task.input.kind, seen, accepted=task.input.accepted)
     else:
-        check_releases(findings, "", seen)
+        check_releases(findings, "", seen, accepted=Accepted(untested_versions=task.input.allow_untested_versions))
 
 
 def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> None:

@@ -11,9 +11,11 @@ from activities.bookie_cluster import attribution, brokers, build, cleanup, regi
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.coverage import covered, require_covered
+from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.runner import run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
-from models.bookie_cluster.input import KIND, BookieClusterInput, Direction, Proof
+from models.bookie_cluster.input import KIND, BookieClusterInput, Direction, Proof, Routing
 from models.bookie_cluster.results import (
     BrokersOn,
     BrokersStopped,
@@ -49,9 +51,12 @@ class BookieClusterActivities:
     @activity.defn(name="bookie_cluster_precheck")
     async def precheck(self, execution: Execution[BookieClusterInput]) -> SwitchPrecheck:
         """PRECHECK: all blockers, each with its cure; reads only."""
-        return await self._run(
-            execution, Direction.FORWARD, lambda task, context: SwitchPrecheckRun(task, context).run()
-        )
+
+        def run(task: BookieClusterTask, context: ActivityContext) -> SwitchPrecheck:
+            result = SwitchPrecheckRun(task, context).run()
+            return covered(result, task.input, FeatureCensus(task.input.cluster), task.survey)
+
+        return await self._run(execution, Direction.FORWARD, run)
 
     @activity.defn(name="bookie_cluster_check_ids")
     async def check_ids(self, execution: Execution[BookieClusterInput], direction: Direction) -> IdCheck:
@@ -75,7 +80,12 @@ class BookieClusterActivities:
         self, execution: Execution[BookieClusterInput], direction: Direction, proof: Proof = Proof.FULL
     ) -> BrokersStopped:
         """Have brokers stopped (by command, webhook or hand), and wait until nothing of them is left."""
-        return await self._run(execution, direction, lambda task, context: brokers.stop(task, context, proof))
+
+        def run(task: BookieClusterTask, context: ActivityContext) -> BrokersStopped:
+            _require_covered(task)
+            return brokers.stop(task, context, proof)
+
+        return await self._run(execution, direction, run)
 
     @activity.defn(name="bookie_cluster_copy_tail")
     async def copy_tail(self, execution: Execution[BookieClusterInput], direction: Direction) -> TailCopy:
@@ -87,7 +97,13 @@ class BookieClusterActivities:
         self, execution: Execution[BookieClusterInput], direction: Direction, mark: int | None = None
     ) -> Directive:
         """Set `switch-target` to the cluster to which brokers write from now on; done once for a run and direction."""
-        return await self._run(execution, direction, lambda task, context: registry.set_target(task, context, mark))
+
+        def run(task: BookieClusterTask, context: ActivityContext) -> Directive:
+            if task.input.routing is Routing.ATTRIBUTION:
+                _require_covered(task)
+            return registry.set_target(task, context, mark)
+
+        return await self._run(execution, direction, run)
 
     @activity.defn(name="bookie_cluster_start_brokers")
     async def start_brokers(
@@ -171,3 +187,9 @@ class BookieClusterActivities:
             lambda context: step(task, context),
             labels={"kind": KIND, "cluster": execution.input.cluster},
         )
+
+
+def _require_covered(task: BookieClusterTask) -> None:
+    """Compare the cluster with the coverage table once more; what takes brokers back must not wait for it."""
+    if task.direction is Direction.FORWARD:
+        require_covered(task.input, task.survey)

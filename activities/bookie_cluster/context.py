@@ -6,6 +6,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.coverage import survey
+from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.runtime import Runtime
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.cas.claims import ClaimKeeper
@@ -78,6 +80,14 @@ class BookieClusterTask:
         """
         with self.registry() as registry:
             registry.claim.renew()
+
+    def survey(self, census: FeatureCensus) -> None:
+        """Have a census take what the cluster uses.
+
+        Raises:
+            StoreError: the brokers' metadata store cannot be read.
+        """
+        survey(census, self.input.store, self.access, self.runtime.admin)
 
     def tag(self, context: ActivityContext) -> str:
         """A tag for Spark jobs, which are stopped when the step is cancelled."""

@@ -74,7 +74,7 @@ def ask_brokers(
             # One that answers nothing at all is known as such already, and may be in a restart.
             answering = [broker for broker, known in zip(running, seen, strict=True) if known.settings is not None]
             _check_plugin(answering, view.lacks_plugin, findings)
-    oldest = check_releases(findings, input.kind, seen, accepted=input.accept_defects, unseen=(Product.BOOKKEEPER,))
+    oldest = check_releases(findings, input.kind, seen, accepted=input.accepted, unseen=(Product.BOOKKEEPER,))
     if input.routing is Routing.ATTRIBUTION and oldest and not oldest.has(Behaviour.LEDGER_PROPERTIES):
         findings.block(
             "NO_LEDGER_PROPERTIES",

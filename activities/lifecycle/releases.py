@@ -9,10 +9,12 @@ from activities.lifecycle.precheck import Findings
 from clients.errors import StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
 from models.defects import PAGE, Defect, Product, defects_of, unknown_ids
+from models.lifecycle.input import Accepted
 from models.releases import PAGE as RELEASES_PAGE
-from models.releases import Behaviour, Release, UnsupportedRelease, behaviour_differences, parse_release
+from models.releases import TESTED, Behaviour, Release, UnsupportedRelease, behaviour_differences, parse_release
 
 _BOOKKEEPER_URI = "bookkeeperMetadataServiceUri"
+_NOTHING_ACCEPTED = Accepted()
 
 
 class SeenBroker(NamedTuple):
@@ -46,7 +48,7 @@ def check_releases(
     migration: str,
     brokers: Sequence[SeenBroker],
     *,
-    accepted: Collection[str] = (),
+    accepted: Accepted = _NOTHING_ACCEPTED,
     unseen: Collection[Product] = (),
 ) -> Release | None:
     """Note unsupported releases and known defects that matter in a migration.
@@ -55,7 +57,7 @@ def check_releases(
         findings: take what is found: a defect that can lose data in this migration as a blocker, others as warnings.
         migration: its kind, or `kind/mode`; empty to check only that releases are supported.
         brokers: all registered brokers of one cluster; may be empty.
-        accepted: ids of defects that the operator accepts.
+        accepted: what the operator accepts.
         unseen: products whose servers take part, and do not report their release.
 
     Returns:
@@ -63,8 +65,8 @@ def check_releases(
     """
     if not brokers:
         findings.warn(f"no broker is registered, so that its release is not known; compare yours with {PAGE}")
-    releases = _releases(findings, brokers)
-    for name in unknown_ids(accepted):
+    releases = _releases(findings, brokers, accepted)
+    for name in unknown_ids(accepted.defects):
         findings.block("UNKNOWN_DEFECT", f"accept_defects names {name!r}, which is not a known defect", f"see {PAGE}")
     for defect in defects_of(migration, Product.PULSAR):
         having = [
@@ -73,7 +75,7 @@ def check_releases(
             if release is not None and defect.affects(release, broker.settings)
         ]
         if having:
-            _note(findings, defect, migration, having, accepted)
+            _note(findings, defect, migration, having, accepted.defects)
     for product in unseen:
         if defects := defects_of(migration, product):
             named = ", ".join(f"{defect.id} ({_repair(defect)})" for defect in defects)
@@ -94,7 +96,7 @@ def check_releases(
 # Inside ---------------------------------------------------------------------------------------------------------------
 
 
-def _releases(findings: Findings, brokers: Sequence[SeenBroker]) -> list[Release | None]:
+def _releases(findings: Findings, brokers: Sequence[SeenBroker], accepted: Accepted) -> list[Release | None]:
     found: list[Release | None] = []
     refused: dict[str, UnsupportedRelease] = {}
     for broker in brokers:
@@ -114,8 +116,21 @@ def _releases(findings: Findings, brokers: Sequence[SeenBroker]) -> list[Release
         named = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
         oldest = min((release for release in found if release), default=None)
         decides = f"; the oldest, {oldest}, decides what the migration relies on" if oldest else ""
-        findings.warn(f"brokers have different releases: {named}{decides}")
+        _refuse(findings, "MIXED_RELEASES", f"brokers have different releases: {named}{decides}", accepted)
+    untested = sorted({release.text for release in found if release and not release.tested})
+    if untested:
+        cause = f"Pulsar {', '.join(untested)} was not tested; {', '.join(TESTED)} were"
+        _refuse(findings, "UNTESTED_RELEASE", cause, accepted)
     return found
+
+
+def _refuse(findings: Findings, code: str, cause: str, accepted: Accepted) -> None:
+    if accepted.untested_versions:
+        findings.warn(cause)
+    else:
+        findings.block(
+            code, cause, 'run the same tested release on all brokers, or set "allow_untested_versions": true'
+        )
 
 
 def _check_parameters(findings: Findings, release: Release, broker: SeenBroker) -> None:

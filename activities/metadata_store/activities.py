@@ -12,6 +12,8 @@ from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.afterwork import Afterwork
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.coverage import covered, require_covered
+from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.registrations import still_in_use
 from activities.lifecycle.runner import run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
@@ -63,7 +65,8 @@ class MetadataStoreActivities:
         def run(task: MetadataStoreTask, context: ActivityContext) -> Precheck:
             runtime, unblock = self._runtime, partial(way_back.release, task)
             check = PrecheckRun(task.input, task.workflow_id, runtime.access, runtime.admin, unblock)
-            return check.run(task.engine, task.pair, tag=task.tag(context))
+            result = check.run(task.engine, task.pair, tag=task.tag(context))
+            return covered(result, task.input, FeatureCensus(task.input.cluster), task.survey)
 
         return await self._run(execution, run)
 
@@ -89,7 +92,12 @@ class MetadataStoreActivities:
         # From the first attempt on: retries must not prolong the time that participants get while writes are blocked.
         # Both times are Temporal's: this machine's clock may differ.
         left = (timeout - (info.started_time - info.scheduled_time)).total_seconds()
-        return await self._run(execution, lambda task, context: preparation.prepare(task, context, left))
+
+        def run(task: MetadataStoreTask, context: ActivityContext) -> Preparation:
+            require_covered(task.input, task.survey)
+            return preparation.prepare(task, context, left)
+
+        return await self._run(execution, run)
 
     @activity.defn(name="metadata_store_copy_changes")
     async def copy_changes(self, execution: Execution[MetadataStoreInput], pre: PreCopy) -> ChangeCopy:

@@ -62,7 +62,7 @@ def ask_brokers(
         check_settings(input, seen, access, findings)
     stores = (input.source_url, input.target_url)
     unseen = (Product.OXIA,) if any(store.scheme == "oxia" for store in stores) else ()
-    oldest = check_releases(findings, input.kind, seen, accepted=input.accept_defects, unseen=unseen)
+    oldest = check_releases(findings, input.kind, seen, accepted=input.accepted, unseen=unseen)
     if input.mode is Mode.LIVE and oldest and not oldest.has(Behaviour.LIVE_MIGRATION):
         findings.block(
             "NO_LIVE_MIGRATION",

@@ -11,6 +11,8 @@ from itertools import chain, repeat
 
 from activities.lifecycle.afterwork import Afterwork
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.coverage import survey
+from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.source_watch import SourceWatch
 from activities.metadata_store.claims import TargetKeeper
@@ -96,6 +98,14 @@ class MetadataStoreTask:
     def forget_watch(self) -> None:
         """End the watch of this run; harmless where there is none."""
         self.runtime.watches.forget(self.run_id)
+
+    def survey(self, census: FeatureCensus) -> None:
+        """Have a census take what the cluster of the source uses.
+
+        Raises:
+            StoreError: the source cannot be read.
+        """
+        survey(census, self.input.source_url, self.runtime.access, self.runtime.admin)
 
     def watch_deadline(self) -> None:
         """Have this process give writes back where nobody else does: when the deadline has passed, without Temporal.

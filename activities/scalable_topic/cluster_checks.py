@@ -58,7 +58,7 @@ def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
         cause = f"{', '.join(task.input.admin_urls)} is the cluster {told!r}, and not {task.input.cluster!r}"
         findings.block("CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
     seen = [read_broker(name, broker) for name, broker in known]
-    check_releases(findings, task.input.kind, seen, accepted=task.input.accept_defects)
+    check_releases(findings, task.input.kind, seen, accepted=task.input.accepted)
     for name, broker in known:
         check_broker(findings, name, broker.brokers.runtime_configuration())
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 from typing import TypeVar
 
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.coverage import survey
+from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.namespace_guard import NamespaceGuard, RecordGuard
 from activities.lifecycle.pulsar_cluster import PulsarCluster
 from activities.lifecycle.runtime import Runtime
@@ -49,6 +52,15 @@ class ClusterTask(PulsarCluster[InputT_co]):
         self._owners = owners
         self._ended: set[str] = set()
         self._going_on: dict[str, bool] = {}
+
+    def survey(self, census: FeatureCensus, namespaces: Collection[str]) -> None:
+        """Have a census take what the cluster uses, and the policies of some namespaces, `tenant/namespace` of each.
+
+        Raises:
+            StoreError: the metadata store cannot be read.
+        """
+        admin = self.runtime.admin_of(self.input.credentials)
+        survey(census, self.input.store, self.stores, admin, namespaces.__contains__)
 
     def keeper(self, store: CasStore) -> ClaimKeeper[Claim]:
         """The claim on the cluster."""

@@ -6,6 +6,8 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import filterfalse, islice
 
+from activities.lifecycle.coverage import covered
+from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from activities.scalable_topic.cluster import give_back, holds_cluster, take
 from activities.scalable_topic.cluster_checks import check_cluster, check_rights
@@ -105,7 +107,7 @@ def survey(task: NamespaceTask) -> Survey:
     with open_cas_reader(task.input.store, task.stores) as store:
         looks = task.each(names, lambda name: _look(task, store, name))
     blocked = [failed for look in looks for failed in look.blocked]
-    return found.model_copy(
+    found = found.model_copy(
         update={
             "blockers": tuple(findings.blockers),
             "topics": len(names),
@@ -117,6 +119,9 @@ def survey(task: NamespaceTask) -> Survey:
             "blocked_count": len(blocked),
         }
     )
+    # What single topics use is looked at by the migration of each.
+    census = FeatureCensus(task.input.cluster)
+    return covered(found, task.input, census, lambda census: task.survey(census, namespaces))
 
 
 def hold(task: NamespaceTask) -> Released:

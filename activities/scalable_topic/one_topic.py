@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from activities.lifecycle.coverage import require_covered
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.scalable_topic import cluster
 from activities.scalable_topic.auto_scale import set_auto_scale
@@ -39,6 +40,7 @@ def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) ->
         StoreConflict: somebody has changed the policies.
     """
     namespace = task.name.namespace_path
+    require_covered(task.input, lambda census: task.survey(census, [namespace]))
     released = take(task, [namespace]) if task.input.parent is None else Released()
     with task.store() as store:
         require_held(task.namespace_guard(store, namespace))

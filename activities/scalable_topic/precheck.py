@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from activities.lifecycle.coverage import covered
+from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.children import planned
@@ -27,7 +29,11 @@ def precheck(task: TopicTask) -> Precheck:
             'and brokers say; give "auto_scale" to keep a number of segments'
         )
     found = Precheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
-    return _planned(found, topics[0]) if topics else found
+    census = FeatureCensus(task.input.cluster)
+    for topic in topics:
+        census.add_topic(topic)
+        found = _planned(found, topic)
+    return covered(found, task.input, census, lambda census: task.survey(census, [task.name.namespace_path]))
 
 
 def _check_topic(task: TopicTask, findings: Findings) -> list[TopicInventory]:

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
+from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
 from activities.lifecycle.brokers import BrokerView
+from activities.lifecycle.coverage import survey
 from activities.lifecycle.exclusion import CLUSTERS
+from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service
 from activities.lifecycle.registrations import brokers as registered_brokers
@@ -26,18 +29,21 @@ from clients.stores import Access, open_reader
 from clients.tls import Tls, bookies_tls
 from models.credentials import UnknownCredentials
 from models.defects import Product
+from models.lifecycle.input import Accepted
 from models.lifecycle.units import Quantity, Unit, format_value
 from models.releases import Release, behaviour_differences, default_differences
 from models.settings import Settings
 from models.store_url import StoreUrl
 from worker.exit_codes import CommandFailed, ExitCode
 
+_NOTHING_ACCEPTED = Accepted()
+
 # Findings of one cluster, and in the end the oldest release of its brokers; None if it is not known.
 _FindingsAndRelease = Generator[Finding, None, Release | None]
 
 
 def server_findings(
-    servers: Servers, settings: Settings, migration: str = "", accepted: Collection[str] = ()
+    servers: Servers, settings: Settings, migration: str = "", accepted: Accepted = _NOTHING_ACCEPTED
 ) -> Iterator[Finding]:
     """Check all servers of an input, read only; with two clusters, also how their releases differ.
 
@@ -45,7 +51,7 @@ def server_findings(
         servers: that are checked.
         settings: of the worker.
         migration: whose known defects of the brokers are named, as `kind/mode`.
-        accepted: ids of defects that the operator accepts.
+        accepted: what the operator accepts of the releases.
     """
     release = yield from _cluster_findings(servers, settings, migration, accepted)
     for other in servers.others:
@@ -63,7 +69,7 @@ def _differences(subject: str, first: Release, second: Release, migration: str) 
 
 
 def _cluster_findings(
-    servers: Servers, settings: Settings, migration: str = "", accepted: Collection[str] = ()
+    servers: Servers, settings: Settings, migration: str = "", accepted: Accepted = _NOTHING_ACCEPTED
 ) -> _FindingsAndRelease:
     try:
         access = Access.from_settings(settings, servers.credentials)
@@ -80,6 +86,8 @@ def _cluster_findings(
     checks.append(Check(f"cluster {servers.cluster}", partial(_cluster, servers, access)))
     yield from run_checks(checks)
     release = yield from _brokers(servers, access, admin, migration, accepted)
+    if migration:
+        yield from _features(servers, access, admin, migration, accepted)
     for name, root in servers.bookie_clusters.items():
         yield from _bookies(name, root, access, bookies_tls(settings))
     return release
@@ -118,7 +126,7 @@ def _cluster(servers: Servers, access: Access) -> str | Finding:
 
 
 def _brokers(
-    servers: Servers, access: Access, admin: AdminAccess, migration: str, accepted: Collection[str]
+    servers: Servers, access: Access, admin: AdminAccess, migration: str, accepted: Accepted
 ) -> _FindingsAndRelease:
     reader = open_reader(servers.metadata, access)
     try:
@@ -136,7 +144,7 @@ def _brokers(
 
 
 def _releases(
-    servers: Servers, brokers: Sequence[Service], admin: AdminAccess, migration: str, accepted: Collection[str]
+    servers: Servers, brokers: Sequence[Service], admin: AdminAccess, migration: str, accepted: Accepted
 ) -> _FindingsAndRelease:
     subject, findings = f"releases of {servers.cluster}", Findings()
     unseen = [Product.BOOKKEEPER] if servers.bookie_clusters else []
@@ -159,6 +167,24 @@ def _releases(
     if oldest and not (findings.blockers or findings.warnings):
         yield ok(subject, f"no known defect of Pulsar {oldest} matters")
     return oldest
+
+
+def _features(
+    servers: Servers, access: Access, admin: AdminAccess, migration: str, accepted: Accepted
+) -> Iterator[Finding]:
+    """Compare what the cluster uses with the coverage table, without the statistics of topics."""
+    subject, census, findings = f"features of {servers.cluster}", FeatureCensus(servers.cluster), Findings()
+    try:
+        survey(census, servers.metadata, access, admin, servers.selects)
+    except StoreError as error:
+        yield failed(subject, _failure(error))
+        return
+    # A broker that does not answer is a finding of its own already.
+    uses = census.check(findings, migration, accepted.items, [BROKERS_UNKNOWN])
+    for blocker in findings.blockers:
+        yield failed(subject, CommandFailed(ExitCode.USAGE, blocker.cause, blocker.cure))
+    if not findings.blockers:
+        yield ok(subject, f"{len(uses)} are in use, and the migration knows them; `pulsar-migrate features` lists them")
 
 
 def _broker(broker: Service, admin: AdminAccess) -> str | Finding:

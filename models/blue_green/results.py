@@ -6,7 +6,8 @@ from pydantic import Field
 
 from models.blue_green.copies import Carried
 from models.lifecycle.base import Result
-from models.lifecycle.failures import Blocker, FailedItem
+from models.lifecycle.failures import FailedItem
+from models.lifecycle.precheck import PrecheckResult
 
 
 class Survey(Result):
@@ -31,20 +32,16 @@ class Survey(Result):
     left_behind: int = 0
 
 
-class Precheck(Result):
+class Precheck(PrecheckResult):
     """Result of PRECHECK; in a dry run it is the plan.
 
     Attributes:
-        blockers: what must be cured first; empty means that the migration can start.
-        warnings: what the operator should know.
         questions: what only an operator can weigh; without an answer the migration waits.
         survey: what would move.
         missing: how many things green lacks, which PROVISION creates.
         differences: the first of the things in which both sides differ, in words.
     """
 
-    blockers: tuple[Blocker, ...] = ()
-    warnings: tuple[str, ...] = ()
     questions: tuple[str, ...] = ()
     survey: Survey = Survey()
     missing: int = 0

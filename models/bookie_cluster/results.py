@@ -6,6 +6,7 @@ from datetime import datetime
 
 from models.lifecycle.base import Result
 from models.lifecycle.failures import Blocker, FailedItems
+from models.lifecycle.precheck import PrecheckResult
 
 
 class Registration(Result):
@@ -66,20 +67,16 @@ class IdCheck(Result):
         return self.next_id > self.highest
 
 
-class SwitchPrecheck(Result):
+class SwitchPrecheck(PrecheckResult):
     """Result of PRECHECK; in a dry run it is the plan.
 
     Attributes:
-        blockers: what must be cured first; empty means that the switch can start.
-        warnings: what the operator should know.
         steps: what will be done, in sentences.
         brokers: registered brokers, with their versions.
         bookies: writable bookies of the target.
         free_bytes: space on them; `needed_bytes` is what the copy takes, replicas included.
     """
 
-    blockers: tuple[Blocker, ...]
-    warnings: tuple[str, ...]
     steps: tuple[str, ...]
     survey: LedgerSurvey | None
     ids: IdCheck | None

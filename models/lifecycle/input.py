@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from enum import StrEnum
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 from pydantic import AwareDatetime, Field
 
@@ -45,6 +45,20 @@ class WorkflowInput(Frozen):
         """One line for the Web UI."""
 
 
+class Accepted(NamedTuple):
+    """What an operator accepts.
+
+    Attributes:
+        defects: ids of known defects.
+        untested_versions: whether releases may be untested, or differ between the brokers of a cluster.
+        items: ids of features that need a decision, and unknown items.
+    """
+
+    defects: tuple[str, ...] = ()
+    untested_versions: bool = False
+    items: tuple[str, ...] = ()
+
+
 class MigrationInput(WorkflowInput):
     """Base of each migration's input; the cluster's name is part of the workflow id.
 
@@ -53,12 +67,22 @@ class MigrationInput(WorkflowInput):
         hold_before_cutover: copy, and then keep the copy up to date until an operator says `proceed`.
         cutover_at: the cut-over begins no earlier; until then the copy is kept up to date. With its time zone.
         accept_defects: ids of known defects of the servers that can lose data, and are accepted.
+        accept: ids of features that need a decision, and unknown items as the blocker `UNKNOWN_FEATURE` names them,
+            that are accepted as they are.
+        allow_untested_versions: start although brokers have different releases, or one that was not tested.
     """
 
     dry_run: Bool = False
     hold_before_cutover: Bool = False
     cutover_at: AwareDatetime | None = None
     accept_defects: tuple[str, ...] = ()
+    accept: tuple[str, ...] = ()
+    allow_untested_versions: Bool = False
+
+    @property
+    def accepted(self) -> Accepted:
+        """Return what is accepted of servers and features."""
+        return Accepted(self.accept_defects, self.allow_untested_versions, self.accept)
 
 
 class SourceCleanup(StrEnum):

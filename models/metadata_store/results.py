@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from models.lifecycle.base import Result
-from models.lifecycle.failures import Blocker
+from models.lifecycle.precheck import PrecheckResult
 from models.migration_flag import FlagPhase
 
 
@@ -29,18 +29,14 @@ class Survey(Result):
     unreadable_count: int
 
 
-class Precheck(Result):
+class Precheck(PrecheckResult):
     """Result of PRECHECK; in a dry run it is the plan.
 
     Attributes:
-        blockers: what must be cured first; empty means that the migration can start.
-        warnings: what the operator should know.
         participants: services that take part, by name.
         estimated_blocked_seconds: estimate of the time with metadata writes blocked, with its basis.
     """
 
-    blockers: tuple[Blocker, ...]
-    warnings: tuple[str, ...]
     survey: Survey | None
     participants: tuple[str, ...]
     flag: FlagPhase

@@ -6,7 +6,8 @@ from collections.abc import Iterable
 from enum import StrEnum
 
 from models.lifecycle.base import Result
-from models.lifecycle.failures import NAMED, Blocker, FailedItem
+from models.lifecycle.failures import NAMED, FailedItem
+from models.lifecycle.precheck import PrecheckResult
 
 
 class Verdict(StrEnum):
@@ -99,17 +100,13 @@ class OperationOutcome(Result):
         )
 
 
-class OperationCheck(Result):
+class OperationCheck(PrecheckResult):
     """Result of PRECHECK.
 
     Attributes:
-        blockers: what must be cured first; empty means that the operation can start.
-        warnings: what the operator should know.
         topics: that fit the names and patterns.
         plan: in a dry run, what would be done with them.
     """
 
-    blockers: tuple[Blocker, ...] = ()
-    warnings: tuple[str, ...] = ()
     topics: int = 0
     plan: OperationOutcome | None = None

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from models.lifecycle.base import Result
-from models.lifecycle.failures import Blocker, FailedItem
+from models.lifecycle.failures import FailedItem
+from models.lifecycle.precheck import PrecheckResult
 
 
 class ClientCensus(Result):
@@ -22,12 +23,10 @@ class ClientCensus(Result):
     managed: int = 0
 
 
-class Precheck(Result):
+class Precheck(PrecheckResult):
     """Result of PRECHECK; in a dry run it is the plan.
 
     Attributes:
-        blockers: what must be cured first; empty means that the migration can start.
-        warnings: what the operator should know.
         parents: regular topics that become sealed segments; `partitioned` tells whether these are partitions.
         children: descriptors of the segments that will take new messages, each a child of all parents.
         subscriptions: durable ones, and `backlog`, the messages that they have not acknowledged.
@@ -35,8 +34,6 @@ class Precheck(Result):
         ordered: types of ordered subscriptions, by name, as they were seen so far.
     """
 
-    blockers: tuple[Blocker, ...] = ()
-    warnings: tuple[str, ...] = ()
     parents: int = 0
     partitioned: bool = False
     children: tuple[str, ...] = ()
@@ -46,20 +43,16 @@ class Precheck(Result):
     ordered: dict[str, str] = Field(default_factory=dict[str, str])
 
 
-class Survey(Result):
+class Survey(PrecheckResult):
     """Result of PRECHECK of many topics; in a dry run it is the plan.
 
     Attributes:
-        blockers: what must be cured first; empty means that the migration can start.
-        warnings: what the operator should know.
         topics: regular ones that would become scalable, in so many `namespaces`.
         subscriptions: durable ones, and `backlog`, the messages that they have not acknowledged.
         stored_bytes: what these topics have stored; so much at least is kept while policies are held.
         blocked: topics that cannot become scalable as they are, with the first reason; `blocked_count` says how many.
     """
 
-    blockers: tuple[Blocker, ...] = ()
-    warnings: tuple[str, ...] = ()
     topics: int = 0
     namespaces: int = 0
     subscriptions: int = 0

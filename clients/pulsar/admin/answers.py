@@ -20,3 +20,15 @@ class Answer(BaseModel):
     def body(self) -> dict[str, Any]:
         """The same as a request's body; what is None is left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+
+class WholeAnswer(Answer):
+    """A part of an answer that keeps the fields which no attribute has."""
+
+    model_config = ConfigDict(extra="allow")
+
+    @property
+    def fields(self) -> dict[str, Any]:
+        """Return all fields as the broker names them, those without an attribute as the JSON has them."""
+        named = {field.alias or name: getattr(self, name) for name, field in type(self).model_fields.items()}
+        return {**named, **(self.model_extra or {})}

@@ -9,7 +9,7 @@ from urllib.parse import unquote_plus
 
 from pydantic import Field, TypeAdapter, field_validator
 
-from clients.pulsar.admin.answers import NAMES, STRINGS, Answer
+from clients.pulsar.admin.answers import NAMES, STRINGS, Answer, WholeAnswer
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint, parsed
 from clients.pulsar.admin.namespaces import Retention
@@ -52,7 +52,7 @@ LATEST = Position(ledger_id=2**63 - 1, entry_id=2**63 - 1)
 """After the last message."""
 
 
-class Client(Answer):
+class Client(WholeAnswer):
     """A producer or a consumer that is connected.
 
     Attributes:
@@ -74,7 +74,7 @@ class Client(Answer):
     msg_throughput_in: float = 0.0
 
 
-class SubscriptionStats(Answer):
+class SubscriptionStats(WholeAnswer):
     """How a subscription is.
 
     Attributes:
@@ -118,7 +118,7 @@ class LastCompaction(Answer):
     last_compaction_succeed_timestamp: int = 0
 
 
-class TopicStats(Answer):
+class TopicStats(WholeAnswer):
     """How a topic is that a broker has loaded.
 
     Attributes:

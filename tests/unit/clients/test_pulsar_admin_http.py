@@ -433,7 +433,8 @@ def test_a_reader_has_no_call_that_changes_anything() -> None:
     """Whatever a reader can do is a GET, and what is said to change something is missing in it."""
     session = Servers().session()
     reader, admin = PulsarAdminReader(session, ["https://one"]), PulsarAdmin(session, ["https://one"])
-    parts = [name for name, value in vars(PulsarAdminReader).items() if isinstance(value, property)]
+    properties = {name for name, value in vars(PulsarAdminReader).items() if isinstance(value, property)}
+    parts = sorted(properties - {"session", "urls"})
     assert len(parts) == 10
     for part in parts:
         reading, whole = getattr(reader, part), getattr(admin, part)

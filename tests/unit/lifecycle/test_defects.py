@@ -11,6 +11,7 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.releases import SeenBroker, check_releases
 from deploy.generated_pages import PAGES, ROOT
 from models.defects import Product, defects_of, has_defect, known_defects, unknown_ids
+from models.lifecycle.input import Accepted
 from models.metadata_store.input import MetadataStoreInput
 from models.releases import Behaviour, parse_release
 from models.scalable_topic.input import ScalableTopicInput
@@ -34,7 +35,7 @@ def check(
     """Return what a precheck says of brokers of some versions."""
     brokers = [SeenBroker(f"broker {number}", version, settings or {}) for number, version in enumerate(versions)]
     findings = Findings()
-    check_releases(findings, migration, brokers, accepted=list(accepted))
+    check_releases(findings, migration, brokers, accepted=Accepted(tuple(accepted), untested_versions=True))
     return findings
 
 
@@ -151,15 +152,31 @@ def test_different_releases_in_one_cluster() -> None:
     findings = Findings()
     oldest = check_releases(findings, "metadata-store/live", brokers)
     assert str(oldest) == "4.2.4"
-    assert findings.warnings[0] == (
+    (blocker,) = findings.blockers
+    assert blocker.code == "MIXED_RELEASES"
+    assert blocker.cause == (
         "brokers have different releases: broker a 5.0.1, broker b 4.2.4; the oldest, 4.2.4, decides what the "
         "migration relies on"
     )
+    assert '"allow_untested_versions": true' in blocker.cure
+    findings = Findings()
+    check_releases(findings, "metadata-store/live", brokers, accepted=Accepted(untested_versions=True))
+    assert (findings.blockers, findings.warnings[0]) == ([], blocker.cause)
     assert any("PIP454_RETRY" in text for text in findings.warnings)
     assert not any(text.startswith("brokers differ: ") for text in findings.warnings)
-    check_releases(findings, "scalable-topic", brokers)
+    check_releases(findings, "scalable-topic", brokers, accepted=Accepted(untested_versions=True))
     named = [text for text in findings.warnings if text.startswith("brokers differ: only 5.0.1: ")]
     assert len(named) == len([row for row in Behaviour if "scalable-topic" in row.migrations])
+
+
+@pytest.mark.parametrize("version", ["4.0.9", "4.2.5", "5.0.2", "4.0.8.2", "4.2.4-vendor-3"])
+def test_a_release_that_was_not_tested(version: str) -> None:
+    """A patch release or a vendor's build that was not tested is refused, unless the operator allows it."""
+    findings = Findings()
+    check_releases(findings, "blue-green", [SeenBroker("broker a", version, {})])
+    assert [blocker.code for blocker in findings.blockers] == ["UNTESTED_RELEASE"]
+    assert version in findings.blockers[0].cause
+    assert check("blue-green", version).blockers == []
 
 
 @pytest.mark.parametrize(("version", "codes"), [("4.0.8", ["STORE_PARAMETERS"]), ("4.2.4", []), ("5.0.1", [])])

@@ -1,0 +1,92 @@
+"""Compare what a cluster uses with the coverage table: in prechecks, and again before the point of no return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TypeVar
+
+from temporalio.exceptions import ApplicationError
+
+from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
+from activities.lifecycle.brokers import BrokerView
+from activities.lifecycle.feature_census import FeatureCensus
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.registrations import brokers
+from clients.pulsar.admin.access import AdminAccess
+from clients.stores import Access, open_reader
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.input import MigrationInput
+from models.lifecycle.precheck import PrecheckResult
+from models.store_url import StoreUrl
+
+ResultT = TypeVar("ResultT", bound=PrecheckResult)
+
+
+def survey(
+    census: FeatureCensus,
+    store: StoreUrl,
+    access: Access,
+    admin: AdminAccess,
+    selects: Callable[[str], bool] = lambda _: True,
+) -> None:
+    """Have a census take the settings of all registered brokers, and what the metadata store holds.
+
+    Args:
+        census: takes it.
+        store: the brokers' metadata store.
+        access: credentials and timeout of stores.
+        admin: how brokers are asked.
+        selects: whether a migration concerns a namespace, `tenant/namespace`.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with open_reader(store, access) as reader, BrokerView(admin) as view:
+        census.add_brokers([view.read(broker) for broker in brokers(reader)])
+        census.add_store(reader, selects)
+
+
+def covered(
+    result: ResultT, input: MigrationInput, census: FeatureCensus, look: Callable[[FeatureCensus], None]
+) -> ResultT:
+    """Return the result of a precheck with the features in use, and with blockers for what is not covered.
+
+    Args:
+        result: of the migration's own checks.
+        input: of the migration.
+        census: may have taken topics already.
+        look: has the census take the rest.
+    """
+    findings = Findings()
+    findings.attempt("the census of features", lambda: look(census), of="CENSUS")
+    known = {blocker.code for blocker in result.blockers}
+    features = census.check(findings, input.kind, input.accept, known)
+    return result.model_copy(
+        update={
+            "blockers": (*result.blockers, *findings.blockers),
+            "warnings": (*result.warnings, *findings.warnings),
+            "features": features,
+        }
+    )
+
+
+def require_covered(input: MigrationInput, look: Callable[[FeatureCensus], None]) -> None:
+    """Compare again what can change after the precheck: settings of brokers, paths and policies.
+
+    Args:
+        input: of the migration.
+        look: has a census take what a cluster uses.
+
+    Raises:
+        ApplicationError: `ParticipantsNotReady`, where something is in use that is not covered.
+        StoreError: the cluster cannot be read.
+    """
+    census, findings = FeatureCensus(input.cluster), Findings()
+    look(census)
+    # A broker that does not answer may be in a restart; the migration's own checks wait for it.
+    census.check(findings, input.kind, input.accept, [BROKERS_UNKNOWN])
+    if findings.blockers:
+        named = "; ".join(map(str, findings.blockers))
+        raise ApplicationError(
+            f"since PRECHECK the cluster has changed: {named}", type=FailureKind.NOT_READY, non_retryable=True
+        )

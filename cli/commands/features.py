@@ -1,0 +1,125 @@
+"""`pulsar-migrate features`: what a cluster can use, what becomes of it, and with a cluster, what it does use."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cli.help import Sections
+from cli.input_options import input_command
+from cli.migrations import servers_of
+from cli.options import Form, Output, answer, read_settings
+from cli.tables import table_lines
+from models.coverage.results import SHOWN
+from models.coverage.table import COLUMNS, Feature, column_of, coverage
+from models.lifecycle.input import MigrationInput, WorkflowInput
+from worker.catalog import ALL, Registered
+from worker.exit_codes import CommandFailed, ExitCode
+
+_HELP = "List what Pulsar clusters use, and what becomes of it in each migration. With an input, read what is in use."
+_Kind = Annotated[str | None, typer.Option("-k", "--kind", metavar="KIND", help="Only this column.")]
+_Objects = Annotated[
+    Path | None, typer.Option("--objects", metavar="FILE", help="Write all objects of each feature to a file (JSON).")
+]
+
+
+def features_app() -> typer.Typer:
+    """The command `features`, with one command below it for each kind of workflow."""
+    app = typer.Typer(cls=Sections, invoke_without_command=True, rich_markup_mode=None, help=_HELP)
+    app.callback()(_list)
+    for kind in ALL.values():
+        text = f"Read what a cluster uses of what a {kind.workflow} carries, asks about or refuses."
+        further = {"output": (Output, Form.TEXT), "objects": (_Objects, None)}
+        app.command(kind.name)(input_command(kind, text, _read, further))
+    return app
+
+
+def _list(context: typer.Context, kind: _Kind = None, output: Output = Form.TEXT) -> None:
+    if context.invoked_subcommand is not None:
+        return
+    if kind is not None and column_of(kind) not in COLUMNS:
+        raise CommandFailed(ExitCode.USAGE, f"unknown kind {kind!r}", f"valid kinds: {', '.join(ALL)}")
+    features = coverage().features
+    if kind is None:
+        rows = [[row.id, *(row.cell(name).outcome for name in COLUMNS), row.title] for row in features]
+        head = ["feature", *COLUMNS, "what it is"]
+    else:
+        rows = [[row.id, row.cell(kind).outcome, row.cell(kind).text] for row in features]
+        head = ["feature", "outcome", "how or why"]
+    columns = COLUMNS if kind is None else (column_of(kind),)
+    answer(output, table_lines([head, *rows]), [_described(feature, columns) for feature in features])
+
+
+def _described(feature: Feature, columns: Sequence[str]) -> dict[str, Any]:
+    cells = {name: feature.cell(name) for name in columns}
+    return {
+        "id": feature.id,
+        "area": feature.area,
+        "title": feature.title,
+        "seen_by": list(feature.items),
+        "not_seen_because": feature.unseen,
+        "reference": feature.reference,
+        "outcomes": {
+            name: {"outcome": cell.outcome, "checks": list(cell.codes), "how": cell.text}
+            for name, cell in cells.items()
+        },
+    }
+
+
+def _read(kind: Registered, input: WorkflowInput, *, output: Form, objects: Path | None) -> None:
+    servers = servers_of(kind, input)
+    if servers is None:
+        raise CommandFailed(ExitCode.USAGE, f"{kind.name} names no servers that could be read")
+    # Only here: clients of stores take time to import.
+    from activities.lifecycle.coverage import survey
+    from activities.lifecycle.feature_census import FeatureCensus
+    from clients.errors import StoreError
+    from clients.pulsar.admin.access import AdminAccess
+    from clients.stores import Access
+
+    settings = read_settings()
+    census = FeatureCensus(servers.cluster, limit=None)
+    access = Access.from_settings(settings, servers.credentials)
+    admin = AdminAccess.from_settings(settings, servers.credentials)
+    try:
+        survey(census, servers.metadata, access, admin, servers.selects)
+    except StoreError as error:
+        raise CommandFailed(ExitCode.UNREACHABLE, str(error), "check the address and the network") from error
+    accepted = input.accept if isinstance(input, MigrationInput) else ()
+    found = {
+        feature.id: {
+            **_described(feature, (column_of(kind.name),)),
+            "state": census.state(feature)[0],
+            "why": census.state(feature)[1],
+            "accepted": feature.id in accepted,
+            "objects": census.objects(feature),
+        }
+        for feature in coverage().features
+    }
+    unknown = census.unknown()
+    if objects is not None:
+        objects.write_text(json.dumps({"features": found, "unknown": unknown}, indent=2))
+    answer(output, list(_lines(column_of(kind.name), found, unknown)), {"features": found, "unknown": unknown})
+
+
+def _lines(column: str, found: dict[str, dict[str, Any]], unknown: dict[str, list[str]]) -> Iterator[str]:
+    rows = [["feature", "state", "outcome", "how or why"]]
+    for name, row in found.items():
+        cell = row["outcomes"][column]
+        state = f"{row['state']}{' (accepted)' if row['accepted'] else ''}"
+        rows.append([name, state, cell["outcome"], row["why"] or cell["how"]])
+    yield from table_lines(rows)
+    for name, row in found.items():
+        if row["objects"]:
+            yield f"{name}: {_some(row['objects'])}"
+    for item, names in unknown.items():
+        yield f"UNKNOWN {item}: {_some(names)}"
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - SHOWN:,} more (--objects FILE lists all)" if len(names) > SHOWN else ""
+    return f"{', '.join(names[:SHOWN])}{more}"
