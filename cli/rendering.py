@@ -12,6 +12,7 @@ from rich.text import Text
 
 from cli.figures import described
 from cli.view import Step, View
+from models.coverage.results import FeatureUse
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
 from models.lifecycle.status import CutoverPlan, PhaseEntry, Status, Waiting
@@ -208,7 +209,14 @@ def _report(report: Report) -> list[Line]:
     """A report without its history."""
     values = _values(report.kind, {"figure": report.figures, "certificate": report.certificate})
     failed = [("failed", item) for item in failed_lines(report.failed_items)]
-    return [("result", f"{report.outcome}: {report.summary}"), *values, *failed]
+    return [("result", f"{report.outcome}: {report.summary}"), *values, *_features(report.features), *failed]
+
+
+def _features(uses: list[FeatureUse]) -> list[Line]:
+    """What the cluster used, by what became of it; in JSON each is told with its objects."""
+    words = {use.feature: "accepted" if use.accepted else str(use.outcome) for use in uses}
+    by_word = {word: [name for name, of in words.items() if of == word] for word in dict.fromkeys(words.values())}
+    return [("features", f"{word}: {', '.join(names)}") for word, names in by_word.items()]
 
 
 def _values(kind: str, told: Mapping[str, dict[str, Any]], *, zeros: bool = True) -> list[Line]:

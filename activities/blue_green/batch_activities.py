@@ -39,8 +39,10 @@ class BlueGreenBatchActivities:
     async def load(self, execution: Execution[BatchInput]) -> Loaded:
         """LOAD: every topic of the batch is in memory on blue, and who uses it is written down."""
 
+        batch = execution.input.batch
+
         def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Loaded:
-            require_covered(task.input, lambda census: task.survey(census, task.input.batch))
+            require_covered(task.input, lambda census: task.survey(census, batch))
             return loading.load(task, guards, store)
 
         return await self._run(execution, load)

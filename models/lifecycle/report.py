@@ -7,6 +7,7 @@ from typing import Any, Generic
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from models.coverage.results import FeatureUse
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.status import FiguresT, Outcome, PhaseEntry
 
@@ -21,6 +22,7 @@ class Report(BaseModel, Generic[FiguresT, CertificateT]):
         figures: measured values by name: a model of each migration.
         certificate: what was compared, and what was found: a model of each migration.
         failed_items: what could not be migrated, with the reasons.
+        features: of the cluster that were in use at the precheck, what became of each, and what was accepted.
     """
 
     kind: str
@@ -32,3 +34,4 @@ class Report(BaseModel, Generic[FiguresT, CertificateT]):
     certificate: CertificateT
     notes: list[str]
     failed_items: list[FailedItems] = []
+    features: list[FeatureUse] = []

@@ -11,6 +11,7 @@ from tests.mutants import (
     bookie_registry,
     bookie_steps,
     bookie_tail,
+    coverage,
     metadata_copy,
     metadata_flag,
     metadata_order,
@@ -23,6 +24,7 @@ from tests.mutants.mutant import Mutant, Stale
 
 MUTANTS = (
     *shared.MUTANTS,
+    *coverage.MUTANTS,
     *metadata_flag.MUTANTS,
     *metadata_copy.MUTANTS,
     *metadata_order.MUTANTS,

@@ -15,6 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.failures import FailureKind
     from models.lifecycle.input import MigrationInput
     from models.lifecycle.policy import PhasePolicy
+    from models.lifecycle.precheck import PrecheckResult
     from models.lifecycle.report import Report
     from models.lifecycle.start import Start
     from models.lifecycle.state import StateT
@@ -123,6 +124,7 @@ class Migration(Generic[InputT, StateT]):
             certificate=state.certificate,
             notes=state.notes,
             failed_items=list(state.failed.values()),
+            features=[use for _, fact in state.facts if isinstance(fact, PrecheckResult) for use in fact.features],
         )
 
     def note(self, text: str) -> None:
