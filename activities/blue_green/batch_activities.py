@@ -38,7 +38,6 @@ class BlueGreenBatchActivities:
     @activity.defn(name="blue_green_load")
     async def load(self, execution: Execution[BatchInput]) -> Loaded:
         """LOAD: every topic of the batch is in memory on blue, and who uses it is written down."""
-
         batch = execution.input.batch
 
         def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Loaded:

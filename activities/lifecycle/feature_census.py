@@ -27,7 +27,8 @@ from models.store_url import parse_store_url
 _POLICIES, _LOCAL_POLICIES = b"/admin/policies", b"/admin/local-policies"
 # Families of paths are known by their first name, and by their second one here.
 _DEEP = (b"/admin", b"/pulsar")
-_RACKS = b"/bookies"
+# Families of one record, which may be there without anything in it.
+_BY_VALUE = (b"/bookies", b"/admin/configuration")
 _AT_ONCE = 500
 _ALL_TYPES = {"Exclusive", "Failover", "Key_Shared", "Shared"}
 _UNREAD = "unread"
@@ -254,11 +255,10 @@ class FeatureCensus:
         paths = [path for path in reader.children(b"/") if path not in _DEEP]
         paths += [path for parent in _DEEP for path in reader.children(parent)]
         items = self._names(ItemKind.PATH)
-        (racks,) = reader.read([_RACKS])
+        values = {record.path: record.value.decode() for record in reader.read(_BY_VALUE) if isinstance(record, Record)}
         for path in paths:
             name = path.decode(errors="backslashreplace")
-            # The record of all racks may be there without any.
-            value = racks.value.decode() if path == _RACKS and isinstance(racks, Record) else name
+            value = values.get(path, name)
             if name in items or f"{name}{_CHILDREN}" not in items:
                 self._note(ItemKind.PATH, name, value, name)
         for name in items:
