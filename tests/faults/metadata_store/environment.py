@@ -25,7 +25,15 @@ def input(stack: Stack, **more: object) -> MetadataStoreInput:
     """From ZooKeeper to Oxia, with limits that end soon what cannot go on."""
     limits = {"preparation_timeout": "PT40S", "blocked_deadline": "PT60S", "validation_window": "PT0S"}
     return MetadataStoreInput.model_validate(
-        {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "concurrency": 4, **limits, **more}
+        {
+            "cluster": CLUSTER,
+            "accept": stores.OTHER_ROOTS,
+            "source": stack.zk_url,
+            "target": stack.oxia_url,
+            "concurrency": 4,
+            **limits,
+            **more,
+        }
     )
 
 

@@ -48,6 +48,7 @@ def plan(stack: Stack, name: str, **more: object) -> MetadataStoreInput:
             answer.get(timeout=30)
     wanted = {
         "cluster": name,
+        "accept": stores.OTHER_ROOTS,
         "source": f"{stack.zk_url}/{name}",
         "target": f"{stack.zk_url}/{name}-copy",
         "validation_window": "PT0S",

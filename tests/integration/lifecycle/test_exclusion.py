@@ -54,7 +54,13 @@ def stack(make_stack: MakeStack) -> Stack:
 
 def move(stack: Stack, **more: object) -> MetadataStoreInput:
     """Move the metadata; the copy is slow enough to be met."""
-    plan = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
+    plan = {
+        "cluster": CLUSTER,
+        "accept": stores.OTHER_ROOTS,
+        "source": stack.zk_url,
+        "target": stack.oxia_url,
+        "validation_window": "PT0S",
+    }
     return MetadataStoreInput.model_validate({**plan, **more})
 
 

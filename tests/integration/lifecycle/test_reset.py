@@ -29,7 +29,13 @@ def test_a_reset_goes_on_and_fences_what_was_before(
     with stores.kazoo(stack.zk_url) as source:
         for number in range(RECORDS):
             source.create(f"/records/{number}", b"x" * 100, makepath=True)
-    plan = {"cluster": "reset", "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
+    plan = {
+        "cluster": "reset",
+        "accept": stores.OTHER_ROOTS,
+        "source": stack.zk_url,
+        "target": stack.oxia_url,
+        "validation_window": "PT0S",
+    }
     slow = {"throttle": 0.001, "allow_no_brokers": True}
 
     def claim() -> Claim | None:

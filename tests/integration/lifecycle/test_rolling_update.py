@@ -67,6 +67,7 @@ def start_pair(make_stack: MakeStack) -> StartPair:
         return MetadataStoreInput.model_validate(
             {
                 "cluster": cluster,
+                "accept": stores.OTHER_ROOTS,
                 "source": stack.zk_url,
                 "target": stack.oxia_url,
                 "validation_window": "PT24H",

@@ -47,7 +47,13 @@ def test_no_acknowledged_tenant_is_lost(make_stack: MakeStack, environment: Envi
     """Every tenant that a broker acknowledged before, while and after writes were blocked stands in the target."""
     stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=1, cluster=CLUSTER))
     input = MetadataStoreInput.model_validate(
-        {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
+        {
+            "cluster": CLUSTER,
+            "accept": stores.OTHER_ROOTS,
+            "source": stack.zk_url,
+            "target": stack.oxia_url,
+            "validation_window": "PT0S",
+        }
     )
     with NewTenants(stack.admin_urls[0]) as tenants:
         report = environment.operator.run(input)

@@ -23,7 +23,13 @@ def test_live_from_beneath_a_chroot(make_stack: MakeStack, environment: Environm
     stack = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, brokers=1, zk_chroot="/pulsar-a", cluster=CLUSTER))
     assert stack.zk_url.endswith("/pulsar-a")
     input = MetadataStoreInput.model_validate(
-        {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "validation_window": "PT0S"}
+        {
+            "cluster": CLUSTER,
+            "accept": stores.OTHER_ROOTS,
+            "source": stack.zk_url,
+            "target": stack.oxia_url,
+            "validation_window": "PT0S",
+        }
     )
     admin = StackAdmin(stack.admin_urls[0])
     admin.create_topic("old")

@@ -32,6 +32,7 @@ def test_what_changes_while_held_is_not_copied_with_writes_blocked(
     input = MetadataStoreInput.model_validate(
         {
             "cluster": CLUSTER,
+            "accept": stores.OTHER_ROOTS,
             "source": stack.zk_url,
             "target": stack.oxia_url,
             "allow_no_brokers": True,

@@ -50,7 +50,13 @@ class Cluster:
     def input(self, **more: object) -> MetadataStoreInput:
         """The plan from ZooKeeper to Oxia."""
         return MetadataStoreInput.model_validate(
-            {"cluster": CLUSTER, "source": self.stack.zk_url, "target": self.stack.oxia_url, **more}
+            {
+                "cluster": CLUSTER,
+                "accept": stores.OTHER_ROOTS,
+                "source": self.stack.zk_url,
+                "target": self.stack.oxia_url,
+                **more,
+            }
         )
 
     @property

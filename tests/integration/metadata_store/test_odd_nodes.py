@@ -47,6 +47,7 @@ def test_odd_and_changing_nodes_arrive(stack: Stack, environment: Environment) -
     input = MetadataStoreInput.model_validate(
         {
             "cluster": CLUSTER,
+            "accept": stores.OTHER_ROOTS,
             "source": stack.zk_url,
             "target": stack.oxia_url,
             "validation_window": "PT0S",

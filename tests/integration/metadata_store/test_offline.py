@@ -40,7 +40,15 @@ def stack(make_stack: MakeStack) -> Stack:
 def input(source: str, target: str, **more: object) -> MetadataStoreInput:
     """An offline plan without a window."""
     return MetadataStoreInput.model_validate(
-        {"cluster": CLUSTER, "mode": "offline", "validation_window": "PT0S", "source": source, "target": target, **more}
+        {
+            "cluster": CLUSTER,
+            "mode": "offline",
+            "validation_window": "PT0S",
+            "accept": stores.OTHER_ROOTS,
+            "source": source,
+            "target": target,
+            **more,
+        }
     )
 
 

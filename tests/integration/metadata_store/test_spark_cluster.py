@@ -104,6 +104,7 @@ def test_bulk_jobs_run_on_the_cluster(stack: Stack, spark: SparkCluster, tmp_pat
     input = MetadataStoreInput.model_validate(
         {
             "cluster": CLUSTER,
+            "accept": stores.OTHER_ROOTS,
             "source": stack.zk_url,
             "target": stack.oxia_url,
             "validation_window": "PT0S",

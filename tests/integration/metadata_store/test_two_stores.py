@@ -87,7 +87,14 @@ def cluster(make_stack: MakeStack) -> Cluster:
 def plan(source: str, target: str, **more: object) -> MetadataStoreInput:
     """Return a plan without a window."""
     return MetadataStoreInput.model_validate(
-        {"cluster": CLUSTER, "validation_window": "PT0S", "source": source, "target": target, **more}
+        {
+            "cluster": CLUSTER,
+            "validation_window": "PT0S",
+            "accept": stores.OTHER_ROOTS,
+            "source": source,
+            "target": target,
+            **more,
+        }
     )
 
 

@@ -26,7 +26,13 @@ def test_live_to_another_zookeeper(make_stack: MakeStack, environment: Environme
     admin = StackAdmin(stack.admin_urls[0])
     target = f"{stack.second_zk_url}/new"
     input = MetadataStoreInput.model_validate(
-        {"cluster": CLUSTER, "source": stack.zk_url, "target": target, "validation_window": "PT0S"}
+        {
+            "cluster": CLUSTER,
+            "accept": stores.OTHER_ROOTS,
+            "source": stack.zk_url,
+            "target": target,
+            "validation_window": "PT0S",
+        }
     )
     for number in range(4):
         admin.create_topic(f"old-{number}")
@@ -65,6 +71,7 @@ def test_offline_to_another_zookeeper(make_stack: MakeStack, environment: Enviro
         {
             "cluster": "offline-zk",
             "mode": "offline",
+            "accept": stores.OTHER_ROOTS,
             "source": stack.zk_url,
             "target": target,
             "validation_window": "PT0S",

@@ -48,7 +48,14 @@ class Place:
         """What the next activity of a run gets."""
         self._epoch += 1
         input = MetadataStoreInput.model_validate(
-            {"cluster": "steps", "source": self.source, "target": self.target, "concurrency": 2, **more}
+            {
+                "cluster": "steps",
+                "accept": stores.OTHER_ROOTS,
+                "source": self.source,
+                "target": self.target,
+                "concurrency": 2,
+                **more,
+            }
         )
         started = _STARTED + timedelta(seconds=run)
         execution = Execution(input=input, run_id=f"run-{run}", started=started, epoch=self._epoch)

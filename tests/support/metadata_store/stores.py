@@ -25,6 +25,17 @@ _CONTAINER_OR_TTL = 1 << 63
 _COUNTERS = re.compile(r"^(/ledgers/idgen|/ledgers/idgen-long(/.*)?|/counters/[^/]+)$")
 _LEDGER = re.compile(r"^/ledgers((?:/\d+)+)/L(\d+)$")
 
+_OTHER_ROOTS = (
+    "a ballast bench big binary both bulk c compared container counter counters-of crash d deed deep deeq "
+    "dropped elsewhere empty ephemeral flag flat floor fresh frozen gone grown guarded half huge kin kin-d "
+    "large late left-once long-ledgers mark marker mine names never new next-source none not-released nothing "
+    "odd often old order other over own parent parts persistent r race raised-ledgers records recreated "
+    "removed scanned-ledgers scratch second-ledgers secret set-often slow-copy small somebody strangers sub "
+    "taken target tenants tool top trap-ledgers trip versions warm-up wide x "
+)
+OTHER_ROOTS = tuple(f"path:/{name}" for name in _OTHER_ROOTS.split())
+"""Top-level records that tests make and Pulsar does not have, as inputs accept them."""
+
 
 class Znode(NamedTuple):
     """One znode: what it holds, and its statistics as the server gives them."""
