@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
 from deploy.devstack.server_releases import chosen_release
@@ -86,3 +87,86 @@ def test_a_silent_store(stack: Stack, environment: Environment) -> None:
     assert (code, found[f"target {host}"]["level"], found[f"target {host}"]["exit_code"]) == (7, "failed", 7)
     assert found[f"target {host}"]["cure"]
     assert found[f"cluster {CLUSTER}"]["level"] == "ok"
+
+
+_NAMESPACE = "public/used"
+# Path behind that of the namespace, method and body; the answer of each is a success.
+_POLICIES: tuple[tuple[str, str, Any], ...] = (
+    ("/retention", "POST", {"retentionTimeInMinutes": 10, "retentionSizeInMB": 10}),
+    ("/messageTTL", "POST", 3600),
+    ("/deduplication", "POST", True),
+    ("/compactionThreshold", "PUT", 1_000_000),
+    ("/persistence", "POST", {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1}),
+    ("/dispatchRate", "POST", {"dispatchThrottlingRateInMsg": 1000, "ratePeriodInSecond": 1}),
+    ("/autoTopicCreation", "POST", {"allowAutoTopicCreation": True, "topicType": "non-partitioned"}),
+    ("/properties", "PUT", {"owner": "a"}),
+    ("/antiAffinity", "POST", "group"),
+    ("/permissions/app", "POST", ["produce"]),
+    ("/schemaCompatibilityStrategy", "PUT", "FORWARD"),
+    ("/offloadThreshold", "PUT", 1_000_000),
+    ("/subscriptionTypesEnabled", "POST", ["Shared"]),
+    ("/delayedDelivery", "POST", {"active": True, "tickTime": 1000}),
+    ("/encryptionRequired", "POST", True),
+    ("/persistence/bookieAffinity", "POST", {"bookkeeperAffinityGroupPrimary": "racks"}),
+    (
+        "/inactiveTopicPolicies",
+        "POST",
+        {
+            "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
+            "maxInactiveDurationSeconds": 3600,
+            "deleteWhileInactive": False,
+        },
+    ),
+)
+_SHOWN_BY_POLICIES = {
+    "RETENTION",
+    "DEDUPLICATION",
+    "COMPACTION",
+    "PERSISTENCE",
+    "LIMITS_AND_RATES",
+    "AUTO_CREATION",
+    "PROPERTIES",
+    "ISOLATION",
+    "PERMISSIONS",
+    "SCHEMAS",
+    "OFFLOAD",
+    "SUBSCRIPTION_TYPES",
+    "DELAYED_DELIVERY",
+    "ENCRYPTION",
+    "BOOKIE_AFFINITY",
+    "INACTIVE_TOPICS",
+}
+
+
+def features(environment: Environment, stack: Stack, *words: str) -> dict[str, Any]:
+    """Return what `features` finds in the cluster, by id."""
+    input = json.dumps({"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url})
+    done = run_command(environment, "features", "metadata-store", "--input", input, "-o", "json", *words)
+    assert (done.returncode, done.stderr) == (0, "")
+    return json.loads(done.stdout)
+
+
+def test_features_of_a_cluster(stack: Stack, environment: Environment, tmp_path: Path) -> None:
+    """Each policy that an operator sets makes its feature one in use, and what the table does not know is refused."""
+    states = {name: row["state"] for name, row in features(environment, stack)["features"].items()}
+    assert {name for name in _SHOWN_BY_POLICIES if states[name] != "not in use"} == set()
+    base = f"{stack.admin_urls[0]}/admin/v2/namespaces/{_NAMESPACE}"
+    with httpx.Client(timeout=30, trust_env=False) as client:
+        client.put(base).raise_for_status()
+        for path, method, body in _POLICIES:
+            client.request(method, f"{base}{path}", json=body).raise_for_status()
+    found = features(environment, stack, "--objects", str(tmp_path / "objects.json"))
+    assert {name for name in _SHOWN_BY_POLICIES if found["features"][name]["state"] != "in use"} == set()
+    assert found["features"]["RETENTION"]["objects"] == [_NAMESPACE]
+    assert json.loads((tmp_path / "objects.json").read_text()) == found
+    assert found["unknown"] == {}
+    path = f"/admin/policies/{_NAMESPACE}"
+    with stores.kazoo(stack.zk_url) as zookeeper:
+        value, _ = zookeeper.get(path)
+        zookeeper.set(path, json.dumps({**json.loads(value), "futurePolicy": True}).encode())
+        code, findings = doctor(environment, stack.zk_url, stack.oxia_url)
+        zookeeper.set(path, value)
+    told = findings[f"features of {CLUSTER}"]
+    assert (code, told["level"]) == (2, "failed")
+    assert f"unknown policy futurePolicy: {_NAMESPACE}" in told["detail"]
+    assert '"accept": ["policy:futurePolicy"]' in told["cure"]
