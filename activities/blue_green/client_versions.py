@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import re
 
+from activities.lifecycle.precheck import Findings
 from models.blue_green.input import PulsarCluster
+from models.defects import has_defect
+from models.releases import Release
 
 # The first release of each library that follows for producers and for consumers. Java clients of 3.0 and 3.1 connect to
 # green without a lookup there (#21356): no broker but the owner of the topic serves them, and often there is none yet.
@@ -15,6 +18,7 @@ _FIRST = {
 }
 # Until #23534 Java clients wanted both addresses of the other cluster, and stayed where they were without one of them.
 _JAVA_REPAIRS = ((3, 3, 3), (4, 0, 1))
+_REDIRECT_NPE = "REDIRECT_NPE"
 # Built on the C++ library, whose version they tell as their own.
 _ALIASES = {"python": "CPP", "node": "CPP", "c++": "CPP"}
 # Java clients up to 2.11 report a bare number, and so do those of C++ up to 3.1 and some of .NET.
@@ -29,6 +33,17 @@ def lacking_address(green: PulsarCluster) -> str:
     if not green.broker_service_url_tls:
         return "broker_service_url_tls"
     return "" if green.broker_service_url else "broker_service_url"
+
+
+def check_redirect(findings: Findings, blue: Release, green: PulsarCluster) -> None:
+    """Note a blocker where brokers of blue fail to send clients to a cluster of which one address is not given."""
+    lacks = lacking_address(green)
+    if lacks and has_defect(blue, _REDIRECT_NPE):
+        findings.block(
+            "BLUE_NEEDS_ADDRESS",
+            f"brokers of {blue} send no client to a cluster without {lacks} ({_REDIRECT_NPE}, #23534)",
+            f"give {lacks} of green, or upgrade blue to 4.0.1 or newer",
+        )
 
 
 def is_known(client_version: str) -> bool:

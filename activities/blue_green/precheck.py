@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, replace
 
 from activities.blue_green.client_access import check_clients
-from activities.blue_green.client_versions import cannot_follow, is_known, is_of_cpp, lacking_address
+from activities.blue_green.client_versions import cannot_follow, check_redirect, is_known, is_of_cpp, lacking_address
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.differences import differences
 from activities.blue_green.held_policies import as_before
@@ -80,6 +80,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
         patterns = ", ".join(task.input.namespaces)
         findings.block("NOTHING_SELECTED", f"no namespace of {task.input.cluster} fits {patterns}", "correct them")
     names = check_namespace_names(findings, names)
+    check_redirect(findings, task.blue_release, task.input.green)
     check_green(task, findings, names)
     check_isolation(task, findings, names)
     check_clients(task, findings, names)

@@ -34,6 +34,13 @@ MUTANTS = (
         (_CLIENTS,),
     ),
     Mutant(
+        "blue-green/brokers-that-want-both-addresses",
+        "activities/blue_green/client_versions.py",
+        "    if lacks and has_defect(blue, _REDIRECT_NPE):\n",
+        "    if False:\n",
+        (_CLIENTS,),
+    ),
+    Mutant(
         "blue-green/message-that-is-cut-in-two",
         "activities/blue_green/flip.py",
         "    require_whole_messages(task, begun)\n",

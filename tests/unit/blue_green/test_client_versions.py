@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green.client_versions import cannot_follow, is_known
+from activities.blue_green.client_versions import cannot_follow, check_redirect, is_known
+from activities.lifecycle.precheck import Findings
+from models.blue_green.input import PulsarCluster
+from models.releases import parse_release
+from tests.support.blue_green.sides import side
 
 TLS = "broker_service_url_tls"
 
@@ -47,6 +51,22 @@ def test_java_clients_that_want_both_addresses(version: str) -> None:
 def test_clients_that_need_one_address(client: str) -> None:
     """Later Java clients, and those of other libraries, follow to one address."""
     assert cannot_follow(client, lacks_address=TLS) == ""
+
+
+@pytest.mark.parametrize(
+    ("release", "address", "codes"),
+    [
+        ("4.0.0", {}, ["BLUE_NEEDS_ADDRESS"]),
+        ("4.0.0", {TLS: "pulsar+ssl://green:6651"}, []),
+        ("4.0.1", {}, []),
+    ],
+)
+def test_brokers_that_want_both_addresses(release: str, address: dict[str, str], codes: list[str]) -> None:
+    """Until #23534 brokers fail to build the command that sends a client to a cluster with one address."""
+    findings = Findings()
+    green = PulsarCluster.model_validate({**side("green"), **address})
+    check_redirect(findings, parse_release(release), green)
+    assert [blocker.code for blocker in findings.blockers] == codes
 
 
 def test_versions_that_say_nothing() -> None:
