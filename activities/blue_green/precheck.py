@@ -14,7 +14,7 @@ from activities.blue_green.held_policies import as_before
 from activities.blue_green.inventory import NamespaceInventory, TopicInventory, read_namespace
 from activities.blue_green.ledger_ids import compare_ids
 from activities.blue_green.listing import namespaces_of, selected
-from activities.blue_green.precheck_brokers import check_isolation
+from activities.blue_green.precheck_brokers import check_isolation, check_resource_group
 from activities.blue_green.precheck_clusters import check_clusters, check_replication
 from activities.blue_green.precheck_green import check_fit, check_green, judge
 from activities.blue_green.precheck_names import check_namespace_names, check_patterns, check_topics
@@ -106,6 +106,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
             green = after_return(green, made_anew, there.get(name), task.input.green_cluster)
         check_replication(task, findings, blue)
         check_fit(task, findings, blue)
+        check_resource_group(task, findings, blue)
         blue = check_topics(task, findings, blue)
         differing = judged(task, name, differences(blue, green, names=task.names, release=task.green_release))
         missing += sum(1 for one in differing if one.kind is DifferenceKind.MISSING)

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 
 from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.inventory import NamespaceInventory
 from activities.lifecycle.precheck import Findings
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
@@ -36,6 +37,19 @@ def check_isolation(task: BlueGreenTask, findings: Findings, namespaces: Sequenc
         findings.warn(
             f"namespaces are in anti-affinity groups, which are not carried to {green}; set them there (pulsar-admin "
             f"namespaces set-anti-affinity-group): {some(differing)}"
+        )
+
+
+def check_resource_group(task: BlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
+    """Note a warning where the limits that a namespace shares with others are not the same on green."""
+    group = namespace.policies.raw.get("resource_group_name")
+    if not group or group not in task.green.namespaces.resource_groups():
+        return
+    here, there = (admin.namespaces.resource_group(group) for admin in (task.blue, task.green))
+    if differing := sorted(name for name in {*here, *there} if here.get(name) != there.get(name)):
+        findings.warn(
+            f"resource group {group} of {namespace.name} has other limits on {task.input.green_cluster}: "
+            f"{', '.join(f'{name} {here.get(name)} and {there.get(name)}' for name in differing)}"
         )
 
 

@@ -155,7 +155,7 @@ def check_broker(findings: Findings, side: Side, broker: str, settings: Mapping[
         cause = f"{broker} in {store} is of the cluster {settings.get('clusterName')!r}, not {side.name!r}"
         cure = "correct the address of the metadata store, or the name of the cluster"
         findings.block(f"{side.code}_CLUSTER_NAME", cause, cure)
-    if url := settings.get("metadataStoreUrl"):
+    if url := settings.get("metadataStoreUrl") or settings.get("zookeeperServers"):
         try:
             used = parse_broker_setting(url)
         except ValueError:

@@ -7,12 +7,11 @@ from collections.abc import Iterable
 from activities.blue_green.context import BlueGreenTask
 from activities.lifecycle.precheck import Findings
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.stores import Access, trees_overlap
-from models.blue_green.input import PulsarCluster
-from models.store_url import StoreUrl, parse_broker_setting
+from models.store_url import parse_broker_setting
 
-# The last two are the older names of the first.
-_SETTINGS = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
+# Each with its older names.
+_CONFIGURATION = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
+_METADATA = ("metadataStoreUrl", "zookeeperServers")
 
 
 def check_configuration_stores(task: BlueGreenTask, findings: Findings) -> None:
@@ -22,9 +21,8 @@ def check_configuration_stores(task: BlueGreenTask, findings: Findings) -> None:
     each namespace and its policies once, so that a change to one of them is a change to both.
     """
     input = task.input
-    blue = _elsewhere(input.blue, task.blue_brokers(), task.stores(input.blue))
-    green = _elsewhere(input.green, task.green_brokers(), task.stores(input.green))
-    shared = sorted({*map(str, blue.values())} & {*map(str, green.values())})
+    blue, green = _elsewhere(task.blue_brokers()), _elsewhere(task.green_brokers())
+    shared = sorted({*map(_canonical, blue.values())} & {*map(_canonical, green.values())})
     if shared:
         findings.block(
             "SHARED_CONFIGURATION_STORE",
@@ -34,33 +32,38 @@ def check_configuration_stores(task: BlueGreenTask, findings: Findings) -> None:
             "clients by replication between both",
         )
         return
-    for code, cluster, found in (("BLUE", input.blue, blue), ("GREEN", input.green, green)):
+    for code, found in (("BLUE", blue), ("GREEN", green)):
         for broker, used in found.items():
             findings.block(
                 f"{code}_CONFIGURATION_STORE",
-                f"{broker} keeps tenants and policies in {used}, and not in its metadata store {cluster.store}",
+                f"{broker} keeps tenants and policies in {used}, and not in its metadata store",
                 "a configuration store apart from the metadata store is not supported; if both are one tree, name it "
                 "equally in metadataStoreUrl and configurationMetadataStoreUrl",
             )
 
 
-def _elsewhere(
-    cluster: PulsarCluster, brokers: Iterable[tuple[str, PulsarAdminReader]], access: Access
-) -> dict[str, StoreUrl | str]:
-    """Return the configuration store of each broker where that is not the metadata store."""
-    found: dict[str, StoreUrl | str] = {}
+def _elsewhere(brokers: Iterable[tuple[str, PulsarAdminReader]]) -> dict[str, str]:
+    """Return the configuration store of each broker where that is not its metadata store."""
+    found: dict[str, str] = {}
     for name, admin in brokers:
         settings = admin.brokers.runtime_configuration()
-        text = next(filter(None, map(settings.get, _SETTINGS)), None)
-        if text and (used := _other(cluster.store, text, access)):
+        # Both are the broker's own names: the worker may reach these servers by others.
+        own, used = (next(filter(None, map(settings.get, names)), "") for names in (_METADATA, _CONFIGURATION))
+        if used and not _is_same(own, used):
             found[name] = used
     return found
 
 
-def _other(store: StoreUrl, text: str, access: Access) -> StoreUrl | str | None:
+def _is_same(own: str, used: str) -> bool:
     try:
-        used = parse_broker_setting(text)
+        first, second = parse_broker_setting(own), parse_broker_setting(used)
+    except ValueError:
+        return own == used
+    return first.root == second.root and first.overlaps(second)
+
+
+def _canonical(text: str) -> str:
+    try:
+        return str(parse_broker_setting(text))
     except ValueError:
         return text
-    same = (used.scheme, used.root) == (store.scheme, store.root) and trees_overlap(store, used, access)
-    return None if same else used

@@ -22,8 +22,8 @@ MUTANTS = (
     Mutant(
         "blue-green/configuration-store-apart",
         "activities/blue_green/precheck_stores.py",
-        "    return None if same else used\n",
-        "    return None\n",
+        "        if used and not _is_same(own, used):\n",
+        "        if not used:\n",
         (_STORES,),
     ),
     Mutant(

@@ -180,6 +180,14 @@ class NamespacesReader:
         """Names of the groups that namespaces may share limits in."""
         return self._endpoint.get_as(NAMES, "/resourcegroups")
 
+    def resource_group(self, name: str) -> dict[str, Any]:
+        """Return the limits of such a group.
+
+        Raises:
+            AdminNotFound: there is no such group.
+        """
+        return self._endpoint.get_as(OBJECT, f"/resourcegroups/{encoded(name)}")
+
 
 class Namespaces(NamespacesReader):
     """Namespaces, and what changes them."""

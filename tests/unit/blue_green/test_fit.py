@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from activities.blue_green.context import BlueGreenTask
-from activities.blue_green.precheck_brokers import check_isolation
+from activities.blue_green.precheck_brokers import check_isolation, check_resource_group
 from activities.blue_green.quotas import green_quotas
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import Part, TopicInventory
@@ -107,6 +107,23 @@ def test_isolated_namespaces() -> None:
     assert placed(tenant, {"q": (SPACE,)}).blockers == []
     (blocker,) = placed(tenant, {"q": ("other/.*",)}).blockers
     assert (blocker.code, SPACE in blocker.cause) == ("GREEN_LACKS_ISOLATION", True)
+
+
+def test_limits_of_resource_groups() -> None:
+    """A group of the same name may allow less on green."""
+
+    def side(**limits: int) -> SimpleNamespace:
+        def limits_of(_: str) -> dict[str, int]:
+            return limits
+
+        return SimpleNamespace(namespaces=SimpleNamespace(resource_groups=lambda: ["g"], resource_group=limits_of))
+
+    here, there = side(publishRateInMsgs=10, publishRateInBytes=5), side(publishRateInMsgs=9, publishRateInBytes=5)
+    for group, green, expected in (("g", there, 1), ("g", here, 0), ("absent", there, 0), (None, there, 0)):
+        findings = Findings()
+        task = SimpleNamespace(input=SimpleNamespace(green_cluster="green"), blue=here, green=green)
+        check_resource_group(cast("BlueGreenTask", task), findings, namespace(resource_group_name=group))
+        assert ["publishRateInMsgs 10 and 9" in warning for warning in findings.warnings] == [True] * expected
 
 
 def test_anti_affinity_groups() -> None:

@@ -21,20 +21,13 @@ THIRD = "zk:global:2181/both"
 def found(blue: dict[str, str], green: dict[str, str]) -> list[str]:
     """The codes of blockers where the brokers of both clusters have these settings."""
 
-    def access(_: object) -> None:
-        return None
-
-    def side(store: str) -> SimpleNamespace:
-        return SimpleNamespace(store=parse_store_url(store))
-
     def brokers(settings: dict[str, str]) -> list[tuple[str, SimpleNamespace]]:
         return [("broker:1", SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=lambda: settings)))]
 
     task = SimpleNamespace(
-        input=SimpleNamespace(cluster="b", green_cluster="g", blue=side(BLUE), green=side(GREEN)),
-        blue_brokers=lambda: brokers(blue),
-        green_brokers=lambda: brokers(green),
-        stores=access,
+        input=SimpleNamespace(cluster="b", green_cluster="g"),
+        blue_brokers=lambda: brokers({"metadataStoreUrl": BLUE, **blue}),
+        green_brokers=lambda: brokers({"metadataStoreUrl": GREEN, **green}),
     )
     findings = Findings()
     check_configuration_stores(cast("BlueGreenTask", task), findings)
@@ -46,13 +39,18 @@ def test_configuration_in_the_metadata_store() -> None:
     assert found({}, {}) == []
     assert found({"configurationMetadataStoreUrl": BLUE}, {"configurationStoreServers": "green:2181/g"}) == []
     assert found({"configurationMetadataStoreUrl": "zk:blue/b"}, {"configurationMetadataStoreUrl": ""}) == []
+    # As the Helm chart sets it.
+    old = {"metadataStoreUrl": "", "zookeeperServers": "zk-0:2181,zk-1:2181", "configurationStoreServers": "zk-0:2181"}
+    assert found(old, {}) == []
+    local = "rocksdb:///data"
+    assert found({"metadataStoreUrl": local, "configurationMetadataStoreUrl": local}, {}) == []
 
 
-@pytest.mark.parametrize("other", ["zk:blue:2181/other", "blue/conf", "rocksdb:///data"])
+@pytest.mark.parametrize("other", ["zk:blue:2181/other", "blue/conf", "zk:elsewhere:2181/b", "rocksdb:///data"])
 def test_separate_configuration_stores(other: str) -> None:
     """Policies that are not in the metadata store cannot be held by compare-and-set there."""
     assert found({"configurationMetadataStoreUrl": other}, {}) == ["BLUE_CONFIGURATION_STORE"]
-    assert found({}, {"globalZookeeperServers": other}) == ["GREEN_CONFIGURATION_STORE"]
+    assert found({}, {"globalZookeeperServers": other.replace("/b", "/g")}) == ["GREEN_CONFIGURATION_STORE"]
 
 
 def test_one_configuration_store_for_both() -> None:
@@ -96,6 +94,9 @@ def test_metadata_stores_of_brokers(url: str, codes: list[str]) -> None:
     settings = {"clusterName": "b", "metadataStoreUrl": url, "clusterMigrationCheckDurationSeconds": "1"}
     check_broker(findings, side, "broker:1", settings)
     assert [blocker.code for blocker in findings.blockers] == codes
+    old = Findings()
+    check_broker(old, side, "broker:1", {**settings, "metadataStoreUrl": "", "zookeeperServers": url})
+    assert [blocker.code for blocker in old.blockers] == codes
 
 
 @pytest.mark.parametrize("text", ["rocksdb:///data", "ZK:zk-1:2181/pulsar", "etcd:http://h", "memory:local", ""])
