@@ -35,7 +35,7 @@ _INPUT = MetadataStoreInput(cluster="c", source="zk:a:1", target="oxia://b:1")
 _NAMES = st.from_regex(r"[a-z][a-zA-Z]{3,20}Xyz", fullmatch=True)
 _SET = st.one_of(st.just(True), st.integers(1, 10**9), st.text("abc", min_size=1), st.just(["x"]), st.just({"a": 1}))
 _TRACKER = "delayedDeliveryTrackerFactoryClassName"
-_PENDING = {"OWN_RETENTION", "TOPIC_PERMISSIONS", "CHUNKED_MESSAGES", "TRANSACTIONS", "SCALABLE_PROPERTIES"}
+_PENDING = {"OWN_RETENTION", "PARTITION_RIGHTS", "DEDUPLICATED", "INACTIVE_DELETION", "CONFIGURATION_STORE"}
 _FOLDERS = {
     "metadata-store": "metadata_store",
     "bookie-cluster-switch": "bookie_cluster",
@@ -201,10 +201,9 @@ def test_settings_that_cannot_be_read_are_refused() -> None:
 @pytest.mark.parametrize(
     ("settings", "feature"),
     [
-        ({"configurationMetadataStoreUrl": "zk:other:1"}, "CONFIGURATION_STORE"),
         ({"metadataSyncEventTopic": "persistent://a/b/c"}, "METADATA_SYNC"),
         ({"messagingProtocols": "[kafka]"}, "BROKER_PLUGINS"),
-        ({"autoSkipNonRecoverableData": "true"}, "SKIPPED_LEDGERS"),
+        ({"webSocketServiceEnabled": "true"}, "WEBSOCKET"),
         (
             {"loadManagerClassName": "org.apache.pulsar.broker.loadbalance.extensions.ExtensibleLoadManagerImpl"},
             "EXTENSIBLE_LOAD_MANAGER",
@@ -214,13 +213,13 @@ def test_settings_that_cannot_be_read_are_refused() -> None:
 def test_what_the_census_refuses_or_asks(settings: dict[str, str], feature: str) -> None:
     """A setting that changes where data goes is refused, or asked about; only a question can be accepted."""
     found = census(settings=settings)
-    (blocker,) = blockers(found)
+    (blocker,) = blockers(found, "blue-green")
     assert blocker.code == feature
     row = next(row for row in coverage().features if row.id == feature)
-    asked = row.cell("metadata-store").outcome is Outcome.DECISION
+    asked = row.cell("blue-green").outcome is Outcome.DECISION
     assert (f'"accept": ["{feature}"]' in blocker.cure) == asked
-    assert bool(blockers(found, "metadata-store", feature)) != asked
-    assert [use.accepted for use in found.uses("metadata-store", [feature]) if use.feature == feature] == [True]
+    assert bool(blockers(found, "blue-green", feature)) != asked
+    assert [use.accepted for use in found.uses("blue-green", [feature]) if use.feature == feature] == [True]
 
 
 @pytest.mark.parametrize(
