@@ -30,6 +30,29 @@ def census(topic: TopicInventory) -> ClientCensus:
     return ClientCensus(legacy=sum(map(len, legacy.values())), named=named, managed=managed)
 
 
+def open_transactions(topic: TopicInventory) -> list[str]:
+    """Return what has open transactions, in words.
+
+    The end of a transaction is an entry in the topic, and a topic that was ended takes none: consumers would never get
+    its messages, nor any after them (5.0.1).
+    """
+    return [
+        f"{part.name} ({part.stats.ongoing_txn_count})"
+        for part in topic.parts
+        if part.stats and part.stats.ongoing_txn_count
+    ]
+
+
+def transactional_producers(topic: TopicInventory) -> list[str]:
+    """Return producers on what has had transactions since it was loaded, in words; they may begin another."""
+    return [
+        f"{producer.producer_name} on {part.name}"
+        for part in topic.parts
+        if part.stats and part.stats.committed_txn_count + part.stats.aborted_txn_count
+        for producer in part.stats.publishers
+    ]
+
+
 def _clients(part: Part) -> Iterator[tuple[str, Client]]:
     if part.stats is None:
         return

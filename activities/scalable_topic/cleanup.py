@@ -15,6 +15,7 @@ from activities.scalable_topic.census import census
 from activities.scalable_topic.cluster import TopicRefused, give_back, own_topics, patiently
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.grace import await_dropped, release_regular
+from activities.scalable_topic.policy_checks import own_retention
 from activities.scalable_topic.regular import durable_of, is_terminated, regular_parts
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
@@ -75,13 +76,14 @@ def _each(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
         names = own_topics(task, store)
         records = {name: task.topic_guard(store, name).take() for name in names}
         held = [name for name, record in records.items() if delete and record.held and not record.cleaned]
+        released: list[TopicName] = []
         for name in held:
             # What brokers fail for is reported by the cleanup of that topic.
             with suppress(TopicRefused):
-                patiently(
-                    task, f"let go of {name}", partial(release_regular, task, task.topic_guard(store, name), name)
-                )
-        await_dropped(task, store, held)
+                guard = task.topic_guard(store, name)
+                if patiently(task, f"let go of {name}", partial(_released, task, guard, name)):
+                    released.append(name)
+        await_dropped(task, store, released)
         for number, name in enumerate(names if delete else ()):
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, number, len(names))
             if not records[name].cleaned:
@@ -95,6 +97,14 @@ def _each(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
     kept = [FailedItem(path=str(name), reason=one.kept) for name, one in cleaned.items() if one.kept]
     deleted = sum(1 for one in cleaned.values() if one.deleted)
     return CleanedUp(deleted=deleted, kept=tuple(kept[:NAMED]), kept_count=len(kept))
+
+
+def _released(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName) -> bool:
+    """Let brokers delete a regular topic, and return whether they may."""
+    if own_retention(task.admin, name):
+        return False
+    release_regular(task, guard, name)
+    return True
 
 
 def _clean(task: ClusterTask[ClusterInput], store: CasStore, guard: RecordGuard[TopicClaim], name: TopicName) -> None:
@@ -116,6 +126,8 @@ def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -
         return f"its record in the metadata store is {record.state}, and no broker can read it"
     if (topic := task.find_topic(name)) is None:
         return None
+    if own := own_retention(task.admin, name):
+        return f"policies of its own keep its messages ({', '.join(own)})"
     layout = record.layout
     if why := why_kept(topic, layout):
         return why

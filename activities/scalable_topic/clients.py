@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from activities.lifecycle.topic_inventory import TopicInventory
-from activities.scalable_topic.census import census
+from activities.scalable_topic.census import census, open_transactions, transactional_producers
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.regular import ordered_types, with_types
 from activities.scalable_topic.topic_checks import undrained_streams
@@ -20,7 +20,9 @@ _LONGEST_PAUSE = 10.0
 _LOOKS_PER_AGE = 60
 _REPLACE = "end clients that cannot follow, and connect V5 clients instead"
 _CONSUME = "have ordered subscriptions consumed to the end by the clients that they have"
-_FORCE = 'or start again with "force": true'
+_FORCE = '; or start again with "force": true'
+_COMMIT = "commit or abort these transactions"
+_SILENCE = "close producers that use transactions until the topic is scalable"
 
 
 def await_clients(task: TopicTask, until: datetime, known: Mapping[str, str]) -> ClientsGone:
@@ -36,10 +38,10 @@ def await_clients(task: TopicTask, until: datetime, known: Mapping[str, str]) ->
     while True:
         topic = with_types(task.read_topic(task.name), seen)
         seen |= ordered_types(topic)
-        found = {} if task.input.force else _obstacles(topic)
+        found = _obstacles(topic, force=task.input.force)
         if not found or datetime.now(UTC) >= until:
             break
-        action = f"{', then '.join(found)}; {_FORCE}"
+        action = f"{', then '.join(found)}{'' if task.input.force else _FORCE}"
         task.context.waiting_for(WaitKind.CLIENTS, "; ".join(found.values()), action=action, until=until)
         task.context.pause(until_next_look(time.monotonic() - begun))
     task.context.waits_no_more()
@@ -55,17 +57,28 @@ def until_next_look(age: float) -> float:
     return min(max(age / _LOOKS_PER_AGE, _LOOK_EVERY), _LONGEST_PAUSE)
 
 
-def waits_for(topic: TopicInventory) -> str:
-    """What the topic still has that a scalable one cannot serve, in words; empty for nothing."""
-    return "; ".join(_obstacles(topic).values())
+def waits_for(topic: TopicInventory, *, force: bool = False) -> str:
+    """Return what the topic still has that a scalable one cannot serve, in words; empty for nothing.
+
+    Args:
+        topic: as it is.
+        force: leave out clients that cannot follow, and ordered subscriptions with a backlog.
+    """
+    return "; ".join(_obstacles(topic, force=force).values())
 
 
-def _obstacles(topic: TopicInventory) -> dict[str, str]:
-    """The same, by what the operator has to do about it."""
-    told: dict[str, str] = {}
+def _obstacles(topic: TopicInventory, *, force: bool) -> dict[str, str]:
+    """Return the same, by what the operator has to do about it."""
+    obstacles: dict[str, str] = {}
+    if transactions := open_transactions(topic):
+        obstacles[_COMMIT] = f"open transactions: {some(transactions)}"
+    elif producers := transactional_producers(topic):
+        obstacles[_SILENCE] = f"producers on topics with transactions, which may begin another: {some(producers)}"
+    if force:
+        return obstacles
     if waiting := undrained_streams(topic):
         backlogs = some([f"{name} ({backlog} messages)" for name, backlog in waiting.items()])
-        told[_CONSUME] = f"ordered subscriptions with a backlog: {backlogs}"
+        obstacles[_CONSUME] = f"ordered subscriptions with a backlog: {backlogs}"
     if (found := census(topic)).legacy:
-        told[_REPLACE] = f"{found.legacy} connections of clients that cannot follow: {', '.join(found.named)}"
-    return told
+        obstacles[_REPLACE] = f"{found.legacy} connections of clients that cannot follow: {', '.join(found.named)}"
+    return obstacles

@@ -16,6 +16,7 @@ from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.parallel import Each, in_turn
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
+from activities.scalable_topic.census import open_transactions
 from activities.scalable_topic.children import TopicGuard, make_children, strays, take_back_children
 from activities.scalable_topic.clients import waits_for
 from activities.scalable_topic.context import ClusterTask, TopicTask
@@ -83,7 +84,7 @@ def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> 
             # Whoever goes on may find that brokers have forgotten them.
             record = guard.note(types=types)
         flip = flip_of(task, store, guard, task.name, record, stage=record.stage)
-        if regular and not task.input.force and (waiting := waits_for(topic)) and flip.withdrawn():
+        if regular and (waiting := waits_for(topic, force=task.input.force)) and flip.withdrawn():
             return FlipAnswer(refused=waiting)
         if anew:
             _require_ready(task, store, topic)
@@ -148,6 +149,14 @@ def flip_of(
         keep=not cleans_up(task.input),
         settle=task.await_late_requests,
     )
+
+
+def _unfinished(topic: TopicInventory) -> list[str]:
+    """Return transactions that were open when a regular topic was ended, in words."""
+    return [
+        f"transactions were open when {transactions} was ended: consumers do not get their messages, nor any after them"
+        for transactions in open_transactions(topic)
+    ]
 
 
 @dataclass(frozen=True)
@@ -225,6 +234,7 @@ class Flip:
                 *migration_faults(layout, [str(part) for part in regular_parts(topic)]),
                 *strays(layout, before),
                 *unrecordable(topic),
+                *_unfinished(topic),
                 *filter(None, (led,)),
             ),
         )

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory, is_system_topic
-from activities.scalable_topic.census import census
+from activities.scalable_topic.census import census, open_transactions
 from activities.scalable_topic.regular import ORDERED
 from clients.pulsar.names import encoded, recordable
 from clients.pulsar.scalable_records import RecordState, ScalableRecord
@@ -171,6 +171,8 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
 
 
 def _tell_of_clients(findings: Findings, topic: TopicInventory) -> None:
+    if transactions := open_transactions(topic):
+        findings.warn(f"the migration of {topic.name} waits until transactions have ended: {some(transactions)}")
     if (found := census(topic)).legacy:
         findings.warn(
             f"the migration of {topic.name} waits for {found.legacy} connections of clients that cannot follow: "

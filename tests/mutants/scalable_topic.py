@@ -12,7 +12,37 @@ _HAND = f"{_TESTS}/test_faults_by_hand.py"
 _AFTER = f"{_TESTS}/test_after_the_flip.py"
 _FLIP = "activities/scalable_topic/flip.py"
 
+_UNIT = "tests/unit/scalable_topic"
+
 MUTANTS = (
+    Mutant(
+        "scalable-topic/policies-are-not-asked",
+        "activities/scalable_topic/readiness.py",
+        "    check_policies(findings, topic, namespace, broker, remove=cleans_up(options))\n",
+        "",
+        (f"{_TESTS}/test_own_policies.py::test_own_retention_is_a_blocker",),
+    ),
+    Mutant(
+        "scalable-topic/own-retention-is-deleted",
+        "activities/scalable_topic/cleanup.py",
+        "    if own_retention(task.admin, name):\n        return False\n",
+        "",
+        (f"{_TESTS}/test_own_policies.py::test_own_retention_keeps_the_regular_topic",),
+    ),
+    Mutant(
+        "scalable-topic/force-ends-open-transactions",
+        "activities/scalable_topic/clients.py",
+        "    if transactions := open_transactions(topic):\n",
+        "    if (transactions := open_transactions(topic)) and not force:\n",
+        (f"{_UNIT}/test_clients.py::test_open_transactions",),
+    ),
+    Mutant(
+        "scalable-topic/producers-may-begin-transactions",
+        "activities/scalable_topic/clients.py",
+        "    elif producers := transactional_producers(topic):\n",
+        "    elif producers := []:\n",
+        (f"{_UNIT}/test_clients.py::test_producers_that_may_begin_a_transaction",),
+    ),
     Mutant(
         "scalable-topic/no-segments-before-the-call",
         _FLIP,

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import ssl
 from typing import NamedTuple
 
+import httpx
 import pytest
 from pydantic import SecretStr
 
@@ -168,6 +170,37 @@ def test_a_role_without_rights_is_a_blocker(safe: _Safe, environment: Environmen
         failure = environment.operator.start(ScalableTopicInput.model_validate(given)).failure()
         assert "BROKERS_DENIED" in failure.message
         assert store.get(CLAIM) is None
+
+
+@pytest.mark.exhaustive
+def test_rights_on_the_topic_follow(safe: _Safe, environment: Environment) -> None:
+    """Brokers copy the rights of roles from the regular topic to the scalable one, and not those on a partition."""
+    name = TopicName.parse("persistent://safe/roles/topic")
+    with PulsarAdmin.open(safe.access("root"), [safe.url]) as root:
+        create_namespace(root, "safe/roles")
+        root.topics.create_partitioned(name, 2)
+        _grant(safe, name, "whole")
+        _grant(safe, name.of_partition(1), "part")
+        environment.secrets.write("blue", safe.key.token("root"), safe.authority.cert_file)
+        given = {**_given(safe.stack, "safe", name), "admin_urls": [safe.url], "credentials": "blue"}
+        assert (
+            "PARTITION_RIGHTS" in environment.operator.start(ScalableTopicInput.model_validate(given)).failure().message
+        )
+        _grant(safe, name, "part")
+        report = environment.operator.run(ScalableTopicInput.model_validate(given))
+        assert report.outcome is Outcome.DONE, report.notes
+        rights = root.namespaces.policies("safe/roles").raw["auth_policies"]["destination_auth"]
+        assert rights[f"topic://{name.local_path}"] == rights[str(name)]
+    for role in ("whole", "part"):
+        with PulsarAdmin.open(safe.access(role), [safe.url]) as app:
+            assert app.scalable_topics.layout(name).active
+
+
+def _grant(safe: _Safe, name: TopicName, role: str) -> None:
+    headers = {"authorization": f"Bearer {safe.key.token('root')}"}
+    url = f"{safe.url}/admin/v2/{name.rest_path}/permissions/{role}"
+    verify = ssl.create_default_context(cafile=str(safe.authority.cert_file))
+    httpx.post(url, json=["produce", "consume"], headers=headers, verify=verify, timeout=30).raise_for_status()
 
 
 def _input(stack: Stack, admin: PulsarAdmin, topic: TopicName, **more: object) -> ScalableTopicInput:

@@ -1,0 +1,51 @@
+"""Policies that a regular topic has of its own, and segments do not have."""
+
+from __future__ import annotations
+
+from contextlib import closing
+
+from activities.scalable_topic import cleanup, flip, one_topic, precheck
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from deploy.devstack.stack import Stack
+from deploy.devstack.traffic import quiet_client
+from tests.support.scalable_topic.steps import TopicSteps
+from tests.support.scalable_topic.topics import MESSAGES, drain_all, fill, pulsar
+from tests.support.waiting import wait_for
+
+_FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+_KNOWN = 30.0
+
+
+def test_own_retention_is_a_blocker(stack: Stack, admin: PulsarAdmin) -> None:
+    """With `cleanup: remove` the consumed messages that a policy of the topic keeps would be deleted."""
+    name = TopicName.parse("persistent://public/default/retained")
+    fill(stack, admin, name, 0)
+    _retain(admin, name)
+    codes = [one.code for one in TopicSteps(stack, name, cleanup="remove").run(precheck.precheck).blockers]
+    assert codes == ["OWN_RETENTION"]
+    assert TopicSteps(stack, name).run(precheck.precheck).blockers == ()
+
+
+def test_own_retention_keeps_the_regular_topic(stack: Stack, admin: PulsarAdmin) -> None:
+    """A policy that came after PRECHECK keeps the regular topic, with all that was consumed, from the cleanup."""
+    name = TopicName.parse("persistent://public/default/retained-later")
+    fill(stack, admin, name, 0)
+    drain_all(stack, admin, name)
+    steps = TopicSteps(stack, name, cleanup="remove")
+    for step in (one_topic.guard, flip.flip, one_topic.complete):
+        steps.run(step)
+    _retain(admin, name)
+    cleaned = steps.run(cleanup.clean_up)
+    assert cleaned.deleted == 0
+    assert [one.reason for one in cleaned.kept] == ["policies of its own keep its messages (retention)"]
+    with closing(quiet_client(stack.broker_url)) as client:
+        reader = client.create_reader(str(name), pulsar.MessageId.earliest)
+        found = [int(reader.read_next(30_000).data()) for _ in range(MESSAGES)]
+        reader.close()
+    assert found == [*range(MESSAGES)]
+
+
+def _retain(admin: PulsarAdmin, name: TopicName) -> None:
+    admin.topic_policies.set(name, "retention", _FOR_EVER)
+    wait_for("the policy", lambda: admin.topic_policies.get(name, "retention") == _FOR_EVER, _KNOWN)

@@ -1,0 +1,69 @@
+"""Topics with transactions of real clients."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import closing, suppress
+from pathlib import Path
+
+import pytest
+
+from activities.scalable_topic import flip, one_topic
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.names import TopicName
+from deploy.devstack.answering import Refused
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.toolchain import Toolchain
+from deploy.devstack.traffic import quiet_client
+from tests.support.clients.java_messages import JavaMessages
+from tests.support.scalable_topic.steps import TopicSteps
+from tests.support.scalable_topic.topics import pulsar
+from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
+
+# The client gives its transaction, and what it waits for, 60 s.
+_ENDED = 90.0
+
+pytestmark = pytest.mark.exhaustive
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """One broker with transactions."""
+    settings = {"transactionCoordinatorEnabled": "true"}
+    return make_stack(StackSpec(zookeepers=1, bookies=1, brokers=1, broker_settings=settings))
+
+
+def test_open_transactions_are_waited_for(
+    stack: Stack, admin: PulsarAdmin, toolchain: Toolchain, tmp_path: Path
+) -> None:
+    """The flip leaves a topic with an open transaction regular; once it was aborted, later messages are delivered."""
+    name = TopicName.parse("persistent://public/default/transactions")
+    admin.topics.create(name)
+    steps = TopicSteps(stack, name, force=True)
+    steps.run(one_topic.guard)
+
+    def transact() -> None:
+        # It waits for a message that nobody sends, and lets its transaction expire.
+        with suppress(Refused):
+            java.transact(
+                stack.broker_url, str(name), [b"within"], subscription="s", acknowledge=[b"never"], commit=True
+            )
+
+    with JavaMessages(toolchain, tmp_path) as java:
+        client = threading.Thread(target=transact)
+        client.start()
+        wait_for("the transaction", lambda: admin.topics.stats(name).ongoing_txn_count == 1, _ENDED)
+        assert steps.run(flip.flip).refused == f"open transactions: {name} (1)"
+        client.join()
+        wait_for("the end of the transaction", lambda: not admin.topics.stats(name).ongoing_txn_count, _ENDED)
+    with closing(quiet_client(stack.broker_url)) as python:
+        producer = python.create_producer(str(name))
+        producer.send(b"after")
+        producer.close()
+        flipped = steps.run(flip.flip).flipped
+        assert flipped
+        assert flipped.faults == ()
+        consumer = python.subscribe(str(name), "s", pulsar.ConsumerType.Shared)
+        assert consumer.receive(30_000).data() == b"after"
+    steps.run(one_topic.complete)

@@ -1,0 +1,48 @@
+"""What a regular topic still has that a scalable one cannot serve."""
+
+from __future__ import annotations
+
+import pytest
+
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.topic_inventory import Part, TopicInventory
+from activities.scalable_topic.clients import waits_for
+from activities.scalable_topic.topic_checks import check_topic
+from clients.pulsar.admin.topics import Client, TopicStats
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, ScalableRecord
+
+_TOPIC = TopicName("acme", "shop", "orders")
+_V5 = Client(producer_name="p", metadata={"__pulsar.v5.managed": "true"})
+
+
+def _with(**stats: object) -> TopicInventory:
+    return TopicInventory(_TOPIC, parts=(Part(_TOPIC, TopicStats.model_validate(stats)),))
+
+
+@pytest.mark.parametrize("force", [False, True])
+def test_open_transactions(force: bool) -> None:
+    """The flip waits for transactions to end, also with `force`: once the topic is ended none can be committed."""
+    topic = _with(ongoingTxnCount=2)
+    assert waits_for(topic, force=force) == f"open transactions: {_TOPIC} (2)"
+    findings = Findings()
+    check_topic(findings, topic, ScalableRecord(RecordState.ABSENT))
+    assert f"the migration of {_TOPIC} waits until transactions have ended: {_TOPIC} (2)" in findings.warnings
+
+
+@pytest.mark.parametrize("ended", ["committedTxnCount", "abortedTxnCount"])
+def test_producers_that_may_begin_a_transaction(ended: str) -> None:
+    """A topic that has had transactions is not flipped under a producer, which may begin another at any moment."""
+    assert waits_for(_with(**{ended: 1}, publishers=[_V5])) == (
+        f"producers on topics with transactions, which may begin another: p on {_TOPIC}"
+    )
+    assert waits_for(_with(**{ended: 1})) == ""
+    assert waits_for(_with(publishers=[_V5])) == ""
+
+
+def test_clients_that_are_waited_for_without_force_alone() -> None:
+    """With `force` neither a client that cannot follow nor an ordered backlog is waited for."""
+    topic = _with(subscriptions={"stream": {"type": "Failover", "msgBacklog": 3}}, publishers=[Client()])
+    assert "ordered subscriptions with a backlog: stream (3 messages)" in waits_for(topic)
+    assert "1 connections of clients that cannot follow" in waits_for(topic)
+    assert waits_for(topic, force=True) == ""

@@ -1,0 +1,113 @@
+"""Which policies keep a topic from becoming scalable."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.topic_inventory import Part, TopicInventory
+from activities.scalable_topic.policy_checks import check_policies
+from clients.pulsar.admin.topics import TopicStats
+from clients.pulsar.names import TopicName
+
+_TOPIC = TopicName("acme", "shop", "orders")
+# As a broker of 5.0.1 has them without any line of its operator's.
+_BROKER = {
+    "clusterName": "prod",
+    "brokerDeduplicationEnabled": "false",
+    "brokerDeleteInactiveTopicsEnabled": "true",
+    "brokerDeleteInactiveTopicsMode": "delete_when_no_subscriptions",
+}
+_NAMESPACE: dict[str, Any] = {
+    "replication_clusters": ["prod"],
+    "auth_policies": {"namespace_auth": {}, "destination_auth": {}},
+}
+_CAUGHT_UP = {"inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up", "deleteWhileInactive": True}
+_NO_SUBSCRIPTIONS = {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "deleteWhileInactive": True}
+_FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+
+
+def _found(
+    *, topic: dict[str, Any] | None = None, namespace: dict[str, Any] | None = None, remove: bool = True, **broker: str
+) -> Findings:
+    findings = Findings()
+    inventory = TopicInventory(_TOPIC, policies=topic or {}, parts=(Part(_TOPIC, TopicStats()),))
+    given = {**_NAMESPACE, **(namespace or {})}
+    check_policies(findings, inventory, given, {**_BROKER, **broker}, remove=remove)
+    return findings
+
+
+def test_defaults() -> None:
+    """Nothing is said of a topic, a namespace and a broker with default policies."""
+    found = _found()
+    assert (found.blockers, found.warnings) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("given", "code"),
+    [
+        ({"topic": {"retention": _FOR_EVER}}, "OWN_RETENTION"),
+        ({"topic": {"global/retention": _FOR_EVER}}, "OWN_RETENTION"),
+        ({"topic": {"offloadPolicies": {"managedLedgerOffloadDriver": "S3"}}}, "OWN_RETENTION"),
+        ({"topic": {"replication": ["prod", "west"]}}, "REPLICATED"),
+        ({"namespace": {"replication_clusters": ["prod", "west"]}}, "REPLICATED"),
+        ({"topic": {"inactiveTopicPolicies": _CAUGHT_UP}}, "INACTIVE_DELETION"),
+        ({"namespace": {"inactive_topic_policies": _CAUGHT_UP}}, "INACTIVE_DELETION"),
+        ({"brokerDeleteInactiveTopicsMode": "delete_when_subscriptions_caught_up"}, "INACTIVE_DELETION"),
+        ({"topic": {"deduplicationEnabled": True}}, "DEDUPLICATED"),
+        ({"namespace": {"deduplicationEnabled": True}}, "DEDUPLICATED"),
+        ({"brokerDeduplicationEnabled": "true"}, "DEDUPLICATED"),
+    ],
+)
+def test_blockers(given: dict[str, Any], code: str) -> None:
+    """Each policy is refused wherever it is set, with the topic and a cure."""
+    (blocker,) = _found(**given).blockers
+    assert blocker.code == code
+    assert str(_TOPIC) in blocker.cause
+    assert blocker.cure
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"topic": {"retention": {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}}},
+        {"topic": {"replication": ["prod"]}, "namespace": {"replication_clusters": ["prod", "west"]}},
+        {"topic": {"inactiveTopicPolicies": _NO_SUBSCRIPTIONS}, "namespace": {"inactive_topic_policies": _CAUGHT_UP}},
+        {"namespace": {"inactive_topic_policies": {**_CAUGHT_UP, "deleteWhileInactive": False}}},
+        {"topic": {"deduplicationEnabled": False}, "namespace": {"deduplicationEnabled": True}},
+        {"namespace": {"deduplicationEnabled": False}, "brokerDeduplicationEnabled": "true"},
+    ],
+)
+def test_what_is_nearer_wins(given: dict[str, Any]) -> None:
+    """A policy of the topic wins over its namespace's, and that over the brokers', so the cures can be followed."""
+    assert _found(**given).blockers == []
+
+
+def test_own_retention_of_a_topic_that_stays() -> None:
+    """With `cleanup: leave` the regular topic stays, and so do its messages; that is said and not refused."""
+    found = _found(topic={"retention": _FOR_EVER}, remove=False)
+    assert found.blockers == []
+    assert "keeps consumed messages by policies of its own (retention)" in found.warnings[0]
+
+
+@pytest.mark.parametrize(
+    ("topics", "everywhere", "lost"),
+    [
+        ({"": ["produce", "consume"]}, {}, False),
+        ({"-partition-1": ["produce"]}, {}, True),
+        ({"-partition-1": ["produce"]}, {"app": ["produce"]}, False),
+        ({"-partition-1": ["produce"], "": ["produce", "consume"]}, {}, False),
+        ({"-partition-1": ["produce"], "": ["consume"]}, {}, True),
+        ({"-partition-1-other": ["produce"]}, {}, False),
+    ],
+)
+def test_rights_on_partitions(topics: dict[str, list[str]], everywhere: dict[str, list[str]], lost: bool) -> None:
+    """Brokers copy rights on the whole topic to the scalable one, and not those on a partition."""
+    rights = {
+        "namespace_auth": everywhere,
+        "destination_auth": {f"{_TOPIC}{name}": {"app": actions} for name, actions in topics.items()},
+    }
+    found = _found(namespace={"auth_policies": rights})
+    assert [blocker.code for blocker in found.blockers] == (["PARTITION_RIGHTS"] if lost else [])
