@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
 from activities.lifecycle.topic_inventory import Part, TopicInventory
-from clients.pulsar.admin.topics import Client
+from clients.pulsar.admin.topics import Client, TopicStats
 from clients.pulsar.names import TopicName
 from models.lifecycle.failures import NAMED
 from models.scalable_topic.results import ClientCensus
@@ -45,10 +45,19 @@ def open_transactions(topic: TopicInventory) -> list[str]:
 
 def transactional_producers(topic: TopicInventory) -> list[str]:
     """Return producers on what has had transactions since it was loaded, in words; they may begin another."""
+    return _producers(topic, lambda stats: stats.committed_txn_count + stats.aborted_txn_count > 0)
+
+
+def chunking_producers(topic: TopicInventory) -> list[str]:
+    """Return producers on what got messages in chunks since it was loaded, in words; one may be amid a message."""
+    return _producers(topic, lambda stats: stats.msg_chunk_published)
+
+
+def _producers(topic: TopicInventory, on: Callable[[TopicStats], bool]) -> list[str]:
     return [
         f"{producer.producer_name} on {part.name}"
         for part in topic.parts
-        if part.stats and part.stats.committed_txn_count + part.stats.aborted_txn_count
+        if part.stats and on(part.stats)
         for producer in part.stats.publishers
     ]
 

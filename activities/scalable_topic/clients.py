@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 
 from activities.lifecycle.topic_inventory import TopicInventory
-from activities.scalable_topic.census import census, open_transactions, transactional_producers
+from activities.scalable_topic.census import census, chunking_producers, open_transactions, transactional_producers
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.regular import ordered_types, with_types
 from activities.scalable_topic.topic_checks import undrained_streams
@@ -22,6 +22,7 @@ _REPLACE = "end clients that cannot follow, and connect V5 clients instead"
 _CONSUME = "have ordered subscriptions consumed to the end by the clients that they have"
 _FORCE = '; or start again with "force": true'
 _COMMIT = "commit or abort these transactions"
+_WHOLE = "close producers that send messages in chunks until the topic is scalable"
 _SILENCE = "close producers that use transactions until the topic is scalable"
 
 
@@ -74,6 +75,8 @@ def _obstacles(topic: TopicInventory, *, force: bool) -> dict[str, str]:
         obstacles[_COMMIT] = f"open transactions: {some(transactions)}"
     elif producers := transactional_producers(topic):
         obstacles[_SILENCE] = f"producers on topics with transactions, which may begin another: {some(producers)}"
+    if producers := chunking_producers(topic):
+        obstacles[_WHOLE] = f"producers of messages in chunks, of which one would be cut in two: {some(producers)}"
     if force:
         return obstacles
     if waiting := undrained_streams(topic):

@@ -5,6 +5,8 @@ Brokers check its clients alone; all else here loses messages, or finds another 
 
 from __future__ import annotations
 
+import re
+
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory, is_system_topic
 from activities.scalable_topic.census import census, open_transactions
@@ -19,6 +21,7 @@ from models.segment_layout import SegmentLayout
 _UNKNOWN = "None"
 # Brokers write the layout into one record; ZooKeeper takes less than a megabyte.
 _LAYOUT_BYTES = 900_000
+_DEAD_LETTERS = re.compile(r"-(DLQ|RETRY)$")
 _COMPACTION_POLICY = "compactionThreshold"
 
 
@@ -85,8 +88,9 @@ def _check_record(findings: Findings, topic: TopicInventory, record: ScalableRec
         case RecordState.BROKEN:
             findings.block(
                 "RECORD_BROKEN",
-                f"{path} does not hold the layout of a scalable topic",
-                "find out who wrote it; delete that node with what is beneath it if nobody needs it",
+                f"{path} does not hold a layout of a scalable topic that this version of pulsar-migrate can read",
+                "leave the topic out, and the node as it is. If brokers can read it, it is of a newer release: use a "
+                "newer pulsar-migrate",
             )
         case RecordState.ABSENT:
             pass
@@ -173,6 +177,11 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
 def _tell_of_clients(findings: Findings, topic: TopicInventory) -> None:
     if transactions := open_transactions(topic):
         findings.warn(f"the migration of {topic.name} waits until transactions have ended: {some(transactions)}")
+    if _DEAD_LETTERS.search(topic.name.topic):
+        findings.warn(
+            f"{topic.name} is named like a topic of dead letters or retries: clients of older libraries send there "
+            "only when a message fails, and would be refused. Leave it out, unless V5 clients alone use it"
+        )
     if (found := census(topic)).legacy:
         findings.warn(
             f"the migration of {topic.name} waits for {found.legacy} connections of clients that cannot follow: "

@@ -40,6 +40,15 @@ def test_producers_that_may_begin_a_transaction(ended: str) -> None:
     assert waits_for(_with(publishers=[_V5])) == ""
 
 
+@pytest.mark.parametrize("force", [False, True])
+def test_producers_of_chunks(force: bool) -> None:
+    """A topic that got messages in chunks is not flipped under a producer, of which one may be cut in two."""
+    assert waits_for(_with(msgChunkPublished=True, publishers=[_V5]), force=force) == (
+        f"producers of messages in chunks, of which one would be cut in two: p on {_TOPIC}"
+    )
+    assert waits_for(_with(msgChunkPublished=True), force=force) == ""
+
+
 def test_clients_that_are_waited_for_without_force_alone() -> None:
     """With `force` neither a client that cannot follow nor an ordered backlog is waited for."""
     topic = _with(subscriptions={"stream": {"type": "Failover", "msgBacklog": 3}}, publishers=[Client()])

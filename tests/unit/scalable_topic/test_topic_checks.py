@@ -100,6 +100,13 @@ def test_what_the_migration_waits_for() -> None:
     ]
 
 
+@pytest.mark.parametrize(("name", "told"), [("orders-q-DLQ", 1), ("orders-RETRY", 1), ("DLQ", 0), ("a-DLQ-b", 0)])
+def test_topics_of_dead_letters(name: str, told: int) -> None:
+    """Producers of dead letters of older clients come when it is too late, so such a topic is named."""
+    warnings = _found(_with(_TOPIC._replace(topic=name))).warnings
+    assert [one.startswith(f"persistent://acme/shop/{name} is named like") for one in warnings] == [True] * told
+
+
 def test_topic_without_a_schema() -> None:
     """A schema that a V5 client brings may be refused then."""
     (told,) = _found(TopicInventory(_TOPIC)).warnings
