@@ -8,11 +8,13 @@ from pydantic.alias_generators import to_camel
 
 from clients.errors import StoreContention
 from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminNotFound, AdminPreconditionFailed
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
 from models.scalable_topic.auto_scale import AutoScale
 
+_STILL = AutoScale(enabled=False)
 _KNOWN = {to_camel(name) for name in AutoScale.model_fields}
 
 
@@ -26,6 +28,39 @@ def stored_policy(wanted: AutoScale, now: AutoScalePolicy | None) -> AutoScalePo
     unknown = {name: value for name, value in now.body().items() if name not in _KNOWN} if now else {}
     fields = {to_camel(name): value for name, value in wanted.model_dump(exclude_none=True).items()}
     return AutoScalePolicy.model_validate({**unknown, **fields})
+
+
+def set_or_fall_back(
+    admin: PulsarAdminReader,
+    change: ChangeOrNever,
+    topic: TopicName,
+    wanted: AutoScale,
+    fence: Callable[[], object],
+) -> str:
+    """Set the policy of a topic, or keep brokers from merging its segments where they refuse it.
+
+    Args:
+        admin: of the cluster.
+        change: makes the change.
+        topic: the scalable one.
+        wanted: its policy.
+        fence: raises where somebody else is in charge.
+
+    Returns:
+        why it is another, in words; empty where it is set.
+    """
+    try:
+        set_auto_scale(admin, change, topic, wanted, fence)
+    except AdminNotFound:
+        return f"topic://{topic.local_path} is gone: somebody has deleted it, and it gets no auto-scale policy"
+    except AdminPreconditionFailed as error:
+        why = f"brokers refuse the auto-scale policy of topic://{topic.local_path}: {error.reason}"
+        try:
+            set_auto_scale(admin, change, topic, _STILL, fence)
+        except AdminPreconditionFailed:
+            return f"{why}; it has none"
+        return f'{why}; it has {{"enabled": false}} instead, so brokers neither split nor merge its segments'
+    return ""
 
 
 def set_auto_scale(

@@ -25,7 +25,8 @@ from models.scalable_topic.claims import Stage
 from models.segment import SegmentInfo
 from models.segment_layout import SegmentLayout
 
-_HARMLESS = (RecordState.ABSENT, RecordState.EMPTY)
+HARMLESS = (RecordState.ABSENT, RecordState.EMPTY)
+"""States of the record of a topic that is regular."""
 _NOBODY = "nobody"
 
 
@@ -101,7 +102,7 @@ def take_back_children(
         )
 
     def require() -> None:
-        if (state := read_scalable(store, name).state) not in _HARMLESS:
+        if (state := read_scalable(store, name).state) not in HARMLESS:
             raise StoreConflict(f"the record of {name} is {state}: its segments are not taken back")
         guard.require()
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Iterator
+from collections.abc import Callable, Collection, Container, Iterable, Iterator
+from contextlib import suppress
 from typing import TypeVar
 from urllib.parse import unquote
 
 from activities.lifecycle.namespace_guard import RecordGuard, recorded_namespaces
-from activities.scalable_topic.auto_scale import set_auto_scale
+from activities.scalable_topic.auto_scale import set_or_fall_back
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.grace import keep_regular
@@ -16,8 +17,9 @@ from activities.scalable_topic.name_taken import foreign_layout, name_is_taken
 from activities.scalable_topic.operations.leftovers import finish_operations
 from clients.cas.store import CasReader, CasStore
 from clients.pulsar.admin.errors import AdminError, AdminServerError, AdminUnreachable
+from clients.pulsar.creation_locks import bar_path
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.pulsar.scalable_records import RecordState, read_scalable, unreadable
 from models.lifecycle.status import WaitKind
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import TOPICS, Stage, TopicClaim, is_ours
@@ -124,9 +126,38 @@ def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore, half: set[s
             left[name] = record
         else:
             guard.release()
-    await_late_requests(task, store, [name for name, record in left.items() if record.stage is not Stage.FLIPPED])
+    unfinished = {name: record for name, record in left.items() if record.stage is not Stage.FLIPPED}
+    stopped = [name for name, record in unfinished.items() if _stopped(task, store, name, record)]
+    asked = {broker for record in unfinished.values() for broker in record.asked}
+    answered = task.answering() if asked else set[str]()
+    if stopped or asked & answered:
+        task.await_late_requests()
     for name, record in left.items():
-        yield from _try_to_finish(task, store, name, record, half)
+        try:
+            yield from patiently(
+                task,
+                f"complete {name}",
+                lambda name=name, record=record: [*_finish_topic(task, store, name, record, answered)],
+            )
+        except TopicRefused as error:
+            # The next start tries it again.
+            half.add(name.namespace_path)
+            yield (
+                f"{name} was left amid its flip by an earlier run, and cannot be completed: {error}. The policies of "
+                "its namespace stay held until a start completes it"
+            )
+
+
+def _stopped(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, record: TopicClaim) -> bool:
+    """Keep brokers from making a topic scalable that is not; whether requests of workers may still arrive."""
+    if record.stage is Stage.CLAIMED:
+        # It was stopped before.
+        return False
+    flip = flip_of(task, store, task.topic_guard(store, name), name, record)
+    # What brokers refuse is tried, and reported, with what follows.
+    with suppress(TopicRefused):
+        return patiently(task, f"leave {name} regular", lambda: flip.withdrawal.stop(name, record.partitions))
+    return True
 
 
 def _is_left(task: ClusterTask[ClusterInput], store: CasStore, record: TopicClaim) -> bool:
@@ -134,21 +165,6 @@ def _is_left(task: ClusterTask[ClusterInput], store: CasStore, record: TopicClai
     if record.stage is not Stage.FLIPPED:
         return True
     return not record.is_of(task.attempt) and not task.goes_on(record, store)
-
-
-def _try_to_finish(
-    task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, record: TopicClaim, half: set[str]
-) -> list[str]:
-    try:
-        return patiently(task, f"complete {name}", lambda: [*_finish_topic(task, store, name, record)])
-    except TopicRefused as error:
-        # The next start tries it again.
-        half.add(name.namespace_path)
-        told = (
-            f"{name} was left amid its flip by an earlier run, and cannot be completed: {error}. The policies of "
-            "its namespace stay held until a start completes it"
-        )
-        return [told]
 
 
 def patiently(task: ClusterTask[ClusterInput], what: str, work: Callable[[], ResultT]) -> ResultT:
@@ -190,57 +206,68 @@ class TopicRefused(Exception):
     """Brokers refuse something about one topic again and again."""
 
 
-def await_late_requests(task: ClusterTask[ClusterInput], store: CasReader, topics: Iterable[TopicName]) -> None:
-    """Wait until no request of an earlier attempt can make a topic scalable any more, where it is not."""
-    if any(read_scalable(store, name).layout is None for name in topics):
-        task.await_late_requests()
-
-
 def _finish_topic(
-    task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, record: TopicClaim
+    task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, record: TopicClaim, answered: Collection[str]
 ) -> Iterator[str]:
-    """Bring a topic to its end; `record` is what the run has noted that left it."""
+    """Bring a topic to its end; `record` is what the run has noted that left it, `answered` as for `Withdrawal.end`."""
     guard = task.topic_guard(store, name)
-    scalable = read_scalable(store, name)
-    state = scalable.state
+    state = read_scalable(store, name).state
+    if state is RecordState.BROKEN:
+        raise TopicRefused(unreadable(name, state))
     if record.stage is Stage.FLIPPED:
         if state is RecordState.GOOD:
-            _keep_segments(task, guard, name, record)
+            yield from _keep_segments(task, guard, name, record)
         if record.workflow_id != task.attempt.workflow_id:
             guard.release()
         return
-    flip = flip_of(task, store, guard, name, record)
     match state:
         case RecordState.GOOD:
-            if (topic := task.find_topic(name)) is None:
-                guard.release()
-                yield (
-                    f"{name} was left amid its flip, and its regular topic is gone now: run the audit with fix, which "
-                    "records subscriptions that have places on its segments"
-                )
-            elif foreign_layout(store, scalable, topic) is not None:
-                # That topic is another's, and must not stop migrations of all others.
-                guard.release()
-                yield name_is_taken(name)
-            else:
-                flip.run()
-                _keep_segments(task, guard, name, record)
-                if cleans_up(task.input):
-                    yield from keep_for_grace(task, guard, name)
-                yield f"{name} was left amid its flip by an earlier run, and is complete now"
-        case RecordState.BROKEN:
-            yield f"the record of {name} in the metadata store is broken, and no broker can read it"
-        case _:
-            flip.take_back(name, record.partitions)
+            yield from _complete_topic(task, store, guard, name, record)
+        case _ if record.stage is Stage.CLAIMED and store.get(bar_path(name)) is None:
+            # Somebody has deleted it, and knows that no broker has the request.
             guard.release()
+        case _:
+            withdrawal = flip_of(task, store, guard, name, record).withdrawal
+            if told := withdrawal.end(name, record.partitions, record.asked, answered):
+                yield told
+            else:
+                guard.release()
+
+
+def _complete_topic(
+    task: ClusterTask[ClusterInput],
+    store: CasStore,
+    guard: RecordGuard[TopicClaim],
+    name: TopicName,
+    record: TopicClaim,
+) -> Iterator[str]:
+    """Complete a topic that is scalable by halves."""
+    if (topic := task.find_topic(name)) is None:
+        guard.release()
+        yield (
+            f"{name} was left amid its flip, and its regular topic is gone now: run the audit with fix, which "
+            "records subscriptions that have places on its segments"
+        )
+    elif foreign_layout(store, read_scalable(store, name), topic) is not None:
+        # That topic is another's, and must not stop migrations of all others.
+        guard.release()
+        yield name_is_taken(name)
+    else:
+        flip_of(task, store, guard, name, record).run()
+        yield from _keep_segments(task, guard, name, record)
+        if cleans_up(task.input):
+            yield from keep_for_grace(task, guard, name)
+        yield f"{name} was left amid its flip by an earlier run, and is complete now"
 
 
 def _keep_segments(
     task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName, record: TopicClaim
-) -> None:
+) -> Iterator[str]:
     """Set the policy of a topic, before its namespace's counts again: brokers may merge its segments at once."""
-    if record.auto_scale is not None:
-        set_auto_scale(task.admin, task.change_or_never, name, record.auto_scale, guard.require)
+    if record.auto_scale is not None and (
+        fault := set_or_fall_back(task.admin, task.change_or_never, name, record.auto_scale, guard.require)
+    ):
+        yield fault
 
 
 def _put_back(task: ClusterTask[ClusterInput], store: CasStore, half: Container[str]) -> Iterator[str]:

@@ -8,14 +8,16 @@ from activities.lifecycle.cluster_checks import check_store
 from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.releases import check_releases, read_broker
+from activities.scalable_topic.auto_scale import stored_policy
 from activities.scalable_topic.context import ClusterTask
 from clients.cas.claims import read_claim
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminDenied
+from clients.pulsar.admin.errors import AdminDenied, AdminPreconditionFailed
 from clients.pulsar.admin.late_requests import IDLE_LIMIT
 from clients.stores import open_cas_reader
 from models.lifecycle.claim import Claim
 from models.scalable_topic.access import ClusterInput
+from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.claims import is_ours
 
 _ENABLED = "scalableTopicsEnabled"
@@ -81,6 +83,32 @@ def check_rights(admin: PulsarAdmin, findings: Findings, namespaces: Iterable[st
                 "give the worker the credentials of a superuser, or have the brokers' authorization grant its role "
                 "MIGRATE_TO_SCALABLE on these topics, and superuser access for their segments",
             )
+
+
+def check_auto_scale(
+    task: ClusterTask[ClusterInput], wanted: AutoScale | None, findings: Findings, namespaces: Iterable[str]
+) -> None:
+    """Note where a broker would refuse the auto-scale policy that topics are to get; nothing is changed.
+
+    Args:
+        task: an attempt of the migration.
+        wanted: the policy; None for none.
+        findings: where that goes.
+        namespaces: `tenant/namespace` of each topic.
+    """
+    if wanted is None:
+        return
+    policy = stored_policy(wanted, None)
+    for name, broker in task.writable_brokers():
+        for namespace in namespaces:
+            try:
+                broker.scalable_topics.require_policy(namespace, policy)
+            except AdminPreconditionFailed as error:
+                findings.block(
+                    "AUTO_SCALE_REFUSED",
+                    f"{name} refuses the auto-scale policy for topics of {namespace}: {error.reason}",
+                    'correct "auto_scale", or the auto-scale policy of the namespace',
+                )
 
 
 def check_broker(findings: Findings, name: str, settings: Mapping[str, str]) -> None:

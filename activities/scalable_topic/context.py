@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection
+from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
@@ -11,14 +12,19 @@ from activities.lifecycle.coverage import survey
 from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.namespace_guard import NamespaceGuard, RecordGuard
 from activities.lifecycle.pulsar_cluster import PulsarCluster
+from activities.lifecycle.registrations import brokers
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.topic_inventory import Part, TopicInventory, TopicReader
 from activities.scalable_topic.owners import Owners
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore
 from clients.errors import ClaimHeld, StoreNotFound, Superseded
-from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.brokers import registered_urls
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminError, AdminNotFound
+from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.names import TopicName
+from clients.stores import open_reader
 from models.lifecycle.claim import Attempt, Claim
 from models.lifecycle.status import WaitKind
 from models.scalable_topic.access import ClusterInput
@@ -129,6 +135,28 @@ class ClusterTask(PulsarCluster[InputT_co]):
         """The right to carry out an operation on a topic."""
         path = operation_record(f"{topic.namespace_path}/{topic.topic}")
         return RecordGuard(store, self.attempt, OperatedTopic, path, ended=self._ended)
+
+    def registered(self) -> list[str]:
+        """Return names of all brokers."""
+        with open_reader(self.input.store, self.stores) as reader:
+            return [service.name for service in brokers(reader)]
+
+    def answering(self) -> set[str]:
+        """Return names of brokers that answer now; one that is frozen, or gone, does not."""
+        found: set[str] = set()
+        for name, broker in self.brokers():
+            with suppress(AdminError):
+                broker.brokers.runtime_configuration()
+                found.add(name)
+        return found
+
+    def writable_brokers(self) -> list[tuple[str, PulsarAdmin]]:
+        """Return every broker that is active, with its address, for what each decides by its own settings."""
+        access = self.runtime.admin_of(self.input.credentials)
+        session = self._open.enter_context(HttpSession(access))
+        with open_reader(self.input.store, self.stores) as reader:
+            found = [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
+        return [(name, PulsarAdmin(session, urls)) for name, urls in found]
 
     def find_topic(self, name: TopicName, *, described: bool = False) -> TopicInventory | None:
         """A regular topic as it is, without what keeps it for the grace window; None where there is none.

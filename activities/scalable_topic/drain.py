@@ -13,7 +13,7 @@ from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.regular import durable_of, regular_parts, with_types
 from clients.pulsar.admin.errors import AdminNotFound
-from clients.pulsar.scalable_records import read_scalable, recorded_subscriptions
+from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions, unreadable
 from models.lifecycle.failures import some
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.scalable_topic.results import DrainedTopic, TopicCheck
@@ -53,9 +53,11 @@ def verify(task: TopicTask) -> TopicCheck:
         guard = task.topic_guard(store, task.name)
         record = guard.take()
         topic = _find(task, record.types)
-        layout = read_scalable(store, task.name).layout
-        if layout is None:
+        scalable = read_scalable(store, task.name)
+        if (layout := scalable.layout) is None:
             fault = f"the record of {task.name} is gone: somebody has deleted the scalable topic"
+            if scalable.state is not RecordState.ABSENT:
+                fault = unreadable(task.name, scalable.state)
             return TopicCheck(faults=(fault,), segments=0, subscriptions=0, pruned=0)
         if topic is not None:
             # Subscriptions that clients have made since, and those that have nothing left in the regular topic now.

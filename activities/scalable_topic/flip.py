@@ -8,10 +8,12 @@ A migration whose last step fails leaves regular topics that take messages which
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 
+from activities.lifecycle.context import Cancelled
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.parallel import Each, in_turn
 from activities.lifecycle.precheck import Findings
@@ -19,6 +21,7 @@ from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInv
 from activities.scalable_topic.census import open_transactions
 from activities.scalable_topic.children import TopicGuard, make_children, strays, take_back_children
 from activities.scalable_topic.clients import waits_for
+from activities.scalable_topic.cluster_checks import check_auto_scale
 from activities.scalable_topic.context import ClusterTask, TopicTask
 from activities.scalable_topic.guards import require_held
 from activities.scalable_topic.name_taken import foreign_layout, remove_empty
@@ -32,17 +35,20 @@ from activities.scalable_topic.regular import (
     unrecordable,
     with_types,
 )
+from activities.scalable_topic.withdrawal import Withdrawal
 from clients.cas.store import CasStore
-from clients.errors import StoreConflict
+from clients.errors import StoreConflict, StoreError
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminDenied, AdminError, AdminUnreachable
 from clients.pulsar.admin.late_requests import ChangeOrNever
+from clients.pulsar.creation_locks import allow_creation
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import (
     RecordState,
     ScalableRecord,
     clear_empty,
     read_scalable,
+    unreadable,
 )
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import Stage, TopicClaim
@@ -77,17 +83,16 @@ def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> 
             # A topic that is regular after it was done is another one of the same name, and what was noted of that one
             # is not this one's: its subscriptions would count as deleted by their owner.
             record = guard.note(**record.of_another)
-        anew = regular and record.stage is Stage.CLAIMED
         require_held(task.namespace_guard(store, task.name.namespace_path))
-        topic = with_types(task.read_topic(task.name, described=anew), {**record.types, **ordered})
+        topic = with_types(task.read_topic(task.name, described=regular), {**record.types, **ordered})
         if (types := {**topic.known_types, **ordered_types(topic)}) != record.types:
             # Whoever goes on may find that brokers have forgotten them.
             record = guard.note(types=types)
         flip = flip_of(task, store, guard, task.name, record, stage=record.stage)
         if regular and (waiting := waits_for(topic, force=task.input.force)) and flip.withdrawn():
             return FlipAnswer(refused=waiting)
-        if anew:
-            _require_ready(task, store, topic)
+        if regular and (unready := _unready(task, store, topic)) and flip.withdrawn():
+            raise StoreConflict(unready)
         try:
             return FlipAnswer(flipped=flip.run(topic, force=task.input.force))
         except AdminConflict as error:
@@ -119,12 +124,12 @@ def _taken(name: TopicName) -> str:
     )
 
 
-def _require_ready(task: TopicTask, store: CasStore, topic: TopicInventory) -> None:
-    """What PRECHECK asked for may have changed while clients were waited for."""
+def _unready(task: TopicTask, store: CasStore, topic: TopicInventory) -> str:
+    """Return what has changed of that which PRECHECK asked for, in words: it may be long ago, and a worker was lost."""
     findings = Findings()
     check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
-    if findings.blockers:
-        raise StoreConflict("; ".join(map(str, findings.blockers)))
+    check_auto_scale(task, task.input.auto_scale, findings, [topic.name.namespace_path])
+    return "; ".join(map(str, findings.blockers))
 
 
 def flip_of(
@@ -148,7 +153,32 @@ def flip_of(
         noted=record,
         keep=not cleans_up(task.input),
         settle=task.await_late_requests,
+        registered=task.registered,
+        answering=task.answering,
+        pause=task.context.pause,
     )
+
+
+@dataclass
+class _Call:
+    """The brokers' own call to make a topic scalable, and what came of it.
+
+    Attributes:
+        silent: names of brokers that may have it still, since it was not answered.
+        unclear: whether any may.
+        refusal: of the last one.
+        seconds: that the last one took; 0 where it was refused.
+    """
+
+    silent: set[str]
+    unclear: bool
+    refusal: AdminError | None = None
+    seconds: float = 0.0
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether a broker has decided not to do it."""
+        return isinstance(self.refusal, _REFUSALS)
 
 
 def _unfinished(topic: TopicInventory) -> list[str]:
@@ -174,6 +204,9 @@ class Flip:
         noted: what it has noted; None where there was none.
         keep: have brokers never drop regular parents, nor delete regular topics.
         settle: waits until nothing arrives any more that one may have sent.
+        registered: returns names of all brokers.
+        answering: returns names of those that answer now.
+        pause: waits for seconds.
     """
 
     admin: PulsarAdmin
@@ -186,6 +219,9 @@ class Flip:
     noted: TopicClaim | None = None
     keep: bool = True
     settle: Callable[[], object] = lambda: None
+    registered: Callable[[], Sequence[str]] = tuple
+    answering: Callable[[], Collection[str]] = frozenset
+    pause: Callable[[float], object] = time.sleep
 
     def run(self, topic: TopicInventory | None = None, *, force: bool = False) -> FlippedTopic:
         """Make the topic scalable, unless it is, and complete what that leaves out.
@@ -223,7 +259,7 @@ class Flip:
         self.each(layout.active, lambda segment: self._require_places(topic.name, segment, registered))
         # With those of before: what has been deleted since stays deleted for the next attempt too.
         ever = {*registered, *(self.noted.registered if self.noted else ())}
-        self.guard.note(stage=Stage.FLIPPED, registered=tuple(sorted(ever)))
+        self.guard.note(stage=Stage.FLIPPED, registered=tuple(sorted(ever)), asked=())
         return FlippedTopic(
             segments=len(layout.active),
             registered=len(known) + len(late),
@@ -244,12 +280,22 @@ class Flip:
         if self.stage is Stage.CLAIMED:
             return True
         topic = self.read()
-        self.settle()
-        if read_scalable(self.store, topic.name).layout is not None:
-            return False
         begun = self._begun
-        self._withdraw(topic.name, begun.partitions if begun else topic.partitions)
-        return True
+        partitions = begun.partitions if begun else topic.partitions
+        return self.withdrawal.run(topic.name, partitions, self._may_have_it) is not None
+
+    @property
+    def withdrawal(self) -> Withdrawal:
+        """What takes back that which was made for a topic that stays regular."""
+        return Withdrawal(
+            self.store,
+            self.guard,
+            self.change,
+            each=self.each,
+            settle=self.settle,
+            answering=self.answering,
+            pause=self.pause,
+        )
 
     def take_back(self, name: TopicName, partitions: int) -> None:
         """Delete what was made for a topic that stays regular."""
@@ -259,47 +305,64 @@ class Flip:
         """Where somebody has added partitions since an earlier attempt, what that has made is nobody's."""
         before = self._begun.partitions if self._begun else topic.partitions
         if before != topic.partitions and read_scalable(self.store, topic.name).layout is None:
-            self.settle()
-            self.take_back(topic.name, before)
+            self.withdrawal.run(topic.name, before, self._may_have_it)
 
     def _made_scalable(self, topic: TopicInventory, *, force: bool) -> tuple[SegmentLayout, float]:
         """The layout, and the seconds of the brokers' own call; 0 where the topic was scalable."""
         name, partitions = topic.name, topic.partitions
         subscriptions = [one.name for one in self._to_record(topic)]
-        refusal: AdminError | None = None
-        unclear, seconds = self.stage is not Stage.CLAIMED, 0.0
+        call = _Call({*self._may_have_it}, unclear=self.stage is not Stage.CLAIMED)
         for _ in range(_TRIES):
             record = read_scalable(self.store, name)
             if record.layout is not None:
-                return self._own(topic, record), seconds
+                return self._own(topic, record), call.seconds
             if record.state is RecordState.EMPTY:
                 # A broker told the load of a new segment before another had written the record.
                 clear_empty(self.store, name, self.guard.check)
-            elif record.state is RecordState.BROKEN or isinstance(refusal, _REFUSALS):
+            elif record.state is RecordState.BROKEN or call.is_refused:
                 break
-            self.guard.note(stage=Stage.FLIPPING, partitions=partitions)
-            make_children(self.change, name, partitions, subscriptions, self.guard.require, each=self.each)
-            asked = time.monotonic()
-            try:
-                self._migrate(name, force=force)
-            except (AdminUnreachable, *_REFUSALS) as error:
-                # What the broker says proves nothing: it may have written the record, or another attempt may have.
-                refusal, unclear = error, unclear or isinstance(error, AdminUnreachable)
-            seconds = time.monotonic() - asked
-        if unclear and isinstance(refusal, _REFUSALS) and read_scalable(self.store, name).layout is None:
-            self.settle()
+            self._ask(name, partitions, subscriptions, call, force=force)
         record = read_scalable(self.store, name)
+        if record.layout is None and record.state is not RecordState.BROKEN and call.refusal is not None:
+            if not self._left_alone(name, partitions, call):
+                raise call.refusal
+            record = read_scalable(self.store, name)
         if record.layout is not None:
-            return self._own(topic, record), seconds
-        if record.state is not RecordState.BROKEN and refusal is not None:
-            if isinstance(refusal, _REFUSALS):
-                # A broker has refused it, and no request is on its way.
-                self._withdraw(name, partitions)
-            raise refusal
-        raise StoreConflict(
-            f"the record of {name} in the metadata store is {record.state}: no broker can read it. Delete "
-            f"{name.scalable_path} with all beneath it, and start again"
-        ) from refusal
+            return self._own(topic, record), call.seconds
+        raise StoreConflict(unreadable(name, record.state)) from call.refusal
+
+    def _ask(self, name: TopicName, partitions: int, subscriptions: Sequence[str], call: _Call, *, force: bool) -> None:
+        """Ask a broker to make the topic scalable; what it says proves nothing."""
+        brokers = {*self.registered()}
+        self.guard.note(stage=Stage.FLIPPING, partitions=partitions, asked=tuple(sorted(call.silent | brokers)))
+        try:
+            allow_creation(self.store, name, self.guard.check)
+            make_children(self.change, name, partitions, subscriptions, self.guard.require, each=self.each)
+            begun = time.monotonic()
+            self._migrate(name, force=force)
+            call.seconds = time.monotonic() - begun
+        except Cancelled:
+            self._stop(name, partitions)
+            raise
+        except _REFUSALS as error:
+            call.refusal = error
+        except AdminUnreachable as error:
+            # It may have written the record, and another attempt may have.
+            call.refusal, call.unclear = error, True
+            call.silent |= brokers
+
+    def _left_alone(self, name: TopicName, partitions: int, call: _Call) -> bool:
+        """Take back what was made for a topic that was refused; returns whether it is scalable all the same."""
+        if not call.is_refused:
+            # The next attempt makes it again.
+            self._stop(name, partitions)
+            return False
+        if call.unclear or call.silent:
+            return self.withdrawal.run(name, partitions, call.silent) is None
+        # A broker has refused it, and no request is on its way.
+        self.take_back(name, partitions)
+        self.guard.note(stage=Stage.CLAIMED, asked=())
+        return False
 
     def _own(self, topic: TopicInventory, record: ScalableRecord) -> SegmentLayout:
         """Return the layout, if the topic has become what it describes."""
@@ -322,9 +385,15 @@ class Flip:
     def _to_record(self, topic: TopicInventory) -> list[SubscriptionInventory]:
         return to_record(self.store, topic, self.noted.registered if self.noted else ())
 
-    def _withdraw(self, name: TopicName, partitions: int) -> None:
-        self.take_back(name, partitions)
-        self.guard.note(stage=Stage.CLAIMED)
+    @property
+    def _may_have_it(self) -> tuple[str, ...]:
+        """Brokers that may still have a request of an earlier attempt."""
+        return self.noted.asked if self.noted else ()
+
+    def _stop(self, name: TopicName, partitions: int) -> None:
+        """Leave no segments to a topic that stays regular for now, if that can be done."""
+        with suppress(StoreError):
+            replace(self, each=in_turn).withdrawal.stop(name, partitions)
 
     def _register(self, name: TopicName, subscriptions: Sequence[SubscriptionInventory]) -> None:
         record_all(self.admin, self.store, name, subscriptions, fence=self.guard.check, each=self.each)

@@ -10,7 +10,7 @@ from activities.lifecycle.coverage import covered
 from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from activities.scalable_topic.cluster import give_back, holds_cluster, take
-from activities.scalable_topic.cluster_checks import check_cluster, check_rights
+from activities.scalable_topic.cluster_checks import check_auto_scale, check_cluster, check_rights
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.name_taken import has_become
 from activities.scalable_topic.precheck import stored_bytes
@@ -101,9 +101,12 @@ def survey(task: NamespaceTask) -> Survey:
         )
         return found.model_copy(update={"blockers": tuple(findings.blockers)})
     namespaces = sorted({namespace_of(name) for name in names})
-    findings.attempt(
-        f"the brokers of {task.input.cluster}", lambda: check_rights(task.admin, findings, namespaces), of="BROKERS"
-    )
+
+    def check_brokers() -> None:
+        check_rights(task.admin, findings, namespaces)
+        check_auto_scale(task, task.input.auto_scale, findings, namespaces)
+
+    findings.attempt(f"the brokers of {task.input.cluster}", check_brokers, of="BROKERS")
     with open_cas_reader(task.input.store, task.stores) as store:
         looks = task.each(names, lambda name: _look(task, store, name))
     blocked = [failed for look in looks for failed in look.blocked]

@@ -8,15 +8,15 @@ from types import MappingProxyType
 from activities.lifecycle.coverage import require_covered
 from activities.lifecycle.namespace_guard import RecordGuard
 from activities.scalable_topic import cluster
-from activities.scalable_topic.auto_scale import set_auto_scale
-from activities.scalable_topic.cluster import await_late_requests, give_back, holds_cluster, keep_for_grace, take
+from activities.scalable_topic.auto_scale import set_or_fall_back
+from activities.scalable_topic.cluster import give_back, holds_cluster, keep_for_grace, take
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import require_held
 from activities.scalable_topic.name_taken import foreign_layout, name_is_taken
 from clients.cas.store import CasStore
 from clients.pulsar.scalable_records import RecordState, read_scalable
-from models.scalable_topic.claims import TopicClaim
+from models.scalable_topic.claims import Stage, TopicClaim
 from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import Released, Undone
 
@@ -57,17 +57,22 @@ def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) ->
 def complete(task: TopicTask) -> Released:
     """COMPLETE: set the topic's policy, keep the regular topic for the grace window, give policies and claim back."""
     told: list[str] = []
+    fault = ""
     with task.store() as store:
         if holds_cluster(task, store):
             guard = task.topic_guard(store, task.name)
             if task.input.auto_scale is not None:
                 guard.take()
-                set_auto_scale(task.admin, task.change_or_never, task.name, task.input.auto_scale, guard.require)
+                # What concerns one topic alone must not keep the policies of a namespace held.
+                fault = set_or_fall_back(
+                    task.admin, task.change_or_never, task.name, task.input.auto_scale, guard.require
+                )
             if cleans_up(task.input):
                 # Before the policies of the namespace count again, which let brokers delete what is consumed.
                 guard.take()
                 told += keep_for_grace(task, guard, task.name)
-    return Released(kept=(*told, *(give_back(task).kept if task.input.parent is None else ())))
+    given_back = give_back(task).kept if task.input.parent is None else ()
+    return Released(kept=(*told, *given_back), faults=(fault,) if fault else ())
 
 
 def undo(task: TopicTask) -> Undone:
@@ -85,8 +90,11 @@ def undo(task: TopicTask) -> Undone:
                 if lost is None:
                     return Undone(why=f"{task.name} turned out to be scalable, and nothing makes it regular again")
                 told = (lost,) if lost else ()
-            guard.release()
-    return Undone(kept=(*told, *(give_back(task).kept if task.input.parent is None else ())))
+            # A lock stays where brokers may still have the request, or the record is one of a newer release.
+            if not guard.take().begun:
+                guard.release()
+    given_back = give_back(task).kept if task.input.parent is None else ()
+    return Undone(kept=tuple(dict.fromkeys((*told, *given_back))))
 
 
 def _taken_back(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim], record: TopicClaim) -> str | None:
@@ -95,21 +103,19 @@ def _taken_back(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]
     Returns:
         None where the topic is scalable; then it is complete.
     """
-    await_late_requests(task, store, [task.name])
     flip = flip_of(task, store, guard, task.name, record)
+    lost = flip.withdrawal.run(task.name, record.partitions, record.asked)
+    if lost is not None:
+        return lost
     scalable = read_scalable(store, task.name)
-    match scalable.state:
-        case RecordState.GOOD:
-            topic = task.find_topic(task.name)
-            if topic is not None and foreign_layout(store, scalable, topic) is not None:
-                return name_is_taken(task.name)
-            # VERIFY tells that the regular topic is gone, where it was deleted in the meantime.
-            if topic is not None:
-                flip.run()
-            return None
-        case RecordState.BROKEN:
-            # Somebody else has written it, and has to say what it is for.
-            return ""
-        case _:
-            flip.take_back(task.name, record.partitions)
-            return ""
+    if scalable.state is RecordState.BROKEN:
+        # Those who bring all topics to their end report it.
+        return ""
+    topic = task.find_topic(task.name)
+    if topic is not None and foreign_layout(store, scalable, topic) is not None:
+        guard.note(stage=Stage.CLAIMED, asked=())
+        return name_is_taken(task.name)
+    # VERIFY tells that the regular topic is gone, where it was deleted in the meantime.
+    if topic is not None:
+        flip.run()
+    return None

@@ -7,7 +7,7 @@ from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.children import planned
-from activities.scalable_topic.cluster_checks import check_cluster, check_rights
+from activities.scalable_topic.cluster_checks import check_auto_scale, check_cluster, check_rights
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.readiness import check_one
 from activities.scalable_topic.regular import durable_of, ordered_types, regular_parts
@@ -42,6 +42,7 @@ def _check_topic(task: TopicTask, findings: Findings) -> list[TopicInventory]:
         findings.block("TOPIC_MISSING", f"there is no topic {task.name}", "correct its name")
         return []
     check_rights(task.admin, findings, [task.name.namespace_path])
+    check_auto_scale(task, task.input.auto_scale, findings, [task.name.namespace_path])
     with open_cas_reader(task.input.store, task.stores) as store:
         check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
     return [topic]

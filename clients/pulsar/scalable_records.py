@@ -7,7 +7,7 @@ to see what stands.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import NamedTuple, cast
@@ -64,6 +64,19 @@ def read_scalable(store: CasReader, topic: TopicName) -> ScalableRecord:
         return ScalableRecord(RecordState.GOOD, SegmentLayout.parse(node.value), node.version)
     except ValidationError:
         return ScalableRecord(RecordState.BROKEN, version=node.version)
+
+
+def unreadable(topic: TopicName, state: RecordState) -> str:
+    """Say what is wrong with a record that holds no layout which this version can read.
+
+    One with a value may be of a newer release, and of a topic that is in use: nobody is told to delete it.
+    """
+    if state is RecordState.BROKEN:
+        return (
+            f"{topic.scalable_path} in the metadata store holds what this version of pulsar-migrate cannot read. If "
+            "brokers can, it is of a newer release: use a newer pulsar-migrate, and leave the node as it is"
+        )
+    return f"{topic.scalable_path} in the metadata store is {state}, and brokers fail whenever they are asked for it"
 
 
 def clear_empty(store: CasStore, topic: TopicName, fence: Fence) -> None:
@@ -200,7 +213,15 @@ def keep_subscription(
 
 def _remove(store: CasStore, path: str, version: int, fence: Fence) -> None:
     """Remove what was read before the fence is asked, and nothing that comes later."""
-    parts = [*_removals(store, path, version)]
+    delete_fenced(store, [*_removals(store, path, version)], fence)
+
+
+def delete_fenced(store: CasStore, parts: Sequence[Delete], fence: Fence) -> None:
+    """Delete records that stand at these versions, unless another attempt is in charge.
+
+    Raises:
+        VersionConflict: one has changed.
+    """
     try:
         store.transaction([fence(), *parts])
     except StoreUnsupported:

@@ -53,6 +53,7 @@ class TopicClaim(Claim):
         held: the regular topic is kept until the grace window ends, even if all of it is consumed.
         cleaned: the cleanup is done with it; `deleted` says whether it has deleted the regular topic.
         kept: why it has not; empty where the topic was gone before.
+        asked: names of brokers that may still have a request to make the topic scalable.
     """
 
     stage: Stage = Stage.CLAIMED
@@ -64,6 +65,7 @@ class TopicClaim(Claim):
     cleaned: bool = False
     deleted: bool = False
     kept: str = ""
+    asked: tuple[str, ...] = ()
 
     @property
     def of_another(self) -> dict[str, object]:
@@ -75,7 +77,7 @@ class TopicClaim(Claim):
     @property
     def begun(self) -> bool:
         """Whether brokers may have been asked for something that makes the topic scalable, or takes that back."""
-        return self.stage is not Stage.CLAIMED
+        return self.stage is not Stage.CLAIMED or bool(self.asked)
 
 
 def topic_record(local_name: str) -> str:

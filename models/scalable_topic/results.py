@@ -67,9 +67,11 @@ class Released(Result):
 
     Attributes:
         kept: what somebody else has set meanwhile, and stays; in words.
+        faults: what was asked for and is not done; in words.
     """
 
     kept: tuple[str, ...] = ()
+    faults: tuple[str, ...] = ()
 
 
 class Undone(Result):

@@ -187,7 +187,12 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _complete(self) -> None:
         call = Call("Put the policies of the namespace back")
-        self._tell(await self.activities.run(Activities.complete, call))
+        released = await self.activities.run(Activities.complete, call)
+        self._tell(released)
+        for fault in released.faults:
+            self.board.alarm(fault)
+        if released.faults:
+            self.state.certificate.faults = [*(self.state.certificate.faults or ()), *released.faults]
         # Here, since the answer of the flip may be lost, and the topic scalable all the same.
         self.state.certificate.update(
             migrated_from=self.input.topic,

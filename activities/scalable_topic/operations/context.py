@@ -10,7 +10,7 @@ from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound, StoreUnsupported
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.names import TopicName, encoded
-from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.pulsar.scalable_records import RecordState, read_scalable, unreadable
 from models.scalable_topic.operation_claims import OperatedTopic
 from models.scalable_topic.operation_input import ScalableOperationInput
 from models.scalable_topic.operation_results import TopicOutcome, Verdict
@@ -56,7 +56,7 @@ class Look:
             case RecordState.EMPTY:
                 raise StoreConflict("its record has no value, and brokers fail; clear_empty removes it")
             case RecordState.BROKEN:
-                raise StoreConflict(f"{self.name.scalable_path} does not hold a layout; find out who wrote it")
+                raise StoreConflict(unreadable(self.name, record.state))
             case RecordState.GOOD:
                 assert record.layout is not None
                 if record.layout.deleted:

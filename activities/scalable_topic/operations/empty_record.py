@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from activities.scalable_topic.operations.context import Hand, Look
 from clients.errors import StoreConflict
-from clients.pulsar.scalable_records import RecordState, clear_empty, read_scalable
+from clients.pulsar.scalable_records import RecordState, clear_empty, read_scalable, unreadable
 from models.scalable_topic.operation_results import TopicOutcome, Verdict
 
 
@@ -14,7 +14,7 @@ def look_at_record(look: Look) -> TopicOutcome:
         case RecordState.EMPTY:
             return look.outcome(Verdict.CHANGED, "its record, which has no value, would be removed")
         case RecordState.BROKEN:
-            raise StoreConflict(f"{look.name.scalable_path} has a value that is no layout, and stays; find out whose")
+            raise StoreConflict(f"{unreadable(look.name, state)}; it stays")
         case _:
             return look.outcome(Verdict.UNCHANGED, f"its record is {state}")
 

@@ -207,6 +207,22 @@ class ScalableTopics(ScalableTopicsReader):
         with suppress(AdminNotFound, AdminConflict):
             self.migrate(name)
 
+    def require_policy(self, namespace: str, policy: AutoScalePolicy) -> None:
+        """Raise unless the broker would take a policy for a topic of a namespace; nothing is changed.
+
+        Asks to set it for a topic whose name nobody has. A broker checks the values, with those of the namespace and
+        of its own settings, before it looks for the topic, and then answers that it is not there (5.0.1).
+
+        Args:
+            namespace: `tenant/namespace`.
+            policy: of a topic.
+
+        Raises:
+            AdminPreconditionFailed: its values contradict each other, or those of the namespace or of the broker.
+        """
+        with suppress(AdminNotFound):
+            self.set_auto_scale_policy(TopicName.parse(f"persistent://{namespace}/{uuid4().hex}"), policy)
+
     def delete(self, topic: TopicName, *, force: bool = False) -> None:
         """Delete a topic with its segments; what was a regular topic stays in its own topics."""
         self._calls.delete(_path(topic), {"force": force})

@@ -114,10 +114,10 @@ def test_what_was_asked_of_brokers_is_noted_before(stack: Stack, admin: PulsarAd
     name = TopicName.parse("persistent://public/default/noted")
     fill(stack, admin, name, 2)
     guard = FreeTopic()
-    flip_of(admin, store, name, 2, guard).run()
+    replace(flip_of(admin, store, name, 2, guard), registered=lambda: ["broker b", "broker a"]).run()
     begun, done = guard.notes
-    assert begun == {"stage": Stage.FLIPPING, "partitions": 2}
-    assert done["stage"] is Stage.FLIPPED
+    assert begun == {"stage": Stage.FLIPPING, "partitions": 2, "asked": ("broker a", "broker b")}
+    assert (done["stage"], done["asked"]) == (Stage.FLIPPED, ())
     assert done["registered"] in (("queue", "stream"), ("stream", "queue"))
 
 

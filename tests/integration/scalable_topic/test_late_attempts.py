@@ -7,18 +7,21 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
+from activities.lifecycle.context import Cancelled
 from activities.scalable_topic import cleanup, flip, one_topic
-from activities.scalable_topic.context import TopicTask
+from activities.scalable_topic.context import ClusterTask, TopicTask
 from clients.cas.store import CasStore
 from clients.errors import StoreError, Superseded
 from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.creation_locks import bar_path
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState
+from clients.pulsar.scalable_records import RecordState, read_scalable
 from deploy.devstack.stack import Stack
 from models.scalable_topic.results import CleanedUp
 from tests.support.scalable_topic.standing import Standing, changes, read_standing
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
 from tests.support.scalable_topic.topics import make_topic
+from tests.support.waiting import wait_for
 
 Look = Callable[[TopicName], Standing]
 
@@ -98,3 +101,65 @@ def test_late_flips_and_completions_change_nothing(
     assert ended.topics[str(name)].record is RecordState.GOOD
     late.go_on()
     assert changes(ended, look(name)) == []
+
+
+def test_segments_without_their_topic_go_at_once(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A flip that died before its call leaves segments; the next start deletes them before it waits for anything."""
+    name = make_topic(stack, admin, "late/died")
+    steps, before, waited = TopicSteps(stack, name), look(name), list[list[str]]()
+    steps.run(one_topic.guard)
+    with monkeypatch.context() as patch:
+        patch.setattr(flip.Flip, "_migrate", _raising(KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            steps.run(flip.flip)
+    assert _segments(store, name)
+    # Their load is reported every ten seconds, and no client finds the regular topic from then on (5.0.1).
+    wait_for("a report of load", lambda: read_scalable(store, name).state is RecordState.EMPTY, 60)
+
+    def wait(_task: TopicTask) -> None:
+        waited.append(_segments(store, name))
+
+    monkeypatch.setattr(ClusterTask, "await_late_requests", wait)
+    following = TopicSteps(stack, make_topic(stack, admin, "late/following"), run_id="run-2")
+    following.run(one_topic.recover)
+    assert waited == [[]]
+    assert changes(before, look(name)) == []
+
+
+def test_a_flip_that_is_cancelled_leaves_no_segments(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, look: Look, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that it has made are deleted before it ends, and the next attempt makes the topic scalable."""
+    name = make_topic(stack, admin, "late/cancelled")
+    steps, before = TopicSteps(stack, name), look(name)
+    steps.run(one_topic.guard)
+    with monkeypatch.context() as patch:
+        patch.setattr(flip.Flip, "_migrate", _raising(Cancelled))
+        with pytest.raises(Cancelled):
+            steps.run(flip.flip)
+    assert _segments(store, name) == []
+    assert look(name).topics == before.topics
+
+    def nothing(_task: TopicTask) -> None:
+        return
+
+    # What was cancelled has sent nothing.
+    monkeypatch.setattr(ClusterTask, "await_late_requests", nothing)
+    flipped = steps.run(flip.flip).flipped
+    assert flipped
+    assert flipped.faults == ()
+    assert store.get(bar_path(name)) is None
+    steps.run(one_topic.complete)
+
+
+def _segments(store: CasStore, name: TopicName) -> list[str]:
+    return store.children(f"/managed-ledgers/{name.namespace_path}/segment/{name.topic}")
+
+
+def _raising(error: type[BaseException]) -> Callable[..., None]:
+    def fail(*_: object, **__: object) -> None:
+        raise error
+
+    return fail

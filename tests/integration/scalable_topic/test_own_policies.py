@@ -4,9 +4,17 @@ from __future__ import annotations
 
 from contextlib import closing
 
+import pytest
+
 from activities.scalable_topic import cleanup, flip, one_topic, precheck
+from activities.scalable_topic.clients import waits_for
+from activities.scalable_topic.context import ClusterTask, TopicTask
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.creation_locks import bar_path
 from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, read_scalable
 from deploy.devstack.stack import Stack
 from deploy.devstack.traffic import quiet_client
 from tests.support.scalable_topic.steps import TopicSteps
@@ -44,6 +52,51 @@ def test_own_retention_keeps_the_regular_topic(stack: Stack, admin: PulsarAdmin)
         found = [int(reader.read_next(30_000).data()) for _ in range(MESSAGES)]
         reader.close()
     assert found == [*range(MESSAGES)]
+
+
+def test_what_changes_after_a_flip_died_is_looked_at(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What PRECHECK asks is asked again, however long ago an attempt died before its call, and all is taken back."""
+    name = TopicName.parse("persistent://public/default/retained-meanwhile")
+    fill(stack, admin, name, 0)
+    drain_all(stack, admin, name)
+    steps = TopicSteps(stack, name, cleanup="remove")
+    steps.run(one_topic.guard)
+
+    def dies(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    def nothing(_task: TopicTask) -> None:
+        return
+
+    with monkeypatch.context() as patch:
+        patch.setattr(flip.Flip, "_migrate", dies)
+        with pytest.raises(KeyboardInterrupt):
+            steps.run(flip.flip)
+    _retain(admin, name)
+    monkeypatch.setattr(ClusterTask, "await_late_requests", nothing)
+    with pytest.raises(StoreConflict, match="OWN_RETENTION"):
+        steps.run(flip.flip)
+    assert store.children("/managed-ledgers/public/default/segment/retained-meanwhile") == []
+    assert read_scalable(store, name).state is RecordState.ABSENT
+    assert store.get(bar_path(name)) is None
+    steps.run(one_topic.undo)
+
+
+def test_messages_in_chunks(stack: Stack, admin: PulsarAdmin) -> None:
+    """Brokers say whether a topic got messages in chunks; the flip waits for its producers, also with `force`."""
+    name = TopicName.parse("persistent://public/default/chunks")
+    admin.topics.create(name)
+    steps = TopicSteps(stack, name, force=True)
+    with closing(quiet_client(stack.broker_url)) as client, steps.task() as task:
+        producer = client.create_producer(str(name), batching_enabled=False, chunking_enabled=True)
+        producer.send(b"small")
+        assert waits_for(task.read_topic(name), force=True) == ""
+        producer.send(bytes(6_000_000))
+        assert "producers of messages in chunks" in waits_for(task.read_topic(name), force=True)
+        producer.close()
+        assert waits_for(task.read_topic(name), force=True) == ""
 
 
 def _retain(admin: PulsarAdmin, name: TopicName) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from activities.scalable_topic import cleanup, flip, one_topic
 from activities.scalable_topic import drain as draining
-from activities.scalable_topic.context import GRACE
+from activities.scalable_topic.context import GRACE, ClusterTask, TopicTask
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
@@ -35,8 +35,15 @@ from tests.support.waiting import wait_for
 
 # Brokers look for parents to drop every 60 s.
 _COLLECTED = 150.0
-_FIELDS = ['{"name":"number","type":["null","int"]}', '{"name":"price","type":["null","int"],"default":null}']
-_VERSIONS = [f'{{"type":"record","name":"Order","fields":[{",".join(_FIELDS[:count])}]}}' for count in (1, 2)]
+_FIELDS = [
+    '{"name":"number","type":["null","int"]}',
+    '{"name":"price","type":["null","int"],"default":null}',
+    '{"name":"tax","type":["null","int"],"default":null}',
+]
+_OTHER = '{"type":"record","name":"Other","fields":[]}'
+*_VERSIONS, _THIRD = (
+    f'{{"type":"record","name":"Order","fields":[{",".join(_FIELDS[:count])}]}}' for count in (1, 2, 3)
+)
 
 
 def test_regular_topics_stay_until_the_window_ends(stack: Stack, admin: PulsarAdmin, clients: ClientProgram) -> None:
@@ -93,6 +100,37 @@ def test_a_topic_that_stays_regular_keeps_its_schema(stack: Stack, admin: Pulsar
     assert read_scalable(store, name).state is RecordState.ABSENT
     assert admin.schemas.versions(name) == before
     steps.run(one_topic.undo)
+
+
+def test_late_withdrawals_keep_schemas(stack: Stack, admin: PulsarAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Versions that came since a flip died stay, and so does the schema of another topic that has the name now."""
+    grown, replaced = (TopicName.parse(f"persistent://public/default/{name}") for name in ("grown", "replaced"))
+
+    def nothing(_task: TopicTask) -> None:
+        return
+
+    # What has died before its request has sent none.
+    monkeypatch.setattr(ClusterTask, "await_late_requests", nothing)
+    for number, name in enumerate((grown, replaced)):
+        _with_schema(stack, admin, name, 2)
+        steps = TopicSteps(stack, name)
+        steps.run(one_topic.guard)
+        with monkeypatch.context() as patch:
+            patch.setattr(flip.Flip, "_migrate", _dies)
+            with pytest.raises(KeyboardInterrupt):
+                steps.run(flip.flip)
+        if name == replaced:
+            admin.topics.delete_partitioned(name, force=True)
+            admin.topics.create(name)
+        admin.schemas.add(name, "JSON", _THIRD if name == grown else _OTHER)
+        wanted = admin.schemas.versions(name)
+        assert len(wanted) == (3 if name == grown else 1)
+        TopicSteps(stack, name, f"run-{number + 2}").run(one_topic.recover)
+        assert admin.schemas.versions(name) == wanted
+
+
+def _dies(*_: object, **__: object) -> None:
+    raise KeyboardInterrupt
 
 
 def _with_schema(stack: Stack, admin: PulsarAdmin, name: TopicName, partitions: int) -> list[Schema]:

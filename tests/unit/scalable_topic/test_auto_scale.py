@@ -2,9 +2,16 @@
 
 from __future__ import annotations
 
-from activities.scalable_topic.auto_scale import stored_policy
+from collections.abc import Callable
+from typing import Any, Self, cast
+
+import pytest
+
+from activities.scalable_topic.auto_scale import set_or_fall_back, stored_policy
 from activities.scalable_topic.guards import AUTO_SCALE
+from clients.pulsar.admin.errors import AdminNotFound, AdminPreconditionFailed
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
+from clients.pulsar.names import TopicName
 from models.scalable_topic.auto_scale import AutoScale
 
 _STORED = {
@@ -36,3 +43,60 @@ def test_what_operators_can_write_is_set_as_a_whole() -> None:
     fields = {"minSegments": 4, "mergeBytesRateOutThreshold": 10, "splitVsRebucketMinMsgRateInThreshold": 1.0}
     assert stored_policy(wanted, None).body() == fields
     assert stored_policy(wanted, now).body() == {**fields, "ofALaterRelease": {"a": [1, None]}}
+
+
+class _Brokers:
+    """Take policies of a topic, unless they refuse them or the topic is gone."""
+
+    def __init__(self, *refused: AutoScalePolicy, gone: bool = False) -> None:
+        self.policy: AutoScalePolicy | None = None
+        self._refused, self._gone = refused, gone
+
+    @property
+    def scalable_topics(self) -> Self:
+        """Their part for scalable topics."""
+        return self
+
+    def auto_scale_policy(self, topic: TopicName) -> AutoScalePolicy | None:
+        """Return what is set."""
+        if self._gone:
+            raise AdminNotFound("not found", method="GET", url=str(topic), status=404)
+        return self.policy
+
+    def set_auto_scale_policy(self, topic: TopicName, policy: AutoScalePolicy) -> None:
+        """Set it."""
+        if policy in self._refused:
+            raise AdminPreconditionFailed("max < min", method="POST", url=str(topic), status=412)
+        self.policy = policy
+
+    def set(self, wanted: AutoScale) -> str:
+        """Have the migration set a policy."""
+
+        def change(*, change: Callable[[_Brokers], object], **_: object) -> None:
+            change(self)
+
+        return set_or_fall_back(cast("Any", self), cast("Any", change), _TOPIC, wanted, lambda: None)
+
+
+_TOPIC = TopicName("acme", "shop", "orders")
+_WANTED = AutoScalePolicy(min_segments=65)
+_STILL = AutoScalePolicy(enabled=False)
+
+
+@pytest.mark.parametrize(
+    ("brokers", "told", "policy"),
+    [
+        (_Brokers(), "", _WANTED),
+        (_Brokers(_WANTED), 'max < min; it has {"enabled": false} instead', _STILL),
+        (_Brokers(_WANTED, _STILL), "max < min; it has none", None),
+        (_Brokers(gone=True), "topic://acme/shop/orders is gone", None),
+    ],
+)
+def test_a_policy_that_cannot_be_set_holds_nothing_up(
+    brokers: _Brokers, told: str, policy: AutoScalePolicy | None
+) -> None:
+    """Where brokers refuse it they leave segments as they are, a topic that is gone needs none, and both are told."""
+    found = brokers.set(AutoScale(min_segments=65))
+    assert told in found
+    assert bool(told) == bool(found)
+    assert brokers.policy == policy

@@ -243,6 +243,18 @@ async def test_faults_are_an_alarm(stage: Harness) -> None:
     assert (report.outcome, report.certificate["faults"]) == (Outcome.DONE_WITH_FAILURES, [fault])
 
 
+async def test_a_policy_that_is_not_set_is_a_fault(stage: Harness) -> None:
+    """What COMPLETE could not do for the topic is an alarm, and stands in the certificate after VERIFY's faults."""
+    checked = TopicCheck(faults=("no cursor",), segments=3, subscriptions=2, pruned=0)
+    refused = Released(kept=("retention stays",), faults=("brokers refuse the auto-scale policy",))
+    run = await stage.start(Script(verify=checked, complete=refused))
+    report = await run.report()
+    assert (await run.status()).alarms == ["no cursor", "brokers refuse the auto-scale policy"]
+    assert report.outcome is Outcome.DONE_WITH_FAILURES
+    assert report.certificate["faults"] == ["no cursor", "brokers refuse the auto-scale policy"]
+    assert any("retention stays" in note for note in report.notes)
+
+
 @pytest.mark.parametrize("step", SCALABLE)
 async def test_a_step_that_fails_for_a_while_is_repeated(stage: Harness, step: str) -> None:
     """A server that is away for a while changes nothing but the time that it takes."""

@@ -1,0 +1,106 @@
+"""A broker that freezes with the request to make a topic scalable, and carries it out when it goes on."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import Any
+
+import httpx
+import pytest
+
+from activities.lifecycle import pulsar_cluster
+from activities.scalable_topic import flip, one_topic
+from clients.cas.store import CasStore
+from clients.pulsar.admin import scalable_topics
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminUnreachable
+from clients.pulsar.creation_locks import bar_path
+from clients.pulsar.names import TopicName
+from clients.pulsar.scalable_records import RecordState, read_scalable
+from deploy.devstack.stack import Stack, StackSpec
+from deploy.devstack.traffic import quiet_client
+from tests.support.scalable_topic.steps import TopicSteps
+from tests.support.scalable_topic.topics import QUEUE, make_topic, pulsar
+from tests.support.stacks import MakeStack
+from tests.support.waiting import wait_for
+
+_LIMIT = 90.0
+
+pytestmark = [pytest.mark.timeout(600), pytest.mark.exhaustive]
+
+
+@pytest.fixture(scope="module")
+def stack(make_stack: MakeStack) -> Stack:
+    """Two brokers."""
+    return make_stack(StackSpec(zookeepers=1, bookies=1, brokers=2))
+
+
+def test_a_broker_that_froze_with_the_request(
+    stack: Stack, admin: PulsarAdmin, store: CasStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """After the rollback it is refused what it was asked for, until the next start finds that it has no request."""
+    monkeypatch.setattr(pulsar_cluster, "IDLE_LIMIT", 1.0)
+    monkeypatch.setattr(pulsar_cluster, "LONGEST_REQUEST", 1.0)
+    monkeypatch.setattr(scalable_topics, "_CREATION", 3.0)
+    name = make_topic(stack, admin, "frozen/request")
+    frozen, url = stack["broker-1"], stack.admin_urls[0]
+    steps = TopicSteps(stack, name)
+    steps.run(one_topic.guard)
+    asked = _ask_one_that_freezes(monkeypatch, frozen)
+    with pytest.raises(AdminUnreachable):
+        steps.run(flip.flip)
+    assert asked == [True]
+    with closing(quiet_client(f"pulsar://{stack['broker-2'].address}")) as client:
+        consumer = _subscribed(client, name)
+        assert "clients that cannot follow" in steps.run(flip.flip).refused
+        (told,) = steps.run(one_topic.undo).kept
+        assert "may still have a request" in told
+        assert store.get(bar_path(name))
+        consumer.close()
+    frozen.resume()
+    wait_for("the broker to go on", lambda: _answers(url), _LIMIT)
+    request = f"/{name.local_path}/migrate"
+    wait_for("the request", lambda: any(request in line for line in frozen.tail(2000)), _LIMIT)
+    assert read_scalable(store, name).state is RecordState.ABSENT
+    assert not admin.topics.internal_stats(name).terminated
+    following = TopicSteps(stack, name, run_id="run-2")
+    assert following.run(one_topic.guard).kept == ()
+    assert store.get(bar_path(name)) is None
+    assert following.run(flip.flip).flipped
+    following.run(one_topic.complete)
+
+
+def _ask_one_that_freezes(monkeypatch: pytest.MonkeyPatch, server: Any) -> list[bool]:
+    """Freeze a broker when it is about to get the first request; no other broker gets one."""
+    migrate, asked = scalable_topics.ScalableTopics.migrate, list[bool]()
+
+    def ask(topics: scalable_topics.ScalableTopics, name: TopicName, *, force: bool = False) -> None:
+        if asked:
+            raise AdminUnreachable("no other broker is asked", method="POST", url="")
+        asked.append(True)
+        server.pause()
+        migrate(topics, name, force=force)
+
+    monkeypatch.setattr(scalable_topics.ScalableTopics, "migrate", ask)
+    return asked
+
+
+def _subscribed(client: Any, name: TopicName) -> Any:
+    found: list[Any] = []
+
+    def subscribe() -> bool:
+        try:
+            found.append(client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared))
+        except pulsar.PulsarException:
+            return False
+        return True
+
+    wait_for("a broker to take the topic over", subscribe, _LIMIT)
+    return found[0]
+
+
+def _answers(url: str) -> bool:
+    try:
+        return httpx.get(f"{url}/admin/v2/clusters", timeout=2.0).is_success
+    except httpx.HTTPError:
+        return False

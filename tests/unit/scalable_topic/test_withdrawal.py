@@ -1,0 +1,195 @@
+"""A topic that stays regular cannot become scalable by a request that a broker still has."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from activities.scalable_topic.withdrawal import Withdrawal
+from clients.cas.store import Check
+from clients.errors import StoreContention, Superseded, VersionConflict
+from clients.pulsar.creation_locks import allow_creation, bar_creation, bar_path, is_created_now
+from clients.pulsar.names import TopicName
+from models.scalable_topic.claims import Stage
+from tests.support.clients.memory_store import MemoryStore
+
+_TOPIC = TopicName("acme", "shop", "orders")
+_BAR = "/topic-creation-locks/acme/shop/orders:pulsar-migrate"
+_REQUEST = "/topic-creation-locks/acme/shop/orders:5f0c"
+_LOAD = "/topics/acme/shop/orders/segments/1/load"
+
+
+class _Guard:
+    """The right of an attempt, which it may lose."""
+
+    def __init__(self) -> None:
+        self.notes: list[dict[str, object]] = []
+        self.lost = False
+
+    def require(self) -> None:
+        """Raise where another attempt is in charge."""
+        if self.lost:
+            raise Superseded("another attempt")
+
+    def check(self) -> Check:
+        """Return the same as a part of a transaction."""
+        self.require()
+        return Check("/admin", -1)
+
+    def note(self, **fields: object) -> None:
+        """Keep it."""
+        self.notes.append(fields)
+
+
+class _Cluster:
+    """A regular topic whose migration is given up, with the brokers that answer."""
+
+    def __init__(self) -> None:
+        self.store, self.guard = MemoryStore(), _Guard()
+        self.store.create("/admin", b"")
+        self.answering = {"a", "b"}
+        self.deleted = 0
+        self.settled: Callable[[], object] = lambda: None
+        self.paused: Callable[[], object] = lambda: None
+
+    def withdrawal(self) -> Withdrawal:
+        """What gives it up."""
+
+        def delete(**_: Any) -> None:
+            self.deleted += 1
+
+        return Withdrawal(
+            self.store,
+            self.guard,
+            delete,
+            settle=self.settled,
+            answering=lambda: {*self.answering},
+            pause=lambda _seconds: self.paused(),
+        )
+
+    def run(self, *asked: str) -> str | None:
+        """Give it up; brokers of these names were asked to make it scalable."""
+        return self.withdrawal().run(_TOPIC, 2, asked)
+
+
+@pytest.fixture
+def cluster() -> _Cluster:
+    """Two brokers that answer."""
+    return _Cluster()
+
+
+def test_brokers_that_answer_have_no_request(cluster: _Cluster) -> None:
+    """Once all brokers have answered, and nothing of a worker can arrive, the name is free, and all is as it was."""
+    cluster.settled = lambda: pytest.fail("not barred") if bar_path(_TOPIC) not in cluster.store.nodes else None
+    assert cluster.run("a", "b") == ""
+    assert bar_path(_TOPIC) == _BAR
+    assert _BAR not in cluster.store.nodes
+    assert cluster.guard.notes[-1] == {"stage": Stage.CLAIMED, "asked": ()}
+
+
+@pytest.mark.parametrize("silent", ["before", "after"])
+def test_a_broker_that_does_not_answer_may_have_it(cluster: _Cluster, silent: str) -> None:
+    """The name stays barred, the record says for whom, and the report does not say that all is as it was."""
+
+    def thaw() -> None:
+        cluster.answering = {"a", "b"} if silent == "before" else {"a"}
+
+    cluster.answering = {"a"} if silent == "before" else {"a", "b"}
+    cluster.settled = thaw
+    told = cluster.run("a", "b")
+    assert told
+    assert told.startswith(
+        f"b may still have a request to make {_TOPIC} scalable, and does not answer. The node {_BAR}"
+    )
+    assert _BAR in cluster.store.nodes
+    assert cluster.guard.notes[-1] == {"stage": Stage.CLAIMED, "asked": ("b",)}
+
+
+def test_segments_go_at_once(cluster: _Cluster) -> None:
+    """They are deleted before anything is waited for, with the record that brokers begin, and what came late again."""
+    cluster.store.create("/topics/acme/shop/orders", b"")
+    cluster.store.create("/topics/acme/shop/orders/segments", b"")
+    cluster.store.create("/topics/acme/shop/orders/segments/1", b"")
+    cluster.store.create(_LOAD, b"{}")
+    before: list[tuple[int, bool]] = []
+    cluster.settled = lambda: before.append((cluster.deleted, "/topics/acme/shop/orders" in cluster.store.nodes))
+    assert cluster.run("a") == ""
+    assert before == [(2, False)]
+    assert cluster.deleted == 4
+
+
+def test_a_request_that_is_carried_out_is_waited_for(cluster: _Cluster) -> None:
+    """One that holds the lock may succeed; then the topic is scalable, and nothing of it is deleted."""
+    cluster.store.create(_REQUEST, b"")
+
+    def commit() -> None:
+        cluster.store.create("/topics/acme/shop/orders", b'{"newer": true}')
+        cluster.store.delete(_REQUEST, 0)
+
+    cluster.paused = commit
+    assert cluster.run("a") is None
+    assert cluster.deleted == 0
+    assert _BAR not in cluster.store.nodes
+
+
+def test_a_request_that_never_ends(cluster: _Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The attempt fails, and the next one finds the name barred."""
+    monkeypatch.setattr("activities.scalable_topic.withdrawal._LONGEST_CREATION", 0.0)
+    cluster.store.create(_REQUEST, b"")
+    with pytest.raises(StoreContention):
+        cluster.run("a")
+    assert _BAR in cluster.store.nodes
+
+
+def test_locks_of_other_topics() -> None:
+    """Neither a topic whose name begins alike nor our own node is a request for the topic."""
+    store = MemoryStore()
+    for name in ("orders-2:5f0c", "orders:pulsar-migrate"):
+        store.create(f"/topic-creation-locks/acme/shop/{name}", b"")
+    assert not is_created_now(store, _TOPIC)
+    store.create(_REQUEST, b"")
+    assert is_created_now(store, _TOPIC)
+
+
+def test_a_late_attempt_bars_nothing() -> None:
+    """One that froze before it wrote takes its node back, but not where the attempt in charge relies on it."""
+    store, late = MemoryStore(), _Guard()
+
+    def freeze() -> None:
+        late.lost = True
+
+    store.meanwhile(freeze)
+    with pytest.raises(Superseded):
+        bar_creation(store, _TOPIC, late.require)
+    assert _BAR not in store.nodes
+    late.lost, asked = False, 0
+
+    def require() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == 2:
+            bar_creation(store, _TOPIC, lambda: None)
+            raise Superseded("another attempt")
+
+    with pytest.raises(Superseded):
+        bar_creation(store, _TOPIC, require)
+    assert _BAR in store.nodes
+
+
+def test_a_late_attempt_frees_nothing() -> None:
+    """The node is deleted in one transaction with the fence, and only as it was read."""
+    store, late = MemoryStore(), _Guard()
+    store.create("/admin", b"")
+    bar_creation(store, _TOPIC, lambda: None)
+    late.lost = True
+    with pytest.raises(Superseded):
+        allow_creation(store, _TOPIC, late.check)
+
+    def fence() -> Check:
+        return Check("/gone", -1)
+
+    with pytest.raises((VersionConflict, StoreContention)):
+        allow_creation(store, _TOPIC, fence)
+    assert _BAR in store.nodes
