@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -29,9 +29,15 @@ class _Count:
 
 
 class ActivityContext:
-    """The link between blocking work, which runs in a thread, and the runner of its activity."""
+    """The link between blocking work, which runs in a thread, and the runner of its activity.
 
-    def __init__(self) -> None:
+    Args:
+        noted: what the attempt before has noted for this one.
+    """
+
+    def __init__(self, noted: Mapping[str, str] | None = None) -> None:
+        #: What the next attempt has to know, should this one be lost; replaced as a whole.
+        self.noted: Mapping[str, str] = dict(noted or {})
         self._stop = threading.Event()
         self._count: _Count | None = None
         self._most = 0
@@ -123,7 +129,7 @@ class ActivityContext:
         progress, waiting = self._progress(), self._ask_wait() or self._waiting
         parts = [str(progress)] if progress else []
         parts += [f"waits for {waiting.why}"] if waiting else []
-        return ProgressReport(summary="; ".join(parts), progress=progress, waiting=waiting)
+        return ProgressReport(summary="; ".join(parts), progress=progress, waiting=waiting, noted=dict(self.noted))
 
     def _progress(self) -> Progress | None:
         count = self._count

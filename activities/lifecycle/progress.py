@@ -9,6 +9,7 @@ from collections import defaultdict
 from collections.abc import Mapping
 from datetime import timedelta
 
+from pydantic import ValidationError
 from temporalio import activity
 from temporalio.client import Client
 from temporalio.service import RPCError
@@ -157,6 +158,14 @@ class WaitSignals:
         with contextlib.suppress(RPCError):
             await self._handle.signal("report_progress", report, rpc_timeout=_SIGNAL_LIMIT)
             self._told, self._silent = report.waiting, False
+
+
+def noted_before() -> dict[str, str]:
+    """Return what the attempt before has noted for this one, in its last heartbeat."""
+    for details in activity.info().heartbeat_details:
+        with contextlib.suppress(ValidationError):
+            return ProgressReport.model_validate(details).noted
+    return {}
 
 
 def heartbeat(context: ActivityContext) -> ProgressReport:

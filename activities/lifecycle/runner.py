@@ -14,7 +14,7 @@ from temporalio.client import Client, WorkflowExecutionStatus
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.progress import HEARTBEAT_EVERY, Gauges, WaitSignals, heartbeat
+from activities.lifecycle.progress import HEARTBEAT_EVERY, Gauges, WaitSignals, heartbeat, noted_before
 from clients import errors
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution, InputT
@@ -82,7 +82,7 @@ async def run_activity(
     Raises:
         ApplicationError: the work failed; its type is a `FailureKind`.
     """
-    context = ActivityContext()
+    context = ActivityContext(noted_before())
     gauges = Gauges(labels)
     async with told(client, context) as signals:
 

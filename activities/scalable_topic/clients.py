@@ -35,10 +35,12 @@ def await_clients(task: TopicTask, until: datetime, known: Mapping[str, str]) ->
         known: types of ordered subscriptions, as they were seen so far.
     """
     begun = time.monotonic()
-    seen = dict(known)
+    # With those of an attempt that was lost: brokers may have forgotten them.
+    seen = {**known, **task.context.noted}
     while True:
         topic = with_types(task.read_topic(task.name), seen)
         seen |= ordered_types(topic)
+        task.context.noted = dict(seen)
         found = _obstacles(topic, force=task.input.force)
         if not found or datetime.now(UTC) >= until:
             break

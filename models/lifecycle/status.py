@@ -6,7 +6,7 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, Generic
 
-from pydantic import BaseModel
+from pydantic import BaseModel, Field
 from typing_extensions import TypeVar
 
 from models.lifecycle.base import Result
@@ -251,11 +251,13 @@ class ProgressReport(Result):
         summary: both in a sentence, for people who look at heartbeats.
         progress: how far it is; None where it counts nothing.
         waiting: what it waits for; None while it works.
+        noted: what the next attempt of the activity has to know.
     """
 
     summary: str = ""
     progress: Progress | None = None
     waiting: WaitReason | None = None
+    noted: dict[str, str] = Field(default_factory=dict[str, str])
 
 
 FactsT = TypeVar("FactsT", default=dict[str, Any])

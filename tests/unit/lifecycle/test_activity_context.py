@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
+from temporalio.testing import ActivityEnvironment
 
 from activities.lifecycle.context import ActivityContext, Cancelled
+from activities.lifecycle.progress import noted_before
 from models.lifecycle.status import Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind, WaitReason
 
 
@@ -83,3 +87,22 @@ def test_cancellation() -> None:
     assert called == ["job"]
     with pytest.raises(Cancelled):
         context.pause(10)
+
+
+@pytest.mark.parametrize(
+    ("details", "noted"),
+    [
+        ([], {}),
+        ([ActivityContext({"stream": "Failover"}).report().model_dump(mode="json")], {"stream": "Failover"}),
+        (["of an older worker"], {}),
+    ],
+)
+async def test_what_an_attempt_has_noted(details: list[object], noted: dict[str, str]) -> None:
+    """The last heartbeat of an attempt that was lost tells the next one what it has to know."""
+    environment = ActivityEnvironment()
+    environment.info = replace(environment.info, heartbeat_details=details)
+
+    async def read() -> dict[str, str]:
+        return noted_before()
+
+    assert await environment.run(read) == noted
