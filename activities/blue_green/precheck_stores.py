@@ -5,13 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from activities.blue_green.context import BlueGreenTask
+from activities.lifecycle.configuration_store import configuration_store_apart
 from activities.lifecycle.precheck import Findings
 from clients.pulsar.admin.client import PulsarAdminReader
 from models.store_url import parse_broker_setting
-
-# Each with its older names.
-_CONFIGURATION = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
-_METADATA = ("metadataStoreUrl", "zookeeperServers")
 
 
 def check_configuration_stores(task: BlueGreenTask, findings: Findings) -> None:
@@ -46,20 +43,9 @@ def _elsewhere(brokers: Iterable[tuple[str, PulsarAdminReader]]) -> dict[str, st
     """Return the configuration store of each broker where that is not its metadata store."""
     found: dict[str, str] = {}
     for name, admin in brokers:
-        settings = admin.brokers.runtime_configuration()
-        # Both are the broker's own names: the worker may reach these servers by others.
-        own, used = (next(filter(None, map(settings.get, names)), "") for names in (_METADATA, _CONFIGURATION))
-        if used and not _is_same(own, used):
+        if used := configuration_store_apart(admin.brokers.runtime_configuration()):
             found[name] = used
     return found
-
-
-def _is_same(own: str, used: str) -> bool:
-    try:
-        first, second = parse_broker_setting(own), parse_broker_setting(used)
-    except ValueError:
-        return own == used
-    return first.root == second.root and first.overlaps(second)
 
 
 def _canonical(text: str) -> str:

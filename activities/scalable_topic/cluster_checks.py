@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import socket
 from collections.abc import Iterable, Mapping
 
+import httpx
+
 from activities.lifecycle.cluster_checks import check_store
+from activities.lifecycle.configuration_store import configuration_store_apart
 from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.releases import check_releases, read_broker
@@ -16,6 +20,7 @@ from clients.pulsar.admin.errors import AdminDenied, AdminPreconditionFailed
 from clients.pulsar.admin.late_requests import IDLE_LIMIT
 from clients.stores import open_cas_reader
 from models.lifecycle.claim import Claim
+from models.lifecycle.failures import some
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.claims import is_ours
@@ -62,7 +67,17 @@ def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
     seen = [read_broker(name, broker) for name, broker in known]
     check_releases(findings, task.input.kind, seen, accepted=task.input.accepted)
     for name, broker in known:
-        check_broker(findings, name, broker.brokers.runtime_configuration())
+        settings = broker.brokers.runtime_configuration()
+        check_broker(findings, name, settings)
+        if used := configuration_store_apart(settings):
+            findings.block(
+                "CONFIGURATION_STORE",
+                f"{name} keeps policies of namespaces in {used}, and not in its metadata store: "
+                "they could not be held while topics become scalable, or other clusters would be held with them",
+                "a configuration store apart from the metadata store is not supported; if both are one tree, name it "
+                "equally in metadataStoreUrl and configurationMetadataStoreUrl",
+            )
+    check_addresses(findings, task.input.admin_urls, [url for _, broker in known for url in broker.urls])
 
 
 def check_rights(admin: PulsarAdmin, findings: Findings, namespaces: Iterable[str]) -> None:
@@ -109,6 +124,35 @@ def check_auto_scale(
                     f"{name} refuses the auto-scale policy for topics of {namespace}: {error.reason}",
                     'correct "auto_scale", or the auto-scale policy of the namespace',
                 )
+
+
+def check_addresses(findings: Findings, urls: Iterable[str], registered: Iterable[str]) -> None:
+    """Note addresses that lead to no broker directly: a proxy may hold a request, and send it on much later.
+
+    Args:
+        findings: where that goes.
+        urls: of the admin interface, as the input names them.
+        registered: those that brokers have registered.
+    """
+    brokers = [*registered]
+    known = {address for url in brokers for address in _addresses(url)}
+    if others := [url for url in urls if not known & _addresses(url)]:
+        findings.block(
+            "ADMIN_ADDRESS",
+            f"{', '.join(others)} has not the address of a registered broker: a proxy may hold a request, and send it "
+            "on when the migration is over",
+            f"give brokers' own addresses as admin_urls: {some(brokers)}",
+        )
+
+
+def _addresses(url: str) -> set[str]:
+    """Return the host of an address, and what it resolves to."""
+    host = httpx.URL(url).host
+    try:
+        found = socket.getaddrinfo(host, None)
+    except OSError:
+        return {host}
+    return {host, *(str(address[4][0]) for address in found)}
 
 
 def check_broker(findings: Findings, name: str, settings: Mapping[str, str]) -> None:

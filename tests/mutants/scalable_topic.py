@@ -16,6 +16,20 @@ _UNIT = "tests/unit/scalable_topic"
 
 MUTANTS = (
     Mutant(
+        "scalable-topic/types-are-forgotten-with-an-attempt",
+        "activities/scalable_topic/clients.py",
+        "    seen = {**known, **task.context.noted}\n",
+        "    seen = dict(known)\n",
+        (f"{_TESTS}/test_forgotten_types.py::test_a_type_that_is_seen_while_clients_are_waited_for",),
+    ),
+    Mutant(
+        "scalable-topic/a-proxy-is-a-broker",
+        "activities/scalable_topic/cluster_checks.py",
+        "    if others := [url for url in urls if not known & _addresses(url)]:\n",
+        "    if others := []:\n",
+        (f"{_UNIT}/test_cluster_checks.py::test_addresses_that_lead_to_no_broker",),
+    ),
+    Mutant(
         "scalable-topic/a-frozen-broker-goes-on",
         "activities/scalable_topic/withdrawal.py",
         "        bar_creation(self.store, name, self.guard.require)\n",

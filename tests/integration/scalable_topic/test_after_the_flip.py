@@ -300,3 +300,23 @@ def test_what_a_client_leaves_amid_a_cleanup_is_kept(topics: Topics, monkeypatch
     found = steps.run(cleanup.clean_up)
     assert found.kept[0].reason == f"subscriptions have messages in {name}: late ({MESSAGES})"
     assert topics.admin.topics.stats(name).subscriptions["late"].msg_backlog == MESSAGES
+
+
+def test_seeks_reach_the_regular_topic(topics: Topics, admin: PulsarAdmin, stack: Stack) -> None:
+    """`seek` and `skip-all` of the scalable topic move a subscription on the regular topic as well (5.0.1)."""
+    name = topics.make("after/seek")
+    steps = topics.steps(name)
+    for step in (one_topic.guard, flip.flip):
+        steps.run(step)
+    drain(stack, admin, name, QUEUE, pulsar.ConsumerType.Shared)
+    path = f"{stack.admin_urls[0]}/admin/v2/scalable/{name.local_path}/subscriptions/{QUEUE}"
+
+    def left() -> int:
+        return admin.topics.stats(name).subscriptions[QUEUE].msg_backlog
+
+    assert left() == 0
+    assert httpx.post(f"{path}/seek", params={"timestamp": 1}, timeout=30).is_success
+    assert left() == MESSAGES
+    assert httpx.post(f"{path}/skip-all", timeout=30).is_success
+    assert left() == 0
+    steps.run(one_topic.complete)
