@@ -39,7 +39,7 @@ from activities.scalable_topic.withdrawal import Withdrawal
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreError
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminConflict, AdminDenied, AdminError, AdminUnreachable
+from clients.pulsar.admin.errors import AdminConflict, AdminDenied, AdminError, AdminServerError, AdminUnreachable
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.creation_locks import allow_creation
 from clients.pulsar.names import TopicName
@@ -354,8 +354,9 @@ class Flip:
     def _left_alone(self, name: TopicName, partitions: int, call: _Call) -> bool:
         """Take back what was made for a topic that was refused; returns whether it is scalable all the same."""
         if not call.is_refused:
-            # The next attempt makes it again.
-            self._stop(name, partitions)
+            if isinstance(call.refusal, AdminServerError):
+                # That may last; the next attempt makes it again.
+                self._stop(name, partitions)
             return False
         if call.unclear or call.silent:
             return self.withdrawal.run(name, partitions, call.silent) is None
