@@ -21,9 +21,9 @@ MUTANTS = (
     ),
     Mutant(
         "blue-green/configuration-store-apart",
-        "activities/blue_green/precheck_stores.py",
-        "        if used and not _is_same(own, used):\n",
-        "        if not used:\n",
+        "activities/lifecycle/configuration_store.py",
+        '    return used if used and not _is_same(own, used) else ""\n',
+        '    return ""\n',
         (_STORES,),
     ),
     Mutant(
