@@ -395,6 +395,8 @@ class Flip:
         """Leave no segments to a topic that stays regular for now, if that can be done."""
         with suppress(StoreError):
             replace(self, each=in_turn).withdrawal.stop(name, partitions)
+            # All deletions were answered: none can arrive when the next attempt has made the segments again.
+            self.guard.note(stage=Stage.FLIPPING)
 
     def _register(self, name: TopicName, subscriptions: Sequence[SubscriptionInventory]) -> None:
         record_all(self.admin, self.store, name, subscriptions, fence=self.guard.check, each=self.each)

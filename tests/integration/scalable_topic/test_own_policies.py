@@ -7,7 +7,6 @@ from contextlib import closing
 import pytest
 
 from activities.scalable_topic import cleanup, flip, one_topic, precheck
-from activities.scalable_topic.clients import waits_for
 from activities.scalable_topic.context import ClusterTask, TopicTask
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
@@ -82,21 +81,6 @@ def test_what_changes_after_a_flip_died_is_looked_at(
     assert read_scalable(store, name).state is RecordState.ABSENT
     assert store.get(bar_path(name)) is None
     steps.run(one_topic.undo)
-
-
-def test_messages_in_chunks(stack: Stack, admin: PulsarAdmin) -> None:
-    """Brokers say whether a topic got messages in chunks; the flip waits for its producers, also with `force`."""
-    name = TopicName.parse("persistent://public/default/chunks")
-    admin.topics.create(name)
-    steps = TopicSteps(stack, name, force=True)
-    with closing(quiet_client(stack.broker_url)) as client, steps.task() as task:
-        producer = client.create_producer(str(name), batching_enabled=False, chunking_enabled=True)
-        producer.send(b"small")
-        assert waits_for(task.read_topic(name), force=True) == ""
-        producer.send(bytes(6_000_000))
-        assert "producers of messages in chunks" in waits_for(task.read_topic(name), force=True)
-        producer.close()
-        assert waits_for(task.read_topic(name), force=True) == ""
 
 
 def _retain(admin: PulsarAdmin, name: TopicName) -> None:

@@ -1,4 +1,4 @@
-"""Topics with transactions of real clients."""
+"""Topics with transactions, and with messages in chunks, of real clients."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from activities.scalable_topic import flip, one_topic
+from activities.scalable_topic.clients import waits_for
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from deploy.devstack.answering import Refused
@@ -29,8 +30,8 @@ pytestmark = pytest.mark.exhaustive
 
 @pytest.fixture(scope="module")
 def stack(make_stack: MakeStack) -> Stack:
-    """One broker with transactions."""
-    settings = {"transactionCoordinatorEnabled": "true"}
+    """One broker with transactions, and with small messages."""
+    settings = {"transactionCoordinatorEnabled": "true", "maxMessageSize": "1000000"}
     return make_stack(StackSpec(zookeepers=1, bookies=1, brokers=1, broker_settings=settings))
 
 
@@ -67,3 +68,18 @@ def test_open_transactions_are_waited_for(
         consumer = python.subscribe(str(name), "s", pulsar.ConsumerType.Shared)
         assert consumer.receive(30_000).data() == b"after"
     steps.run(one_topic.complete)
+
+
+def test_messages_in_chunks(stack: Stack, admin: PulsarAdmin) -> None:
+    """Brokers say whether a topic got messages in chunks; the flip waits for its producers, also with `force`."""
+    name = TopicName.parse("persistent://public/default/chunks")
+    admin.topics.create(name)
+    steps = TopicSteps(stack, name, force=True)
+    with closing(quiet_client(stack.broker_url)) as client, steps.task() as task:
+        producer = client.create_producer(str(name), batching_enabled=False, chunking_enabled=True)
+        producer.send(b"small")
+        assert waits_for(task.read_topic(name), force=True) == ""
+        producer.send(bytes(3_000_000))
+        assert "producers of messages in chunks" in waits_for(task.read_topic(name), force=True)
+        producer.close()
+        assert waits_for(task.read_topic(name), force=True) == ""
