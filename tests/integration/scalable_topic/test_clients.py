@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas
-from deploy.devstack.moving.client_program import ClientProgram
 from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
 from deploy.devstack.moving.traffic import MovingTraffic
 from deploy.devstack.on_demand import with_scalable_clients
@@ -22,7 +20,6 @@ from models.segment_layout_check import layout_faults
 from models.store_url import parse_store_url
 from tests.support.scalable_topic.flips import flip_of
 from tests.support.stacks import SharedStack
-from tests.support.waiting import wait_for
 
 
 @pytest.fixture(scope="module")
@@ -73,29 +70,6 @@ def test_consumers_that_begin_at_the_end_see_what_is_sent_amid_the_flip(
                 assert flip_of(admin, store, name, 3).run().faults == ()
             traffic.wait_for_more(20)
             assert traffic.stop().faults() == []
-
-
-@pytest.mark.exhaustive
-def test_producers_with_many_messages_under_way(stack: Stack, toolchain: Toolchain, tmp_path: Path) -> None:
-    """Every message that was on its way at the flip is answered, without an unload (#26678; 12 of 12 on 5.0.1)."""
-    name = TopicName.parse("persistent://public/default/under-way")
-    producers = [ProducerPlan(f"busy-{number}", str(name), Language.JAVA_V5, interval=0.0002) for number in range(4)]
-    tools = with_scalable_clients(toolchain)
-    with (
-        PulsarAdmin.open(AdminAccess(timeout=30), stack.admin_urls) as admin,
-        open_cas(parse_store_url(stack.metadata_url), Access()) as store,
-        closing(ClientProgram.of(Language.JAVA_V5, stack.broker_url, tmp_path, tools, shared=True)) as clients,
-    ):
-        admin.topics.create(name)
-        clients.open_producers(producers)
-        clients.start()
-        wait_for("messages", lambda: admin.topics.stats(name).msg_in_counter > 20_000, 60)
-        assert flip_of(admin, store, name, 0).run().faults == ()
-        clients.stop_sending(60)
-        for record in clients.collect()[0]:
-            assert record.sent
-            assert record.errors == []
-            assert [message for message in record.sent if message.acknowledged is None] == []
 
 
 def _plan(topic: str, partitions: int, *, latest: bool = False, interval: float = 0.02) -> TopicPlan:
