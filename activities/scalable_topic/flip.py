@@ -316,11 +316,11 @@ class Flip:
             record = read_scalable(self.store, name)
             if record.layout is not None:
                 return self._own(topic, record), call.seconds
+            if record.state is RecordState.BROKEN or call.is_refused:
+                break
             if record.state is RecordState.EMPTY:
                 # A broker told the load of a new segment before another had written the record.
                 clear_empty(self.store, name, self.guard.check)
-            elif record.state is RecordState.BROKEN or call.is_refused:
-                break
             self._ask(name, partitions, subscriptions, call, force=force)
         record = read_scalable(self.store, name)
         if record.layout is None and record.state is not RecordState.BROKEN and call.refusal is not None:
@@ -372,9 +372,14 @@ class Flip:
         return record.layout
 
     def _migrate(self, name: TopicName, *, force: bool) -> None:
+        def fence() -> None:
+            # A report of load that came since segments were made would have the brokers fail.
+            clear_empty(self.store, name, self.guard.check)
+            self.guard.require()
+
         self.change(
             look=lambda admin: admin.scalable_topics.names(name.namespace_path),
-            fence=self.guard.require,
+            fence=fence,
             change=lambda admin: admin.scalable_topics.migrate(name, force=force),
         )
 

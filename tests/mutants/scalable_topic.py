@@ -160,9 +160,9 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/an-empty-record-stays",
-        _FLIP,
-        "                clear_empty(self.store, name, self.guard.check)\n",
-        "                pass\n",
+        "clients/pulsar/scalable_records.py",
+        "        if record.state is RecordState.EMPTY:\n",
+        "        if False:\n",
         (f"{_TESTS}/test_flip.py::test_an_empty_record_is_cleared_by_whoever_flips",),
     ),
     Mutant(
