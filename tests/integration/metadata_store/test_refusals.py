@@ -48,8 +48,8 @@ def source(stack: Stack) -> Generator[Any]:
 
 def input(stack: Stack, **more: object) -> MetadataStoreInput:
     """From ZooKeeper to Oxia; no broker runs here."""
-    plan = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "allow_no_brokers": True}
-    return MetadataStoreInput.model_validate({**plan, **more})
+    plan = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url, "accept": stores.OTHER_ROOTS}
+    return MetadataStoreInput.model_validate({**plan, "allow_no_brokers": True, **more})
 
 
 def contents(stack: Stack) -> tuple[int, stores.Records]:

@@ -26,7 +26,7 @@ _COUNTERS = re.compile(r"^(/ledgers/idgen|/ledgers/idgen-long(/.*)?|/counters/[^
 _LEDGER = re.compile(r"^/ledgers((?:/\d+)+)/L(\d+)$")
 
 _OTHER_ROOTS = (
-    "a ballast bench big binary both bulk c compared container counter counters-of crash d deed deep deeq "
+    "a ballast bench big binary both bulk c compared container counter counters-of crash d d0 deed deep deeq "
     "dropped elsewhere empty ephemeral flag flat floor fresh frozen gone grown guarded half huge kin kin-d "
     "large late left-once long-ledgers mark marker mine names never new next-source none not-released nothing "
     "odd often old order other over own parent parts persistent r race raised-ledgers records recreated "
