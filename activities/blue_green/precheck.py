@@ -42,6 +42,8 @@ _CUMULATIVE = ("Exclusive", "Failover")
 _RATE = "publishRate"
 # Writes to a topic with a rate of its own are not held back for the flip.
 _REOPENS = "TERMINATE_REOPENS"
+# Codes of blockers that say that blue cannot be read, or is another cluster.
+_NOT_BLUE = ("BLUE_STORE", "BLUE_BROKERS", "BLUE_CLUSTER_NAME", "BLUE_OTHER_STORE", "BLUE_NO_BROKERS")
 _EXTERNAL = ("flink", "spark", "beam")
 
 
@@ -71,8 +73,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
     findings = Findings()
     check_clusters(task, findings)
     if findings.blockers:
-        # What is asked next would fail for the same reasons, or be asked of the wrong cluster.
-        return Precheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
+        return _unusable(task, findings)
     everything = namespaces_of(task.blue)
     check_patterns(task.input, findings, everything)
     names = selected(task.blue, task.input)
@@ -135,6 +136,16 @@ def precheck(task: BlueGreenTask) -> Precheck:
         differences=tuple(lines[:NAMED]),
     )
     return covered(result, task.input, census, lambda census: task.survey(census, names))
+
+
+def _unusable(task: BlueGreenTask, findings: Findings) -> Precheck:
+    """Return the result where a cluster cannot be used; what blue uses is in it, if that is the right one."""
+    # What else is asked would fail for the same reasons, or be asked of the wrong cluster.
+    result = Precheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
+    if any(blocker.code.startswith(_NOT_BLUE) for blocker in findings.blockers):
+        return result
+    census = FeatureCensus(task.input.cluster)
+    return covered(result, task.input, census, lambda census: task.survey(census, selected(task.blue, task.input)))
 
 
 def _add(found: _Found, namespace: NamespaceInventory) -> None:
