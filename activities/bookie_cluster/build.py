@@ -99,6 +99,7 @@ def build(task: BookieClusterTask, context: ActivityContext, seconds: float = 0.
     with task.registry() as registry, task.broker_store() as store:
         # From here on something is built on the registrations: they outlast the switch.
         registry.claim.renew(registered=())
+        task.stop_earlier_deletions()
         rounds = _Rounds(task, context, registry, store)
         rounds.converge()
         while time.monotonic() + rounds.patience < end:

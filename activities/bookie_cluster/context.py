@@ -14,7 +14,7 @@ from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasReader
 from clients.pulsar.bookie_registry import BookieRegistry
 from clients.store import StoreReader
-from clients.stores import Access, open_cas, open_cas_reader, open_reader
+from clients.stores import Access, open_cas, open_cas_reader, open_reader, revoke_permits
 from clients.zookeeper.coordination import Coordination, CoordinationReader
 from models.bookie_cluster.input import BookieCluster, BookieClusterInput, Direction, Routing
 from models.bookie_registry import SwitchClaim
@@ -80,6 +80,18 @@ class BookieClusterTask:
         """
         with self.registry() as registry:
             registry.claim.renew()
+        self.stop_earlier_deletions()
+
+    def stop_earlier_deletions(self) -> None:
+        """Have the server refuse what earlier attempts may still delete; after the claim was renewed.
+
+        It does so where ledgers and claim are on the same servers. Otherwise a request that was frozen between the
+        fence and the server may still arrive, as long as its session lives.
+
+        Raises:
+            StoreError: the brokers' metadata store cannot be written.
+        """
+        revoke_permits(self.input.store, self.access)
 
     def survey(self, census: FeatureCensus) -> None:
         """Have a census take what the cluster uses.
@@ -125,7 +137,7 @@ class BookieClusterTask:
 
     def ledgers_to_change(self, cluster: BookieCluster) -> LedgerDirectoryWriter:
         """A cluster's ledgers, to create, close and delete."""
-        return LedgerDirectoryWriter(cluster.root, self.access)
+        return LedgerDirectoryWriter(cluster.root, self.access, self.input.store)
 
     def _session(self, url: StoreUrl) -> Coordination:
         return Coordination(url, auth=self.access.zookeeper_auth, timeout=self.access.timeout)

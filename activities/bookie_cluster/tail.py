@@ -64,6 +64,7 @@ def copy_tail(task: BookieClusterTask, context: ActivityContext) -> TailCopy:
     """
     with task.registry() as registry, task.broker_store() as store:
         registry.claim.renew()
+        task.stop_earlier_deletions()
         tail = _Tail(task, context, store, SwitchProgress(task, registry))
         while True:
             alone = _Alone(store, context)

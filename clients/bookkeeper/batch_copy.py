@@ -283,7 +283,9 @@ class _BatchCopy:
         else:
             # Whoever changed it meanwhile has made it their own.
             with contextlib.suppress(StoreConflict):
-                self._target.directory.delete([(ledger_id, task.version)])
+                self._target.directory.delete([(ledger_id, task.version)], lambda: self._check(0))
+            # A newer attempt, which the fence of the deletion reports in the same way, ends this one.
+            self._check(0)
         self._contents.pop(ledger_id, None)
         self._outcomes.append(outcome)
         del self._left[ledger_id]

@@ -40,6 +40,7 @@ def open_clusters(
     read_timeout: float,
     *,
     source_may_be_down: bool = False,
+    claims: StoreUrl | None = None,
 ) -> Generator[tuple[Cluster, Cluster]]:
     """Two clusters whose connections are waited for together, so that reads here and writes there overlap.
 
@@ -50,19 +51,26 @@ def open_clusters(
         tls: how TLS to bookies is done; None for none.
         read_timeout: seconds until the next replica is asked for an entry.
         source_may_be_down: see `Cluster`.
+        claims: see `LedgerDirectoryWriter`.
     """
     with ExitStack() as stack:
         loop = stack.enter_context(EventLoop())
-        first = stack.enter_context(open_cluster(source, access, tls, read_timeout, loop))
+        first = stack.enter_context(open_cluster(source, access, tls, read_timeout, loop, claims=claims))
         yield (
             first._replace(may_be_down=source_may_be_down),
-            stack.enter_context(open_cluster(target, access, tls, read_timeout, loop)),
+            stack.enter_context(open_cluster(target, access, tls, read_timeout, loop, claims=claims)),
         )
 
 
 @contextmanager
 def open_cluster(
-    url: StoreUrl, access: Access, tls: Tls | None, read_timeout: float, loop: EventLoop | None = None
+    url: StoreUrl,
+    access: Access,
+    tls: Tls | None,
+    read_timeout: float,
+    loop: EventLoop | None = None,
+    *,
+    claims: StoreUrl | None = None,
 ) -> Generator[Cluster]:
     """One cluster.
 
@@ -72,9 +80,10 @@ def open_cluster(
         tls: how TLS to bookies is done; None for none.
         read_timeout: seconds until the next replica is asked for an entry.
         loop: shared with another cluster.
+        claims: see `LedgerDirectoryWriter`.
     """
     with (
-        LedgerDirectoryWriter(url, access) as directory,
+        LedgerDirectoryWriter(url, access, claims) as directory,
         Bookies(directory.bookies, tls=tls, read_timeout=read_timeout, loop=loop) as bookies,
     ):
         yield Cluster(directory, bookies)

@@ -18,6 +18,7 @@ from clients.zookeeper import wire
 from clients.zookeeper.connection import Connection
 from clients.zookeeper.multi import change_each
 from clients.zookeeper.ops import ancestors
+from clients.zookeeper.permit import Permit
 from clients.zookeeper.reader import ZooKeeperReader
 from models.store_url import StoreUrl
 
@@ -220,10 +221,18 @@ class LedgerDirectoryWriter(LedgerDirectory):
     Changes of a call go out many at a time. Where one fails, others of the same call may have been done; every call
     can be repeated. An id that was deleted here is never created here again: BookKeeper 4.18 refuses it for days, and
     older bookies drop what is written under it at their next garbage collection.
+
+    Args:
+        url: the servers and the ledgers root.
+        access: credentials and timeout.
+        claims: the store whose claim the fence of `delete` asks for. If it is on the same servers, these refuse what is
+            still on its way once `clients.stores.revoke_permits` was called there.
     """
 
-    def __init__(self, url: StoreUrl, access: Access) -> None:
+    def __init__(self, url: StoreUrl, access: Access, claims: StoreUrl | None = None) -> None:
         super().__init__(url, access)
+        shared = claims is not None and claims.scheme == url.scheme and set(claims.hosts) & set(url.hosts)
+        self._permits_root = claims.root.encode() if claims and shared else None
         self._link: Connection | None = None
         self._deleted: set[int] = set()
 
@@ -300,13 +309,14 @@ class LedgerDirectoryWriter(LedgerDirectory):
             items: ids, and the versions that are meant. A version is no identity: a ledger that is made again under its
                 id has the same ones.
             fence: asked once the session that deletes is open, and raises where nothing may be deleted any more. What
-                freezes behind it finds that session expired, and gets no other one.
+                freezes after it finds that session expired, and gets no other one, or its permit revoked (`claims`).
 
         Returns:
             How many were deleted; one that is missing is no error.
 
         Raises:
-            StoreConflict: a ledger has another version; the message names the first one. All others were deleted.
+            StoreConflict: a ledger has another version; the message names the first one. All others were deleted. Or
+                what `fence` raises.
             StoreError: the store cannot be read or written.
         """
         paths = self._paths(ledger for ledger, _ in items)
@@ -318,10 +328,17 @@ class LedgerDirectoryWriter(LedgerDirectory):
             version = items[number][1]
             changes.append(wire.op_delete(self._absolute(paths[number]), -1 if version is None else version))
         link = self._session()
-        fence()
+        permit = Permit(fence if self._permits_root is not None else None)
+        if self._permits_root is None:
+            fence()
+        else:
+            permit.grant(link, self._permits_root)
         # Before the answer: a request whose answer is lost may have been carried out.
         self._deleted.update(items[number][0] for number in chosen)
-        errors = change_each(link, changes)
+        try:
+            errors = change_each(link, changes, permit)
+        finally:
+            permit.give_back(link)
         self._deleted.difference_update(
             items[number][0] for number, error in zip(chosen, errors, strict=True) if error == wire.BAD_VERSION
         )

@@ -80,6 +80,7 @@ def open_task(pair: LedgerPair) -> Generator[TaskResources]:
                 pair.tls,
                 pair.read_timeout,
                 source_may_be_down=pair.source_may_be_down,
+                claims=pair.store,
             )
         )
         store = open_reader(pair.store, pair.access)

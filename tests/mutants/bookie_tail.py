@@ -62,6 +62,20 @@ MUTANTS = (
         "        if again := sorted(set[int]()):",
         ("tests/integration/clients/test_ledger_directory.py::test_an_id_that_was_deleted_is_not_created_again",),
     ),
+    Mutant(
+        "bookie-cluster/a-late-deletion-without-a-permit",
+        "clients/bookkeeper/ledgers.py",
+        "            errors = change_each(link, changes, permit)",
+        "            errors = change_each(link, changes)",
+        ("tests/integration/clients/test_ledger_directory.py::test_a_deletion_on_its_way_is_refused_after_a_takeover",),
+    ),
+    Mutant(
+        "bookie-cluster/a-tail-leaves-permits-of-earlier-attempts",
+        _TAILING,
+        "        task.stop_earlier_deletions()\n",
+        "",
+        _TAIL,
+    ),
     # What cannot be decoded -------------------------------------------------------------------------------------------
     Mutant(
         "bookie-cluster/a-ledger-that-cannot-be-decoded-counts-as-lost",

@@ -20,8 +20,8 @@ from clients.bookkeeper.idgen import IdGenerator, raise_generator, read_generato
 from clients.bookkeeper.layout import ledger_path
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
-from clients.errors import StoreConflict, StoreProtocolError, StoreUnsupported
-from clients.stores import Access
+from clients.errors import StoreConflict, StoreProtocolError, StoreUnsupported, Superseded
+from clients.stores import Access, revoke_permits
 from clients.zookeeper import Coordination, CoordinationReader
 from deploy.devstack.admin import StackAdmin
 from deploy.devstack.provision import Toolchain
@@ -229,6 +229,31 @@ def test_an_id_that_was_deleted_is_not_created_again(directory: LedgerDirectoryW
         directory.create([(810_000, OPEN), (810_002, OPEN)])
     assert directory.create([(810_001, OPEN), (810_002, OPEN)]) == [False, True]
     assert directory.delete([(810_001, 0), (810_002, 0)]) == 2
+
+
+def test_a_deletion_on_its_way_is_refused_after_a_takeover(stack: Stack, url: StoreUrl) -> None:
+    """What a late attempt sends after its fence has passed deletes nothing once a newer one has revoked its permit."""
+    store = parse_store_url(stack.zk_url)
+    taken_over = False
+
+    def fence() -> None:
+        nonlocal taken_over
+        if taken_over:
+            raise Superseded("a newer attempt has taken over")
+        # From here to the server the attempt may be frozen for any time; meanwhile another one takes over.
+        taken_over = True
+        revoke_permits(store, ACCESS)
+
+    with LedgerDirectoryWriter(url, ACCESS, store) as late, Coordination(store) as parents:
+        with contextlib.suppress(StoreConflict):
+            parents.create("/pulsar/migration-coordinator", b"")
+        assert late.create([(820_000, OPEN)]) == [True]
+        with pytest.raises(Superseded):
+            late.delete([(820_000, 0)], fence)
+        assert [record and record.ledger_id for record in late.read([820_000])] == [820_000]
+        taken_over = False
+        assert late.delete([(820_000, 0)], lambda: None) == 1
+        assert not [name for name in parents.children("/pulsar/migration-coordinator") if "writer" in name]
 
 
 def test_other_version(directory: LedgerDirectoryWriter) -> None:

@@ -65,6 +65,7 @@ class MemorySwitch:
         task.registry = lambda: opened(self.registry(task.attempt))
         # Clusters are told apart by their names.
         task.ledgers = opened
+        task.stop_earlier_deletions = lambda: self.happens("permits")
         task.broker_store = task.ledgers_to_change = answering(lambda: opened(self))
         return task
 

@@ -209,6 +209,14 @@ def test_nothing_begins_while_a_broker_is_registered(scene: Scene) -> None:
     assert scene.copies == 1
 
 
+def test_earlier_attempts_delete_nothing_beside_the_tail(scene: Scene) -> None:
+    """Before anything is copied the server is told to refuse deletions of earlier attempts."""
+    stopped: list[int] = []
+    scene.at["permits"] = lambda: stopped.append(scene.begun)
+    scene.run()
+    assert stopped == [0]
+
+
 def test_a_ledger_that_cannot_be_decoded_is_not_taken_for_lost(scene: Scene) -> None:
     """What refers to a ledger that a newer BookKeeper has written ends the tail; another program's does not."""
     scene.undecodable = {7: "ledger 7: it has format version '4'"}
