@@ -16,7 +16,7 @@ from activities.bookie_cluster.strays import strays
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import Service, brokers
+from activities.lifecycle.registrations import BROKERS, Service, brokers, persistent_registration
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.store import Record, StoreReader
 from models.bookie_cluster.input import Direction, Proof
@@ -62,7 +62,7 @@ def stop(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof
             if running:
                 left = [f"{broker.name} is registered" for broker in running]
             else:
-                left = [] if asked is Proof.WAIVED else absence.lingering(store)
+                left = [] if asked is Proof.WAIVED else _unproven(store) or absence.lingering(store)
             if not left:
                 break
             _require_time(task, absence.seen.since)
@@ -71,6 +71,15 @@ def stop(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof
             context.pause(_POLL if running else _CLOSE_LOOK)
     context.waits_no_more()
     return BrokersStopped(since=absence.seen.since or datetime.now(UTC), brokers=tuple(sorted(absence.seen.names)))
+
+
+def _unproven(store: StoreReader) -> list[str]:
+    """Return what is wrong with registrations that no session holds; empty without any.
+
+    Since PRECHECK the switch may have been held for days. A broker with such a registration never counts as running.
+    """
+    persistent = persistent_registration(store, (BROKERS,))
+    return [f"{persistent.cause}; {persistent.cure}"] if persistent else []
 
 
 def start(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof.FULL) -> BrokersOn:

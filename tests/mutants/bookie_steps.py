@@ -39,8 +39,15 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/not-registered-is-stopped",
         _BROKERS,
-        "left = [] if asked is Proof.WAIVED else absence.lingering(store)",
+        "left = [] if asked is Proof.WAIVED else _unproven(store) or absence.lingering(store)",
         "left = list[str]()",
+        _STEPS,
+    ),
+    Mutant(
+        "bookie-cluster/a-registration-without-a-session-is-stopped",
+        _BROKERS,
+        "_unproven(store) or absence.lingering(store)",
+        "absence.lingering(store)",
         _STEPS,
     ),
     Mutant(

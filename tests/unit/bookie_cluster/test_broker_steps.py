@@ -26,7 +26,7 @@ from models.bookie_cluster.input import Direction, Routing
 from models.bookie_cluster.results import BrokersOn, BrokersStopped, Directive
 from models.bookie_registry import SwitchTarget
 from models.lifecycle.claim import CLAIM
-from models.lifecycle.failures import FailureKind
+from models.lifecycle.failures import Blocker, FailureKind
 from models.store_url import parse_store_url
 from tests.support.bookie_cluster.in_memory import MemorySwitch, answering, opened
 
@@ -43,6 +43,7 @@ class Scene(MemorySwitch):
         mark: changes whenever one comes or goes.
         orders: what brokers were told.
         left: what is left of brokers that are registered no more.
+        unheld: what PRECHECK would say of a registration that no session holds.
         strays: ledgers that came to the source behind the tail.
         on: the cluster that brokers say they use.
         wrote: the ledger to which each one's health check wrote.
@@ -57,6 +58,7 @@ class Scene(MemorySwitch):
         self.mark = 1
         self.orders: list[str] = []
         self.left: list[str] = []
+        self.unheld: Blocker | None = None
         self.strays = ""
         self.on = ON_B
         self.wrote: int | None = 7
@@ -116,6 +118,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
 
     monkeypatch.setattr(BrokerController, "ask", ask)
     monkeypatch.setattr(brokers, "brokers", answering(lambda: list(made.running)))
+    monkeypatch.setattr(brokers, "persistent_registration", answering(lambda: made.unheld))
     monkeypatch.setattr(registry, "none_since", none_since)
     monkeypatch.setattr(registry, "brokers", answering(lambda: list(made.running)))
     monkeypatch.setattr(registry, "ask_brokers", ask_brokers)
@@ -225,6 +228,20 @@ def test_stopped_means_that_nothing_is_left(scene: Scene) -> None:
     scene.at["waiting"] = unregister
     assert scene.stop().brokers == ("broker one",)
     assert waits == [1, 2]
+
+
+def test_a_registration_without_a_session_is_not_stopped(scene: Scene) -> None:
+    """A broker whose registration became persistent since PRECHECK may run, though it does not count as registered."""
+    scene.unheld = Blocker(code="PERSISTENT_REGISTRATION", cause="no session holds it", cure="delete the node")
+    waits: list[int] = []
+
+    def delete() -> None:
+        waits.append(1)
+        scene.unheld = None
+
+    scene.at["waiting"] = delete
+    scene.stop()
+    assert waits == [1]
 
 
 def test_the_pause_counts_from_the_first_attempts_order(scene: Scene) -> None:
