@@ -8,7 +8,6 @@ from itertools import islice
 from activities.bookie_cluster.attribution import reconcile
 from activities.bookie_cluster.cleanup_targets import (
     Facts,
-    Judgement,
     judge_copies,
     judge_source,
     misrouted_ledgers,
@@ -22,9 +21,11 @@ from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledg
 from activities.lifecycle.brokers import BrokerView, SeenCluster
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.registrations import brokers
+from clients.bookkeeper.cluster import open_cluster
 from clients.bookkeeper.ledger_table import LedgerFacts
-from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
-from clients.errors import StoreConflict, StoreUnreachable
+from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter, LedgerRecord
+from clients.bookkeeper.replicas import require_replicas
+from clients.errors import LedgerUnreadable, StoreConflict, StoreUnreachable
 from models.bookie_cluster.input import BookieCluster, Direction, Routing
 from models.bookie_cluster.results import CleanupTargets, LedgersDeleted, SwitchCensus
 from models.bookie_cluster.updates import CleanupOrder
@@ -33,6 +34,8 @@ from models.lifecycle.status import ProgressTask, ProgressUnit
 
 # Counted before they are deleted, so a step that is repeated deletes at most so many fewer than it may.
 _CHUNK = 500
+# Copies of which each replica is read before a part is deleted.
+_SAMPLE = 64
 # Half a minute of work or less, so that a step that is repeated has little to repeat.
 _PART = 20_000
 
@@ -71,7 +74,7 @@ def list_targets(task: BookieClusterTask, order: CleanupOrder) -> CleanupTargets
         StoreConflict: the order names another cluster.
         StoreError: one of the stores cannot be read.
     """
-    return _judge(task, order).listed(task.input.source.name)
+    return judge_source(_order_facts(task, order), force=order.force).listed(task.input.source.name)
 
 
 def delete_ledgers(task: BookieClusterTask, context: ActivityContext, order: CleanupOrder) -> LedgersDeleted:
@@ -81,12 +84,16 @@ def delete_ledgers(task: BookieClusterTask, context: ActivityContext, order: Cle
 
     Raises:
         StoreConflict: the order names another cluster, the target is not ACTIVE, or a newer attempt has taken over.
+        LedgerUnreadable: a replica of one of the copies that are read before cannot be read.
         StoreError: one of the stores cannot be read or written; the step can be repeated, and goes on.
     """
     task.renew()
     # Until the statuses have flipped, a rollback may need what would be deleted here (I2, I12).
     _require_active(task, task.input.target)
-    found = _judge(task, order)
+    facts = _order_facts(task, order)
+    found = judge_source(facts, force=order.force)
+    if found.delete and not order.force:
+        _require_copies(task, facts, found.delete)
     allowed = min(limit for limit in (_PART, order.max_deletions, task.input.max_deletions) if limit is not None)
     return _Deleting(task, context, task.input.source).run(found.delete, allowed)
 
@@ -106,12 +113,12 @@ def remove_copies(task: BookieClusterTask, context: ActivityContext) -> LedgersD
     return _Deleting(task, context, task.input.target).run(found.delete, _PART)
 
 
-def _judge(task: BookieClusterTask, order: CleanupOrder) -> Judgement:
+def _order_facts(task: BookieClusterTask, order: CleanupOrder) -> Facts:
     if order.src_cluster != task.input.source.name:
         raise StoreConflict(
             f"{order.src_cluster} is not the cluster that this switch left; {task.input.source.name} is"
         )
-    return judge_source(_facts(task, _brokers(task)), force=order.force)
+    return _facts(task, _brokers(task))
 
 
 def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> Facts:
@@ -122,6 +129,7 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
         cutover_ledger_id, failed = read_cutover_ledger_id(store, progress), read_failed(store, progress)
         with task.ledgers(input.source) as source, task.ledgers(input.target) as target:
             old, new = scan(source), scan(target)
+            lacking = lacking_replicas(target)
         # Read again: what became referred to while the ledgers were read must count too.
         later = attributed_references(task, store)
         if later.digest != named.digest:
@@ -133,7 +141,43 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
         # servers have many.
         if cluster.url is None or not cluster.url.overlaps(input.target.root)
     )
-    return Facts(input, old, new, named, copies, cutover_ledger_id, users, failed.keys())
+    return Facts(input, old, new, named, copies, cutover_ledger_id, users, failed.keys(), lacking)
+
+
+def lacking_replicas(directory: LedgerDirectory) -> tuple[str, ...]:
+    """Return why ledgers of a cluster that was scanned may lack replicas; empty if nothing says so."""
+    away = sorted(directory.members - directory.bookies().keys())
+    found = [f"{bookie_id} is not registered" for bookie_id in away[:NAMED]]
+    if len(away) > NAMED:
+        found.append(f"{len(away) - NAMED:,} more bookies are not registered")
+    if (marked := directory.underreplicated()) is not None:
+        found.append(f"BookKeeper's auditor has marked ledger {marked} and perhaps others")
+    return tuple(found)
+
+
+def _require_copies(task: BookieClusterTask, facts: Facts, records: Ledgers) -> None:
+    """Prove that copies have all their replicas before the originals go; some are read from each.
+
+    Raises:
+        LedgerUnreadable: one of them cannot be read.
+        StoreUnreachable: a bookie is away, or replicas are missing; the step can be repeated.
+    """
+    target = task.input.target
+    if facts.lacking:
+        raise StoreUnreachable(
+            f"copies in {target.name} may lack replicas, so nothing is deleted yet: {'; '.join(facts.lacking)}; start "
+            "these bookies, or wait until auto-recovery has replicated their ledgers"
+        )
+    ids = [record.ledger_id for record in records.values() if record.last_entry >= 0]
+    chosen = ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE]
+    with open_cluster(target.root, task.access, task.runtime.bookie_tls, task.pair.read_timeout) as cluster:
+        for ledger_id, record in zip(chosen, cluster.directory.read(chosen), strict=True):
+            # What was never copied has no copy either, see `_never_copied`.
+            if record is not None and record.metadata.closed:
+                try:
+                    require_replicas(cluster.bookies, ledger_id, record.metadata)
+                except LedgerUnreadable as cause:
+                    raise cause.saying(f"nothing more is deleted: in {target.name}, {cause}") from cause
 
 
 def _named(task: BookieClusterTask, astray: Ledgers) -> list[LedgerRecord]:

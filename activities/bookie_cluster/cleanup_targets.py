@@ -30,6 +30,7 @@ class Facts(NamedTuple):
         cutover_ledger_id: highest id of the source when brokers were directed away; None before that.
         users: brokers that use the source, or may use it, each with a reason.
         failed: ledgers that could not be copied, or whose id another ledger has in the target.
+        lacking: why copies in the target may lack replicas; empty if nothing says so.
     """
 
     input: BookieClusterInput
@@ -40,6 +41,7 @@ class Facts(NamedTuple):
     cutover_ledger_id: int | None
     users: tuple[str, ...]
     failed: Collection[int] = ()
+    lacking: tuple[str, ...] = ()
 
 
 class Judgement(NamedTuple):

@@ -182,6 +182,9 @@ def read_all(
 
 
 def _small(ledger_id: int, metadata: LedgerMetadata, firsts: Mapping[int, int]) -> bool:
+    # Fewer bytes than entries: BookKeeper's own recovery may record a length of 0 although there are entries.
+    if metadata.length <= metadata.last_entry:
+        return False
     left = metadata.last_entry + 1 - firsts.get(ledger_id, 0)
     return metadata.length * left <= WHOLE_BYTES * (metadata.last_entry + 1)
 

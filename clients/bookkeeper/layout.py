@@ -19,6 +19,8 @@ ID_LIMIT = 1 << 63
 
 #: What stands beneath the ledgers root besides ledgers.
 LAYOUT, INSTANCE_ID, AVAILABLE, READ_ONLY = "/LAYOUT", "/INSTANCEID", "/available", "/available/readonly"
+#: Ledgers that lack replicas, in nodes of their own: `…/urL0000000017`.
+UNDERREPLICATED = "/underreplication/ledgers"
 COOKIES, ID_GENERATOR, LONG_ID_GENERATOR = "/cookies", "/idgen", "/idgen-long"
 
 _LEDGER = re.compile(r"/(?:(\d{2})/(\d{4})|(\d{3})/(\d{4})/(\d{4})/(\d{4}))/L(\d{4})", re.ASCII)

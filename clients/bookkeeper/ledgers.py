@@ -181,6 +181,21 @@ class LedgerDirectory(Closeable):
         """Ids of the bookies that ever joined, and were not taken out."""
         return {path.rpartition(b"/")[2].decode() for path in self._reader.children(layout.COOKIES.encode())}
 
+    def underreplicated(self) -> int | None:
+        """Return a ledger that BookKeeper's auditor has found to lack replicas; None without any.
+
+        Raises:
+            StoreError: the store cannot be read.
+        """
+        nodes = [layout.UNDERREPLICATED.encode()]
+        while nodes:
+            for child in self._reader.children(nodes.pop()):
+                name = child.rpartition(b"/")[2]
+                if name.startswith(b"urL") and name[3:].isdigit():
+                    return int(name[3:])
+                nodes.append(child)
+        return None
+
     def instance_id(self) -> str | None:
         """The id that the cluster got when it was initialised, None if it has none."""
         return self._text(layout.INSTANCE_ID)

@@ -16,9 +16,9 @@ class CleanupOrder(Frozen):
         src_cluster: the cluster to clean; must be the one that the switch left.
         dry_run: only list what would be deleted.
         max_deletions: most ledgers to delete.
-        force: delete although a broker still seems to use the old cluster; with `exclusive` also ledgers that nothing
-            refers to and that were never copied. What is referred to and not verified in the new cluster is never
-            deleted.
+        force: delete although a broker still seems to use the old cluster, or copies may lack replicas; with
+            `exclusive` also ledgers that nothing refers to and that were never copied. What is referred to and not
+            verified in the new cluster is never deleted.
     """
 
     src_cluster: str

@@ -16,6 +16,27 @@ _CLEANUP = "activities/bookie_cluster/cleanup.py"
 _RESTART, _CUTOVER = "workflows/bookie_cluster/cutover_restart.py", "workflows/bookie_cluster/cutover.py"
 
 MUTANTS = (
+    Mutant(
+        "bookie-cluster/originals-go-while-a-bookie-is-away",
+        _CLEANUP,
+        "    if facts.lacking:\n",
+        "    if False:\n",
+        _CLEANING,
+    ),
+    Mutant(
+        "bookie-cluster/originals-go-though-a-replica-is-lost",
+        _CLEANUP,
+        "                    require_replicas(cluster.bookies, ledger_id, record.metadata)\n",
+        "                    pass\n",
+        _CLEANING,
+    ),
+    Mutant(
+        "bookie-cluster/a-ledger-of-a-false-length-is-read-as-a-whole",
+        "clients/bookkeeper/compare.py",
+        "    if metadata.length <= metadata.last_entry:\n",
+        "    if False:\n",
+        ("tests/unit/clients/test_bookies.py",),
+    ),
     # What is equal, and what moves ------------------------------------------------------------------------------------
     Mutant(
         "bookie-cluster/open-ledgers-count-as-equal",

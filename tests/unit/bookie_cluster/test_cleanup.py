@@ -6,6 +6,7 @@ Which ledgers may go is judged in test_cleanup_targets.py; real ones go in tests
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,16 +16,19 @@ from activities.bookie_cluster.ledgers import Ledgers
 from activities.lifecycle.brokers import SeenCluster
 from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.ledger_table import LedgerFacts
-from clients.errors import StoreConflict, StoreUnreachable, Superseded
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
+from clients.errors import LedgerUnreadable, StoreConflict, StoreUnreachable, Superseded
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference
 from models.bookie_cluster.results import LedgersDeleted
 from models.bookie_cluster.updates import CleanupOrder
 from models.store_url import parse_store_url
-from tests.support.bookie_cluster.in_memory import MemorySwitch
+from tests.support.bookie_cluster.in_memory import MemorySwitch, answering, opened
 from tests.support.bookie_cluster.records import by_id, ledger, reference
 
 ORDER = CleanupOrder(src_cluster="a")
+METADATA = LedgerMetadata(1, 1, 1, LedgerState.CLOSED, 100, 9, (Segment(0, ("one",)),), DigestType.CRC32C)
 ON_A, ON_B = (parse_store_url(f"zk:127.0.0.1:2181/{name}") for name in ("ledgers", "ledgersB"))
 
 
@@ -36,6 +40,8 @@ class Scene(MemorySwitch):
         named: what Pulsar's metadata refer to.
         brokers: the clusters that brokers use.
         deleted: ids, with the versions that were expected.
+        lacking: why copies may lack replicas.
+        damaged: ledgers of which a replica cannot be read.
     """
 
     def __init__(self) -> None:
@@ -44,6 +50,8 @@ class Scene(MemorySwitch):
         self.named: list[LedgerReference] = []
         self.brokers: list[tuple[str, SeenCluster]] = []
         self.deleted: list[tuple[int, int | None]] = []
+        self.lacking: tuple[str, ...] = ()
+        self.damaged: set[int] = set()
 
     def clean(self, order: CleanupOrder = ORDER, **more: Any) -> LedgersDeleted:
         """Delete in the source."""
@@ -89,6 +97,15 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     def empty(*_: object) -> dict[int, str]:
         return {}
 
+    def read(numbers: Sequence[int]) -> list[LedgerRecord]:
+        return [LedgerRecord(number, METADATA, 1, 5) for number in numbers]
+
+    def replicas(_: object, ledger_id: int, __: object) -> None:
+        if ledger_id in made.damaged:
+            raise LedgerUnreadable(f"entry 0 of ledger {ledger_id} cannot be read", ledger_id=ledger_id)
+
+    cluster = SimpleNamespace(bookies=None, directory=SimpleNamespace(read=read))
+
     def brokers(_: object) -> list[tuple[str, SeenCluster]]:
         return made.brokers
 
@@ -98,6 +115,9 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(cleanup, "read_cutover_ledger_id", none)
     monkeypatch.setattr(cleanup, "read_failed", empty)
     monkeypatch.setattr(cleanup, "_brokers", brokers)
+    monkeypatch.setattr(cleanup, "lacking_replicas", answering(lambda: made.lacking))
+    monkeypatch.setattr(cleanup, "open_cluster", answering(lambda: opened(cluster)))
+    monkeypatch.setattr(cleanup, "require_replicas", replicas)
     return made
 
 
@@ -114,6 +134,39 @@ def test_nothing_goes_before_the_target_is_active(scene: Scene) -> None:
     scene.flip()
     assert scene.clean() == LedgersDeleted(deleted=5, left=0)
     assert scene.deleted == [(number, 1) for number in range(1, 6)]
+
+
+def test_nothing_goes_while_copies_may_lack_replicas(scene: Scene) -> None:
+    """While a bookie of the target is away its copies are not whole, and the originals stay, unless that is forced."""
+    scene.flip()
+    scene.lacking = ("second-bookie-1 is not registered",)
+    with pytest.raises(StoreUnreachable, match="second-bookie-1 is not registered"):
+        scene.clean()
+    assert scene.deleted == []
+    assert scene.clean(CleanupOrder(src_cluster="a", force=True)).deleted == 5
+
+
+def test_nothing_goes_while_a_replica_cannot_be_read(scene: Scene) -> None:
+    """Copies are read from each of their replicas before anything is deleted."""
+    scene.flip()
+    scene.damaged = {4}
+    with pytest.raises(LedgerUnreadable, match="nothing more is deleted: in b, entry 0 of ledger 4"):
+        scene.clean()
+    assert scene.deleted == []
+
+
+@pytest.mark.parametrize(
+    ("members", "marked", "lacking"),
+    [
+        ({"one"}, None, ()),
+        ({"one", "two"}, None, ("two is not registered",)),
+        ({"one"}, 7, ("BookKeeper's auditor has marked ledger 7 and perhaps others",)),
+    ],
+)
+def test_what_tells_of_missing_replicas(members: set[str], marked: int | None, lacking: tuple[str, ...]) -> None:
+    """A bookie that holds ledgers and is not registered tells of missing replicas, and so does the auditor's mark."""
+    directory: Any = SimpleNamespace(members=members, bookies=lambda: {"one": None}, underreplicated=lambda: marked)
+    assert cleanup.lacking_replicas(directory) == lacking
 
 
 @pytest.mark.parametrize("moment", ["scanned", "connected", "deleted"])

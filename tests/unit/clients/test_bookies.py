@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from clients.bookkeeper import pool, wire_v2
+from clients.bookkeeper.compare import read_all
 from clients.bookkeeper.digests import pack_entry
+from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
-from clients.errors import StoreUnreachable
+from clients.bookkeeper.replicas import require_replicas
+from clients.errors import LedgerUnreadable, StoreUnreachable
 from tests.support.clients.bookie_double import BatchReads, BookieDouble
 
 LEDGER, ENTRIES = 7, 300
@@ -62,6 +69,30 @@ def test_a_bookie_that_answers_nothing_is_not_an_old_one() -> None:
             bookies.forgive("bookie")
             assert read(bookies, "bookie") == BODIES
         assert wire_v2.READ not in back.operations
+
+
+def test_every_replica_is_read() -> None:
+    """A ledger that one of its bookies lacks is told from one that all have, though others could give its entries."""
+    with BookieDouble(BODIES) as whole, BookieDouble(BODIES[:200]) as cut:
+        registered = {**whole.registered("whole"), **cut.registered("cut")}
+        both = replace(metadata("whole"), ensemble_size=2, write_quorum=2, segments=(Segment(0, ("whole", "cut")),))
+        with Bookies(lambda: registered) as bookies:
+            require_replicas(bookies, LEDGER, metadata("whole"))
+            require_replicas(bookies, LEDGER, replace(both, last_entry=199))
+            with pytest.raises(LedgerUnreadable, match="entry 299 of ledger 7 cannot be read: cut does not have"):
+                require_replicas(bookies, LEDGER, both)
+
+
+def test_a_ledger_of_a_false_length_is_read_part_by_part() -> None:
+    """A ledger that says it has no bytes, as BookKeeper's recovery may record it, is not read as a whole."""
+    bodies = [pack_entry(LEDGER, entry, b"", length=0) for entry in range(5_000)]
+    with BookieDouble(bodies) as double, Bookies(double.registered) as bookies:
+        form = replace(metadata(double.address), length=0, last_entry=len(bodies) - 1)
+        cluster: Any = SimpleNamespace(bookies=bookies)
+        ((_, parts),) = read_all(cluster, [LedgerRecord(LEDGER, form, 0, 0)])
+        counts = [len(cast("list[bytes]", part)) for part in parts]
+    assert sum(counts) == len(bodies)
+    assert len(counts) > 1
 
 
 def test_an_id_that_is_not_registered_is_no_address() -> None:
