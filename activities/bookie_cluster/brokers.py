@@ -124,11 +124,12 @@ def start(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proo
 
 
 class _Proof(NamedTuple):
-    """What each broker showed, what is still in doubt, and who runs on another cluster."""
+    """What each broker showed, what is still in doubt, who runs on another cluster, and who cannot write."""
 
     evidence: list[str]
     doubts: list[str]
     misplaced: list[str]
+    unhealthy: list[str]
 
 
 def _is_proven(task: BookieClusterTask, asked: Proof, running: list[Service], proof: _Proof) -> bool:
@@ -139,7 +140,7 @@ def _is_proven(task: BookieClusterTask, asked: Proof, running: list[Service], pr
 
 def _prove(task: BookieClusterTask, store: StoreReader, view: BrokerView, running: list[Service]) -> _Proof:
     target = task.ends.target
-    proof = _Proof([], [], [])
+    proof = _Proof([], [], [], [])
     for broker in running:
         seen = view.bookie_cluster(broker)
         if seen.url is None:
@@ -149,6 +150,7 @@ def _prove(task: BookieClusterTask, store: StoreReader, view: BrokerView, runnin
             proof.misplaced.append(broker.name)
         elif unhealthy := view.health(broker):
             proof.doubts.append(f"{broker.name}: {unhealthy}")
+            proof.unhealthy.append(broker.name)
         elif (ledger := _written_ledger(task, store, broker)) is None:
             # What it says of itself is no proof: it wrote a message, and not to a ledger of this cluster.
             proof.doubts.append(f"{broker.name}: the last ledger of its health check is not being written there")
@@ -216,6 +218,11 @@ def _tell_what_is_missing(
         context.waiting_for(WaitKind.BROKERS_START, f"brokers to start with {setting}", action=action)
         return
     # Whoever started them, nobody but the operator can put this right.
-    action = f"stop {', '.join(proof.misplaced)} at once, and start with {setting}" if proof.misplaced else ""
+    action = ""
+    if proof.misplaced:
+        action = f"stop {', '.join(proof.misplaced)} at once, and start with {setting}"
+    elif proof.unhealthy:
+        # Brokers have lost sight of a bookie whose registration changed at the wrong moment (bookkeeper #4646, open).
+        action = f"if that lasts for a minute although the bookies run, restart {', '.join(proof.unhealthy)}"
     why = f"proof that brokers write to {target.name}: {'; '.join(proof.doubts)}"
     context.waiting_for(WaitKind.BROKERS_PROOF, why, action=action)

@@ -151,8 +151,12 @@ def _read(
     seen = ClusterInspection(cluster, scan(directory), directory.bookies(), instance_id)
     cookies = directory.cookies()
     seen.known = frozenset(cookies | directory.members)
-    if down := sorted(cookies - seen.bookies.keys()):
-        findings.warn(f"bookies of {cluster.name} are down, so that their ledgers lack replicas: {', '.join(down)}")
+    # Also those without a cookie: nobody asks at the address that an id names, see `Bookies`.
+    if down := sorted(seen.known - seen.bookies.keys()):
+        more = f" and {len(down) - NAMED:,} more" if len(down) > NAMED else ""
+        findings.warn(
+            f"bookies of {cluster.name} are down, so that their ledgers lack replicas: {', '.join(down[:NAMED])}{more}"
+        )
     _ask_bookies(task, seen, directory, findings)
     return [seen]
 

@@ -244,6 +244,24 @@ def test_a_registration_without_a_session_is_not_stopped(scene: Scene) -> None:
     assert waits == [1]
 
 
+def test_a_broker_that_cannot_write_is_to_be_restarted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Status asks for a restart of a broker whose health check keeps failing, since no one else can free it."""
+    scene.running = [ONE]
+    told: list[str] = []
+
+    def waiting_for(_: object, __: object, ___: str, *, action: str = "") -> None:
+        told.append(action)
+
+    def write() -> None:
+        monkeypatch.setattr(MemorySwitch, "health", answering(str))
+
+    monkeypatch.setattr(MemorySwitch, "health", answering(lambda: "its health check failed"))
+    monkeypatch.setattr(ActivityContext, "waiting_for", waiting_for)
+    scene.at["waiting"] = write
+    assert scene.start().brokers
+    assert told == ["if that lasts for a minute although the bookies run, restart broker one"]
+
+
 def test_the_pause_counts_from_the_first_attempts_order(scene: Scene) -> None:
     """An attempt that comes after a crash goes on with the moment at which brokers were told to stop."""
     scene.running = [ONE]
