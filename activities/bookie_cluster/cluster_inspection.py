@@ -11,14 +11,19 @@ from itertools import product
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, scan
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.registrations import persistent_registration
+from clients.bookkeeper.layout import AVAILABLE, READ_ONLY
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.ledgers import Bookie, LedgerDirectory
 from clients.bookkeeper.pool import Bookies
 from clients.errors import StoreError
+from clients.stores import open_reader
 from models.bookie_cluster.input import BookieCluster
 from models.ledger_store import parse_ledger_store_uri
 from models.lifecycle.failures import NAMED
 
+# Below a ledgers root.
+_REGISTRATIONS = (AVAILABLE.encode(), READ_ONLY.encode())
 # Header of an entry with the longest digest, and what a bookie adds for its index.
 _PER_ENTRY = 32 + 20 + 32
 # Names that are looked up at once; one that does not exist may take seconds.
@@ -148,6 +153,10 @@ def _read(
     if problem := _layout_problem(cluster, directory.layout()):
         findings.block("LAYOUT_UNSUPPORTED", problem, "name the cluster as its brokers do, or lay it out anew")
         return []
+    with open_reader(cluster.root, task.access) as reader:
+        if persistent := persistent_registration(reader, _REGISTRATIONS):
+            cause = f"in {cluster.name}, {persistent.cause}"
+            findings.blockers.append(persistent.model_copy(update={"cause": cause}))
     seen = ClusterInspection(cluster, scan(directory), directory.bookies(), instance_id)
     cookies = directory.cookies()
     seen.known = frozenset(cookies | directory.members)

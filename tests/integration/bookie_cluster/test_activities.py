@@ -17,8 +17,10 @@ from activities.bookie_cluster import registry, tail
 from activities.bookie_cluster.ledgers import progress_path
 from activities.bookie_cluster.progress import NOT_COPIED_LEDGERS, SwitchProgress, read_failed
 from activities.lifecycle.context import ActivityContext
+from clients.bookkeeper.layout import ledger_path
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.errors import StoreConflict, Superseded
+from clients.pulsar.formats_pb2 import ManagedLedgerInfo
 from clients.stores import Access
 from clients.zookeeper.coordination import CoordinationReader
 from deploy.devstack.stack import StackSpec
@@ -122,6 +124,33 @@ def test_precheck_names_what_is_in_the_way(environment: SwitchEnvironment) -> No
         zookeeper.create("/loadbalance/brokers/gone:8080", b"{}")
         assert codes(environment.precheck(**ids)) == ["PERSISTENT_REGISTRATION"]
         zookeeper.delete("/loadbalance/brokers/gone:8080")
+        zookeeper.create("/second-ledgers/available/gone:3181", b"")
+        found = environment.precheck(**ids)
+        assert codes(found) == ["PERSISTENT_REGISTRATION"]
+        assert "in b, no session holds /available/gone:3181" in found.blockers[0].cause
+        zookeeper.delete("/second-ledgers/available/gone:3181")
+
+
+def test_precheck_passes_what_nothing_needs_by(environment: SwitchEnvironment) -> None:
+    """A ledger of another format stops the switch only if a topic refers to it; a parent's value never does."""
+    ids = {"advance_ids": True}
+    first = b"BookieMetadataFormatVersion\t1\n2\n3\n1234\n0\tb1:3181\tb2:3181\tb3:3181\n41\tCLOSED"
+    topic = "/managed-ledgers/public/default/persistent/of-a-lost-format"
+    with kazoo(environment.stack.zk_url) as zookeeper:
+        zookeeper.set("/managed-ledgers/public", b"10.42.0.17")
+        zookeeper.create(f"/ledgers{ledger_path(888_888)}", first, makepath=True)
+        alone = environment.precheck(**ids)
+        info = ManagedLedgerInfo()
+        info.ledgerInfo.add(ledgerId=888_888)
+        zookeeper.create(topic, info.SerializeToString())
+        referred = environment.precheck(**ids)
+        zookeeper.delete(topic)
+        zookeeper.delete(f"/ledgers{ledger_path(888_888)}")
+        zookeeper.set("/managed-ledgers/public", b"")
+    assert codes(alone) == []
+    assert any("1 ledgers of a cannot be decoded" in warning for warning in alone.warnings)
+    assert codes(referred) == ["UNDECODABLE_LEDGERS"]
+    assert "ledger 888888: the ledger's metadata has format version '1'" in referred.blockers[0].cause
 
 
 def test_precheck_reads_the_registry(environment: SwitchEnvironment) -> None:
