@@ -282,7 +282,8 @@ def test_tail_waits_for_brokers_and_holds_everything(environment: SwitchEnvironm
         environment.stack["broker-1"].kill()
         done = pending.result(60)
 
-    assert done.copy_summary.recovered > 0
+    # The copy begins again, and counts from there, if ZooKeeper collects the brokers' empty container meanwhile.
+    assert done.copy_summary.recovered + done.copy_summary.equal > 0
     assert done.copy_summary.known > 0
     assert done.copy_summary.failed.count == 1
     assert done.missing.count == 0
