@@ -67,7 +67,8 @@ def test_a_broker_that_froze_with_the_request(
     # Its session has expired, so that a broker of 5.0.1 fails by itself; the node stays until it has answered.
     wait_for("the request", lambda: any(_FAILED in line for line in frozen.tail(2000)), _LIMIT)
     assert read_scalable(store, name).state is RecordState.ABSENT
-    assert not admin.topics.internal_stats(name).terminated
+    # While it gets a session again it fails whoever asks it.
+    wait_for("the topic to be open", lambda: _is_open(admin, name), _LIMIT)
     following = TopicSteps(stack, name, run_id="run-2")
     assert following.run(one_topic.guard).kept == ()
     assert store.get(bar_path(name)) is None
@@ -102,6 +103,13 @@ def _subscribed(client: Any, name: TopicName) -> Any:
 
     wait_for("a broker to take the topic over", subscribe, _LIMIT)
     return found[0]
+
+
+def _is_open(admin: PulsarAdmin, name: TopicName) -> bool:
+    try:
+        return not admin.topics.internal_stats(name).terminated
+    except AdminServerError:
+        return False
 
 
 def _answers(url: str) -> bool:
