@@ -47,14 +47,15 @@ def test_a_broker_that_froze_with_the_request(
     frozen, url = stack["broker-1"], stack.admin_urls[0]
     steps = TopicSteps(stack, name)
     steps.run(one_topic.guard)
-    asked = _ask_one_that_freezes(monkeypatch, frozen)
-    with pytest.raises(AdminServerError):
-        steps.run(flip.flip)
-    assert asked == [True]
-    # The other broker takes over what the frozen one had, and its refusal has segments deleted.
-    wait_for("the session to end", lambda: len(store.children("/loadbalance/brokers")) == 1, _LIMIT)
-    with pytest.raises(AdminServerError):
-        steps.run(flip.flip)
+    with monkeypatch.context() as patch:
+        asked = _ask_one_that_freezes(patch, frozen)
+        with pytest.raises(AdminServerError):
+            steps.run(flip.flip)
+        assert asked == [True]
+        # The other broker takes over what the frozen one had, and its refusal has segments deleted.
+        wait_for("the session to end", lambda: len(store.children("/loadbalance/brokers")) == 1, _LIMIT)
+        with pytest.raises(AdminServerError):
+            steps.run(flip.flip)
     with closing(quiet_client(f"pulsar://{stack['broker-2'].address}")) as client:
         consumer = _subscribed(client, name)
         assert "clients that cannot follow" in steps.run(flip.flip).refused
