@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 
 from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, MigrationGuard, NamespaceGuard
 from activities.blue_green.flags import urls_of, wait_until_cluster_seen
@@ -13,7 +14,7 @@ from activities.blue_green.listing import forget_failures, is_of_brokers, namesp
 from activities.blue_green.load import forget_clients
 from activities.blue_green.records import records, sent_away, sent_elsewhere
 from activities.blue_green.subscription_copy import forget_copies
-from activities.blue_green.throttle import let_go
+from activities.blue_green.throttle import let_go, let_go_of_ended
 from activities.blue_green.topics import topics_of
 from activities.blue_green.way_back import forget_kept, send_away_again, take_rest_back, widen_cluster_flag
 from activities.lifecycle.held_policies import LOOK_EVERY, SEEN_WITHIN
@@ -21,9 +22,10 @@ from activities.lifecycle.namespace_guard import recorded_namespaces
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention, StoreUnreachable
 from clients.pulsar.admin.clusters import ClusterMigration
+from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.cluster_flag import set_cluster_flag
 from clients.pulsar.namespace_flag import read_flag
-from models.blue_green.claims import ChangedSetting, NamespaceClaim, Stage
+from models.blue_green.claims import ChangedSetting, NamespaceClaim, Stage, is_held_back
 from models.blue_green.results import Completion, Released
 from models.defects import has_defect
 from models.lifecycle.failures import NAMED, FailedItem
@@ -89,14 +91,23 @@ def complete(task: BlueGreenTask) -> Completion:
             take_rest_back(task, guard)
             _set_address(task, guard, store, lambda _: True)
             flagged = True
-        restore_settings(task, guard)
+        known = records(store)
+        undrained = [namespace for namespace, record in known.items() if record.stage is Stage.FLIPPED]
+        if not undrained:
+            restore_settings(task, guard)
         # The window may be long, and batches that were given up have ended by now.
-        for namespace, record in records(store).items():
-            if record.publish_rate:
+        for namespace, record in known.items():
+            if is_held_back(record):
                 one = NamespaceGuard(store, task.attempt, namespace)
                 one.take()
-                let_go(task, one)
-    return Completion(flagged=flagged, left=len(left), busy=tuple(busy[:NAMED]), busy_count=len(busy))
+                let_go_of_ended(task, one)
+    return Completion(
+        flagged=flagged,
+        left=len(left),
+        busy=tuple(busy[:NAMED]),
+        busy_count=len(busy),
+        undrained=tuple(undrained[:NAMED]),
+    )
 
 
 def release(task: BlueGreenTask) -> Released:
@@ -114,6 +125,7 @@ def release(task: BlueGreenTask) -> Released:
         again, _ = restore_settings(task, guard)
         names = dict.fromkeys([*kept, *again])
         told = [f"{name} was changed by somebody else meanwhile, and stays" for name in names]
+        told += undrained_notes(task, blue)
         left = ""
         try:
             with task.green_store() as green:
@@ -144,6 +156,8 @@ def finish(task: BlueGreenTask) -> Released:
                 guard = MigrationGuard(task.keeper(blue))
                 if guard.held:
                     guard.renew()
+                    restore_settings(task, guard)
+                    told += undrained_notes(task, blue)
                     told += _forget_records(task, blue, green, guard.require)
                     _give_up(task, guard, green)
         except StoreUnreachable:
@@ -174,6 +188,16 @@ def restore_settings(task: BlueGreenTask, guard: MigrationGuard, *, forget: bool
     return [name for name in settings if name in now and name not in mine], len(mine)
 
 
+def undrained_notes(task: BlueGreenTask, store: CasStore) -> list[str]:
+    """Return what people have to know of namespaces that were flipped and not drained, and are watched no more."""
+    return [
+        f"{namespace} has topics on {task.input.cluster} that were not drained, and an unload of one, as by load "
+        f"shedding or a restart, keeps consumers from the rest: start the migration again to bring them to their end"
+        for namespace, record in records(store).items()
+        if record.stage is Stage.FLIPPED and read_flag(store, namespace)
+    ][:NAMED]
+
+
 # Inside ---------------------------------------------------------------------------------------------------------------
 
 
@@ -202,17 +226,19 @@ def _restore(task: BlueGreenTask, guard: MigrationGuard, name: str, one: Changed
 
 
 def _wait_until_run_on(task: BlueGreenTask, name: str, value: str) -> None:
-    """Wait until each broker of blue runs on a setting.
+    """Wait until each broker of blue that answers runs on a setting.
 
     Raises:
         StoreContention: one does not, for half a minute.
     """
     end = time.monotonic() + SEEN_WITHIN
     for url, admin in task.blue_brokers():
-        while admin.brokers.runtime_configuration().get(name) != value:
-            if time.monotonic() > end:
-                raise StoreContention(f"the broker {url} does not run on {name}={value}, as it was told")
-            task.context.pause(LOOK_EVERY)
+        # One that does not answer is not waited for: it has been told by the metadata store.
+        with suppress(AdminUnreachable):
+            while admin.brokers.runtime_configuration().get(name) != value:
+                if time.monotonic() > end:
+                    raise StoreContention(f"the broker {url} still runs without {name}={value}")
+                task.context.pause(LOOK_EVERY)
 
 
 def _let_writes_go(task: BlueGreenTask, store: CasStore) -> tuple[str, ...]:
@@ -224,7 +250,7 @@ def _let_writes_go(task: BlueGreenTask, store: CasStore) -> tuple[str, ...]:
             continue
         guard = NamespaceGuard(store, task.attempt, namespace)
         guard.take()
-        kept.append(let_go(task, guard))
+        kept.append(let_go_of_ended(task, guard))
         # By what has happened, and not by the record, which is written before it.
         if namespace not in there:
             kept += [put_back(task, guard, INACTIVE), send_away_again(task, guard, store)]

@@ -50,6 +50,7 @@ class BlueGreenTask:
         self.context = context
         self._open = ExitStack()
         self._brokers: dict[str, list[tuple[str, PulsarAdminReader]]] = {}
+        self._sessions: dict[str, HttpSession] = {}
         self.blue = self._admin(input.blue)
         self.green = self._admin(input.green)
 
@@ -117,6 +118,11 @@ class BlueGreenTask:
         """Every broker of blue that is active, with its address, for what each has to know."""
         return self._brokers_of(self.input.blue)
 
+    def blue_brokers_now(self) -> list[tuple[str, PulsarAdminReader]]:
+        """Every broker of blue that is registered now: one may have gone, or come, since this attempt began."""
+        self._brokers.pop(self.input.blue.metadata_url, None)
+        return self.blue_brokers()
+
     def green_brokers(self) -> list[tuple[str, PulsarAdminReader]]:
         """Every broker of green that is active, likewise."""
         return self._brokers_of(self.input.green)
@@ -161,8 +167,10 @@ class BlueGreenTask:
 
     def _brokers_of(self, cluster: PulsarCluster) -> list[tuple[str, PulsarAdminReader]]:
         access, key = self.runtime.admin_of(cluster.credentials), cluster.metadata_url
+        if key not in self._sessions:
+            self._sessions[key] = self._open.enter_context(HttpSession(access, LANES))
         if key not in self._brokers:
-            session = self._open.enter_context(HttpSession(access, LANES))
+            session = self._sessions[key]
             with open_reader(cluster.store, self.stores(cluster)) as reader:
                 found = [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
             self._brokers[key] = [(name, PulsarAdminReader(session, urls)) for name, urls in found]

@@ -9,24 +9,33 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.flip import end_topics, is_terminated, reload
+from activities.blue_green.flip import NotTerminated, end_topics, hold_writes, reload
 from activities.blue_green.load import clients_of, saved_clients
 from activities.blue_green.reopened import end_again
 from activities.blue_green.subscription_copy import what_is_there
-from activities.blue_green.throttle import let_go, throttle
-from activities.blue_green.topics import TopicLook, cursors_of, look_at, named, show_blue, subscriptions_of, topics_of
+from activities.blue_green.throttle import let_go
+from activities.blue_green.topics import (
+    TopicLook,
+    cursors_of,
+    is_terminated,
+    look_at,
+    named,
+    show_blue,
+    subscriptions_of,
+    topics_of,
+)
 from activities.lifecycle.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
-from clients.pulsar.admin.topics import Position, SubscriptionStats
+from clients.pulsar.admin.topics import REPLICATOR, Position, SubscriptionStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag
 from clients.pulsar.wire.place import Place
-from models.blue_green.claims import Stage, TopicClients
+from models.blue_green.claims import Stage, TopicClients, is_held_back
 from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Drained
-from models.lifecycle.failures import NAMED, FailedItem
+from models.lifecycle.failures import NAMED, FailedItem, some
 from models.lifecycle.names import PUBLISHERS_GAUGE
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.blue_green.positions import count_after, places_after
@@ -39,9 +48,6 @@ _LONGEST_ROUND = 10.0
 CLIENTS_WITHIN = 60.0
 """Seconds after which a client that did not come to green counts as gone: twice what clients wait for an answer."""
 
-# Begins the names of cursors by which brokers send to other clusters, unless they are configured otherwise.
-_REPLICATOR = "pulsar.repl."
-
 # A consumer whose connection was closed comes back sooner.
 _IDLE_FOR = 10.0
 
@@ -50,7 +56,7 @@ def drain(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
     """Watch a batch until nothing is left on blue, or the time is up."""
     moving = those_that_move(guards)
     # An attempt before this one may have been lost while it had taken a flag off, to load topics again.
-    if halfway := [guard for guard in moving if not read_flag(store, guard.namespace) or guard.require().publish_rate]:
+    if halfway := [guard for guard in moving if not read_flag(store, guard.namespace) or is_held_back(guard.require())]:
         end_topics(task, halfway, store)
     found = DrainWatch(task, moving, store).run()
     stayed = tuple(
@@ -194,10 +200,10 @@ class DrainWatch:
     def _is_skipped(self, guard: NamespaceGuard, topic: TopicName, name: str, backlog: int) -> bool:
         """Whether the backlog of an idle subscription was given up, as the input says."""
         since = self._idle_since.setdefault((topic, name), time.monotonic())
-        had_consumers = self._clients(topic).consumers.get(name, 0)
         if self._task.input.idle_subscriptions is not IdleSubscriptions.SKIP:
             return False
-        if time.monotonic() - since < (CLIENTS_WITHIN if had_consumers else _IDLE_FOR):
+        # One that had consumers at LOAD or at the flag, or has come since, belongs to an application that is in use.
+        if self._clients(topic).consumers.get(name) != 0 or time.monotonic() - since < _IDLE_FOR:
             return False
         try:
             self._skip_all(guard, topic, name)
@@ -246,17 +252,20 @@ class DrainWatch:
         return info is not None and bool(cursors_of(info))
 
     def _repair(self, guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:
-        """Load stranded topics again, with writes held back where one of them was not terminated yet."""
-        whole = all(is_terminated(self._task.blue, topic) for topic in topics)
-        if not whole:
-            throttle(self._task, guard)
+        """Load stranded topics again, with writes held back until all of them are terminated.
+
+        Raises:
+            StoreContention: they are not in time; writes are held back still, and the next attempt goes on.
+        """
+        hold_writes(self._task, [guard])
         reload(self._task, guard, self._store, topics)
         self._repaired += len(topics)
-        if not whole:
-            end = time.monotonic() + self._task.input.flip_timeout.total_seconds()
-            while time.monotonic() < end and not all(is_terminated(self._task.blue, topic) for topic in topics):
-                self._task.context.pause(_ROUND)
-            let_go(self._task, guard)
+        end = time.monotonic() + self._task.input.flip_timeout.total_seconds()
+        while waiting := [topic for topic in topics if not is_terminated(self._task.blue, topic)]:
+            if time.monotonic() > end:
+                raise NotTerminated(f"{len(waiting)} topics that were loaded again are not terminated: {some(waiting)}")
+            self._task.context.pause(_ROUND)
+        let_go(self._task, guard)
 
     # Green -----------------------------------------------------------------------------------------------------------
 
@@ -332,9 +341,9 @@ def not_replicated(blue: PulsarAdminReader, topic: TopicName) -> str:
         # It is gone, or cannot be loaded, which the next look tells.
         return ""
     waiting = {
-        name.removeprefix(_REPLICATOR): count_after(ledgers, Place.parse(cursor.mark_delete_position))
+        name.removeprefix(REPLICATOR): count_after(ledgers, Place.parse(cursor.mark_delete_position))
         for name, cursor in stats.cursors.items()
-        if name.startswith(_REPLICATOR)
+        if name.startswith(REPLICATOR)
     }
     reasons = (f"{count:,} messages are not replicated to {remote} yet" for remote, count in waiting.items() if count)
     return "; ".join(reasons)

@@ -7,12 +7,18 @@ from collections.abc import Sequence
 
 from activities.blue_green.context import BlueGreenTask
 from activities.lifecycle.held_policies import LOOK_EVERY, SEEN_WITHIN
-from clients.errors import StoreContention, StoreError
+from clients.errors import StoreConflict, StoreContention, StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.clusters import ClusterMigration, ClusterUrls
-from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.errors import AdminNotFound, AdminUnreachable
 from clients.pulsar.admin.http import HttpSession
 from models.blue_green.input import PulsarCluster
+from models.lifecycle.failures import some
+from models.lifecycle.status import WaitKind
+
+# Brokers' sessions end within 30 s (`metadataStoreSessionTimeoutMillis`).
+_SESSION_ENDS_WITHIN = 35.0
+_ASK_EVERY = 1.0
 
 
 def urls_of(cluster: PulsarCluster) -> ClusterUrls:
@@ -70,7 +76,12 @@ def wait_until_cluster_seen(
 
 
 def wait_until_seen(
-    task: BlueGreenTask, namespace: str, *, migrated: bool, by: Sequence[tuple[str, PulsarAdminReader]] | None = None
+    task: BlueGreenTask,
+    namespace: str,
+    *,
+    migrated: bool,
+    by: Sequence[tuple[str, PulsarAdminReader]] | None = None,
+    silent: set[str] | None = None,
 ) -> None:
     """Wait until each broker sees a namespace's flag so; one that is gone sends nobody away.
 
@@ -79,17 +90,50 @@ def wait_until_seen(
         namespace: `tenant/namespace`.
         migrated: how they have to see it.
         by: the brokers; None for all of blue that the worker knows.
+        silent: gets brokers that do not answer, which are not waited for then; None where each has to answer.
 
     Raises:
         AdminNotFound: there is no such namespace, whose flag shall be set.
+        AdminUnreachable: a broker does not answer.
         StoreContention: one does not, for half a minute.
     """
     end = time.monotonic() + SEEN_WITHIN
     for url, admin in task.blue_brokers() if by is None else by:
-        while _is_migrated(admin, namespace, wanted=migrated) is not migrated:
-            if time.monotonic() > end:
-                raise StoreContention(f"the broker {url} does not see the flag of {namespace} as it was set")
-            task.context.pause(LOOK_EVERY)
+        try:
+            while _is_migrated(admin, namespace, wanted=migrated) is not migrated:
+                if time.monotonic() > end:
+                    raise StoreContention(f"the broker {url} does not see the flag of {namespace} as it was set")
+                task.context.pause(LOOK_EVERY)
+        except AdminUnreachable:
+            if silent is None:
+                raise
+            silent.add(url)
+
+
+def require_answers(task: BlueGreenTask) -> None:
+    """Check that each registered broker of blue answers, since each has to see a flag before writes are released.
+
+    Raises:
+        StoreConflict: one does not, for longer than the session of a broker that has died lasts.
+    """
+    end = time.monotonic() + _SESSION_ENDS_WITHIN
+    while silent := [name for name, admin in task.blue_brokers_now() if not _answers(admin)]:
+        if time.monotonic() > end:
+            raise StoreConflict(
+                f"brokers of {task.input.cluster} are registered and do not answer, so nothing is flipped: "
+                f"{some(silent)}. Restart or stop them"
+            )
+        task.context.waiting_for(WaitKind.STORE, f"brokers of {task.input.cluster} to answer: {some(silent)}")
+        task.context.pause(_ASK_EVERY)
+    task.context.waits_no_more()
+
+
+def _answers(admin: PulsarAdminReader) -> bool:
+    try:
+        admin.brokers.version()
+    except AdminUnreachable:
+        return False
+    return True
 
 
 def _is_migrated(admin: PulsarAdminReader, namespace: str, *, wanted: bool) -> bool:

@@ -8,59 +8,73 @@ from collections.abc import Sequence
 from activities.blue_green.backlogs import carry_again
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.cut_messages import require_whole_messages
-from activities.blue_green.flags import sends_to_green, urls_of, wait_until_seen
+from activities.blue_green.flags import require_answers, sends_to_green, urls_of, wait_until_seen
 from activities.blue_green.green_ready import green_trouble
+from activities.blue_green.held_policies import AUTO_CREATION, put_back
 from activities.blue_green.late import create_late, provision_late
-from activities.blue_green.load import look_at_all
+from activities.blue_green.load import look_at_all, note_consumers
 from activities.blue_green.movable import await_movable
 from activities.blue_green.reopened import end_again
 from activities.blue_green.throttle import await_quiet, let_go, require_quiet, require_seen_quiet, throttle
-from activities.blue_green.topics import look_at, topics_of
-from activities.lifecycle.held_policies import LOOK_EVERY
-from activities.lifecycle.stored_topics import stored
+from activities.blue_green.topics import is_terminated, look_at, topics_of
+from activities.lifecycle.held_policies import LOOK_EVERY, hold, wait_until_known
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention
-from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag, set_flag
 from models.blue_green.claims import FLIPPED, Stage
+from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Flipped
+from models.lifecycle.failures import some
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 
 _BLOCKED_EVERY = 2.0
 _NAMED = 10
 
 
+class NotTerminated(StoreContention):
+    """Brokers have not terminated all topics in time."""
+
+
 def flip(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
-    """Send the clients of a batch to green, and wait until each topic is terminated; then writes are let go."""
-    started = time.monotonic()
+    """Send the clients of a batch to green, and wait until each topic is terminated; then writes are released.
+
+    Raises:
+        StoreConflict: nothing is flipped, or topics are not terminated in time; writes are held back still.
+    """
     _require_url(task)
     begun = [guard for guard in guards if guard.require().stage not in FLIPPED or not read_flag(store, guard.namespace)]
+    if begun:
+        require_answers(task)
     _require_green(task, begun)
     await_movable(task, begun, drained=True)
     late = provision_late(task, begun, store)
     carried = carry_again(task, guards, store, anew=late)
+    if task.input.idle_subscriptions is IdleSubscriptions.SKIP:
+        note_consumers(task, begun, store)
     require_whole_messages(task, begun)
     since = require_quiet(task, begun)
     for guard in begun:
         guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)
-    return _send_away(task, guards, store, started, quiet_since=since).model_copy(update={"carried": carried})
+    try:
+        return _send_away(task, guards, store, quiet_since=since).model_copy(update={"carried": carried})
+    except NotTerminated as error:
+        raise StoreConflict(str(error)) from error
 
 
 def end_topics(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
     """Bring namespaces to the end of their flip that was begun at some time, with writes held back.
 
     Raises:
-        StoreContention: writes do not become quiet.
+        StoreContention: writes do not become quiet, or topics are not terminated in time; writes are held back still.
     """
-    started = time.monotonic()
-    since = _hold_writes(task, [guard for guard in guards if not read_flag(store, guard.namespace)])
+    since = hold_writes(task, [guard for guard in guards if not read_flag(store, guard.namespace)])
     for guard in guards:
         guard.note(stage=Stage.FLIPPED)
-    return _send_away(task, guards, store, started, quiet_since=since)
+    return _send_away(task, guards, store, quiet_since=since)
 
 
-def _hold_writes(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
+def hold_writes(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
     """As in QUIESCE, for topics that are not terminated; returns since when writes are seen to be held back."""
     since = time.monotonic()
     left = {
@@ -78,9 +92,14 @@ def _hold_writes(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float
 
 
 def _send_away(
-    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, begun: float, *, quiet_since: float
+    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, quiet_since: float
 ) -> Flipped:
-    """From the flags on: clients of these namespaces are sent to green."""
+    """From the flags on: clients of these namespaces are sent to green.
+
+    Writes are released once all topics are terminated: a producer of one that a broker terminates later is told that
+    the topic has ended, and never sends again.
+    """
+    started = time.monotonic()
     for guard in guards:
 
         def may_flip(guard: NamespaceGuard = guard) -> None:
@@ -90,14 +109,14 @@ def _send_away(
         set_flag(store, guard.namespace, may_flip, migrated=True)
     for guard in guards:
         wait_until_seen(task, guard.namespace, migrated=True)
-    left, count, reopened = _wait_until_terminated(task, guards, store, begun)
-    seconds = round(time.monotonic() - begun, 3)
-    kept = tuple(why for guard in guards if (why := let_go(task, guard)))
+    count, reopened = _wait_until_terminated(task, guards, store)
+    seconds = round(time.monotonic() - started, 3)
+    # Before producers send to green: a consumer that comes first would begin after their messages.
     create_late(task, guards, store)
+    kept = tuple(why for guard in guards if (why := let_go(task, guard)))
     return Flipped(
-        topics=count - len(left),
+        topics=count,
         seconds=seconds,
-        left=tuple(map(str, left[:_NAMED])),
         kept=kept,
         reopened=tuple(reopened.values())[:_NAMED],
     )
@@ -106,8 +125,12 @@ def _send_away(
 def reload(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]) -> None:
     """Load topics of a namespace that were unloaded amid the flip: the flag is taken off for that, and set again.
 
-    A flag that is set keeps brokers from loading a topic, so that nobody could drain it any more.
+    A flag that is set keeps brokers from loading a topic, so that nobody could drain it any more. Until it is set again
+    blue serves clients that begin there: writes have to be held back, and no client creates a topic that only green
+    has.
     """
+    hold(guard, AUTO_CREATION)
+    wait_until_known(guard, AUTO_CREATION, task.context, task.blue_brokers)
     task.context.waiting_for(WaitKind.CLIENTS, f"{len(topics)} topics to be loaded again, {topics[0]} among them")
     set_flag(store, guard.namespace, guard.require, migrated=False)
     try:
@@ -116,13 +139,8 @@ def reload(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: 
     finally:
         set_flag(store, guard.namespace, guard.require, migrated=True)
     wait_until_seen(task, guard.namespace, migrated=True)
+    put_back(task, guard, AUTO_CREATION)
     task.context.waits_no_more()
-
-
-def is_terminated(admin: PulsarAdminReader, topic: TopicName) -> bool:
-    """Whether a topic's clients are sent elsewhere for good, or it is gone."""
-    info = stored(admin, topic)
-    return info is None or info.migrated
 
 
 def _require_url(task: BlueGreenTask) -> None:
@@ -145,9 +163,17 @@ def _require_green(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> Non
 
 
 def _wait_until_terminated(
-    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, begun: float
-) -> tuple[list[TopicName], int, dict[TopicName, str]]:
-    """The topics that are not terminated in time, the number of all, and those that were opened again."""
+    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
+) -> tuple[int, dict[TopicName, str]]:
+    """Wait until all topics are terminated, from the moment that each broker has seen the flags.
+
+    Returns:
+        The number of all, and those that were opened again.
+
+    Raises:
+        NotTerminated: some are not in time.
+    """
+    begun = time.monotonic()
     end = begun + task.input.flip_timeout.total_seconds()
     next_look = begun + _BLOCKED_EVERY
     done: set[TopicName] = set()
@@ -163,9 +189,15 @@ def _wait_until_terminated(
         over = not left or time.monotonic() > end
         if over or time.monotonic() > next_look:
             for guard, names in topics.items():
-                reopened |= end_again(task, guard, store, names)
+                waiting = [topic for topic in names if topic in left]
+                reopened |= end_again(task, guard, store, names, unended=waiting)
+        if not left:
+            return count, reopened
         if over:
-            return left, count, reopened
+            raise NotTerminated(
+                f"{len(left)} topics are not terminated {task.input.flip_timeout.total_seconds():.0f} s after their "
+                f"flags were set, and writes stay held back until they are, or the flags are off: {some(left)}"
+            )
         if time.monotonic() > next_look:
             for guard, names in topics.items():
                 _reload_blocked(task, guard, store, [topic for topic in names if topic in left])

@@ -8,9 +8,10 @@ from contextlib import suppress
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.flags import urls_of
 from activities.blue_green.held_policies import INACTIVE, put_back
-from activities.blue_green.leftovers import DeletionRules, deletion_refusal
+from activities.blue_green.leftovers import DeletionRules, deletion_refusal, needed_by
 from activities.blue_green.records import records
-from activities.blue_green.topics import topics_of
+from activities.blue_green.topics import look_at, topics_of
+from activities.lifecycle.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.names import TopicName
@@ -25,6 +26,7 @@ def census(task: BlueGreenTask) -> Census:
     """Who still asks blue, and what is not any more as the migration left it."""
     with task.blue_store() as store:
         moved = _moved(store)
+        undrained = [name for name, record in records(store).items() if record.stage is Stage.FLIPPED]
         drift = [f"the flag of {namespace} was taken off" for namespace in moved if not read_flag(store, namespace)]
     known = task.blue.clusters.migration(task.input.cluster)
     if known is None or known.migrated_cluster_url != urls_of(task.input.green):
@@ -35,7 +37,21 @@ def census(task: BlueGreenTask) -> Census:
         connections=sum(one.active for one in connections.values()),
         opened={url: one.opened for url, one in connections.items()},
         drift=tuple(drift[:NAMED]),
+        stranded=tuple(why for namespace in undrained for why in _stranded(task, namespace))[:NAMED],
     )
+
+
+def _stranded(task: BlueGreenTask, namespace: str) -> list[str]:
+    """Return topics of a namespace that was not drained whose consumers cannot get the rest any more, in words."""
+    looks = task.each(topics_of(task.blue, namespace), lambda topic: look_at(task.blue, topic))
+    blocked = [look.topic for look in looks if look.blocked]
+    infos = task.each(blocked, lambda topic: stored(task.blue, topic))
+    return [
+        f"{topic} was unloaded before it was drained, and its consumers cannot get what is left there "
+        f"({needed_by(info)})"
+        for topic, info in zip(blocked, infos, strict=True)
+        if info and needed_by(info)
+    ]
 
 
 def clean_up(task: BlueGreenTask) -> CleanupStep:

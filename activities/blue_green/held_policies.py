@@ -5,7 +5,7 @@ from __future__ import annotations
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.lifecycle import held_policies
 from activities.lifecycle.held_policies import AnswerT, HeldPolicy, without_held
-from clients.pulsar.admin.namespaces import InactiveTopics, Policies, PublishRate
+from clients.pulsar.admin.namespaces import AutoTopicCreation, InactiveTopics, Policies, PublishRate
 from models.blue_green.claims import NamespaceClaim
 
 _KEPT_FOR = 60
@@ -55,6 +55,27 @@ there, also when they have moved (Java client, seen).
 """
 
 
+def _not_created(now: AutoTopicCreation | None) -> AutoTopicCreation | None:
+    if now is not None and not now.allow_auto_topic_creation:
+        return None
+    return (now or AutoTopicCreation(allow_auto_topic_creation=False)).model_copy(
+        update={"allow_auto_topic_creation": False}
+    )
+
+
+AUTO_CREATION = HeldPolicy(
+    "auto_creation",
+    "policy on the creation of topics by clients",
+    AutoTopicCreation,
+    ("autoTopicCreationOverride",),
+    _not_created,
+)
+"""Whether clients create topics: while the flag of a namespace that has moved is off, they must not.
+
+A topic that exists on green alone would be created on blue as well, and take messages there that no consumer gets.
+"""
+
+
 def put_back(task: BlueGreenTask, guard: NamespaceGuard, policy: HeldPolicy[AnswerT]) -> str:
     """Put a policy back; what somebody else has set meanwhile stays, and is returned in words.
 
@@ -71,4 +92,6 @@ def as_before(policies: Policies, record: NamespaceClaim | None, cluster: str) -
         record: of the namespace.
         cluster: whose policies these are.
     """
-    return policies.model_copy(update={"raw": without_held(policies.raw, record, _rate_in(cluster), INACTIVE)})
+    return policies.model_copy(
+        update={"raw": without_held(policies.raw, record, _rate_in(cluster), INACTIVE, AUTO_CREATION)}
+    )

@@ -7,7 +7,7 @@ would be those whose schema green refuses to learn from clients.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
@@ -47,7 +47,13 @@ def provision_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store:
     Raises:
         StoreConflict: both sides differ in what cannot be created.
     """
-    late = {guard: found for guard in guards if (found := _late(task, guard.namespace))}
+    late = {
+        guard: found
+        for guard in guards
+        # Whoever uses a topic that is not noted is noted, also where green has all of it: VERIFY takes the others for
+        # topics that came to blue after the flip.
+        if (found := _late(task, guard.namespace, noted=saved_clients(store, guard.namespace).keys()))
+    }
     for guard, found in late.items():
         provision_batch(task, [guard], {one.topic.whole for one in found}, served=True)
         _remember(store, guard, found)
@@ -70,10 +76,15 @@ def create_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: Ca
             _remember(store, guard, found)
 
 
-def _late(task: BlueGreenTask, namespace: str) -> list[Late]:
+def _late(task: BlueGreenTask, namespace: str, *, noted: Collection[str] | None = None) -> list[Late]:
     there = set(topics_of(task.green, namespace))
     found = task.each(topics_of(task.blue, namespace), lambda topic: _late_of(task, topic, exists=topic in there))
-    return [one for one in found if one and (one.subscriptions or one.behind or not one.exists)]
+    return [
+        one
+        for one in found
+        if one
+        and (one.subscriptions or one.behind or not one.exists or (noted is not None and str(one.topic) not in noted))
+    ]
 
 
 def _late_of(task: BlueGreenTask, topic: TopicName, *, exists: bool) -> Late | None:

@@ -72,13 +72,18 @@ def retained(rules: DeletionRules, topic: TopicName, info: InternalInfo) -> str:
         topic: that was ended.
         info: of it, as it is stored.
     """
-    entries = sum(count for _, count in _lengths(info))
+    entries = entries_of(info)
     if rules.discard or not entries:
         return ""
     kept = _retention(rules.admin, topic)
     if kept.retention_time_in_minutes == 0 or kept.retention_size_in_m_b == 0:
         return ""
     return f'retention keeps {entries:,} entries that {rules.other} lacks, and "{rules.option}" is not set'
+
+
+def entries_of(info: InternalInfo) -> int:
+    """Return how many entries are stored of a topic that was ended."""
+    return sum(count for _, count in _lengths(info))
 
 
 def _lengths(info: InternalInfo) -> list[tuple[int, int]]:

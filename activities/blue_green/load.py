@@ -14,7 +14,7 @@ from activities.blue_green.movable import require_movable
 from activities.blue_green.provision import provision_all
 from activities.blue_green.provisioning import Scope
 from activities.blue_green.records import sent_away
-from activities.blue_green.throttle import let_go
+from activities.blue_green.throttle import let_go_of_ended
 from activities.blue_green.topics import TopicLook, look_at, show_blue, subscriptions_of, topics_of
 from activities.blue_green.way_back import take_back
 from clients.cas.store import CasStore
@@ -41,7 +41,7 @@ def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     """
     found: list[TopicLook] = []
     for guard in guards:
-        let_go(task, guard)
+        let_go_of_ended(task, guard)
     there = sent_away(task, store, [guard.namespace for guard in guards])
     # What an earlier run flipped stands on green.
     begun = [guard for guard in guards if guard.namespace not in there]
@@ -131,6 +131,22 @@ def clients_of(stats: TopicStats) -> TopicClients:
         properties={name: found for name, sub in durable.items() if (found := sub.subscription_properties)},
         replicated=tuple(name for name, sub in durable.items() if sub.is_replicated),
     )
+
+
+def note_consumers(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
+    """Note subscriptions that have got consumers since LOAD: what they have left is not given up as idle."""
+    for guard in guards:
+        before = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
+        looks = task.each(before, lambda topic: look_at(task.blue, topic))
+        now = {look.topic: clients_of(look.stats) for look in looks if look.stats}
+        after = {topic: _with_consumers(clients, now.get(topic, TopicClients())) for topic, clients in before.items()}
+        if after != before:
+            save_clients(store, guard, after)
+
+
+def _with_consumers(before: TopicClients, now: TopicClients) -> TopicClients:
+    consumers = {name: count or now.consumers.get(name, 0) for name, count in before.consumers.items()}
+    return before.model_copy(update={"consumers": consumers})
 
 
 def save_clients(store: CasStore, guard: NamespaceGuard, clients: dict[TopicName, TopicClients]) -> None:

@@ -127,7 +127,10 @@ def _ask_brokers(
             continue
         seen.append(broker)
         # Where it did not answer, the second request says why.
-        check_broker(findings, side, service.name, broker.settings or admin.brokers.runtime_configuration())
+        settings = broker.settings or admin.brokers.runtime_configuration()
+        check_broker(findings, side, service.name, settings)
+        if side.code == "BLUE":
+            _check_flip_timeout(findings, service.name, settings, task.input.flip_timeout.total_seconds())
     # Defects that matter are those of brokers that give topics away; green's release has to be supported.
     if side.code == "BLUE":
         check_releases(findings, task.input.kind, seen, accepted=task.input.accepted)
@@ -177,6 +180,15 @@ def _check_sweep(findings: Findings, broker: str, settings: Mapping[str, str]) -
     if settings.get(_AUTO, "false") == "true":
         cause = f"{broker} would create resources on green by itself, and takes each refusal for success"
         findings.block("BLUE_AUTO_CREATION", cause, f"set {_AUTO}=false in its broker.conf, and restart it")
+
+
+def _check_flip_timeout(findings: Findings, broker: str, settings: Mapping[str, str], limit: float) -> None:
+    """Note a blocker where a broker may not end topics in time, so that their batch would be undone."""
+    sweep = int(settings.get(_SWEEP) or 0)
+    if 2 * sweep >= limit:
+        cause = f"{broker} looks for topics to move every {sweep} s ({_SWEEP}), and flip_timeout is {limit:.0f} s"
+        cure = f"set {_SWEEP}=1 in its broker.conf, and restart it; or give a flip_timeout of more than {2 * sweep} s"
+        findings.block("BLUE_SLOW_SWEEP", cause, cure)
 
 
 def _check_address(task: BlueGreenTask, findings: Findings) -> None:

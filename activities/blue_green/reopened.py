@@ -32,7 +32,12 @@ _CLOSED = frozenset(("Closed", "FencedForDeletion"))
 
 
 def end_again(
-    task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]
+    task: BlueGreenTask,
+    guard: NamespaceGuard,
+    store: CasStore,
+    topics: Sequence[TopicName],
+    *,
+    unended: Sequence[TopicName] = (),
 ) -> dict[TopicName, str]:
     """End topics of blue again that brokers have opened again, and unload those that brokers have fenced.
 
@@ -44,13 +49,14 @@ def end_again(
         guard: of their namespace.
         store: blue's metadata store.
         topics: that were ended.
+        unended: those among them that are not ended yet; of them only, brokers that open no topic again are asked.
 
     Returns:
         What happened to each of them that was open or fenced, in words.
     """
     told: dict[TopicName, str] = {}
     if not may_open_again(task):
-        return told
+        topics = unended
     for _ in range(_TRIES):
         opened = zip(topics, task.each(topics, lambda topic: _if_open(task, topic)), strict=True)
         found = {topic: stats for topic, stats in opened if stats}
@@ -76,7 +82,7 @@ def _if_open(task: BlueGreenTask, topic: TopicName) -> InternalStats | None:
         # The store has nothing of an end that could not be stored.
         if stats.state == _FENCED:
             return stats
-        if not stats.terminated and stats.state not in _CLOSED:
+        if may_open_again(task) and not stats.terminated and stats.state not in _CLOSED:
             info = stored(task.blue, topic)
             return stats if info and info.marked else None
     return None

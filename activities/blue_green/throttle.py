@@ -13,13 +13,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.held_policies import put_back, rate
-from activities.blue_green.topics import Traffic, look_at, show_blue, topics_of, traffic_of
+from activities.blue_green.held_policies import AUTO_CREATION, put_back, rate
+from activities.blue_green.topics import Traffic, is_terminated, look_at, show_blue, topics_of, traffic_of
 from activities.lifecycle.held_policies import HeldPolicy, held_value, hold, is_held, tell_again
 from clients.errors import StoreConflict, StoreContention, StoreNotFound
+from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.admin.topics import InternalStats, TopicStats
 from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import read_flag
+from models.blue_green.claims import is_held_back
 from models.blue_green.results import Quiet
 from models.defects import has_defect
 from models.lifecycle.failures import some
@@ -98,8 +101,18 @@ def _round(task: BlueGreenTask, topic: TopicName) -> float:
 
 
 def let_go(task: BlueGreenTask, guard: NamespaceGuard) -> str:
-    """Put the namespace's own limit back; see `put_back`."""
-    return put_back(task, guard, rate(task.input.cluster))
+    """Put the namespace's own limit back, and let clients create topics again; see `put_back`."""
+    kept = (put_back(task, guard, rate(task.input.cluster)), put_back(task, guard, AUTO_CREATION))
+    return "; ".join(filter(None, kept))
+
+
+def let_go_of_ended(task: BlueGreenTask, guard: NamespaceGuard) -> str:
+    """Do the same, unless the namespace has its flag, and topics that brokers will still end: then writes wait."""
+    if is_held_back(guard.require()) and read_flag(guard.store, guard.namespace):
+        topics = topics_of(task.blue, guard.namespace)
+        if not all(task.each(topics, lambda topic: is_terminated(task.blue, topic))):
+            return ""
+    return let_go(task, guard)
 
 
 def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
@@ -195,6 +208,10 @@ def await_quiet(
         draining = any(0 < now[topic].backlog < before[topic].backlog for topic in every if topic in before)
         patient = time.monotonic() < begun + (end - begun) / 2
         same = 0 if busy or (draining and patient) else same + 1
+        if same >= same_looks:
+            # A message counts as received before bookies have it. A topic that is ended meanwhile is fenced.
+            busy = _unconfirmed(task, [topic for topic, one in zip(every, stats, strict=True) if one])
+            same = 0 if busy else same
         # One look alone tells of no messages, however long a broker took to answer it.
         if busy and looks > 1 and time.monotonic() > end:
             break
@@ -208,6 +225,19 @@ def await_quiet(
     task.context.waits_no_more()
     named = tuple(map(str, busy[:_NAMED])) if same < same_looks else ()
     return Quiet(seconds=round(time.monotonic() - begun, 3), busy=named, looks=looks), since
+
+
+def _unconfirmed(task: BlueGreenTask, topics: Sequence[TopicName]) -> list[TopicName]:
+    """Return the topics with messages that bookies have not confirmed."""
+
+    def count(topic: TopicName) -> int:
+        # It is gone, or was unloaded, which closes its ledger.
+        with suppress(AdminNotFound, AdminServerError):
+            return task.blue.topics.internal_stats(topic).pending_add_entries_count
+        return 0
+
+    counts = task.each(topics, count)
+    return [topic for topic, waiting in zip(topics, counts, strict=True) if waiting]
 
 
 def _tell_again(topics: Mapping[NamespaceGuard, Sequence[TopicName]], busy: Sequence[TopicName]) -> None:

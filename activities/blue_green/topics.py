@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.stored_topics import stored
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.topics import InternalInfo, SubscriptionStats, TopicStats, is_brokers_cursor
@@ -68,6 +69,12 @@ def look_at(admin: PulsarAdminReader, topic: TopicName) -> TopicLook:
         if _BLOCKED in str(error):
             return TopicLook(topic, None, blocked=True)
         raise
+
+
+def is_terminated(admin: PulsarAdminReader, topic: TopicName) -> bool:
+    """Return whether a topic's clients are sent elsewhere for good, or it is gone."""
+    info = stored(admin, topic)
+    return info is None or info.migrated
 
 
 def traffic_of(stats: TopicStats) -> Traffic:

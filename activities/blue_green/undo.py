@@ -46,12 +46,14 @@ def undo(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
             _take_flag_off(guard, store)
             _settle(task, guard)
     whys = dict.fromkeys(sorted(there), "its clients were sent to green before this run; what is begun goes on")
-    taken_back, restored = _take_flags_back(task, mine, store)
+    silent: set[str] = set()
+    taken_back, restored = _take_flags_back(task, mine, store, silent)
     whys |= taken_back
     if lost := [guard for guard in guards if guard.namespace in whys]:
         end_topics(task, lost, store)
     stay = [guard for guard in guards if guard not in lost]
-    kept = [why for guard in stay if (why := send_away_again(task, guard, store))]
+    kept = [f"the broker {broker} of {task.input.cluster} does not answer; restart it" for broker in sorted(silent)]
+    kept += [why for guard in stay if (why := send_away_again(task, guard, store))]
     kept += _used(task, store, [topic for topic in restored if topic.namespace_path not in whys])
     terminated = sum(len(_terminated(task, guard)) for guard in lost)
     why = next((f"{name}: {why}" for name, why in whys.items()), "")
@@ -67,12 +69,13 @@ def settle(task: BlueGreenTask, namespaces: Sequence[str]) -> Undone:
 
 
 def _take_flags_back(
-    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
+    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, silent: set[str]
 ) -> tuple[dict[str, str], set[TopicName]]:
     """Take flags off, and look twice whether a topic was terminated meanwhile.
 
     A broker that is at its sweep when the flag is taken off goes on with it. Until that is over writes are held back: a
-    producer that sends to a topic which is terminated without a flag is told that it has ended for good.
+    producer that sends to a topic which is terminated without a flag is told that it has ended for good. The store is
+    the truth: brokers that do not answer are added to `silent`, and writes do not wait for them.
 
     Returns:
         Namespaces that have to be flipped all the same, with the reason; which topics take messages again.
@@ -91,7 +94,7 @@ def _take_flags_back(
                 _note_ends(store, guard, {})
                 _settle(task, guard)
             else:
-                _clear(task, guard, store)
+                _clear(task, guard, store, silent)
                 # Clients that were told before that may have come to green meanwhile.
                 if why := _obstacle(task, store, list(ended)):
                     whys[guard.namespace] = why
@@ -170,9 +173,9 @@ def _obstacle(task: BlueGreenTask, store: CasReader, terminated: Sequence[TopicN
     return ""
 
 
-def _clear(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore) -> None:
+def _clear(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, silent: set[str]) -> None:
     _take_flag_off(guard, store)
-    wait_until_seen(task, guard.namespace, migrated=False)
+    wait_until_seen(task, guard.namespace, migrated=False, silent=silent)
 
 
 def _take_flag_off(guard: NamespaceGuard, store: CasStore) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.drain import those_that_move
+from activities.blue_green.leftovers import entries_of
 from activities.blue_green.listing import scalable_topics
 from activities.blue_green.load import saved_clients
 from activities.blue_green.reopened import end_again, may_open_again
@@ -46,7 +47,10 @@ def verify(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStor
         end_again(task, guard, store, topics_of(task.blue, guard.namespace))
         known = saved_clients(store, guard.namespace)
         names = sorted({*known, *map(str, topics_of(task.blue, guard.namespace))})
-        checked = task.each(names, lambda name, known=known: _check(task, TopicName.parse(name), known))
+        own = guard.require().flipped_in == task.attempt.run_id
+        checked = task.each(
+            names, lambda name, known=known, own=own: _check(task, TopicName.parse(name), known, flipped=own)
+        )
         if any(one.wrong for one in checked):
             # What is left on blue is not deleted.
             guard.note(stage=Stage.FLIPPED)
@@ -66,12 +70,15 @@ def verify(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStor
     )
 
 
-def _check(task: BlueGreenTask, topic: TopicName, known: Mapping[str, TopicClients]) -> _Checked:
+def _check(task: BlueGreenTask, topic: TopicName, known: Mapping[str, TopicClients], *, flipped: bool) -> _Checked:
+    """Check one topic; `flipped` says that this run has flipped its namespace, and noted all topics before."""
     wrong: list[str] = []
     blue = stored(task.blue, topic)
     look = look_at(task.blue, topic) if blue else None
     if blue and not blue.migrated:
         wrong.append("it is not terminated on blue")
+    if blue and flipped and str(topic) not in known and (entries := entries_of(blue)):
+        wrong.append(f"it came to blue after the flip, and {entries:,} entries are on blue only")
     if blue and may_open_again(task) and (after := after_end(blue)):
         wrong.append(f"blue has messages after its end, which no consumer gets (#26680): {after}")
     if str(topic) in known and (missed := known[str(topic)].missed):

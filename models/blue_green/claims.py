@@ -55,6 +55,7 @@ class NamespaceClaim(PacedClaim):
         stage: how far it is.
         publish_rate: the namespace's limit on what may be sent, while it is changed.
         inactive_topics: what became of topics that nobody uses, while brokers have to keep them.
+        auto_creation: whether clients create topics, while they must not.
         flipped_in: the run that set its flag; what another one has sent away is not taken back.
         copied_in: the run with whose copies idle subscriptions go on; empty where they do not.
         green_flag: green sent the namespace's clients away, and does so no more.
@@ -63,9 +64,15 @@ class NamespaceClaim(PacedClaim):
     stage: Stage = Stage.CLAIMED
     publish_rate: Changed | None = None
     inactive_topics: Changed | None = None
+    auto_creation: Changed | None = None
     flipped_in: str = ""
     copied_in: str = ""
     green_flag: bool = False
+
+
+def is_held_back(record: NamespaceClaim) -> bool:
+    """Return whether clients of a namespace are held back: from sending, or from creating topics."""
+    return record.publish_rate is not None or record.auto_creation is not None
 
 
 class TopicClients(Result):

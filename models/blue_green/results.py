@@ -99,7 +99,6 @@ class Flipped(Result):
     Attributes:
         topics: terminated, with the mark that sends clients to green.
         seconds: from the flag until the last of them.
-        left: topics that are not terminated yet.
         carried: what came behind the copies since they were finished, and was copied right before the flag; None for
             nothing.
         kept: limits that somebody else has set meanwhile.
@@ -108,7 +107,6 @@ class Flipped(Result):
 
     topics: int
     seconds: float
-    left: tuple[str, ...] = ()
     carried: Carried | None = None
     kept: tuple[str, ...] = ()
     reopened: tuple[str, ...] = ()
@@ -180,12 +178,14 @@ class Completion(Result):
         flagged: whether the whole cluster sends its clients to green now.
         left: namespaces of blue that have not moved.
         busy: what still uses blue: topics with clients, backlogs or subscriptions.
+        undrained: namespaces that were flipped and not drained: load shedding stays off for them until the end.
     """
 
     flagged: bool
     left: int = 0
     busy: tuple[FailedItem, ...] = ()
     busy_count: int = 0
+    undrained: tuple[str, ...] = ()
 
 
 class Census(Result):
@@ -196,12 +196,14 @@ class Census(Result):
         connections: that blue's brokers hold now.
         opened: connections that were opened to each of them since it started, by its address.
         drift: what is not any more as the migration left it.
+        stranded: topics that were not drained and cannot be loaded any more, in words; the first of these.
     """
 
     topics: int = 0
     connections: int = 0
     opened: dict[str, int] = Field(default_factory=dict[str, int])
     drift: tuple[str, ...] = ()
+    stranded: tuple[str, ...] = ()
 
     def opened_since(self, before: Census) -> int:
         """Connections that were opened since another look; a broker that started since then counts from 0."""

@@ -13,6 +13,8 @@ _MIGRATION = "tests/integration/blue_green/test_migration.py"
 _BACK = "tests/integration/blue_green/test_undo.py"
 _CLEANUP = "tests/integration/blue_green/test_cleanup.py"
 _REOPENED = "tests/integration/blue_green/test_reopened.py"
+_FAILBACK = "tests/integration/blue_green/test_failback.py"
+_FLIPS = "tests/integration/blue_green/test_flip.py"
 _FLIP = "activities/blue_green/flip.py"
 _UNDO = "activities/blue_green/undo.py"
 _HELD = "activities/lifecycle/held_policies.py"
@@ -244,6 +246,104 @@ MUTANTS = (
         "use or retained(rules, topic, info) or",
         "use or",
         (f"{_CLEANUP}::test_messages_that_retention_keeps",),
+    ),
+    Mutant(
+        "blue-green/failback-deletes-what-retention-keeps",
+        "activities/blue_green/way_back.py",
+        "    if refused := [(topic, one.refusal) for topic, one in ended.items() if one.refusal]:\n",
+        "    if refused := [(topic, one.refusal) for topic, one in ended.items() if one.needed_by]:\n",
+        (f"{_FAILBACK}::test_what_retention_keeps_is_deleted_only_when_asked",),
+    ),
+    Mutant(
+        "blue-green/cursors-of-brokers-count-as-subscriptions",
+        "clients/pulsar/admin/topics.py",
+        "name in (COMPACTION, DEDUPLICATION)",
+        "name == COMPACTION",
+        ("tests/unit/blue_green/test_leftovers.py",),
+    ),
+    Mutant(
+        "blue-green/deletion-of-what-another-cluster-lacks",
+        "activities/blue_green/leftovers.py",
+        "for remote in _unreplicated(info)",
+        "for remote in ()",
+        ("tests/unit/blue_green/test_leftovers.py",),
+    ),
+    Mutant(
+        "blue-green/deletion-that-may-arrive-late",
+        "activities/blue_green/grace.py",
+        "            change=lambda admin: admin.topics.delete(topic),\n",
+        "            change=lambda _: task.blue.topics.delete(topic) or (lambda: task.blue.topics.delete)(),\n",
+        ("tests/unit/blue_green/test_late_requests.py",),
+    ),
+    Mutant(
+        "blue-green/writes-released-before-topics-are-ended",
+        _FLIP,
+        "        if not left:\n            return count, reopened\n",
+        "        if not left or over:\n            return count, reopened\n",
+        (f"{_FLIPS}::test_writes_are_held_back_until_topics_are_ended",),
+    ),
+    Mutant(
+        "blue-green/flag-that-a-silent-broker-does-not-see",
+        _FLIP,
+        "        require_answers(task)\n",
+        "        pass\n",
+        (f"{_FLIPS}::test_a_broker_that_does_not_answer_keeps_no_writes_back",),
+    ),
+    Mutant(
+        "blue-green/rollback-that-waits-for-a-silent-broker",
+        _UNDO,
+        "migrated=False, silent=silent)",
+        "migrated=False)",
+        (f"{_FLIPS}::test_a_broker_that_does_not_answer_keeps_no_writes_back",),
+    ),
+    Mutant(
+        "blue-green/quiet-before-bookies-have-confirmed",
+        "activities/blue_green/throttle.py",
+        "            same = 0 if busy else same\n",
+        "            busy = []\n",
+        ("tests/unit/blue_green/test_throttle.py",),
+    ),
+    Mutant(
+        "blue-green/clients-create-topics-while-the-flag-is-off",
+        _FLIP,
+        "    hold(guard, AUTO_CREATION)\n",
+        "",
+        (f"{_FLIPS}::test_no_client_creates_a_topic_while_the_flag_is_off",),
+    ),
+    Mutant(
+        "blue-green/topics-that-came-after-the-flip",
+        "activities/blue_green/verify.py",
+        "(entries := entries_of(blue))",
+        "(entries := 0)",
+        (f"{_FLIPS}::test_what_comes_to_blue_after_the_flip_is_a_fault",),
+    ),
+    Mutant(
+        "blue-green/load-shedding-amid-what-was-not-drained",
+        "activities/blue_green/cluster.py",
+        "        if not undrained:\n            restore_settings(task, guard)\n",
+        "        restore_settings(task, guard)\n",
+        (f"{_FLIPS}::test_what_was_not_drained_is_watched",),
+    ),
+    Mutant(
+        "blue-green/stranded-topics-are-not-seen",
+        "activities/blue_green/grace.py",
+        "if record.stage is Stage.FLIPPED]",
+        "if record.stage is Stage.CLAIMED]",
+        (f"{_FLIPS}::test_what_was_not_drained_is_watched",),
+    ),
+    Mutant(
+        "blue-green/skip-of-what-is-in-use",
+        "activities/blue_green/drain.py",
+        "        if self._clients(topic).consumers.get(name) != 0 or time.monotonic() - since < _IDLE_FOR:\n",
+        "        if time.monotonic() - since < _IDLE_FOR:\n",
+        (f"{_FLIPS}::test_a_subscription_in_use_is_not_skipped",),
+    ),
+    Mutant(
+        "blue-green/skip-of-what-is-in-use-at-the-flag",
+        _FLIP,
+        "        note_consumers(task, begun, store)\n",
+        "        pass\n",
+        (f"{_FLIPS}::test_a_subscription_in_use_is_not_skipped",),
     ),
     Mutant(
         "blue-green/cleanup-of-partitions",

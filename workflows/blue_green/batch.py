@@ -124,8 +124,6 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         self.state.figures.flip_seconds = flipped.seconds
         if flipped.carried:
             self._tell_carried(flipped.carried)
-        if flipped.left:
-            self.note(f"not terminated in time, and watched on: {', '.join(flipped.left)}")
         for told in (*flipped.kept, *flipped.reopened):
             self.note(told)
 

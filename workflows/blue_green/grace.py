@@ -97,6 +97,8 @@ class GraceWindow:
             return None
         for drift in census.drift:
             self._board.alarm(f"{drift}: clients may write to {self._input.cluster} again")
+        for stranded in census.stranded:
+            self._board.alarm(f"{stranded}. End this migration with proceed, and start it again: it loads them again")
         self._state.facts.census = census
         self._board.publish()
         return census

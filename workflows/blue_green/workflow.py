@@ -141,6 +141,11 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
         )
         self.state.facts.left_behind = done.left
         self.board.report_failures(FailedItems(what="topic(s) in use on blue", items=done.busy, count=done.busy_count))
+        if done.undrained:
+            self.note(
+                f"load shedding of {self.input.cluster} stays off until the window ends, for topics that were not "
+                f"drained: {', '.join(done.undrained)}"
+            )
         if not done.flagged:
             self.note(
                 f"the flag of the whole cluster was not set: {done.left} namespaces have not moved, {done.busy_count} "

@@ -67,6 +67,20 @@ class InactiveTopics(Answer):
     delete_while_inactive: bool
 
 
+class AutoTopicCreation(Answer):
+    """Whether a client that asks for a topic that does not exist creates it, and as what.
+
+    Attributes:
+        allow_auto_topic_creation: whether it does.
+        topic_type: `partitioned` or `non-partitioned`.
+        default_num_partitions: of a partitioned one.
+    """
+
+    allow_auto_topic_creation: bool
+    topic_type: str | None = None
+    default_num_partitions: int | None = None
+
+
 class Retention(Answer):
     """How long acknowledged messages are kept; -1 for ever, 0 not at all.
 

@@ -2,12 +2,56 @@
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import cast
+
 import pytest
 
-from activities.blue_green.throttle import limit_that_ends, round_of
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.throttle import limit_that_ends, round_of, wait_until_quiet
+from activities.lifecycle.context import ActivityContext
 from clients.pulsar.admin.topics import Client, InternalStats, TopicStats
+from clients.pulsar.names import TopicName
 from models.defects import has_defect
 from models.releases import parse_release
+
+
+class _BusyBookies:
+    """A topic that takes no messages, of which bookies have not confirmed one in some looks."""
+
+    def __init__(self, looks: int) -> None:
+        self.looks = looks
+
+    def stats(self, _topic: TopicName) -> TopicStats:
+        return TopicStats(msg_in_counter=5)
+
+    def internal_stats(self, _topic: TopicName) -> InternalStats:
+        self.looks -= 1
+        return InternalStats(pending_add_entries_count=int(self.looks >= 0))
+
+
+@pytest.mark.parametrize(("looks", "quiet"), [(0, True), (2, True), (1_000, False)])
+def test_messages_that_bookies_have_not_confirmed(looks: int, *, quiet: bool) -> None:
+    """A topic is quiet once bookies have confirmed what it took: one that is ended before is fenced."""
+    topic, topics = TopicName.parse("persistent://t/n/x"), _BusyBookies(looks)
+
+    def each(items: Sequence[TopicName], work: Callable[[TopicName], object]) -> list[object]:
+        return list(map(work, items))
+
+    seconds = timedelta(seconds=5 if quiet else 0.1)
+    task = SimpleNamespace(
+        blue=SimpleNamespace(topics=topics),
+        context=ActivityContext(),
+        each=each,
+        input=SimpleNamespace(quiesce_timeout=seconds),
+    )
+    guard = cast("NamespaceGuard", object())
+    found = wait_until_quiet(cast("BlueGreenTask", task), {guard: [topic]}, time.monotonic())
+    assert found.busy == (() if quiet else (str(topic),))
+    assert not quiet or topics.looks == -1
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,221 @@
+"""When writes are released, who has to answer for that, and what becomes of what a flip leaves on blue."""
+
+from __future__ import annotations
+
+import importlib
+import re
+import time
+from collections.abc import Generator
+from contextlib import ExitStack, closing, contextmanager
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from activities.blue_green import cluster, drain, flags, flip, grace, undo, verify
+from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.topics import is_terminated, look_at
+from clients.errors import StoreConflict
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_flag import set_flag
+from deploy.devstack.traffic import quiet_client, send_to
+from models.blue_green.input import IdleSubscriptions
+from tests.support.blue_green.environment import Clusters
+from tests.support.blue_green.steps import Steps, make_namespace, take
+from tests.support.waiting import wait_for
+
+# The library has no types.
+pulsar: Any = importlib.import_module("pulsar")
+
+_SILENT = "http://127.0.0.1:1"
+
+
+@pytest.fixture
+def steps(clusters: Clusters, request: pytest.FixtureRequest) -> Generator[Steps]:
+    """The steps of a migration of the namespace `flips/<test>`."""
+    name = re.sub(r"\W|_", "-", request.node.name.removeprefix("test_"))[-40:].strip("-")
+    ready = Steps(clusters, f"flips/{name}", drain_timeout="PT2S")
+    yield ready
+    ready.end()
+
+
+@contextmanager
+def _silent_broker() -> Generator[None]:
+    """A broker of blue that is registered and does not answer."""
+    known = BlueGreenTask.blue_brokers
+    with PulsarAdminReader.open(AdminAccess(timeout=1), [_SILENT]) as silent, pytest.MonkeyPatch.context() as patch:
+
+        def with_silent(task: BlueGreenTask) -> list[tuple[str, PulsarAdminReader]]:
+            return [*known(task), (_SILENT, silent)]
+
+        patch.setattr(BlueGreenTask, "blue_brokers", with_silent)
+        yield
+
+
+def test_writes_are_held_back_until_topics_are_ended(
+    clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """When time is up before all topics are ended, writes stay held back; the rollback releases them after the end."""
+    namespace, _ = _quiet(clusters, steps)
+    steps.input = steps.input.model_copy(update={"flip_timeout": timedelta(seconds=1)})
+    with monkeypatch.context() as patch:
+        patch.setattr(flip, "is_terminated", _never)
+        with pytest.raises(StoreConflict, match="1 topics are not terminated 1 s after their flags were set"):
+            steps.batch(flip.flip)
+        assert clusters.blue_admin.namespaces.publish_rate(namespace) is not None
+    steps.input = steps.input.model_copy(update={"flip_timeout": timedelta(seconds=30)})
+    assert not steps.batch(undo.undo).undone
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+
+
+def test_what_comes_before_the_flag_takes_no_time_from_the_sweep(
+    clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """`flip_timeout` counts from the flags: a long copy right before them does not end the wait for the topics."""
+    _, topic = _quiet(clusters, steps)
+    steps.input = steps.input.model_copy(update={"flip_timeout": timedelta(seconds=5)})
+
+    def copy_for_long(*_: object, **__: object) -> None:
+        time.sleep(5.5)
+
+    monkeypatch.setattr(flip, "carry_again", copy_for_long)
+    assert steps.batch(flip.flip).topics == 1
+    assert is_terminated(clusters.blue_admin, topic)
+
+
+def test_a_broker_that_does_not_answer_keeps_no_writes_back(
+    clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is flipped while a registered broker is silent, and the rollback names it and does not wait for it."""
+    monkeypatch.setattr(flags, "_SESSION_ENDS_WITHIN", 1.0)
+    namespace, _ = _quiet(clusters, steps)
+    with (
+        _silent_broker(),
+        pytest.raises(StoreConflict, match=f"registered and do not answer, so nothing is flipped: {_SILENT}"),
+    ):
+        steps.batch(flip.flip)
+    assert not clusters.blue_admin.namespaces.policies(namespace).migrated
+    # As after an attempt that had set the flag, and found the broker silent after that.
+    with steps.task() as task, task.blue_store() as store:
+        (guard,) = take(task, store, [namespace])
+        guard.note(flipped_in=task.attempt.run_id)
+    with _silent_broker():
+        undone = steps.batch(undo.undo)
+    assert undone.undone
+    assert any(f"{_SILENT} of blue does not answer" in kept for kept in undone.kept)
+    assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
+
+
+def test_what_was_not_drained_is_watched(clusters: Clusters, steps: Steps) -> None:
+    """Topics that DRAIN has left stay loaded to the end of the window, and one that is unloaded is an alarm."""
+    (namespace,) = steps.input.namespaces
+    (topic,) = make_namespace(clusters, namespace, "idle")
+    admin = clusters.blue_admin
+    admin.subscriptions.create(topic, "s")
+    send_to(clusters.blue.broker_url, [str(topic)])
+    steps.input = steps.input.model_copy(update={"complete_cluster": False})
+    steps.begin()
+    steps.quiesce()
+    steps.batch(flip.flip)
+    assert steps.batch(drain.drain).left
+    held = admin.brokers.dynamic_values()
+    assert held
+    assert steps.whole(cluster.complete).undrained == (namespace,)
+    assert admin.brokers.dynamic_values() == held
+    assert steps.whole(grace.census).stranded == ()
+    admin.topics.unload(topic)
+    wait_for("the topic out of memory", lambda: look_at(admin, topic).blocked, 20)
+    (stranded,) = steps.whole(grace.census).stranded
+    assert stranded.startswith(f"{topic} was unloaded before it was drained")
+    assert "subscriptions s" in stranded
+    (left,) = steps.whole(cluster.finish).kept
+    assert left.startswith(f"{namespace} has topics on blue that were not drained")
+    assert admin.brokers.dynamic_values() == {}
+
+
+def test_no_client_creates_a_topic_while_the_flag_is_off(
+    clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """While a flag is off to load topics again, a client of a topic that only green has is not served by blue."""
+    namespace, topic = _quiet(clusters, steps)
+    steps.batch(flip.flip)
+    newcomer = f"persistent://{namespace}/newcomer"
+
+    def load_beside_a_client(*_: object) -> None:
+        with closing(quiet_client(clusters.blue.broker_url)) as client, pytest.raises(pulsar.PulsarException):
+            client.create_producer(newcomer)
+
+    monkeypatch.setattr(flip, "look_at_all", load_beside_a_client)
+    with steps.task() as task, task.blue_store() as store:
+        (guard,) = take(task, store, [namespace])
+        flip.reload(task, guard, store, [topic])
+        assert guard.require().auto_creation is None
+    assert newcomer not in clusters.blue_admin.topics.names(namespace)
+    assert "autoTopicCreationOverride" not in _set(clusters.blue_admin.namespaces.policies(namespace).raw)
+
+
+def test_what_comes_to_blue_after_the_flip_is_a_fault(clusters: Clusters, steps: Steps) -> None:
+    """Messages of a topic that came to blue while the flag was off are on blue alone: VERIFY names it."""
+    namespace, _ = _quiet(clusters, steps)
+    steps.batch(flip.flip)
+    newcomer = TopicName.parse(f"persistent://{namespace}/newcomer")
+    clusters.green_admin.topics.create(newcomer)
+    with steps.task() as task, task.blue_store() as store:
+        (guard,) = take(task, store, [namespace])
+        set_flag(store, namespace, guard.require, migrated=False)
+        wait_for("blue", lambda: not clusters.blue_admin.namespaces.policies(namespace).migrated, 20)
+        clusters.blue_admin.topics.create(newcomer)
+        send_to(clusters.blue.broker_url, 2 * [str(newcomer)])
+        set_flag(store, namespace, guard.require, migrated=True)
+    wait_for("its end", lambda: is_terminated(clusters.blue_admin, newcomer), 20)
+    (fault,) = steps.batch(verify.verify).faults
+    assert (fault.path, fault.reason) == (
+        str(newcomer),
+        "it came to blue after the flip, and 2 entries are on blue only",
+    )
+
+
+def test_a_subscription_in_use_is_not_skipped(
+    clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With `skip`, what a subscription has left stays if it had consumers at LOAD, or right before the flag."""
+    monkeypatch.setattr(drain, "_IDLE_FOR", 0.5)
+    (namespace,) = steps.input.namespaces
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    for name in ("at-load", "at-flag", "idle"):
+        clusters.blue_admin.subscriptions.create(topic, name)
+    send_to(clusters.blue.broker_url, [str(topic)])
+    steps.input = steps.input.model_copy(update={"idle_subscriptions": IdleSubscriptions.SKIP})
+    with ExitStack() as opened:
+        early = quiet_client(clusters.blue.broker_url)
+        early.subscribe(str(topic), "at-load")
+        steps.begin()
+        early.close()
+        late = opened.enter_context(closing(quiet_client(clusters.blue.broker_url)))
+        late.subscribe(str(topic), "at-flag")
+        steps.quiesce()
+        steps.batch(flip.flip)
+    drained = steps.batch(drain.drain)
+    assert drained.skipped == 1
+    (left,) = drained.left
+    for name in ("at-load", "at-flag"):
+        assert f"subscription {name} has 1 messages left, and no consumer; it had 1" in left.reason
+
+
+def _quiet(clusters: Clusters, steps: Steps) -> tuple[str, TopicName]:
+    """A namespace with one topic, whose writes are held back."""
+    (namespace,) = steps.input.namespaces
+    (topic,) = make_namespace(clusters, namespace, "topic")
+    steps.begin()
+    assert not steps.quiesce().busy
+    return namespace, topic
+
+
+def _never(*_: object) -> bool:
+    return False
+
+
+def _set(policies: dict[str, Any]) -> set[str]:
+    return {name for name, value in policies.items() if value is not None}
