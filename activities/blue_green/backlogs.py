@@ -13,7 +13,7 @@ from typing import TypeVar
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.copied_cursors import compare_cursors, compare_entries, place_cursors
-from activities.blue_green.load import saved_clients
+from activities.blue_green.saved_clients import saved_clients
 from activities.blue_green.subscription_copy import Idle, SubscriptionCopy, comes_behind, copy_tail, seed_topics
 from activities.blue_green.topics import look_at, subscriptions_of, topics_of
 from activities.lifecycle.ledger_ids import ledgers_of

@@ -11,8 +11,8 @@ from activities.blue_green.flags import urls_of, wait_until_cluster_seen
 from activities.blue_green.held_policies import INACTIVE, put_back
 from activities.blue_green.leftovers import use_of
 from activities.blue_green.listing import forget_failures, is_of_brokers, namespaces_of
-from activities.blue_green.load import forget_clients
 from activities.blue_green.records import records, sent_away, sent_elsewhere
+from activities.blue_green.saved_clients import forget_clients
 from activities.blue_green.subscription_copy import forget_copies
 from activities.blue_green.throttle import let_go, let_go_of_ended
 from activities.blue_green.topics import topics_of
@@ -318,7 +318,7 @@ def _forget_records(
     for namespace, record in records(store).items():
         if record.stage is not Stage.FLIPPED:
             # Whoever brings a flip to its end has to know who used the topics.
-            forget_clients(store, namespace)
+            forget_clients(store, namespace, fence)
         # The copies of a namespace that stays with blue are still on green, and the next migration goes on with them.
         if record.stage is Stage.MOVED:
             forget_copies(store, namespace, fence)

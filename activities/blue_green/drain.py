@@ -10,8 +10,9 @@ from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.flip import NotTerminated, end_topics, hold_writes, reload
-from activities.blue_green.load import clients_of, saved_clients
+from activities.blue_green.load import clients_of
 from activities.blue_green.reopened import end_again
+from activities.blue_green.saved_clients import saved_clients
 from activities.blue_green.subscription_copy import what_is_there
 from activities.blue_green.throttle import let_go
 from activities.blue_green.topics import (

@@ -12,7 +12,8 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.load import clients_of, provision_batch, save_clients, saved_clients
+from activities.blue_green.load import clients_of, provision_batch
+from activities.blue_green.saved_clients import save_clients, saved_clients
 from activities.blue_green.topics import look_at, subscriptions_of, topics_of
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdminReader

@@ -2,11 +2,7 @@
 
 from __future__ import annotations
 
-import json
-import zlib
-from collections.abc import Collection, Iterable, Sequence
-
-from pydantic import TypeAdapter
+from collections.abc import Collection, Sequence
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.green_ready import green_trouble
@@ -14,6 +10,7 @@ from activities.blue_green.movable import require_movable
 from activities.blue_green.provision import provision_all
 from activities.blue_green.provisioning import Scope
 from activities.blue_green.records import sent_away
+from activities.blue_green.saved_clients import save_clients, saved_clients
 from activities.blue_green.throttle import let_go_of_ended
 from activities.blue_green.topics import TopicLook, look_at, show_blue, subscriptions_of, topics_of
 from activities.blue_green.way_back import take_back
@@ -21,16 +18,11 @@ from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
-from models.blue_green.claims import FLIPPED, Stage, TopicClients, clients_record
+from models.blue_green.claims import FLIPPED, Stage, TopicClients
 from models.blue_green.results import Loaded
 from models.lifecycle.status import ProgressTask, ProgressUnit
 
-_CLIENTS = TypeAdapter(dict[str, TopicClients])
-
 _NAMED = 3
-
-# ZooKeeper takes less than a megabyte in one node.
-_PART = 400_000
 
 
 def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Loaded:
@@ -147,39 +139,3 @@ def note_consumers(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store:
 def _with_consumers(before: TopicClients, now: TopicClients) -> TopicClients:
     consumers = {name: count or now.consumers.get(name, 0) for name, count in before.consumers.items()}
     return before.model_copy(update={"consumers": consumers})
-
-
-def save_clients(store: CasStore, guard: NamespaceGuard, clients: dict[TopicName, TopicClients]) -> None:
-    """Keep who uses the topics of a namespace beside its record, in as many nodes as it takes."""
-    plain = {str(topic): one.model_dump(exclude_defaults=True) for topic, one in clients.items()}
-    packed = zlib.compress(json.dumps(plain, separators=(",", ":")).encode())
-    parts = [packed[at : at + _PART] for at in range(0, max(len(packed), 1), _PART)]
-    for number, part in enumerate([*parts, b""]):
-        path = clients_record(guard.namespace, number)
-        guard.require()
-        node = store.get(path)
-        if node is None:
-            store.create(path, part)
-        elif node.value != part:
-            store.set(path, part, node.version)
-
-
-def saved_clients(store: CasStore, namespace: str) -> dict[str, TopicClients]:
-    """Who used the topics of a namespace before its flip, by the topic's full name."""
-    packed = b"".join(_parts(store, namespace))
-    return _CLIENTS.validate_json(zlib.decompress(packed)) if packed else {}
-
-
-def forget_clients(store: CasStore, namespace: str) -> None:
-    """Remove what `save_clients` kept."""
-    number = 0
-    while node := store.get(path := clients_record(namespace, number)):
-        store.delete(path, node.version)
-        number += 1
-
-
-def _parts(store: CasStore, namespace: str) -> Iterable[bytes]:
-    number = 0
-    while (node := store.get(clients_record(namespace, number))) and node.value:
-        yield node.value
-        number += 1

@@ -73,8 +73,8 @@ def forget_copy(store: CasStore, topic: TopicName, fence: Callable[[], object]) 
     Raises:
         StoreContention: it was changed meanwhile.
     """
-    fence()
     if (node := store.get(copy_record(str(topic)))) is not None:
+        fence()
         with _expected(topic):
             store.delete(copy_record(str(topic)), node.version)
 
@@ -115,6 +115,7 @@ class SubscriptionCopy:
             StoreContention: it was changed meanwhile.
         """
         with open_cas(self.ends.store, self.ends.access) as store, _expected(topic):
+            # The record was read before, and is set at the version that it had then.
             self.fence()
             store.set(copy_record(str(topic)), known.record.model_copy(update=fields).encode(), known.version)
 

@@ -10,8 +10,8 @@ from activities.blue_green.flags import wait_until_seen
 from activities.blue_green.flip import end_topics
 from activities.blue_green.green_use import used_on_green
 from activities.blue_green.held_policies import INACTIVE, put_back
-from activities.blue_green.load import save_clients, saved_clients
 from activities.blue_green.records import sent_away
+from activities.blue_green.saved_clients import save_clients, saved_clients
 from activities.blue_green.throttle import let_go
 from activities.blue_green.topics import look_at, topics_of
 from activities.blue_green.way_back import send_away_again

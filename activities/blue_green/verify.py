@@ -9,8 +9,8 @@ from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.drain import those_that_move
 from activities.blue_green.leftovers import entries_of
 from activities.blue_green.listing import scalable_topics
-from activities.blue_green.load import saved_clients
 from activities.blue_green.reopened import end_again, may_open_again
+from activities.blue_green.saved_clients import saved_clients
 from activities.blue_green.topics import cursors_of, look_at, named, subscriptions_of, topics_of
 from activities.lifecycle.stored_topics import after_end, stored
 from clients.cas.store import CasStore

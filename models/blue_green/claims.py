@@ -95,6 +95,6 @@ class TopicClients(Result):
     missed: tuple[str, ...] = ()
 
 
-def clients_record(namespace: str, part: int) -> str:
-    """The path of a part of the list of clients that a namespace had before its flip."""
+def clients_record(namespace: str, part: str) -> str:
+    """Return the path of a part of the list of clients that a namespace had before its flip."""
     return f"{CLAIM}-clients/{namespace}/{part}"

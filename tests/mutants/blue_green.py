@@ -272,7 +272,7 @@ MUTANTS = (
         "blue-green/deletion-that-may-arrive-late",
         "activities/blue_green/grace.py",
         "            change=lambda admin: admin.topics.delete(topic),\n",
-        "            change=lambda _: task.blue.topics.delete(topic) or (lambda: task.blue.topics.delete)(),\n",
+        "            change=lambda _: task.blue.topics.delete(topic),\n",
         ("tests/unit/blue_green/test_late_requests.py",),
     ),
     Mutant(
@@ -344,6 +344,13 @@ MUTANTS = (
         "        note_consumers(task, begun, store)\n",
         "        pass\n",
         (f"{_FLIPS}::test_a_subscription_in_use_is_not_skipped",),
+    ),
+    Mutant(
+        "blue-green/parts-of-the-list-that-counts-are-overwritten",
+        "activities/blue_green/saved_clients.py",
+        "_SLOTS[bool(head and",
+        "_SLOTS[bool(not head and",
+        ("tests/unit/blue_green/test_saved_clients.py",),
     ),
     Mutant(
         "blue-green/cleanup-of-partitions",

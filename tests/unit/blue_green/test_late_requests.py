@@ -25,20 +25,27 @@ _REMOVING = {
 }
 
 
-def _removals(tree: ast.AST, *, late_safe: bool = False) -> Iterator[tuple[int, str, bool]]:
-    """Return line, name and safety of each request that removes something: safe within a `change=` alone."""
+def _removals(tree: ast.AST, admins: frozenset[str] = frozenset()) -> Iterator[tuple[int, str, bool]]:
+    """Return line, name and safety of each request that removes something.
+
+    Safe is one to the admin interface that a `change=` gets: that of `admins` is bound to a connection.
+    """
     for node in ast.iter_child_nodes(tree):
-        safe = late_safe or (isinstance(tree, ast.keyword) and tree.arg == "change")
+        if isinstance(tree, ast.keyword) and tree.arg == "change" and isinstance(node, ast.Lambda):
+            names = admins | {node.args.args[0].arg}
+        else:
+            names = admins
         if (
             isinstance(node, ast.Attribute)
-            and isinstance(node.value, (ast.Attribute, ast.Name))
-            and node.attr in _REMOVING.get(node.value.attr if isinstance(node.value, ast.Attribute) else "", ())
+            and isinstance(node.value, ast.Attribute)
+            and node.attr in _REMOVING.get(node.value.attr, ())
         ):
-            yield node.lineno, ast.unparse(node), safe
+            admin = node.value.value
+            yield node.lineno, ast.unparse(node), isinstance(admin, ast.Name) and admin.id in names
         # An alias, as `subscriptions = task.blue.subscriptions`, would hide what is called.
         if isinstance(node, ast.Assign) and _is_part(node.value):
             yield node.lineno, ast.unparse(node), False
-        yield from _removals(node, late_safe=safe)
+        yield from _removals(node, names)
 
 
 def _is_part(value: ast.expr) -> bool:
