@@ -15,7 +15,7 @@ from activities.blue_green.flags import wait_until_cluster_seen, wait_until_seen
 from activities.blue_green.green_use import used_on_green
 from activities.blue_green.held_policies import INACTIVE, as_before
 from activities.blue_green.inventory import NamespaceInventory
-from activities.blue_green.leftovers import DeletionRules, deletion_refusal, needed_by
+from activities.blue_green.leftovers import DeletionRules, deletion_refusal, use_of
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.records import read_record
 from activities.blue_green.topics import topics_of
@@ -25,7 +25,6 @@ from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound
 from clients.pulsar.admin.clusters import ClusterMigration
 from clients.pulsar.admin.errors import AdminNotFound
-from clients.pulsar.admin.topics import InternalInfo
 from clients.pulsar.cluster_flag import read_cluster_flag, set_cluster_flag
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_flag import read_flag, set_flag
@@ -145,14 +144,13 @@ def ended_topics(task: BlueGreenTask, namespace: str) -> dict[TopicName, EndedTo
     """Return the topics of green that an earlier migration has ended."""
     rules = _rules(task)
 
-    def check(topic: TopicName, info: InternalInfo) -> EndedTopic:
-        return EndedTopic(needed_by(info), deletion_refusal(rules, topic))
+    def check(topic: TopicName) -> EndedTopic:
+        return EndedTopic(use_of(task.green, topic), deletion_refusal(rules, topic))
 
     topics = topics_of(task.green, namespace)
     infos = task.each(topics, lambda topic: stored(task.green, topic))
-    ended = [(topic, info) for topic, info in zip(topics, infos, strict=True) if info and info.migrated]
-    checked = task.each(ended, lambda item: check(*item))
-    return {topic: one for (topic, _), one in zip(ended, checked, strict=True)}
+    ended = [topic for topic, info in zip(topics, infos, strict=True) if info and info.migrated]
+    return dict(zip(ended, task.each(ended, check), strict=True))
 
 
 def delete_ended(task: BlueGreenTask, guard: NamespaceGuard) -> None:
