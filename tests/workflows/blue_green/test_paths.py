@@ -160,6 +160,23 @@ async def test_drift_is_an_alarm(stage: Harness) -> None:
     await run.report()
 
 
+async def test_what_is_stranded_is_an_alarm(stage: Harness) -> None:
+    """A topic that was unloaded before it was drained is shown in red in the window, with its cure."""
+    stranded = "persistent://acme/audit/log was unloaded before it was drained"
+    run = await stage.start(Script(take_census=Census(stranded=(stranded,))))
+    status = await run.until(lambda status: bool(status.alarms))
+    assert status.alarms[0].startswith(f"{stranded}. End this migration with proceed, and start it again")
+    await run.signal(Verb.PROCEED)
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+async def test_what_was_not_drained_is_reported(stage: Harness) -> None:
+    """Namespaces for whose topics load shedding stays off are named."""
+    run = await stage.start(Script(complete=Completion(flagged=False, left=1, undrained=("acme/audit",))))
+    report = await run.report()
+    assert any("stays off until the window ends" in note and "acme/audit" in note for note in report.notes)
+
+
 async def test_cleanup_that_cannot_go_on_ends(stage: Harness) -> None:
     """A cleanup that deletes nothing any more ends, and says what stays."""
     stays = CleanupStep(deleted=0, remaining=4, refused=(FailedItem(path="persistent://acme/a/b", reason="in use"),))
