@@ -130,7 +130,7 @@ def _ask_brokers(
         settings = broker.settings or admin.brokers.runtime_configuration()
         check_broker(findings, side, service.name, settings)
         if side.code == "BLUE":
-            _check_flip_timeout(findings, service.name, settings, task.input.flip_timeout.total_seconds())
+            check_flip_timeout(findings, service.name, settings, task.input.flip_timeout.total_seconds())
     # Defects that matter are those of brokers that give topics away; green's release has to be supported.
     if side.code == "BLUE":
         check_releases(findings, task.input.kind, seen, accepted=task.input.accepted)
@@ -182,7 +182,7 @@ def _check_sweep(findings: Findings, broker: str, settings: Mapping[str, str]) -
         findings.block("BLUE_AUTO_CREATION", cause, f"set {_AUTO}=false in its broker.conf, and restart it")
 
 
-def _check_flip_timeout(findings: Findings, broker: str, settings: Mapping[str, str], limit: float) -> None:
+def check_flip_timeout(findings: Findings, broker: str, settings: Mapping[str, str], limit: float) -> None:
     """Note a blocker where a broker may not end topics in time, so that their batch would be undone."""
     sweep = int(settings.get(_SWEEP) or 0)
     if 2 * sweep >= limit:

@@ -353,6 +353,13 @@ MUTANTS = (
         ("tests/unit/blue_green/test_saved_clients.py",),
     ),
     Mutant(
+        "blue-green/sweep-that-is-too-slow-for-the-timeout",
+        "activities/blue_green/precheck_clusters.py",
+        "    if 2 * sweep >= limit:\n",
+        "    if sweep > limit:\n",
+        ("tests/unit/blue_green/test_sweep.py",),
+    ),
+    Mutant(
         "blue-green/cleanup-of-partitions",
         "activities/blue_green/leftovers.py",
         "retention(topic.whole)",

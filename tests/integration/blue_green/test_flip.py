@@ -59,10 +59,10 @@ def test_writes_are_held_back_until_topics_are_ended(
 ) -> None:
     """When time is up before all topics are ended, writes stay held back; the rollback releases them after the end."""
     namespace, _ = _quiet(clusters, steps)
-    steps.input = steps.input.model_copy(update={"flip_timeout": timedelta(seconds=1)})
+    steps.input = steps.input.model_copy(update={"flip_timeout": timedelta(seconds=3)})
     with monkeypatch.context() as patch:
         patch.setattr(flip, "is_terminated", _never)
-        with pytest.raises(StoreConflict, match="1 topics are not terminated 1 s after their flags were set"):
+        with pytest.raises(StoreConflict, match="1 topics are not terminated 3 s after their flags were set"):
             steps.batch(flip.flip)
         assert clusters.blue_admin.namespaces.publish_rate(namespace) is not None
     steps.input = steps.input.model_copy(update={"flip_timeout": timedelta(seconds=30)})
