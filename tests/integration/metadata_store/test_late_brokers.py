@@ -53,18 +53,25 @@ def blockers(place: Place, *, leave_ledgers: bool = False) -> list[str]:
 def test_a_broker_that_restarts_with_other_settings(stack: Stack, place: Place) -> None:
     """It is asked again before writes are blocked, and the source by another name is not taken for another store.
 
-    BookKeeper's own driver takes no part: after a commit, bookies would delete what this broker writes.
+    BookKeeper's own driver takes no part: after a commit, bookies would delete what this broker writes. The exchange of
+    changes with other clusters stays on the source. The configuration store is the source.
     """
     place.run(pre_copy.pre_copy, 0)
     assert blockers(place) == []
     alias = stack.zk_url.replace("zk:127.0.0.1", "zk+hierarchical://localhost") + "/ledgers"
-    stack.reconfigure("broker-1", bookkeeperMetadataServiceUri=alias)
-    assert blockers(place, leave_ledgers=True) == ["BOOKKEEPER_STAYS"]
-    with pytest.raises(ApplicationError, match="BOOKKEEPER_STAYS") as refused:
+    stack.reconfigure(
+        "broker-1",
+        bookkeeperMetadataServiceUri=alias,
+        configurationMetadataStoreUrl=stack.zk_url.replace("127.0.0.1", "localhost"),
+        metadataSyncEventTopic="persistent://public/default/changes",
+    )
+    assert blockers(place, leave_ledgers=True) == ["BOOKKEEPER_STAYS", "METADATA_SYNC"]
+    with pytest.raises(ApplicationError, match=r"BOOKKEEPER_STAYS.*METADATA_SYNC") as refused:
         place.run(preparation.prepare, 60.0, leave_ledgers=True)
     assert refused.value.type == FailureKind.NOT_READY
     assert place.zookeeper.exists(FLAG) is None
-    stack.reconfigure("broker-1", bookkeeperMetadataServiceUri="")
+    usual = {"bookkeeperMetadataServiceUri": "", "metadataSyncEventTopic": ""}
+    stack.reconfigure("broker-1", configurationMetadataStoreUrl=stack.zk_url, **usual)
     place.run(way_back.clear_target)
     assert blockers(place) == []
 
