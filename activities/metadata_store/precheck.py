@@ -139,6 +139,7 @@ class PrecheckRun:
         with open_reader(self._input.source_url, self._access) as reader:
             check(reader)
             self._check_roots(reader)
+            self._check_other_clusters(reader)
             check_indexed(self._input, reader, self._findings)
             running = brokers(reader)
         ask_brokers(self._input, running, self._access, self._admin, self._findings)
@@ -305,12 +306,6 @@ class PrecheckRun:
                 self._findings.warn(f"{elsewhere}; the metadata of ledgers stay in the store where they are")
             else:
                 self._findings.blockers.append(ledgers_elsewhere(elsewhere))
-        others = [path for path in reader.children(CLUSTERS.encode()) if path not in self._own_clusters]
-        if others:
-            self._findings.warn(
-                f"{source} knows other clusters ({_some(map(_text, others))}); if their brokers use it as their "
-                "configuration store, stop them too, and start them with the target's address"
-            )
         # Whatever else holds ephemerals has not stopped.
         self._known = {service.owner for service in registered(reader)} | participants(reader)
         if running := still_in_use(reader):
@@ -321,9 +316,27 @@ class PrecheckRun:
                 "have expired",
             )
 
-    @property
-    def _own_clusters(self) -> set[bytes]:
-        return {f"{CLUSTERS}/{name}".encode() for name in (self._input.cluster, "global")}
+    def _check_other_clusters(self, reader: StoreReader) -> None:
+        """Refuse a source that may be the configuration store of other clusters too; their brokers are not seen."""
+        # Setup of older releases makes `global`, which is not a cluster.
+        own = {f"{CLUSTERS}/{name}".encode() for name in (self._input.cluster, "global")}
+        others = [_text(path).rpartition("/")[2] for path in reader.children(CLUSTERS.encode()) if path not in own]
+        if not others:
+            return
+        cause = (
+            f"{self._input.source} knows other clusters ({_some(others)}), and nothing shows whether their brokers use "
+            "it as their configuration store"
+        )
+        if self._input.ignore_other_clusters:
+            self._findings.warn(f"{cause}; they do not, as the input says")
+        else:
+            self._findings.block(
+                "CONFIGURATION_SHARED",
+                f"{cause}; they would stay on the source",
+                'if they have configuration stores of their own, set "ignore_other_clusters": true; if they use this '
+                'one, also use "mode": "offline", stop the services of all these clusters, and start them with the '
+                "target's address",
+            )
 
     def _check_roots(self, reader: StoreReader) -> None:
         others = [path for path in reader.children(b"/") if not is_pulsars(path)]

@@ -42,6 +42,8 @@ class MetadataStoreInput(MigrationInput):
         allow_no_brokers: live: start although no broker is registered in the source; else that is a blocker.
         leave_ledgers: brokers keep the metadata of ledgers in another store, which stays as it is; else that is a
             blocker.
+        ignore_other_clusters: other clusters that the source knows do not use it as their configuration store, or are
+            stopped; else they are a blocker.
         full_verify: compare both stores whole once more while writes are blocked.
     """
 
@@ -59,6 +61,7 @@ class MetadataStoreInput(MigrationInput):
     replace_target: Bool = False
     allow_no_brokers: Bool = False
     leave_ledgers: Bool = False
+    ignore_other_clusters: Bool = False
     full_verify: Bool = False
 
     @model_validator(mode="after")

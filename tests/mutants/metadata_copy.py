@@ -224,6 +224,13 @@ MUTANTS = (
         (f"{_REFUSALS}::test_a_configuration_store_is_refused_live",),
     ),
     Mutant(
+        "metadata-store/other-clusters-share-nothing",
+        _PRECHECK,
+        "        if self._input.ignore_other_clusters:",
+        "        if True:",
+        (f"{_REFUSALS}::test_a_configuration_store_is_refused_live",),
+    ),
+    Mutant(
         "metadata-store/transactions-are-looked-for-once",
         _PREPARATION,
         "            _require_no_indexed(task)\n",

@@ -28,6 +28,7 @@ def input(stack: Stack, **more: object) -> MetadataStoreInput:
         {
             "cluster": CLUSTER,
             "accept": stores.OTHER_ROOTS,
+            "ignore_other_clusters": True,
             "source": stack.zk_url,
             "target": stack.oxia_url,
             "concurrency": 4,

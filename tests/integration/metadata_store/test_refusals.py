@@ -265,15 +265,24 @@ def test_what_a_copy_would_lose_is_refused(stack: Stack, environment: Environmen
 
 
 def test_a_configuration_store_is_refused_live(stack: Stack, environment: Environment) -> None:
-    """A store with participants, tenants and no broker is not migrated live, whatever the input allows."""
+    """A store with participants, tenants and no broker is not migrated live; other clusters must not use it."""
     own = f"{stack.zk_url}/configuration"
     with stores.kazoo(stack.zk_url) as client:
         client.ensure_path("/configuration/admin/clusters/refused")
         client.create(f"/configuration{PARTICIPANTS}/id-", ephemeral=True, sequence=True, makepath=True)
         summary = environment.operator.run(input(stack, source=own, dry_run=True)).summary
-    assert "[CONFIGURATION_STORE] 1 services use " in summary
+        client.ensure_path("/configuration/admin/clusters/global")
     gone = environment.operator.run(input(stack, source=own, dry_run=True)).summary
-    assert "CONFIGURATION_STORE" not in gone
+    assert "[CONFIGURATION_STORE] 1 services use " in summary
+    assert "CONFIGURATION_" not in gone
+    with stores.kazoo(stack.zk_url) as client:
+        client.ensure_path("/configuration/admin/clusters/another")
+    for mode in ("live", "offline"):
+        shared = environment.operator.run(input(stack, source=own, mode=mode, dry_run=True)).summary
+        assert "[CONFIGURATION_SHARED]" in shared
+        assert "knows other clusters (another)" in shared
+    told = environment.operator.run(input(stack, source=own, ignore_other_clusters=True, dry_run=True)).summary
+    assert "CONFIGURATION_SHARED" not in told
 
 
 def test_services_of_a_failed_attempt_must_be_able_to_follow(
