@@ -210,13 +210,6 @@ MUTANTS = (
         (f"{_REFUSALS}::test_services_of_a_failed_attempt_must_be_able_to_follow",),
     ),
     Mutant(
-        "metadata-store/a-failed-attempt-excuses-all-services",
-        _PRECHECK,
-        "            if not lacking() or becomes_true(lambda: not lacking()):",
-        "            if True:",
-        (f"{_REFUSALS}::test_services_of_a_failed_attempt_must_be_able_to_follow",),
-    ),
-    Mutant(
         "metadata-store/brokers-of-a-configuration-store-are-unseen",
         _PRECHECK,
         "        if unregistered and reader.children(CLUSTERS.encode()) and not self._running(reader):",
