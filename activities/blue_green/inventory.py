@@ -34,6 +34,7 @@ class NamespaceInventory:
         topics: whole topics by name, without those that belong to brokers.
         affinity: the bookies that keep its messages, where it says so.
         transactions: topics in which brokers keep what transactions have done in it.
+        beyond: partitions with higher numbers than their topics have partitions.
     """
 
     name: str
@@ -41,6 +42,7 @@ class NamespaceInventory:
     topics: Mapping[TopicName, TopicInventory]
     affinity: BookieAffinity | None = None
     transactions: tuple[TopicName, ...] = ()
+    beyond: tuple[TopicName, ...] = ()
 
 
 def read_tenant(admin: PulsarAdminReader, name: str) -> Tenant | None:
@@ -95,13 +97,17 @@ def read_namespace(
         *(_later(reader.passing, name) for name in sorted(passing)),
         *(_later(reader.passing, name) for name in sorted(passing_names) if name.whole not in passing),
     ]
-    found = [topic for topic in side_by_side(calls) if topic is not None]
+    found = {topic.name: topic for topic in side_by_side(calls) if topic is not None}
+    beyond = [
+        name for name in names if name.whole in found and (name.partition or 0) >= found[name.whole].partitions > 0
+    ]
     return NamespaceInventory(
         namespace,
         policies,
-        {topic.name: topic for topic in found},
+        found,
         affinity,
         tuple(sorted(name for name in listed if is_transaction_topic(name))),
+        tuple(sorted(beyond)),
     )
 
 

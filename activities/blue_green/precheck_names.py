@@ -76,6 +76,13 @@ def check_topics(task: BlueGreenTask, findings: Findings, blue: NamespaceInvento
             "pulsar-admin topics create-partitioned-topic for the name without -partition-N, with more partitions than "
             "the highest N; or move their clients to other names and delete these",
         )
+    if blue.beyond:
+        findings.block(
+            "BLUE_LONE_PARTITIONS",
+            f"partitions have higher numbers than their topics have partitions: {some(list(map(str, blue.beyond)))}",
+            "give these topics more partitions than the highest number (pulsar-admin topics update-partitioned-topic), "
+            "or move their clients to other names and delete these",
+        )
     lasting = [name for name, topic in sorted(blue.topics.items()) if topic.lasting]
     padded = [name for name in lasting if name.topic != name.topic.rstrip(_TRIMMED)]
     if not task.green_release.has(Behaviour.REFUSES_OUTER_WHITE_SPACE):

@@ -6,6 +6,7 @@ import json
 
 import httpx
 
+from clients.cas.store import CasStore
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas
 from models.blue_green.input import KIND
@@ -26,6 +27,7 @@ def test_what_cannot_move_is_named(clusters: Clusters, environment: Environment)
     """A partition of nothing, and whatever one of both releases does not have, are blockers that name it."""
     admin, release = clusters.blue_admin, parse_release(clusters.blue_admin.brokers.version())
     create_namespace(admin, SPACE)
+    beyond = _partition_beyond(clusters)
     expected = {"BLUE_LONE_PARTITIONS": f"persistent://{_lone_partition(clusters)}"}
     # To a broker without shadow topics it is a topic like any other, with this property.
     source, shadow = (TopicName.parse(f"{SPACE}/{name}") for name in ("source", "shadow"))
@@ -49,6 +51,7 @@ def test_what_cannot_move_is_named(clusters: Clusters, environment: Environment)
             httpx.delete(f"{clusters.blue.admin_urls[0]}/admin/namespaces/{V1}").raise_for_status()
         admin.namespaces.delete(SPACE, force=True)
     assert failure.type == FailureKind.PRECHECK_FAILED
+    assert f"than their topics have partitions: persistent://{beyond}" in failure.message
     assert {code: code in failure.message and name in failure.message for code, name in expected.items()} == (
         dict.fromkeys(expected, True)
     ), failure.message
@@ -68,9 +71,23 @@ def test_doctor_names_what_differs(clusters: Clusters, environment: Environment)
 def _lone_partition(clusters: Clusters) -> str:
     """Make a topic that is named like a partition of nothing, as older releases left them; return its name."""
     topic = create_topic(clusters.blue_admin, f"{SPACE}/lone", 1)
-    path = f"/admin/partitioned-topics/{SPACE}/persistent/lone"
     with open_cas(parse_store_url(clusters.blue.metadata_url), Access()) as store:
-        node = store.get(path)
-        assert node is not None
-        store.delete(path, node.version)
+        store.delete(*_partitioned(store, "lone"))
     return f"{SPACE}/{topic.of_partition(0).topic}"
+
+
+def _partition_beyond(clusters: Clusters) -> str:
+    """Make a topic of one partition that has the partition 1 as well; return the name of that."""
+    topic = create_topic(clusters.blue_admin, f"{SPACE}/short", 2)
+    with open_cas(parse_store_url(clusters.blue.metadata_url), Access()) as store:
+        path, version = _partitioned(store, "short")
+        store.set(path, b'{"partitions":1}', version)
+    return f"{SPACE}/{topic.of_partition(1).topic}"
+
+
+def _partitioned(store: CasStore, topic: str) -> tuple[str, int]:
+    """The node of a partitioned topic, with its version."""
+    path = f"/admin/partitioned-topics/{SPACE}/persistent/{topic}"
+    node = store.get(path)
+    assert node is not None
+    return path, node.version

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
 
@@ -124,6 +125,17 @@ def test_topics_that_cannot_move() -> None:
         ("BLUE_LONE_PARTITIONS", str(lone)),
         ("BLUE_NAMES", f"'{padded}'"),
         ("BLUE_SCALABLE_TOPICS", "topic://acme/orders/s"),
+    ]
+
+
+def test_partitions_beyond_the_number_of_their_topic() -> None:
+    """They are blockers that name them: no list of partitions has them, and green would not get them."""
+    beyond = TopicName.parse(f"{SPACE}/parts-partition-7")
+    findings = Findings()
+    blue = replace(namespace(topic(TopicName.parse(f"{SPACE}/parts"), 2)), beyond=(beyond,))
+    check_topics(task(), findings, blue)
+    assert [(blocker.code, blocker.cause.rpartition(": ")[2]) for blocker in findings.blockers] == [
+        ("BLUE_LONE_PARTITIONS", str(beyond))
     ]
 
 
