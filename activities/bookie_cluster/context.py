@@ -99,7 +99,14 @@ class BookieClusterTask:
         Raises:
             StoreError: the brokers' metadata store cannot be read.
         """
-        survey(census, self.input.store, self.access, self.runtime.admin)
+        store = self.input.store
+        # Both clusters may keep their ledgers' metadata next to the brokers', below any name.
+        own = [
+            "/" + cluster.root.root.removeprefix(store.root).split("/")[1]
+            for cluster in (self.input.source, self.input.target)
+            if cluster.root.root.startswith(f"{store.root}/") and set(cluster.root.hosts) & set(store.hosts)
+        ]
+        survey(census, store, self.access, self.runtime.admin, own=own)
 
     def tag(self, context: ActivityContext) -> str:
         """A tag for Spark jobs, which are stopped when the step is cancelled."""

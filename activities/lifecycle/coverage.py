@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import TypeVar
 
 from temporalio.exceptions import ApplicationError
@@ -28,6 +28,8 @@ def survey(
     access: Access,
     admin: AdminAccess,
     selects: Callable[[str], bool] = lambda _: True,
+    *,
+    own: Collection[str] = (),
 ) -> None:
     """Have a census take the settings of all registered brokers, and what the metadata store holds.
 
@@ -37,13 +39,14 @@ def survey(
         access: credentials and timeout of stores.
         admin: how brokers are asked.
         selects: whether a migration concerns a namespace, `tenant/namespace`.
+        own: paths below the root that the migration's plan names.
 
     Raises:
         StoreError: the store cannot be read.
     """
     with open_reader(store, access) as reader, BrokerView(admin) as view:
         census.add_brokers([view.read(broker) for broker in brokers(reader)])
-        census.add_store(reader, selects)
+        census.add_store(reader, selects, own)
 
 
 def covered(

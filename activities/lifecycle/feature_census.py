@@ -70,18 +70,21 @@ class FeatureCensus:
                 if _matters(name, value, broker.settings):
                     self._note(ItemKind.SETTING, name, value, f"{broker.name} ({name}={value})")
 
-    def add_store(self, reader: StoreReader, selects: Callable[[str], bool] = lambda _: True) -> None:
+    def add_store(
+        self, reader: StoreReader, selects: Callable[[str], bool] = lambda _: True, own: Collection[str] = ()
+    ) -> None:
         """Take the families of paths, the tenants and the policies of namespaces.
 
         Args:
             reader: reads the metadata store.
             selects: whether a migration concerns a namespace, `tenant/namespace`.
+            own: paths below the root that the migration's plan names, and that are known by that.
 
         Raises:
             StoreError: the store cannot be read.
         """
         self.looked_at |= {ItemKind.PATH, ItemKind.TENANT, ItemKind.POLICY, ItemKind.LOCAL_POLICY}
-        self._add_paths(reader)
+        self._add_paths(reader, own)
         tenants = sorted(reader.children(_POLICIES))
         for tenant, record in zip(tenants, reader.read(tenants), strict=True):
             chosen = [path for path in sorted(reader.children(tenant)) if selects(_name(path))]
@@ -251,8 +254,10 @@ class FeatureCensus:
     def _names(self, kind: ItemKind) -> list[str]:
         return [item.partition(":")[2] for item in self._table.of_item if item.startswith(f"{kind}:")]
 
-    def _add_paths(self, reader: StoreReader) -> None:
-        paths = [path for path in reader.children(b"/") if path not in _DEEP]
+    def _add_paths(self, reader: StoreReader, own: Collection[str]) -> None:
+        paths = [
+            path for path in reader.children(b"/") if path not in _DEEP and path.decode(errors="replace") not in own
+        ]
         paths += [path for parent in _DEEP for path in reader.children(parent)]
         items = self._names(ItemKind.PATH)
         values = {record.path: record.value.decode() for record in reader.read(_BY_VALUE) if isinstance(record, Record)}

@@ -269,6 +269,14 @@ def test_only_the_namespaces_that_move_count() -> None:
     assert "NAMESPACE_BEING_DELETED" in {use.feature for use in found.uses("metadata-store")}
 
 
+def test_paths_of_the_plan_are_known() -> None:
+    """Roots that a migration's plan names, such as the ledgers of its own clusters, are known by any name."""
+    store = Store({"/second-ledgers/LAYOUT": {}, "/third-ledgers/LAYOUT": {}})
+    found = FeatureCensus("c")
+    found.add_store(store, own=["/second-ledgers"])  # pyright: ignore[reportArgumentType] - a double
+    assert [blocker.cause for blocker in blockers(found)] == ["unknown path /third-ledgers: /third-ledgers"]
+
+
 def test_a_namespace_costs_a_share_of_one_read() -> None:
     """A thousand namespaces of one tenant are read in four requests, and in two for tenants and racks."""
     store = Store({f"/admin/policies/t/n{number}": {"deleted": False} for number in range(1000)})
