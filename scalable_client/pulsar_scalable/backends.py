@@ -112,6 +112,11 @@ class SegmentSender(Closable, Protocol):
         """The name that its messages carry."""
         ...
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether a broker can be reached; what is sent meanwhile is sent later."""
+        ...
+
     def last_sequence_id(self) -> int:
         """Of the last message that deduplication knows when this was opened; -1 for none."""
         ...

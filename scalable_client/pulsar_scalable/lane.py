@@ -66,7 +66,8 @@ class Lane:
 
     def forget_stored(self) -> None:
         """Drop what was sent up to the last message of those from the first one on that are all stored."""
-        stored = list(takewhile(lambda one: one.raw_id is not None, self.sent))
+        # Nothing is said later of what nothing holds; if it is stored, then before what was sent after it.
+        stored = list(takewhile(lambda one: one.raw_id is not None or _is_given_up(one), self.sent))
         known = stored[:]
         while known and not _has_place(known[-1].raw_id):
             known.pop()
@@ -83,6 +84,10 @@ class Lane:
         return self.hashes[0] <= other.hashes[1] and other.hashes[0] <= self.hashes[1]
 
 
+def _is_given_up(one: Outgoing) -> bool:
+    return one.outcome is not None and one.lane is None
+
+
 def _has_place(raw: object) -> bool:
     # Where deduplication drops a message, brokers tell no place.
-    return place_of(cast("RawId", raw))[:2] >= (0, 0)
+    return raw is not None and place_of(cast("RawId", raw))[:2] >= (0, 0)

@@ -50,6 +50,11 @@ class NativeSender:
         self.producer_name = inner.producer_name
         self._last = inner.last_sequence_id()
 
+    @property
+    def is_connected(self) -> bool:
+        """Return whether there is a connection."""
+        return self._inner.is_connected
+
     def last_sequence_id(self) -> int:
         """Of the last message that deduplication knew when this was opened; -1 for none."""
         return self._last

@@ -139,8 +139,19 @@ class Outbox:
                 where = one.lane.topic if isinstance(one.lane, Lane) else self._topic
                 limit = self._options.send_timeout_millis
                 self._settle(one, TimedOut(f"{where}: a message is not stored after {limit} ms"))
-                if one.stage is Stage.WAITING and isinstance(one.lane, Lane):
-                    one.lane.waiting.remove(one)
+                lane = one.lane
+                if not isinstance(lane, Lane):
+                    continue
+                if one.stage is Stage.WAITING:
+                    lane.waiting.remove(one)
+                    self._free(one)
+                    continue
+                if lane.is_open and lane.sender is not None and not lane.sender.is_connected:
+                    # It would store what has failed, whenever it is connected again.
+                    lane.lost = True
+                    lane.wake.notify_all()
+                if lane.lost:
+                    # It stays among what is sent: the segment may have stored it.
                     self._free(one)
 
     # The layout -----------------------------------------------------------------------------------------------------
@@ -175,7 +186,8 @@ class Outbox:
             if lane.lost:
                 self._send_again(lane)
             lane.sender = sender
-            lane.next_sequence_id = max(1, sender.last_sequence_id() + 1)
+            # What an earlier sender has under way may still be stored, and deduplication drops what has the same id.
+            lane.next_sequence_id = max(1, lane.next_sequence_id, sender.last_sequence_id() + 1)
             return True
 
     def is_wanted(self, lane: Lane) -> bool:

@@ -51,4 +51,11 @@ MUTANTS = (
         "",
         ("tests/unit/scalable_client/test_aio.py::test_a_call_that_is_cancelled_while_it_subscribes",),
     ),
+    Mutant(
+        "scalable-client/what-timed-out-is-stored-later",
+        f"{_CLIENT}/outbox.py",
+        "                if lane.is_open and lane.sender is not None and not lane.sender.is_connected:\n",
+        "                if False:\n",
+        (f"{_PRODUCER}::test_what_timed_out_is_not_stored_later",),
+    ),
 )

@@ -39,6 +39,11 @@ class Sender:
         self.producer_name: str = self._inner.producer_name()
         self._last: int = self._inner.last_sequence_id()
 
+    @property
+    def is_connected(self) -> bool:
+        """Return whether pulsar-client has a connection."""
+        return self._inner.is_connected()
+
     def last_sequence_id(self) -> int:
         """Of the last message that deduplication knew when this was opened; -1 for none."""
         return self._last

@@ -111,6 +111,11 @@ class FakeSender:
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
+    @property
+    def is_connected(self) -> bool:
+        """Whether its broker is there."""
+        return not self._world.is_away
+
     def last_sequence_id(self) -> int:
         """None is known."""
         return -1
@@ -161,10 +166,10 @@ class FakeSender:
     def _run(self) -> None:
         while True:
             with self._more:
-                while not self._queue:
+                while not self._queue or self._world.is_away:
                     if self._closed:
                         return
-                    self._more.wait()
+                    self._more.wait(0.01)
                 one = self._queue.popleft()
                 self._busy = True
             self._store(one)
@@ -354,6 +359,8 @@ class FakeWorld:
         self.positions: dict[int, InitialPosition] = {}
         #: Contents that the library fails to take.
         self.spoilt: set[bytes] = set()
+        #: Whether no broker can be reached.
+        self.is_away = False
         #: Senders that a sealed segment did not get.
         self.refused = 0
 
@@ -369,6 +376,8 @@ class FakeWorld:
         """Open a producer of a segment."""
         segment = self._of(topic)
         with self.lock:
+            if self.is_away:
+                raise ConnectionLost("away")
             if segment.terminated:
                 self.refused += 1
                 raise TopicTerminated(15, "sealed")

@@ -270,6 +270,27 @@ def test_a_sealed_segment_that_cannot_be_read_yet(cause: Exception) -> None:
     assert world.history()["k"] == [b"first", b"second", b"third"]
 
 
+def test_what_timed_out_is_not_stored_later() -> None:
+    """A message that failed while no broker could be reached gives its room back, and is not stored afterwards."""
+    world, told = FakeWorld(1), Outcomes()
+    options = ProducerOptions(send_timeout_millis=500, max_pending_messages=3)
+    with ScalableProducer(world, TOPIC, options) as producer:
+        producer.send(b"first", partition_key="k")
+        world.is_away = True
+        for turn in range(3):
+            for number in range(3):
+                data = f"{turn}-{number}".encode()
+                producer.send_async(data, told.of(data), partition_key="k")
+            wait_for("they fail", lambda: not producer.pending_messages, 5)
+        assert all(isinstance(outcome, TimedOut) for [outcome] in told.told.values())
+        world.is_away = False
+        for number in range(10):
+            producer.send(f"later-{number}".encode(), partition_key="k")
+        [lane] = producer._outbox._lanes.values()  # pyright: ignore[reportPrivateUsage]
+        assert len(lane.sent) <= 1
+    assert [one.data() for one in world.segments[0].log] == [b"first", *(b"later-%d" % one for one in range(10))]
+
+
 def test_a_defect_in_the_search_of_a_sealed_segment() -> None:
     """A message fails of which a defect keeps it unknown whether it is stored, and later ones do not wait for it."""
     world = FakeWorld(1)
