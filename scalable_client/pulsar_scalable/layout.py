@@ -99,6 +99,7 @@ class Layout:
         controller: service URL of the broker that leads; None before any does, and for regular topics.
         controller_tls: the same with TLS.
         generation: how often the topic was seen to be deleted and created again by the one that follows it.
+        deleted: the topic is gone, and these were its segments.
     """
 
     topic: str
@@ -108,6 +109,7 @@ class Layout:
     controller: str | None = None
     controller_tls: str | None = None
     generation: int = 0
+    deleted: bool = False
 
     @cached_property
     def by_id(self) -> dict[int, Segment]:
@@ -133,7 +135,7 @@ class Layout:
     @property
     def is_deleted(self) -> bool:
         """Whether the topic is gone."""
-        return False
+        return self.deleted
 
     def segment_for(self, key: str | bytes | int) -> Segment:
         """Return the active segment of a key, or of a raw hash that `key_hash` gave.

@@ -58,4 +58,11 @@ MUTANTS = (
         "                if False:\n",
         (f"{_PRODUCER}::test_what_timed_out_is_not_stored_later",),
     ),
+    Mutant(
+        "scalable-client/a-deletion-is-not-told",
+        f"{_CLIENT}/native/watch.py",
+        "            self._tell(replace(self._layout, deleted=True))\n",
+        "            pass\n",
+        ("tests/unit/scalable_client/test_sessions.py::test_a_topic_that_is_deleted",),
+    ),
 )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from itertools import count
@@ -18,6 +19,7 @@ from pulsar_scalable.errors import (
     Refused,
     ScalableError,
     TimedOut,
+    TopicNotFound,
     Unsupported,
     refused,
 )
@@ -32,6 +34,10 @@ from pulsar_scalable.wire.pool import Pool
 _logger = logging.getLogger("pulsar_scalable")
 
 OnLayout = Callable[[Layout], None]
+
+_LOOK_EVERY = 30.0
+# Seconds for which no broker has the topic.
+_MISSING_IS_DELETED = 5.0
 
 
 class Session:
@@ -132,6 +138,7 @@ class Watch(Kept):
 
     It continues through lost connections with any broker that answers, and never reports a layout that is older than
     the last one. A topic that is deleted and created again begins with epoch 0: its layouts have another incarnation.
+    After 30 s without a change it asks again, which tells that the topic is deleted.
     """
 
     def __init__(self, pool: Pool, ids: count[int], topic: str, on_layout: OnLayout) -> None:
@@ -142,6 +149,7 @@ class Watch(Kept):
         self._lock = threading.Lock()
         self._session: Session | None = None
         self._layout: Layout | None = None
+        self._missing_since: float | None = None
         self._begin()
 
     @property
@@ -172,13 +180,19 @@ class Watch(Kept):
         with self._lock:
             self._session = session
         try:
-            timeout: float | None = self._pool.access.operation_timeout
+            layout = session.next(self._pool.access.operation_timeout)
+            self._missing_since = None
             while not self._closed.is_set():
-                layout = session.next(timeout)
-                timeout = None
                 self._backoff.reset()
                 self._take(layout)
-        except ScalableError:
+                try:
+                    layout = session.next(_LOOK_EVERY)
+                except TimedOut:
+                    # Brokers of 5.0.1 say nothing when the topic is deleted; another session is told.
+                    return
+        except ScalableError as error:
+            if isinstance(error, TopicNotFound):
+                self._note_missing(error)
             # Another broker may know more.
             self._pool.skip(connection)
             raise
@@ -194,8 +208,20 @@ class Watch(Kept):
                 layout = replace(layout, generation=last.generation + 1)
             else:
                 layout = replace(layout, generation=last.generation)
-                if not layout.supersedes(last):
+                if not layout.supersedes(last) and not last.is_deleted:
                     return
+        self._tell(layout)
+
+    def _note_missing(self, error: TopicNotFound) -> None:
+        now = time.monotonic()
+        self._missing_since = self._missing_since or now
+        if self._layout is not None and now - self._missing_since >= _MISSING_IS_DELETED:
+            _logger.warning("%s: it was deleted: %s", self._topic, error)
+            self._tell(replace(self._layout, deleted=True))
+
+    def _tell(self, layout: Layout) -> None:
+        if self._layout is not None and self._layout.is_deleted and layout.is_deleted:
+            return
         self._layout = layout
         try:
             self._on_layout(layout)

@@ -6,7 +6,9 @@ import pytest
 
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
+from deploy.devstack.stack import Stack
 from models.segment_layout import SegmentLayout
+from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import ScalableError, TopicNotFound
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, InitialPosition, NativeClient
@@ -49,6 +51,26 @@ def test_splits_and_merges_are_told(admin: PulsarAdmin, client: NativeClient) ->
     assert same(watch.layout, admin.scalable_topics.layout(name))
     assert same(client.look_up(scalable(name)), admin.scalable_topics.layout(name))
     assert [one.epoch for one in told] == [0, 1, 2]
+
+
+def test_a_topic_that_is_deleted(admin: PulsarAdmin, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Consumers and producers hear of it, although brokers of 5.0.1 do not tell those who watch the topic."""
+    monkeypatch.setattr("pulsar_scalable.native.watch._LOOK_EVERY", 1.0)
+    monkeypatch.setattr("pulsar_scalable.native.watch._MISSING_IS_DELETED", 1.0)
+    name = make_scalable(admin, 2)
+    topic = scalable(name)
+    with (
+        ScalableClient(stack.broker_url) as client,
+        client.subscribe(topic, "work") as consumer,
+        client.create_producer(topic) as producer,
+    ):
+        producer.send(b"one")
+        consumer.acknowledge(consumer.receive(20_000))
+        admin.scalable_topics.delete(name, force=True)
+        with pytest.raises(TopicNotFound, match="was deleted"):
+            consumer.receive(40_000)
+        with pytest.raises(TopicNotFound, match="was deleted"):
+            producer.send(b"two")
 
 
 def test_a_regular_topic_that_becomes_scalable(admin: PulsarAdmin, client: NativeClient) -> None:

@@ -172,6 +172,33 @@ def test_watches_outlive_connections_and_errors() -> None:
     assert [one.epoch for one in told] == [3, 4]
 
 
+def test_a_topic_that_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its deletion is told once no broker has had it for a while, although brokers say nothing; so is a new topic."""
+    monkeypatch.setattr("pulsar_scalable.native.watch._LOOK_EVERY", 0.2)
+    monkeypatch.setattr("pulsar_scalable.native.watch._MISSING_IS_DELETED", 0.3)
+    told: list[Layout] = []
+    created_ms: int | None = 1000
+
+    def answer(_peer: Peer, command: Command) -> Answer:
+        if not isinstance(command, ScalableTopicLookup):
+            return None
+        if created_ms is None:
+            return [ScalableTopicUpdate(command.session_id, None, 11, "Scalable topic not found")]
+        segment = SegmentInfoProto(segment_id=0, hash_end=0xFFFF, created_at_ms=created_ms)
+        dag = ScalableTopicDAG(0, (segment,), (), None)
+        return [ScalableTopicUpdate(command.session_id, dag, None, None, TOPIC)]
+
+    with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
+        client.watch(TOPIC, told.append)
+        wait_for("other sessions", lambda: len(broker.of(ScalableTopicLookup)) > 3, 5)
+        assert len(told) == 1
+        created_ms = None
+        wait_for("the deletion", lambda: told[-1].is_deleted, 10)
+        created_ms = 2000
+        wait_for("the new topic", lambda: not told[-1].is_deleted, 10)
+    assert [(one.is_deleted, one.incarnation) for one in told] == [(False, 0), (True, 0), (False, 1)]
+
+
 def test_topics_that_are_not_there() -> None:
     """Watching them fails at once, with the broker's reason."""
 
