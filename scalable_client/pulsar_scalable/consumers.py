@@ -238,11 +238,6 @@ class SegmentsConsumer(ABC):
         del source, receiver
         return False
 
-    def _is_stuck(self, source: Source, receiver: SegmentReceiver) -> bool:
-        """Return whether a segment from which nothing came lately is to be attached to again."""
-        del source, receiver
-        return False
-
     def _goes_on(self, source: Source) -> bool:
         """Return whether a segment that needed no consumer is to get one again; may wait."""
         return not source.stopped.wait(LOOK_AGAIN)
@@ -380,11 +375,8 @@ class SegmentsConsumer(ABC):
         source.receiver, source.heard = receiver, time.monotonic()
         try:
             while not source.released.is_set():
-                if not self._pump_one(source, receiver):
-                    if self._is_over(source, receiver):
-                        return True
-                    if self._is_stuck(source, receiver):
-                        return False
+                if not self._pump_one(source, receiver) and self._is_over(source, receiver):
+                    return True
             self._await_acknowledgements(source)
         except ScalableError as error:
             _logger.info("%s: %s; attached again", source.topic, error)

@@ -116,7 +116,7 @@ class StreamConsumer(SegmentsConsumer):
         # Where consumers share a segment, brokers send messages of one key later than newer ones of another key.
         return not source.buckets
 
-    def _is_stuck(self, source: Source, receiver: SegmentReceiver) -> bool:
+    def _is_over(self, source: Source, receiver: SegmentReceiver) -> bool:
         """Return whether the broker may lack an acknowledgement of a sealed segment from which nothing comes any more.
 
         pulsar-client drops a cumulative acknowledgement that it has not sent when its connection breaks, and from then
@@ -127,6 +127,9 @@ class StreamConsumer(SegmentsConsumer):
             return False
         source.patience = min(2 * source.patience, _LONGEST_PATIENCE)
         return True
+
+    def _goes_on(self, source: Source) -> bool:
+        return not source.stopped.is_set()
 
     def _may_open(self, source: Source) -> bool:
         # The layout comes another way than the assignment.
