@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from activities.topic_controller.fence import LeadClaim
 from activities.topic_controller.names import segment_topic
+from activities.topic_controller.records import controller_path
+from clients.cas.claims import read_claim
+from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from deploy.devstack.stack import Stack
@@ -12,6 +16,7 @@ from pulsar_scalable import ScalableClient
 from tests.integration.topic_controller.conftest import Control
 
 SPLIT = "persistent://public/default/taken-by-a-split"
+OLD = "persistent://public/default/of-an-earlier-release"
 NEW = "persistent://public/default/taken-at-first"
 
 
@@ -59,4 +64,18 @@ def test_a_topic_whose_first_segments_are_there(control: Control, stack: Stack, 
     controller = control(NEW, segments=2)
     controller.subscribe("work")
     assert len(controller.layout().active) == 2
+    controller.delete(force=True)
+
+
+def test_a_topic_of_an_earlier_release(control: Control, store: CasStore) -> None:
+    """A controller takes over from one whose workflow id had no cluster, whatever became of that."""
+    controller = control(OLD, segments=1)
+    controller.subscribe("work")
+    controller.terminate()
+    path = controller_path(controller.name)
+    held = read_claim(store, LeadClaim, path)
+    assert held is not None
+    assert held.claim.workflow_id == "scalable-topic/public/default/of-an-earlier-release"
+    controller = control(OLD)
+    assert [*controller.until(lambda status: bool(status.subscriptions)).subscriptions] == ["work"]
     controller.delete(force=True)
