@@ -186,8 +186,10 @@ class Outbox:
             if lane.lost:
                 self._send_again(lane)
             lane.sender = sender
-            # What an earlier sender has under way may still be stored, and deduplication drops what has the same id.
-            lane.next_sequence_id = max(1, lane.next_sequence_id, sender.last_sequence_id() + 1)
+            # What failed while an earlier sender had it under way may still be stored, and deduplication would drop
+            # another message of its id; what is sent again gets the id that it had.
+            failed = (one.sequence_id for one in lane.sent if one.outcome is not None and one.raw_id is None)
+            lane.next_sequence_id = max(0, sender.last_sequence_id(), *failed) + 1
             return True
 
     def is_wanted(self, lane: Lane) -> bool:
