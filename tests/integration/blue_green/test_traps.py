@@ -102,24 +102,23 @@ def test_replication_is_waited_for_by_cursors(clusters: Clusters, monkeypatch: p
     def unasked(*_: object, drained: bool) -> None:
         assert drained
 
-    # The limit keeps the client from closing its producer.
-    client = quiet_client(clusters.blue.broker_url)
     try:
         wait_for("the replicator", lambda: third in admin.topics.stats(topic).replication, 30)
-        client.create_producer(str(topic)).send(b"one")
-        patient = steps.input
-        steps.input = patient.model_copy(update={"quiesce_timeout": timedelta(seconds=1)})
-        with pytest.raises(StoreConflict, match=f"1 messages are not in {third} yet"):
+        # Before the flip the limit keeps the client from closing its producer.
+        with closing(quiet_client(clusters.blue.broker_url)) as client:
+            client.create_producer(str(topic)).send(b"one")
+            patient = steps.input
+            steps.input = patient.model_copy(update={"quiesce_timeout": timedelta(seconds=1)})
+            with pytest.raises(StoreConflict, match=f"1 messages are not in {third} yet"):
+                steps.batch(flip.flip)
+            steps.input = patient
+            # As if the message had come right after that.
+            monkeypatch.setattr(flip, "await_movable", unasked)
             steps.batch(flip.flip)
-        steps.input = patient
-        # As if the message had come right after that.
-        monkeypatch.setattr(flip, "await_movable", unasked)
-        steps.batch(flip.flip)
         monkeypatch.setattr(drain, "look_at", without_replicators)
         (left,) = steps.batch(drain.drain).left
     finally:
         steps.end()
-        client.close()
         admin.namespaces.set_policy(namespace, ("replication_clusters",), [BLUE])
         admin.tenants.update("replicating", Tenant(allowed_clusters=(BLUE,)))
         admin.clusters.delete(third)
