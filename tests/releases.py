@@ -77,7 +77,12 @@ SELECTIONS: tuple[Selection, ...] = (
     _on(
         "4.0",
         "stores",
-        (f"{_STORE}/test_offline.py", f"{_STORE}/test_zookeeper.py", _SWITCH),
+        (
+            f"{_STORE}/test_offline.py",
+            f"{_STORE}/test_zookeeper.py",
+            _SWITCH,
+            "tests/integration/lifecycle/test_everything_in_use.py",
+        ),
         (f"{_STORE}/test_offline.py",),
     ),
     _from_blue("4.2"),
