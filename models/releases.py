@@ -17,6 +17,8 @@ LINES: Final = ("4.0", "4.2", "5.0")
 """The lines that are supported, the oldest first."""
 TESTED: Final = ("4.0.8", "4.2.4", "5.0.1")
 """The releases of Pulsar that all tests ran with; others need `allow_untested_versions`."""
+TESTED_ZOOKEEPER: Final = "3.9"
+"""The line of ZooKeeper that all tests ran with."""
 PAGE: Final = "docs/releases.md"
 """The page that is generated from this table."""
 

@@ -12,8 +12,10 @@ from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import brokers
+from activities.lifecycle.releases import check_zookeepers
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_reader
+from clients.zookeeper.coordination import zookeeper_release
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import MigrationInput
 from models.lifecycle.precheck import PrecheckResult
@@ -47,6 +49,8 @@ def survey(
     with open_reader(store, access) as reader, BrokerView(admin) as view:
         census.add_brokers([view.read(broker) for broker in brokers(reader)])
         census.add_store(reader, selects, own)
+    if store.scheme == "zk":
+        census.zookeepers = {host: zookeeper_release(host, timeout=access.timeout) for host in store.hosts}
 
 
 def covered(
@@ -64,6 +68,7 @@ def covered(
     findings.attempt("the census of features", lambda: look(census), of="CENSUS")
     known = {blocker.code for blocker in result.blockers}
     features = census.check(findings, input.kind, input.accept, known)
+    check_zookeepers(findings, census.zookeepers, input.accepted)
     return result.model_copy(
         update={
             "blockers": (*result.blockers, *findings.blockers),

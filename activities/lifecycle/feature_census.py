@@ -54,6 +54,8 @@ class FeatureCensus:
         self._last: dict[str, str] = {}
         self._unknown: set[str] = set()
         self._silent: list[str] = []
+        self.zookeepers: dict[str, str] = {}
+        """Releases of the servers of ZooKeeper, by their addresses; empty for one that does not tell."""
         self.looked_at: set[ItemKind] = set()
         """Kinds of items that were looked at."""
 

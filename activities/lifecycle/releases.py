@@ -11,7 +11,15 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from models.defects import PAGE, Defect, Product, defects_of, unknown_ids
 from models.lifecycle.input import Accepted
 from models.releases import PAGE as RELEASES_PAGE
-from models.releases import TESTED, Behaviour, Release, UnsupportedRelease, behaviour_differences, parse_release
+from models.releases import (
+    TESTED,
+    TESTED_ZOOKEEPER,
+    Behaviour,
+    Release,
+    UnsupportedRelease,
+    behaviour_differences,
+    parse_release,
+)
 
 _BOOKKEEPER_URI = "bookkeeperMetadataServiceUri"
 _NOTHING_ACCEPTED = Accepted()
@@ -93,6 +101,25 @@ def check_releases(
     return oldest
 
 
+def check_zookeepers(findings: Findings, versions: Mapping[str, str], accepted: Accepted) -> None:
+    """Note servers of ZooKeeper whose release was not tested.
+
+    Args:
+        findings: take what is found.
+        versions: by server; empty for one that does not tell.
+        accepted: what the operator accepts.
+    """
+    if silent := [server for server, version in versions.items() if not version]:
+        findings.warn(
+            f"{', '.join(silent)} do not tell their release of ZooKeeper (`srvr` is not in 4lw.commands.whitelist); "
+            f"{TESTED_ZOOKEEPER} was tested"
+        )
+    others = {f"{server} ({told})" for server, told in versions.items() if told and not _is_tested_zookeeper(told)}
+    if others:
+        cause = f"releases of ZooKeeper other than {TESTED_ZOOKEEPER} were not tested: {', '.join(sorted(others))}"
+        _refuse(findings, "UNTESTED_RELEASE", cause, accepted)
+
+
 # Inside ---------------------------------------------------------------------------------------------------------------
 
 
@@ -124,12 +151,16 @@ def _releases(findings: Findings, brokers: Sequence[SeenBroker], accepted: Accep
     return found
 
 
+def _is_tested_zookeeper(version: str) -> bool:
+    return version == TESTED_ZOOKEEPER or version.startswith(f"{TESTED_ZOOKEEPER}.")
+
+
 def _refuse(findings: Findings, code: str, cause: str, accepted: Accepted) -> None:
     if accepted.untested_versions:
         findings.warn(cause)
     else:
         findings.block(
-            code, cause, 'run the same tested release on all brokers, or set "allow_untested_versions": true'
+            code, cause, 'run the same tested release on all servers, or set "allow_untested_versions": true'
         )
 
 

@@ -14,7 +14,7 @@ from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service
 from activities.lifecycle.registrations import brokers as registered_brokers
-from activities.lifecycle.releases import check_releases
+from activities.lifecycle.releases import check_releases, check_zookeepers
 from cli.doctor.findings import Check, Finding, failed, ok, run_checks, warning
 from cli.doctor.process import variable
 from cli.migrations import Servers
@@ -181,6 +181,9 @@ def _features(
         return
     # A broker that does not answer is a finding of its own already.
     uses = census.check(findings, migration, accepted.items, [BROKERS_UNKNOWN])
+    check_zookeepers(findings, census.zookeepers, accepted)
+    for text in findings.warnings:
+        yield warning(subject, text, "")
     for blocker in findings.blockers:
         yield failed(subject, CommandFailed(ExitCode.USAGE, blocker.cause, blocker.cure))
     if not findings.blockers:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import socket
 import threading
 import time
@@ -303,3 +304,18 @@ def four_letter(host: str, command: str, *, timeout: float = 5) -> str | None:
         raise StoreUnreachable(f"{host} does not answer `{command}`: {cause}; check the server", server=host) from cause
     text = answer.decode(errors="replace")
     return None if "not in the whitelist" in text else text
+
+
+def zookeeper_release(host: str, *, timeout: float = 5) -> str:
+    """Return the release of one server, `3.9.4` for example; empty if it does not answer, or may not tell.
+
+    Args:
+        host: `host:port`.
+        timeout: seconds.
+    """
+    answer = ""
+    # One server of an ensemble may be down; what needs it says so.
+    with contextlib.suppress(StoreUnreachable):
+        answer = four_letter(host, "srvr", timeout=timeout) or ""
+    found = re.match(r"Zookeeper version: ([0-9.]+)", answer)
+    return found[1].rstrip(".") if found else ""

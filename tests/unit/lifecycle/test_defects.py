@@ -8,7 +8,7 @@ from itertools import product as pairs
 import pytest
 
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.releases import SeenBroker, check_releases
+from activities.lifecycle.releases import SeenBroker, check_releases, check_zookeepers
 from deploy.generated_pages import PAGES, ROOT
 from models.defects import Product, defects_of, has_defect, known_defects, unknown_ids
 from models.lifecycle.input import Accepted
@@ -177,6 +177,18 @@ def test_a_release_that_was_not_tested(version: str) -> None:
     assert [blocker.code for blocker in findings.blockers] == ["UNTESTED_RELEASE"]
     assert version in findings.blockers[0].cause
     assert check("blue-green", version).blockers == []
+
+
+def test_releases_of_zookeeper() -> None:
+    """A release of another line than 3.9 is refused until it is allowed; a server that does not tell is a warning."""
+    servers = {"a:1": "3.9.6", "b:1": "3.8.4", "c:1": "", "d:1": "3.90.1"}
+    findings, allowed = Findings(), Findings()
+    check_zookeepers(findings, servers, Accepted())
+    (blocker,) = findings.blockers
+    assert (blocker.code, blocker.cause.partition(": ")[2]) == ("UNTESTED_RELEASE", "b:1 (3.8.4), d:1 (3.90.1)")
+    assert findings.warnings[0].startswith("c:1 do not tell their release of ZooKeeper")
+    check_zookeepers(allowed, servers, Accepted(untested_versions=True))
+    assert (allowed.blockers, len(allowed.warnings)) == ([], 2)
 
 
 @pytest.mark.parametrize(("version", "codes"), [("4.0.8", ["STORE_PARAMETERS"]), ("4.2.4", []), ("5.0.1", [])])
