@@ -135,7 +135,8 @@ class DrainWatch:
             left=named(items),
             left_count=len(items),
             missing=tuple(missing[:NAMED]),
-            missing_count=len(missing),
+            missing_count=sum(self._absent.values()),
+            clients=sum(clients.total for clients in self._before.values()),
             abandoned=tuple(abandoned.values()),
             repaired=self._repaired,
             skipped=self._skipped,
@@ -284,17 +285,19 @@ class DrainWatch:
         return found
 
     def _abandoned(self) -> dict[str, FailedItem]:
-        """Namespaces none of whose clients came to green: these may not be able to use it."""
+        """Namespaces of whose clients too many did not come to green: these may not be able to use it."""
         noted, absent = Counter[str](), Counter[str]()
         for topic, clients in self._before.items():
             namespace = TopicName.parse(topic).namespace_path
-            noted[namespace] += len(clients.producers) + sum(clients.consumers.values())
+            noted[namespace] += clients.total
             absent[namespace] += self._absent.get(topic, 0)
-        why = f"none of its clients came to {self._task.input.green_cluster} within {CLIENTS_WITHIN:.0f} s"
+        input = self._task.input
+        why = f"clients did not come to {input.green_cluster} within {CLIENTS_WITHIN:.0f} s"
         return {
-            namespace: FailedItem(path=f"persistent://{namespace}/", reason=f"{why}, of {count}")
+            namespace: FailedItem(path=f"persistent://{namespace}/", reason=f"{absent[namespace]} of {count} {why}")
             for namespace, count in noted.items()
-            if count and absent[namespace] == count
+            if absent[namespace]
+            and (absent[namespace] == count or absent[namespace] / count > input.max_missing_clients)
         }
 
     def _on_green(self, topic: str) -> TopicClients:

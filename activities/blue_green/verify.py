@@ -65,6 +65,7 @@ def verify(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStor
         topics=topics,
         subscriptions=subscriptions,
         faults=named(faults),
+        fault_count=len(faults),
         unused=tuple(unused[:_NAMED]),
         unused_count=len(unused),
     )

@@ -94,6 +94,11 @@ class TopicClients(Result):
     ended: tuple[int, int] | None = None
     missed: tuple[str, ...] = ()
 
+    @property
+    def total(self) -> int:
+        """Return how many producers and consumers these are."""
+        return len(self.producers) + sum(self.consumers.values())
+
 
 def clients_record(namespace: str, part: str) -> str:
     """Return the path of a part of the list of clients that a namespace had before its flip."""

@@ -104,6 +104,8 @@ class BlueGreenInput(MigrationInput):
             PRECHECK and PROVISION look topics up on green.
         copy_throttle: limit of their copy in megabytes of entries per second, for each namespace, while writes go on;
             none by default.
+        max_missing_clients: largest share of a namespace's clients that may be missing on green a minute after the
+            flip; above it, or if all are missing, the namespace counts as failed.
         accept_external_positions: readers that keep positions outside of Pulsar are known; do not ask about them.
         unterminate: a rollback may take back the termination of topics, in blue's metadata store, while nothing was
             sent to them on green.
@@ -130,6 +132,7 @@ class BlueGreenInput(MigrationInput):
     idle_subscriptions: IdleSubscriptions = IdleSubscriptions.WAIT
     client_credentials: tuple[str, ...] = ()
     copy_throttle: float | None = Field(default=None, gt=0)
+    max_missing_clients: float = Field(default=1.0, ge=0, le=1)
     accept_external_positions: Bool = False
     unterminate: Bool = False
     complete_cluster: Bool = True

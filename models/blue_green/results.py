@@ -118,8 +118,9 @@ class Drained(Result):
     Attributes:
         seconds: from the begin of the watch until nothing was left on blue.
         left: what is left on blue, with the reason.
-        missing: producers and consumers that were on blue and did not come to green.
-        abandoned: namespaces that had clients, none of whom came.
+        missing: producers and consumers that were on blue and did not come to green; some of `missing_count`.
+        clients: producers and consumers that were on blue.
+        abandoned: namespaces of whose clients too many did not come.
         repaired: topics that had lost their place in memory, and were loaded again to be drained.
         skipped: messages of idle subscriptions that were given up as the input says.
         reopened: as in `Flipped`.
@@ -130,6 +131,7 @@ class Drained(Result):
     left_count: int = 0
     missing: tuple[str, ...] = ()
     missing_count: int = 0
+    clients: int = 0
     abandoned: tuple[FailedItem, ...] = ()
     repaired: int = 0
     skipped: int = 0
@@ -142,13 +144,14 @@ class BatchCheck(Result):
     Attributes:
         topics: that were compared.
         subscriptions: that stand on green.
-        faults: what is wrong, by namespace.
+        faults: what is wrong, by namespace; some of `fault_count`.
         unused: subscriptions of green that blue did not have at LOAD, and nobody uses; `unused_count` of them in all.
     """
 
     topics: int
     subscriptions: int
     faults: tuple[FailedItem, ...] = ()
+    fault_count: int = 0
     unused: tuple[str, ...] = ()
     unused_count: int = 0
 

@@ -82,7 +82,7 @@ class BlueGreenCertificate(Figures):
         faults: what was wrong.
         entries_compared: that were copied and are equal in every byte; a batch of messages is one.
         subscriptions_carried: that go on with a copy, and have the same entries left on both sides.
-        missing_clients: clients of blue that did not come to green within a minute.
+        missing_clients: clients of blue that did not come to green within a minute, of so many `clients`.
         cluster_flag: whether the flag of the whole cluster is set.
         completed_at: when COMPLETE ended.
     """
@@ -96,6 +96,7 @@ class BlueGreenCertificate(Figures):
     entries_compared: Count | None = None
     subscriptions_carried: Count | None = None
     missing_clients: Count | None = None
+    clients: Count | None = None
     cluster_flag: bool | None = None
     completed_at: datetime | None = None
 
@@ -148,13 +149,14 @@ class BatchCertificate(Figures):
     Attributes:
         check: the result of VERIFY.
         copies: what was compared of backlogs that were copied.
-        missing_clients: clients of blue that did not come to green, of which some are named.
+        missing_clients: clients of blue that did not come to green, of which some are named; of so many `clients`.
         failed: namespaces with a fault, with the first reason.
     """
 
     check: BatchCheck | None = None
     copies: CopyProof | None = None
     missing_clients: Count | None = None
+    clients: Count | None = None
     failed: dict[str, str] = Field(default_factory=dict[str, str])
 
 

@@ -135,7 +135,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         )
         for told in drained.reopened:
             self.note(told)
-        self.state.certificate.missing_clients = drained.missing_count
+        self.state.certificate.update(missing_clients=drained.missing_count, clients=drained.clients)
         self._name_failed((*drained.left, *drained.abandoned))
         self.board.report_failures(
             FailedItems(what="topic(s) left on blue", items=drained.left, count=drained.left_count),

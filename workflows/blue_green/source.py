@@ -95,10 +95,11 @@ class NamespaceSource:
             topics_compared=_sum(proof.topics_compared, check and check.topics),
             subscriptions_on_green=_sum(proof.subscriptions_on_green, check and check.subscriptions),
             unused_subscriptions=_sum(proof.unused_subscriptions, check and check.unused_count),
-            faults=_sum(proof.faults, check and len(check.faults)),
+            faults=_sum(proof.faults, check and max(check.fault_count, len(check.faults))),
             entries_compared=_sum(proof.entries_compared, copies and copies.entries),
             subscriptions_carried=_sum(proof.subscriptions_carried, copies and copies.subscriptions),
             missing_clients=_sum(proof.missing_clients, certificate.missing_clients),
+            clients=_sum(proof.clients, certificate.clients),
         )
 
 
