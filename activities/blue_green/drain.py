@@ -294,10 +294,9 @@ class DrainWatch:
         input = self._task.input
         why = f"clients did not come to {input.green_cluster} within {CLIENTS_WITHIN:.0f} s"
         return {
-            namespace: FailedItem(path=f"persistent://{namespace}/", reason=f"{absent[namespace]} of {count} {why}")
-            for namespace, count in noted.items()
-            if absent[namespace]
-            and (absent[namespace] == count or absent[namespace] / count > input.max_missing_clients)
+            namespace: FailedItem(path=f"persistent://{namespace}/", reason=f"{count} of {noted[namespace]} {why}")
+            for namespace, count in absent.items()
+            if are_too_many(count, noted[namespace], input.max_missing_clients)
         }
 
     def _on_green(self, topic: str) -> TopicClients:
@@ -372,6 +371,17 @@ def why_attached(subscription: str, seconds: float) -> str:
     why = f"subscription {subscription} has 0 messages left, and its consumers are not sent away"
     # Two threads of a broker can block each other indefinitely here.
     return why if seconds < CLIENTS_WITHIN else f"{why} for {seconds:.0f} s. Its broker may hang: restart that broker"
+
+
+def are_too_many(missing: int, clients: int, limit: float) -> bool:
+    """Return whether so many clients are missing that their namespace may not be able to use green.
+
+    Args:
+        missing: clients that did not come.
+        clients: all that there were.
+        limit: largest share that may be missing, if not all are.
+    """
+    return missing > 0 and (missing == clients or missing / clients > limit)
 
 
 def _absent(before: TopicClients, there: TopicClients) -> Iterable[tuple[str, int]]:
