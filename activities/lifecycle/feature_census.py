@@ -113,13 +113,14 @@ class FeatureCensus:
     # What was found ---------------------------------------------------------------------------------------------------
 
     def uses(self, migration: str, accepted: Collection[str] = ()) -> tuple[FeatureUse, ...]:
-        """Return the features that are in use, in the order of the table.
+        """Return the features that are in use, in the order of the table, and then unknown items that are accepted.
 
         Args:
             migration: its kind, or `kind/mode`.
             accepted: what the operator accepts.
         """
-        return tuple(self._use(feature, migration, accepted) for feature in self._table.features if self.has(feature))
+        known = (self._use(feature, migration, accepted) for feature in self._table.features if self.has(feature))
+        return (*known, *map(self._accepted_unknown, sorted(self._unknown & {*accepted})))
 
     def has(self, feature: Feature) -> bool:
         """Return whether a feature is in use, as far as it was looked at."""
@@ -201,6 +202,17 @@ class FeatureCensus:
             objects=tuple(self.objects(feature)[:SHOWN]),
             count=sum(self._count[item] for item in feature.items),
             accepted=feature.id in accepted,
+        )
+
+    def _accepted_unknown(self, item: str) -> FeatureUse:
+        return FeatureUse(
+            feature=item,
+            title=f"unknown {item.replace(':', ' ', 1)}",
+            outcome=Outcome.DECISION,
+            how="no check knows it; it was accepted as it is",
+            objects=tuple(self._objects[item][:SHOWN]),
+            count=self._count[item],
+            accepted=True,
         )
 
     def _named(self, *items: str) -> str:

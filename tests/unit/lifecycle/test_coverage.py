@@ -139,7 +139,11 @@ def test_an_unknown_policy_is_refused(name: str, value: object) -> None:
     (blocker,) = blockers(found)
     assert blocker.code == UNKNOWN_FEATURE
     assert f"unknown policy {name}: public/default" in blocker.cause
-    assert blockers(found, "metadata-store/live", f"policy:{name}") == []
+    item = f"policy:{name}"
+    assert blockers(found, "metadata-store/live", item) == []
+    assert [(use.feature, use.objects) for use in found.uses("blue-green", [item]) if use.accepted] == [
+        (item, ("public/default",))
+    ]
 
 
 @given(_NAMES, st.text("abc", min_size=1))
