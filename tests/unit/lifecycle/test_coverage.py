@@ -23,11 +23,11 @@ from clients.errors import StoreUnreachable
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
 from clients.store import Record
-from models.coverage.table import COLUMNS, UNKNOWN_FEATURE, ItemKind, Outcome, column_of, coverage
+from models.coverage.table import COLUMNS, PAGE, UNKNOWN_FEATURE, ItemKind, Outcome, column_of, coverage
 from models.lifecycle.failures import Blocker
 from models.lifecycle.precheck import PrecheckResult
 from models.metadata_store.input import MetadataStoreInput
-from worker.catalog import ALL, KINDS
+from worker.catalog import ALL, KINDS, Registered
 
 ROOT = Path(__file__).parents[3]
 _TOPIC = TopicName.parse("persistent://public/default/orders")
@@ -110,6 +110,16 @@ def test_codes_are_those_of_the_checks(kind: str, feature: str, code: str) -> No
     ending = code.partition("_")[2]
     composed = rf'"{code}"|f"{{[^}}]*}}_{re.escape(ending)}"' if ending else f'"{code}"'
     assert any(re.search(composed, text) for text in texts), f"{feature}: no check of {kind} has the code {code}"
+
+
+@pytest.mark.parametrize("kind", [*ALL.values()], ids=lambda kind: kind.name)
+def test_each_page_leads_to_its_table(kind: Registered) -> None:
+    """The page of each kind names the table with what becomes of each feature."""
+    page = KINDS[kind.name].page if kind.name in KINDS else "docs/topic_controller.md"
+    column = column_of(kind.name)
+    if kind.name != "scalable-operation":  # Operations work on topics that are scalable already.
+        assert f"(coverage.md#{column})" in (ROOT / page).read_text()
+    assert f"\n## {column}\n" in (ROOT / PAGE).read_text()
 
 
 def test_a_cluster_with_default_settings_is_covered() -> None:
