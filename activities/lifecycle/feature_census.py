@@ -70,7 +70,11 @@ class FeatureCensus:
                 continue
             for name, value in broker.settings.items():
                 if _matters(name, value, broker.settings):
-                    self._note(ItemKind.SETTING, name, value, f"{broker.name} ({name}={value})")
+                    # The value of an unknown setting may be a secret.
+                    known = ItemKind.SETTING.item(name) in self._table.of_item
+                    self._note(
+                        ItemKind.SETTING, name, value, f"{broker.name} ({name}={value})" if known else broker.name
+                    )
 
     def add_store(
         self, reader: StoreReader, selects: Callable[[str], bool] = lambda _: True, own: Collection[str] = ()
