@@ -11,11 +11,9 @@ from clients import errors
 from clients.errors import FinalError, RetryableError, StoreError, by_class
 from models.lifecycle.failures import FailureKind
 
-LEAVES = [
-    kind
-    for kind in vars(errors).values()
-    if isinstance(kind, type) and issubclass(kind, StoreError) and not kind.__subclasses__()
-]
+KINDS = [kind for kind in vars(errors).values() if isinstance(kind, type) and issubclass(kind, StoreError)]
+# Other packages may derive classes of their own.
+LEAVES = [kind for kind in KINDS if not any(issubclass(other, kind) for other in KINDS if other is not kind)]
 
 
 class LeaderMoved(errors.StoreUnreachable):
