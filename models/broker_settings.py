@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
-_METADATA = ("metadataStoreUrl", "zookeeperServers")
-_CONFIGURATION = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
+from models.store_url import parse_broker_setting
+
+METADATA_STORE: Final = ("metadataStoreUrl", "zookeeperServers")
+"""Settings that name the metadata store, in the order in which brokers take them."""
+CONFIGURATION_STORE: Final = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
+"""Settings that name the configuration store, likewise; without any it is the metadata store."""
 
 
 def metadata_store_of(settings: Mapping[str, str]) -> str:
@@ -14,17 +19,38 @@ def metadata_store_of(settings: Mapping[str, str]) -> str:
     Args:
         settings: by their names in `broker.conf`; the older names count where the newer ones are empty.
     """
-    return _first(settings, _METADATA)
+    return _first(settings, METADATA_STORE)[1]
 
 
-def configuration_store_of(settings: Mapping[str, str]) -> str:
-    """Return the address of a broker's configuration store, which is its metadata store unless it names another.
+def configuration_store_of(settings: Mapping[str, str]) -> tuple[str, str]:
+    """Return the setting that names a broker's configuration store, and its value; both empty without any.
 
     Args:
         settings: those of `metadata_store_of`.
     """
-    return _first(settings, _CONFIGURATION) or metadata_store_of(settings)
+    return _first(settings, CONFIGURATION_STORE)
 
 
-def _first(settings: Mapping[str, str], names: tuple[str, ...]) -> str:
-    return next((value for name in names if (value := (settings.get(name) or "").strip())), "")
+def configuration_store_apart(settings: Mapping[str, str]) -> tuple[str, str]:
+    """Return the setting that names a configuration store which is not the broker's metadata store, and its value.
+
+    Both are empty where there is none. Only the broker's own names are compared: others may reach servers by others.
+
+    Args:
+        settings: those of `metadata_store_of`.
+    """
+    name, store = configuration_store_of(settings)
+    return ("", "") if not store or is_same_store(metadata_store_of(settings), store) else (name, store)
+
+
+def is_same_store(one: str, other: str) -> bool:
+    """Return whether two settings of brokers name the same tree of the same servers."""
+    try:
+        first, second = parse_broker_setting(one), parse_broker_setting(other)
+    except ValueError:
+        return one == other
+    return first.root == second.root and first.overlaps(second)
+
+
+def _first(settings: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:
+    return next(((name, value) for name in names if (value := (settings.get(name) or "").strip())), ("", ""))

@@ -25,6 +25,7 @@ from clients.pulsar.wire.lookup import named_owner
 from clients.reach import obstacle
 from clients.stores import open_cas_reader, open_reader
 from models.blue_green.input import IdleSubscriptions, PulsarCluster
+from models.broker_settings import metadata_store_of
 from models.lifecycle.failures import some
 from models.lifecycle.input import Accepted
 from models.store_url import parse_broker_setting
@@ -158,7 +159,7 @@ def check_broker(findings: Findings, side: Side, broker: str, settings: Mapping[
         cause = f"{broker} in {store} is of the cluster {settings.get('clusterName')!r}, not {side.name!r}"
         cure = "correct the address of the metadata store, or the name of the cluster"
         findings.block(f"{side.code}_CLUSTER_NAME", cause, cure)
-    if url := settings.get("metadataStoreUrl") or settings.get("zookeeperServers"):
+    if url := metadata_store_of(settings):
         try:
             used = parse_broker_setting(url)
         except ValueError:

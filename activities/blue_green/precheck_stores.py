@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from activities.blue_green.context import BlueGreenTask
-from activities.lifecycle.configuration_store import configuration_store_apart
 from activities.lifecycle.precheck import Findings
 from clients.pulsar.admin.client import PulsarAdminReader
+from models.broker_settings import configuration_store_apart
 from models.store_url import parse_broker_setting
 
 
@@ -43,7 +43,7 @@ def _elsewhere(brokers: Iterable[tuple[str, PulsarAdminReader]]) -> dict[str, st
     """Return the configuration store of each broker where that is not its metadata store."""
     found: dict[str, str] = {}
     for name, admin in brokers:
-        if used := configuration_store_apart(admin.brokers.runtime_configuration()):
+        if used := configuration_store_apart(admin.brokers.runtime_configuration())[1]:
             found[name] = used
     return found
 

@@ -13,6 +13,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
+from models.broker_settings import metadata_store_of
 from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
 from models.store_url import StoreUrl
 
@@ -110,7 +111,6 @@ def _bookkeeper_uri(configuration: Mapping[str, str]) -> LedgerStoreUri:
 
 
 def _metadata_url(configuration: Mapping[str, str]) -> str:
-    try:
-        return configuration["metadataStoreUrl"]
-    except KeyError:
-        raise StoreProtocolError("the broker's configuration has no metadataStoreUrl") from None
+    if url := metadata_store_of(configuration):
+        return url
+    raise StoreProtocolError("the broker's configuration names no metadata store")

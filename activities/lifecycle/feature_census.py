@@ -18,11 +18,10 @@ from activities.lifecycle.releases import SeenBroker
 from activities.lifecycle.topic_inventory import TopicInventory
 from clients.pulsar.admin.topics import TopicStats
 from clients.store import Record, StoreReader, Unreadable
-from models.broker_settings import configuration_store_of, metadata_store_of
+from models.broker_settings import configuration_store_apart, is_same_store, metadata_store_of
 from models.coverage.results import SHOWN, FeatureState, FeatureUse
 from models.coverage.table import PAGE, UNKNOWN_FEATURE, Feature, ItemKind, Outcome, coverage
 from models.ledger_store import ledgers_of_pulsar
-from models.store_url import parse_store_url
 
 _POLICIES, _LOCAL_POLICIES = b"/admin/policies", b"/admin/local-policies"
 # Families of paths are known by their first name, and by their second one here.
@@ -318,7 +317,7 @@ def _matters(name: str, value: str, settings: Mapping[str, str]) -> bool:
     """Return whether a broker's setting differs from what another setting says already."""
     match name:
         case "configurationMetadataStoreUrl" | "configurationStoreServers" | "globalZookeeperServers":
-            return bool(value) and not _same_store(configuration_store_of(settings), metadata_store_of(settings))
+            return configuration_store_apart(settings)[0] == name
         case "bookkeeperMetadataServiceUri":
             return bool(value) and not _in_metadata_store(value, metadata_store_of(settings))
         case "subscriptionTypesEnabled":
@@ -327,18 +326,10 @@ def _matters(name: str, value: str, settings: Mapping[str, str]) -> bool:
             return True
 
 
-def _same_store(one: str, other: str) -> bool:
-    try:
-        first, second = parse_store_url(one), parse_store_url(other)
-    except ValueError:
-        return one == other
-    return (first.scheme, first.root, {*first.hosts}) == (second.scheme, second.root, {*second.hosts})
-
-
 def _in_metadata_store(uri: str, store: str) -> bool:
     try:
         ledgers = ledgers_of_pulsar(uri)
-        return ledgers is not None and _same_store(str(ledgers), store)
+        return ledgers is not None and is_same_store(str(ledgers), store)
     except ValueError:
         return False
 

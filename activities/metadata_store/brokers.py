@@ -17,23 +17,22 @@ from activities.metadata_store.indexed import has_scalable_topics
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_reader, trees_overlap
+from models.broker_settings import configuration_store_apart, metadata_store_of
 from models.defects import Product
 from models.ledger_store import ledgers_of_pulsar, parse_ledger_store_uri
 from models.lifecycle.failures import Blocker
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.releases import Behaviour
-from models.store_url import parse_store_url
+from models.store_url import parse_broker_setting
 
 BOOKKEEPER_STAYS = "BOOKKEEPER_STAYS"
 LEDGERS_ELSEWHERE = "LEDGERS_ELSEWHERE"
 LEDGERS_UNKNOWN = "LEDGERS_UNKNOWN"
 """Codes of blockers for where a broker keeps the metadata of ledgers."""
 
-_METADATA, _BOOKKEEPER = "metadataStoreUrl", "bookkeeperMetadataServiceUri"
+_BOOKKEEPER = "bookkeeperMetadataServiceUri"
 # Names in one blocker.
 _SHOWN = 10
-# In the order in which brokers look for it.
-_CONFIGURATION = ("configurationMetadataStoreUrl", "configurationStoreServers", "globalZookeeperServers")
 _SYNC_TOPICS = ("metadataSyncEventTopic", "configurationMetadataSyncEventTopic")
 # With all three, segments of scalable topics take part in transactions (5.0.1; both latter ones are the default).
 _TRANSACTIONS = (
@@ -85,7 +84,7 @@ def check_ledgers(input: MetadataStoreInput, brokers: Sequence[SeenBroker], acce
         if broker.settings is None:
             code, why = BROKERS_UNKNOWN, broker.why
         else:
-            code, why = relation(uri, settings.get(_METADATA) or input.source) if uri else ("", "")
+            code, why = relation(uri, metadata_store_of(settings) or input.source) if uri else ("", "")
         if code == BROKERS_UNKNOWN:
             findings.block(
                 code,
@@ -134,9 +133,10 @@ def check_settings(
     for broker in brokers:
         settings = broker.settings or {}
         synced += [f"{broker.name} ({name}={settings[name]})" for name in _SYNC_TOPICS if settings.get(name)]
-        named = next((f"{name}={settings[name]}" for name in _CONFIGURATION if settings.get(name)), "")
-        if named and (why := differs(named.partition("=")[2], settings.get(_METADATA) or input.source)):
-            elsewhere.append(f"{broker.name} ({named}{why})")
+        # Only settings that differ are taken to the servers.
+        name, store = configuration_store_apart(settings)
+        if name and (why := differs(store, metadata_store_of(settings) or input.source)):
+            elsewhere.append(f"{broker.name} ({name}={store}{why})")
         if all(settings.get(name) == "true" for name in _TRANSACTIONS):
             subscribed.append(broker.name)
     if synced:
@@ -187,11 +187,9 @@ def _configuration_differs(input: MetadataStoreInput, access: Access, configurat
         configuration: the broker's name of its configuration store.
         own: the broker's own name of its metadata store.
     """
-    if configuration == own:
-        return ""
     try:
-        store = parse_store_url(configuration)
-        stores = [same for same in (input.source_url, parse_store_url(own)) if same.root == store.root]
+        store = parse_broker_setting(configuration)
+        stores = [same for same in (input.source_url, parse_broker_setting(own)) if same.root == store.root]
         if any(same.overlaps(store) for same in stores) or any(trees_overlap(same, store, access) for same in stores):
             return ""
     except (ValueError, StoreError) as error:
@@ -219,7 +217,7 @@ def _relation(input: MetadataStoreInput, access: Access, uri: str, own: str) -> 
         own: the broker's own name of its metadata store.
     """
     try:
-        stores = [input.source_url, parse_store_url(own)]
+        stores = [input.source_url, parse_broker_setting(own)]
         pulsars = ledgers_of_pulsar(uri)
         root = pulsars or parse_ledger_store_uri(uri).url
     except ValueError as error:

@@ -13,10 +13,11 @@ from clients.store import StoreReader
 from clients.stores import Access, open_reader, trees_overlap
 from clients.zookeeper.coordination import four_letter
 from clients.zookeeper.sessions import own_sessions
+from models.broker_settings import configuration_store_of, metadata_store_of
 from models.ledger_store import ledgers_of_pulsar, parse_ledger_store_uri
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.results import Census
-from models.store_url import StoreUrl, parse_store_url
+from models.store_url import StoreUrl, parse_broker_setting
 
 
 def not_restarted(target: StoreReader, sessions: Mapping[str, int]) -> dict[str, str]:
@@ -95,8 +96,10 @@ def _stores(settings: Mapping[str, str]) -> list[tuple[str, StoreUrl]]:
         ValueError: a setting names no store that is known.
     """
     # An empty address is a wrong one.
-    store = settings.get("metadataStoreUrl") or ""
-    found = [(f"metadataStoreUrl={store}", parse_store_url(store))]
+    store, (name, configuration) = metadata_store_of(settings), configuration_store_of(settings)
+    found = [(f"the metadata store {store}", parse_broker_setting(store))]
+    if name:
+        found.append((f"{name}={configuration}", parse_broker_setting(configuration)))
     if ledgers := settings.get("bookkeeperMetadataServiceUri"):
         url = ledgers_of_pulsar(ledgers) or parse_ledger_store_uri(ledgers).url
         found.append((f"bookkeeperMetadataServiceUri={ledgers}", url))

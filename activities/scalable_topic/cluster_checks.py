@@ -8,7 +8,6 @@ from collections.abc import Iterable, Mapping
 import httpx
 
 from activities.lifecycle.cluster_checks import check_store
-from activities.lifecycle.configuration_store import configuration_store_apart
 from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.releases import check_releases, read_broker
@@ -19,6 +18,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminDenied, AdminPreconditionFailed
 from clients.pulsar.admin.late_requests import IDLE_LIMIT
 from clients.stores import open_cas_reader
+from models.broker_settings import configuration_store_apart
 from models.lifecycle.claim import Claim
 from models.lifecycle.failures import some
 from models.scalable_topic.access import ClusterInput
@@ -69,7 +69,7 @@ def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
     for name, broker in known:
         settings = broker.brokers.runtime_configuration()
         check_broker(findings, name, settings)
-        if used := configuration_store_apart(settings):
+        if used := configuration_store_apart(settings)[1]:
             findings.block(
                 "CONFIGURATION_STORE",
                 f"{name} keeps policies of namespaces in {used}, and not in its metadata store: "

@@ -21,9 +21,9 @@ MUTANTS = (
     ),
     Mutant(
         "blue-green/configuration-store-apart",
-        "activities/lifecycle/configuration_store.py",
-        '    return used if used and not _is_same(own, used) else ""\n',
-        '    return ""\n',
+        "models/broker_settings.py",
+        'return ("", "") if not store or is_same_store(metadata_store_of(settings), store) else (name, store)',
+        'return ("", "")',
         (_STORES,),
     ),
     Mutant(
