@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.flip import NotTerminated, end_topics, hold_writes, reload
+from activities.blue_green.leftovers import needed_by
 from activities.blue_green.load import clients_of
 from activities.blue_green.reopened import end_again
 from activities.blue_green.saved_clients import saved_clients
@@ -17,7 +18,6 @@ from activities.blue_green.subscription_copy import what_is_there
 from activities.blue_green.throttle import let_go
 from activities.blue_green.topics import (
     TopicLook,
-    cursors_of,
     is_terminated,
     look_at,
     named,
@@ -249,9 +249,9 @@ class DrainWatch:
         )
 
     def _is_stranded(self, topic: TopicName) -> bool:
-        """Whether a topic that is not loaded still has subscriptions; nobody could drain them."""
+        """Return whether a topic that is not loaded is still needed; nobody could drain it."""
         info = stored(self._task.blue, topic)
-        return info is not None and bool(cursors_of(info))
+        return info is not None and bool(needed_by(info))
 
     def _repair(self, guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:
         """Load stranded topics again, with writes held back until all of them are terminated.

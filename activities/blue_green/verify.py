@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.drain import those_that_move
-from activities.blue_green.leftovers import entries_of
+from activities.blue_green.leftovers import entries_of, needed_by
 from activities.blue_green.listing import scalable_topics
 from activities.blue_green.reopened import end_again, may_open_again
 from activities.blue_green.saved_clients import saved_clients
-from activities.blue_green.topics import cursors_of, look_at, named, subscriptions_of, topics_of
+from activities.blue_green.topics import look_at, named, subscriptions_of, topics_of
 from activities.lifecycle.stored_topics import after_end, stored
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminNotFound
@@ -88,8 +88,8 @@ def _check(task: BlueGreenTask, topic: TopicName, known: Mapping[str, TopicClien
         busy = [name for name, sub in subscriptions_of(look.stats).items() if sub.msg_backlog or sub.consumers]
         wrong += [f"blue still has {len(look.stats.publishers)} producers"] if look.stats.publishers else []
         wrong += [f"blue still has subscriptions with messages or consumers: {', '.join(busy)}"] if busy else []
-    elif look and look.blocked and blue and cursors_of(blue):
-        wrong.append("it cannot be loaded on blue, and has subscriptions there")
+    elif look and look.blocked and blue and (needs := needed_by(blue)):
+        wrong.append(f"it cannot be loaded on blue, and is needed there: {needs}")
     try:
         there = set(task.green.subscriptions.names(topic))
     except AdminNotFound:

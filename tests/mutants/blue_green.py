@@ -100,6 +100,20 @@ MUTANTS = (
         (f"{_TRAPS}::test_topic_that_was_unloaded_amid_the_flip_is_drained",),
     ),
     Mutant(
+        "blue-green/stranded-replication-is-left",
+        "activities/blue_green/drain.py",
+        "        return info is not None and bool(needed_by(info))\n",
+        "        return info is not None and any(not name.startswith('pulsar.') for name in info.cursors)\n",
+        ("tests/unit/blue_green/test_stranded.py",),
+    ),
+    Mutant(
+        "blue-green/stranded-replication-is-not-wrong",
+        "activities/blue_green/verify.py",
+        " and blue and (needs := needed_by(blue)):",
+        " and blue and (needs := [name for name in blue.cursors if name == 'orders']):",
+        ("tests/unit/blue_green/test_stranded.py",),
+    ),
+    Mutant(
         "blue-green/flag-that-a-lost-attempt-took-off",
         "activities/blue_green/drain.py",
         "        end_topics(task, halfway, store)\n",

@@ -1,0 +1,120 @@
+"""Topics that were unloaded after their flip, which brokers do not load again."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+
+from activities.blue_green import verify as verifying
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.drain import DrainWatch
+from activities.blue_green.verify import verify
+from activities.lifecycle.context import ActivityContext
+from clients.cas.store import CasStore
+from clients.pulsar.admin.errors import AdminServerError
+from clients.pulsar.admin.topics import InternalInfo, TopicStats
+from clients.pulsar.names import TopicName
+from models.blue_green.claims import NamespaceClaim, Stage
+from models.blue_green.input import BlueGreenInput
+from models.releases import parse_release
+from tests.support.blue_green.sides import side
+
+_SPACE = "t/n"
+_TOPIC = TopicName.parse(f"{_SPACE}/orders")
+_ENDED = {
+    "ledgers": [{"ledgerId": 5}],
+    "terminatedPosition": {"ledgerId": 5, "entryId": 3},
+    "properties": {"migrated": "true"},
+}
+_UNREPLICATED = {"pulsar.repl.west": {"markDelete": {"ledgerId": 5, "entryId": 1}}}
+_REPLICATED = {"pulsar.repl.west": {"markDelete": {"ledgerId": 5, "entryId": 3}}, "pulsar.dedup": {}}
+
+
+def _task(cursors: dict[str, object]) -> BlueGreenTask:
+    """Return both clusters; blue has a topic with these cursors, and refuses to load it."""
+
+    def refuse(_: TopicName) -> TopicStats:
+        raise AdminServerError("the topic is already migrated", method="GET", url="http://blue", status=500)
+
+    def names(_: str) -> list[str]:
+        return [str(_TOPIC)]
+
+    def info(_: TopicName) -> InternalInfo:
+        return InternalInfo.model_validate({**_ENDED, "cursors": cursors})
+
+    def subscriptions(_: TopicName) -> list[str]:
+        return []
+
+    def each(items: Iterable[Any], work: Any) -> list[Any]:
+        return [work(item) for item in items]
+
+    needed: dict[str, object] = {"cluster": "b", "blue": side("blue"), "green_cluster": "g", "green": side("green")}
+    double = SimpleNamespace(
+        input=BlueGreenInput.model_validate(needed),
+        attempt=SimpleNamespace(run_id="run"),
+        blue=SimpleNamespace(topics=SimpleNamespace(stats=refuse, names=names, internal_info=info)),
+        green=SimpleNamespace(subscriptions=SimpleNamespace(names=subscriptions)),
+        blue_release=parse_release("5.0.1"),
+        each=each,
+        context=ActivityContext(),
+    )
+    return cast("BlueGreenTask", double)
+
+
+class _Guard:
+    """The record of the namespace, which was drained."""
+
+    namespace = _SPACE
+
+    def __init__(self) -> None:
+        self.record = NamespaceClaim.model_construct(stage=Stage.MOVED)
+
+    def require(self) -> NamespaceClaim:
+        return self.record
+
+    def note(self, *, stage: Stage) -> None:
+        self.record = self.record.model_copy(update={"stage": stage})
+
+
+_NEEDS = pytest.mark.parametrize(
+    ("cursors", "needs"),
+    [
+        (_UNREPLICATED, "replication to west"),
+        ({"orders": {}}, "subscriptions orders"),
+        (_REPLICATED, ""),
+        ({}, ""),
+    ],
+)
+
+
+@_NEEDS
+def test_what_is_loaded_again(monkeypatch: pytest.MonkeyPatch, cursors: dict[str, object], needs: str) -> None:
+    """A topic is loaded again while a subscription or another cluster needs it, and only then."""
+    repaired: list[TopicName] = []
+
+    def repair(_watch: DrainWatch, _guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:
+        repaired.extend(topics)
+
+    monkeypatch.setattr(DrainWatch, "_repair", repair)
+    watch = DrainWatch(_task(cursors), [], cast("CasStore", None))
+    assert watch.look(cast("NamespaceGuard", _Guard())) == []
+    assert repaired == ([_TOPIC] if needs else [])
+
+
+@_NEEDS
+def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cursors: dict[str, object], needs: str) -> None:
+    """VERIFY names who needs a topic that cannot be loaded, and its namespace does not count as moved."""
+
+    def nothing(*_: object) -> dict[str, object]:
+        return {}
+
+    for name in ("saved_clients", "scalable_topics", "end_again"):
+        monkeypatch.setattr(verifying, name, nothing)
+    guard = _Guard()
+    check = verify(_task(cursors), [cast("NamespaceGuard", guard)], cast("CasStore", None))
+    wrong = f"it cannot be loaded on blue, and is needed there: {needs}"
+    assert [wrong in fault.reason for fault in check.faults] == ([True] if needs else [])
+    assert guard.record.stage is (Stage.FLIPPED if needs else Stage.MOVED)
