@@ -15,6 +15,7 @@ from activities.metadata_store.flag import FlagKeeper, FlagState
 from activities.metadata_store.pre_copy import raise_floor
 from activities.metadata_store.repair import repair_many
 from activities.metadata_store.way_back import rebroadcast_flag, release
+from clients.pulsar.roots import is_pulsars
 from clients.stores import last_transaction, open_reader
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
@@ -27,8 +28,9 @@ LATE_PARTICIPANTS_SECONDS = 10.0
 """How long metadata writes stay blocked for services that start meanwhile."""
 
 _PARTICIPANTS_POLL = 0.1
-# How long metadata writes stay blocked for writes that Pulsar does not block, until none is left to be copied.
-_SETTLE_SECONDS = 10.0
+# How long metadata writes stay blocked for writes that Pulsar does not block, after the first of them were copied: so
+# many seconds, and so many rounds, each of which may take longer.
+_SETTLE_SECONDS, _SETTLE_ROUNDS = 10.0, 3
 
 
 def copy_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> ChangeCopy:
@@ -178,14 +180,15 @@ class _Settled(NamedTuple):
 
 
 def _settle(task: MetadataStoreTask, context: ActivityContext, flag: FlagKeeper, pre: PreCopy) -> _Settled:
-    """Copy what changes until nothing is known to differ, right before the commit.
+    """Copy what changes until no record of Pulsar's is known to differ, right before the commit.
 
-    A path that is copied only after the commit may be written there first: one of both writes is lost then.
+    A path that is copied only after the commit may be written there first: one of both writes is lost then. No service
+    writes records that are not Pulsar's in the target, so these may change all the time, and are followed late.
 
     Raises:
         ApplicationError: `VerificationFailed` if services write all the time.
     """
-    end, floor = time.monotonic() + _SETTLE_SECONDS, pre.version_floor
+    end, rounds, floor = 0.0, 0, pre.version_floor
     while True:
         # After all that was copied, and before any service writes there.
         target = last_transaction(task.input.target_url, task.runtime.access) or floor
@@ -193,19 +196,32 @@ def _settle(task: MetadataStoreTask, context: ActivityContext, flag: FlagKeeper,
         # here on.
         mark = flag.mark()
         changes = all_changes(task, context, pre.since_zxid)
-        if not changes.dirty.paths:
+        dirty = changes.dirty.paths
+        unsettled = [path for path in dirty if is_pulsars(path)]
+        if not dirty:
             return _Settled(CommitPoint(mark, target), floor)
-        if time.monotonic() > end:
+        if unsettled and rounds > _SETTLE_ROUNDS and time.monotonic() > end:
             raise ApplicationError(
                 f"services change metadata without a pause although writes are blocked; "
-                f"{len(changes.dirty.paths):,} records are not copied yet: {some(changes.dirty.paths)}. Stop what "
-                "changes tenants, namespaces or policies, and start again",
+                f"{len(unsettled):,} records are not copied yet: {some(unsettled)}. Stop what changes tenants, "
+                "namespaces or policies, and start again",
                 type=FailureKind.VERIFICATION_FAILED,
                 non_retryable=True,
             )
         with task.replica(FlagPhase.COPYING) as replica:
-            converge(task, context, replica, changes, changes.dirty.paths)
+            if unsettled or not rounds:
+                converge(task, context, replica, changes, dirty)
+            else:
+                # Once, however often they change: what changes from here on is after the mark, and followed late.
+                replica.apply(dirty)
             floor = raise_floor(task, context, replica.highest, floor)
+        if rounds and not unsettled:
+            target = last_transaction(task.input.target_url, task.runtime.access) or floor
+            return _Settled(CommitPoint(mark, target), floor)
+        # Not before the first round: it may have to scan the source, and to copy much.
+        rounds += 1
+        if rounds == 1:
+            end = time.monotonic() + _SETTLE_SECONDS
 
 
 def _await_late_participants(task: MetadataStoreTask, context: ActivityContext) -> None:

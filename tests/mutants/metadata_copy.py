@@ -25,7 +25,23 @@ def _broker(name: str) -> tuple[str, ...]:
     return (f"{_BROKERS}::{name}",)
 
 
+_SETTLING = ("tests/unit/metadata_store/test_settling.py",)
+
 MUTANTS = (
+    Mutant(
+        "metadata-store/a-commit-waits-for-writes-without-an-end",
+        _CUTOVER,
+        "if unsettled and rounds > _SETTLE_ROUNDS and time.monotonic() > end:",
+        "if False:",
+        _SETTLING,
+    ),
+    Mutant(
+        "metadata-store/records-of-others-are-not-copied-before-the-commit",
+        _CUTOVER,
+        "                replica.apply(dirty)\n",
+        "                pass\n",
+        _SETTLING,
+    ),
     Mutant(
         "metadata-store/no-fence-between-reading-and-writing",
         _REPLICA,
@@ -233,8 +249,8 @@ MUTANTS = (
     Mutant(
         "metadata-store/differences-at-the-commit",
         _CUTOVER,
-        "        if not changes.dirty.paths:\n            return _Settled",
-        "        if len(changes.dirty.paths) < 50:\n            return _Settled",
+        "        if not dirty:\n            return _Settled",
+        "        if len(dirty) < 50:\n            return _Settled",
         (f"{_GUARDS}::test_nothing_is_known_to_differ_at_the_commit",),
     ),
     Mutant(

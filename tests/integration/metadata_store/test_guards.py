@@ -34,6 +34,8 @@ from tests.support.stacks import MakeStack
 
 FEW = ["/tenants/a", "/tenants/b", "/tenants/c"]
 OTHERS = "/somebody/else"
+# Records that are not Pulsar's need not settle before the commit.
+POLICIES = "/admin/policies/a"
 
 
 class Died(Exception):
@@ -78,12 +80,12 @@ def writes_meanwhile(place: Place, monkeypatch: pytest.MonkeyPatch, rounds: int)
     def converge(*arguments: Any, **options: Any) -> convergence.Converged:
         done = convergence.converge(*arguments, **options)
         if values:
-            place.zookeeper.set("/tenants/a", values.pop())
+            place.zookeeper.set(POLICIES, values.pop())
         return done
 
     with monkeypatch.context() as patch:
         patch.setattr(cutover, "converge", converge)
-        place.zookeeper.set("/tenants/a", b"first")
+        place.zookeeper.create(POLICIES, b"first", makepath=True)
         yield
 
 
@@ -93,7 +95,7 @@ def test_nothing_is_known_to_differ_at_the_commit(place: Place, monkeypatch: pyt
     with writes_meanwhile(place, monkeypatch, rounds=3):
         done = place.run(cutover.complete, pre)
     assert (done.late_copied, done.contested) == (0, ())
-    assert stores.read_oxia(place.target)["/tenants/a"].value == b"0"
+    assert stores.read_oxia(place.target)[POLICIES].value == b"0"
 
 
 def test_a_source_that_never_rests_is_not_committed(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,7 +105,7 @@ def test_a_source_that_never_rests_is_not_committed(place: Place, monkeypatch: p
     with writes_meanwhile(place, monkeypatch, rounds=10_000), pytest.raises(ApplicationError) as failed:
         place.run(cutover.complete, pre)
     assert failed.value.type == FailureKind.VERIFICATION_FAILED
-    assert "1 records are not copied yet: /tenants/a" in str(failed.value)
+    assert f"1 records are not copied yet: {POLICIES}" in str(failed.value)
     assert way_back.unblock_writes(place.task()).flag is FlagPhase.FAILED
 
 

@@ -1,0 +1,105 @@
+"""The last copies before the commit, with doubles of the stores and of the clock."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from activities.metadata_store import cutover
+from models.lifecycle.failures import FailureKind
+
+OWN, FOREIGN = b"/admin/policies/a", b"/tool/state"
+
+
+class Scene:
+    """A source in which paths change between the rounds of the commit.
+
+    Attributes:
+        dirty: the paths that each round finds, one after another; none when these are used up.
+        seconds: how long each search for changes takes, one after another; no time when these are used up.
+        copied: the paths that were copied, round by round.
+    """
+
+    def __init__(self, dirty: list[set[bytes]], seconds: list[float]) -> None:
+        self.dirty, self.seconds = dirty, seconds
+        self.copied: list[set[bytes]] = []
+        self.now = 100.0
+        self.marks = 0
+
+    def changes(self, *_: object) -> Any:
+        """Search for changes; that takes time."""
+        self.now += self.seconds.pop(0) if self.seconds else 0.0
+        return SimpleNamespace(dirty=SimpleNamespace(paths=frozenset(self.dirty.pop(0) if self.dirty else ())))
+
+    def converge(self, *arguments: Any) -> None:
+        """Copy and compare."""
+        self.apply(arguments[-1])
+
+    def apply(self, paths: Collection[bytes]) -> None:
+        """Copy."""
+        self.copied.append(set(paths))
+
+    def mark(self) -> int:
+        """Return the next transaction."""
+        self.marks += 1
+        return self.marks
+
+    @contextmanager
+    def replica(self, _: object) -> Generator[Any]:
+        """The one that copies."""
+        yield SimpleNamespace(apply=self.apply, highest=0)
+
+
+def settle(monkeypatch: pytest.MonkeyPatch, dirty: list[set[bytes]], seconds: list[float] | None = None) -> Scene:
+    """Copy until nothing is known to differ."""
+    scene = Scene(dirty, seconds or [])
+
+    def last_transaction(*_: object) -> int:
+        return 1000 + len(scene.copied)
+
+    def raise_floor(*_: object) -> int:
+        return 0
+
+    monkeypatch.setattr(cutover, "all_changes", scene.changes)
+    monkeypatch.setattr(cutover, "converge", scene.converge)
+    monkeypatch.setattr(cutover, "last_transaction", last_transaction)
+    monkeypatch.setattr(cutover, "raise_floor", raise_floor)
+    monkeypatch.setattr(cutover, "time", SimpleNamespace(monotonic=lambda: scene.now))
+    task: Any = SimpleNamespace(
+        input=SimpleNamespace(target_url=None), runtime=SimpleNamespace(access=None), replica=scene.replica
+    )
+    flag: Any = SimpleNamespace(mark=scene.mark)
+    pre: Any = SimpleNamespace(since_zxid=1, version_floor=0)
+    context: Any = None
+    settled = cutover._settle(task, context, flag, pre)  # pyright: ignore[reportPrivateUsage]
+    # Every change until this mark was copied, and everything that was copied is before this transaction of the target.
+    assert settled.point == (scene.marks, 1000 + len(scene.copied))
+    return scene
+
+
+def test_a_long_scan_is_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker that must scan the source first, for as long as that takes, copies what it found and commits."""
+    assert settle(monkeypatch, [{OWN}], [3600.0]).copied == [{OWN}]
+
+
+def test_long_rounds_are_no_failure(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rounds of a minute, after which one more record has changed, end in the commit."""
+    assert len(settle(monkeypatch, [{OWN}, {OWN}, {OWN}], [60.0, 60.0, 60.0]).copied) == 3
+
+
+def test_what_never_settles_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Records of Pulsar's that change after every round end the step in bounded time."""
+    with pytest.raises(ApplicationError, match="1 records are not copied yet: /admin/policies/a") as failed:
+        settle(monkeypatch, [{OWN, FOREIGN}] * 100, [1.0] * 100)
+    assert failed.value.type == FailureKind.VERIFICATION_FAILED
+
+
+def test_records_of_others_need_not_settle(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A foreign root that changes all the time does not prevent the commit, and what changed until then is copied."""
+    assert settle(monkeypatch, [{FOREIGN}] * 100, [1.0] * 100).copied == [{FOREIGN}] * 2
+    assert settle(monkeypatch, [{FOREIGN, OWN}] * 2 + [{FOREIGN}] * 100).copied == [{FOREIGN, OWN}] * 2 + [{FOREIGN}]
