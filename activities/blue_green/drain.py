@@ -9,13 +9,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.flip import NotTerminated, end_topics, hold_writes, reload
+from activities.blue_green.flip import NotTerminated, end_or_give_up, hold_writes, is_overdue, reload
 from activities.blue_green.leftovers import needed_by
 from activities.blue_green.load import clients_of
 from activities.blue_green.reopened import end_again
 from activities.blue_green.saved_clients import saved_clients
 from activities.blue_green.subscription_copy import what_is_there
-from activities.blue_green.throttle import let_go
+from activities.blue_green.throttle import let_go, let_go_of_ended
 from activities.blue_green.topics import (
     TopicLook,
     is_terminated,
@@ -27,6 +27,7 @@ from activities.blue_green.topics import (
 )
 from activities.lifecycle.stored_topics import stored
 from clients.cas.store import CasStore
+from clients.errors import StoreContention
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.topics import REPLICATOR, Position, SubscriptionStats
@@ -52,14 +53,18 @@ CLIENTS_WITHIN = 60.0
 # A consumer whose connection was closed comes back sooner.
 _IDLE_FOR = 10.0
 
+_HELD_BACK = "writes to it stay held back, since its producers would stop for good if it was ended later"
+_CURE = "Restart its broker, and start the migration again"
+
 
 def drain(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Drained:
     """Watch a batch until nothing is left on blue, or the time is up."""
     moving = those_that_move(guards)
     # An attempt before this one may have been lost while it had taken a flag off, to load topics again.
+    unended = ""
     if halfway := [guard for guard in moving if not read_flag(store, guard.namespace) or is_held_back(guard.require())]:
-        end_topics(task, halfway, store)
-    found = DrainWatch(task, moving, store).run()
+        unended = end_or_give_up(task, halfway, store)
+    found = DrainWatch(task, moving, store, unended=unended).run()
     stayed = tuple(
         FailedItem(path=f"persistent://{guard.namespace}/", reason="it was rolled back, and stays on blue")
         for guard in guards
@@ -87,12 +92,16 @@ class DrainWatch:
         task: the step.
         guards: the namespaces.
         store: blue's metadata store, open.
+        unended: why topics were not ended within `drain_timeout`; then the watch looks once. Empty where they were.
     """
 
-    def __init__(self, task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
+    def __init__(
+        self, task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, unended: str = ""
+    ) -> None:
         self._task = task
         self._guards = guards
         self._store = store
+        self._unended = unended
         self._before = {
             topic: clients for guard in guards for topic, clients in saved_clients(store, guard.namespace).items()
         }
@@ -119,12 +128,15 @@ class DrainWatch:
             self._tell(left, missing)
             if not left and not waits_for_clients:
                 break
-            if time.monotonic() > end:
+            if self._unended or time.monotonic() > end:
                 break
             age = time.monotonic() - self._begun
             self._task.context.pause(
                 max(min(max(_ROUND, age / 60), _LONGEST_ROUND) - time.monotonic() + round_begun, 0)
             )
+        if self._unended:
+            for guard in self._guards:
+                let_go_of_ended(self._task, guard)
         abandoned = self._abandoned()
         for guard, those in found.items():
             if not those and guard.namespace not in abandoned:
@@ -150,7 +162,8 @@ class DrainWatch:
         names = topics_of(self._task.blue, guard.namespace)
         waiting = [topic for topic in names if topic not in self._done]
         looks = self._task.each(waiting, lambda topic: look_at(self._task.blue, topic))
-        if blocked := [look.topic for look in looks if look.blocked and self._is_stranded(look.topic)]:
+        blocked = [look.topic for look in looks if look.blocked and self._is_stranded(look.topic)]
+        if blocked and not self._unended:
             self._repair(guard, blocked)
             looks = self._task.each(waiting, lambda topic: look_at(self._task.blue, topic))
         left = [Left(look, why) for look in looks if (why := self._why_left(guard, look))]
@@ -168,12 +181,14 @@ class DrainWatch:
         return left
 
     def _why_left(self, guard: NamespaceGuard, look: TopicLook) -> str:
-        if look.stats is None:
+        if look.gone:
             return ""
         if look.topic not in self._terminated:
             if not is_terminated(self._task.blue, look.topic):
-                return "it is not terminated"
+                return self._why_not_ended(guard)
             self._terminated.add(look.topic)
+        if look.stats is None:
+            return ""
         reasons: list[str] = []
         if look.stats.publishers:
             reasons.append(f"{len(look.stats.publishers)} producers are connected")
@@ -182,6 +197,12 @@ class DrainWatch:
                 reasons.append(f"{replication.replication_backlog:,} messages are not replicated to {remote} yet")
         waits = (self._why_waits(guard, look.topic, *one) for one in subscriptions_of(look.stats).items())
         return "; ".join([*reasons, *filter(None, waits)])
+
+    def _why_not_ended(self, guard: NamespaceGuard) -> str:
+        if not self._unended:
+            return "it is not terminated"
+        held = _HELD_BACK if read_flag(self._store, guard.namespace) else "its clients stay where they are"
+        return f"it is not terminated, and {held}. {_CURE}: {self._unended}"
 
     def _why_waits(self, guard: NamespaceGuard, topic: TopicName, name: str, sub: SubscriptionStats) -> str:
         """What a subscription still has on blue; empty where that is nothing, or was given up."""
@@ -249,16 +270,25 @@ class DrainWatch:
         )
 
     def _is_stranded(self, topic: TopicName) -> bool:
-        """Return whether a topic that is not loaded is still needed; nobody could drain it."""
+        """Return whether a topic that is not loaded is still needed, which nobody could drain, or is not ended."""
         info = stored(self._task.blue, topic)
-        return info is not None and bool(needed_by(info))
+        return info is not None and (not info.migrated or bool(needed_by(info)))
 
     def _repair(self, guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:
         """Load stranded topics again, with writes held back until all of them are terminated.
 
         Raises:
-            StoreContention: they are not in time; writes are held back still, and the next attempt goes on.
+            StoreContention: they are not in time; writes are held back still, and the next attempt goes on. From
+                `drain_timeout` on they count as left.
         """
+        try:
+            self._load_again(guard, topics)
+        except StoreContention as error:
+            if not is_overdue(self._task):
+                raise
+            self._unended = str(error)
+
+    def _load_again(self, guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:
         hold_writes(self._task, [guard])
         reload(self._task, guard, self._store, topics)
         self._repaired += len(topics)

@@ -74,6 +74,26 @@ def end_topics(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: Cas
     return _send_away(task, guards, store, quiet_since=since)
 
 
+def end_or_give_up(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> str:
+    """Do as `end_topics`; return why topics are not ended once the step has taken `drain_timeout`, empty otherwise.
+
+    Raises:
+        StoreContention: topics are not ended yet, and the next attempt tries it again.
+    """
+    try:
+        end_topics(task, guards, store)
+    except StoreContention as error:
+        if not is_overdue(task):
+            raise
+        return str(error)
+    return ""
+
+
+def is_overdue(task: BlueGreenTask) -> bool:
+    """Return whether all attempts of a step together have taken `drain_timeout`."""
+    return task.context.age > task.input.drain_timeout.total_seconds()
+
+
 def hold_writes(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
     """As in QUIESCE, for topics that are not terminated; returns since when writes are seen to be held back."""
     since = time.monotonic()

@@ -7,7 +7,7 @@ from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard, is_held
 from activities.blue_green.flags import wait_until_seen
-from activities.blue_green.flip import end_topics
+from activities.blue_green.flip import end_or_give_up
 from activities.blue_green.green_use import used_on_green
 from activities.blue_green.held_policies import INACTIVE, put_back
 from activities.blue_green.records import sent_away
@@ -49,10 +49,12 @@ def undo(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     silent: set[str] = set()
     taken_back, restored = _take_flags_back(task, mine, store, silent)
     whys |= taken_back
-    if lost := [guard for guard in guards if guard.namespace in whys]:
-        end_topics(task, lost, store)
+    lost = [guard for guard in guards if guard.namespace in whys]
+    # DRAIN goes on with those that could not be ended.
+    unended = end_or_give_up(task, lost, store) if lost else ""
     stay = [guard for guard in guards if guard not in lost]
     kept = [f"the broker {broker} of {task.input.cluster} does not answer; restart it" for broker in sorted(silent)]
+    kept += [unended] if unended else []
     kept += [why for guard in stay if (why := send_away_again(task, guard, store))]
     kept += _used(task, store, [topic for topic in restored if topic.namespace_path not in whys])
     terminated = sum(len(_terminated(task, guard)) for guard in lost)

@@ -33,11 +33,13 @@ class ActivityContext:
 
     Args:
         noted: what the attempt before has noted for this one.
+        scheduled: when the activity was scheduled, before its first attempt; None for now.
     """
 
-    def __init__(self, noted: Mapping[str, str] | None = None) -> None:
+    def __init__(self, noted: Mapping[str, str] | None = None, scheduled: datetime | None = None) -> None:
         #: What the next attempt has to know, should this one be lost; replaced as a whole.
         self.noted: Mapping[str, str] = dict(noted or {})
+        self._scheduled = scheduled or datetime.now(UTC)
         self._stop = threading.Event()
         self._count: _Count | None = None
         self._most = 0
@@ -47,6 +49,11 @@ class ActivityContext:
         self._on_cancel: list[Callable[[], None]] = []
         #: When metadata writes were blocked (seconds since the epoch), while they are; None otherwise.
         self.blocked_since: float | None = None
+
+    @property
+    def age(self) -> float:
+        """Return the seconds since the activity was scheduled, all its attempts together."""
+        return (datetime.now(UTC) - self._scheduled).total_seconds()
 
     def check(self) -> None:
         """Give up here if the activity was cancelled.

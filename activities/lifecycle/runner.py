@@ -82,7 +82,7 @@ async def run_activity(
     Raises:
         ApplicationError: the work failed; its type is a `FailureKind`.
     """
-    context = ActivityContext(noted_before())
+    context = ActivityContext(noted_before(), activity.info().scheduled_time)
     gauges = Gauges(labels)
     async with told(client, context) as signals:
 

@@ -102,8 +102,8 @@ MUTANTS = (
     Mutant(
         "blue-green/stranded-replication-is-left",
         "activities/blue_green/drain.py",
-        "        return info is not None and bool(needed_by(info))\n",
-        "        return info is not None and any(not name.startswith('pulsar.') for name in info.cursors)\n",
+        "(not info.migrated or bool(needed_by(info)))\n",
+        "any(not name.startswith('pulsar.') for name in info.cursors)\n",
         ("tests/unit/blue_green/test_stranded.py",),
     ),
     Mutant(
@@ -114,9 +114,16 @@ MUTANTS = (
         ("tests/unit/blue_green/test_stranded.py",),
     ),
     Mutant(
+        "blue-green/drain-without-an-end",
+        "activities/blue_green/flip.py",
+        "        if not is_overdue(task):\n",
+        "        if True:\n",
+        ("tests/unit/blue_green/test_stranded.py",),
+    ),
+    Mutant(
         "blue-green/flag-that-a-lost-attempt-took-off",
         "activities/blue_green/drain.py",
-        "        end_topics(task, halfway, store)\n",
+        "        unended = end_or_give_up(task, halfway, store)\n",
         "        pass\n",
         (f"{_TRAPS}::test_drain_sets_a_flag_again_that_a_lost_attempt_took_off",),
     ),
@@ -144,8 +151,8 @@ MUTANTS = (
     Mutant(
         "blue-green/topics-without-a-way-back-are-not-flipped",
         _UNDO,
-        "        end_topics(task, lost, store)\n",
-        "        pass\n",
+        'end_or_give_up(task, lost, store) if lost else ""\n',
+        '""\n',
         (f"{_TRAPS}::test_undo_beside_a_sweep",),
         survives="where the flag still stands brokers go on by themselves; only the limit is lost",
     ),

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from activities.blue_green import drain, flip, throttle, undo
 from activities.blue_green import verify as verifying
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.drain import DrainWatch
+from activities.blue_green.flip import NotTerminated
 from activities.blue_green.verify import verify
 from activities.lifecycle.context import ActivityContext
 from clients.cas.store import CasStore
@@ -19,6 +22,7 @@ from clients.pulsar.admin.topics import InternalInfo, TopicStats
 from clients.pulsar.names import TopicName
 from models.blue_green.claims import NamespaceClaim, Stage
 from models.blue_green.input import BlueGreenInput
+from models.lifecycle.claim import Changed
 from models.releases import parse_release
 from tests.support.blue_green.sides import side
 
@@ -27,13 +31,12 @@ _TOPIC = TopicName.parse(f"{_SPACE}/orders")
 _ENDED = {
     "ledgers": [{"ledgerId": 5}],
     "terminatedPosition": {"ledgerId": 5, "entryId": 3},
-    "properties": {"migrated": "true"},
 }
 _UNREPLICATED = {"pulsar.repl.west": {"markDelete": {"ledgerId": 5, "entryId": 1}}}
 _REPLICATED = {"pulsar.repl.west": {"markDelete": {"ledgerId": 5, "entryId": 3}}, "pulsar.dedup": {}}
 
 
-def _task(cursors: dict[str, object]) -> BlueGreenTask:
+def _task(cursors: dict[str, object], migrated: str = "true") -> BlueGreenTask:
     """Return both clusters; blue has a topic with these cursors, and refuses to load it."""
 
     def refuse(_: TopicName) -> TopicStats:
@@ -43,7 +46,7 @@ def _task(cursors: dict[str, object]) -> BlueGreenTask:
         return [str(_TOPIC)]
 
     def info(_: TopicName) -> InternalInfo:
-        return InternalInfo.model_validate({**_ENDED, "cursors": cursors})
+        return InternalInfo.model_validate({**_ENDED, "properties": {"migrated": migrated}, "cursors": cursors})
 
     def subscriptions(_: TopicName) -> list[str]:
         return []
@@ -68,6 +71,7 @@ class _Guard:
     """The record of the namespace, which was drained."""
 
     namespace = _SPACE
+    store = None
 
     def __init__(self) -> None:
         self.record = NamespaceClaim.model_construct(stage=Stage.MOVED)
@@ -118,3 +122,67 @@ def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cursors: dict[str, objec
     wrong = f"it cannot be loaded on blue, and is needed there: {needs}"
     assert [wrong in fault.reason for fault in check.faults] == ([True] if needs else [])
     assert guard.record.stage is (Stage.FLIPPED if needs else Stage.MOVED)
+
+
+class _HeldBack(_Guard):
+    """The record of a namespace that was flipped, and whose writes are held back."""
+
+    def __init__(self) -> None:
+        limit = Changed(before=None, ours={"publishThrottlingRateInByte": 1})
+        self.record = NamespaceClaim.model_construct(stage=Stage.FLIPPED, publish_rate=limit)
+
+    def take(self) -> NamespaceClaim:
+        return self.record
+
+
+def _unended(monkeypatch: pytest.MonkeyPatch, *, minutes: float) -> BlueGreenTask:
+    """Return a step that has taken some minutes, in which brokers do not end the topic."""
+
+    def end_topics(*_: object) -> None:
+        raise NotTerminated("1 topics are not terminated")
+
+    def flag(*_: object) -> bool:
+        return True
+
+    def clients(*_: object) -> dict[str, object]:
+        return {}
+
+    def sent_away(*_: object) -> set[str]:
+        return {_SPACE}
+
+    def let_go(*_: object) -> str:
+        raise AssertionError("writes are released")
+
+    monkeypatch.setattr(flip, "end_topics", end_topics)
+    for module in (drain, throttle, undo):
+        monkeypatch.setattr(module, "read_flag", flag)
+        monkeypatch.setattr(module, "let_go", let_go)
+    monkeypatch.setattr(drain, "saved_clients", clients)
+    monkeypatch.setattr(undo, "sent_away", sent_away)
+    task = _task({}, migrated="")
+    task.context = ActivityContext(scheduled=datetime.now(UTC) - timedelta(minutes=minutes))
+    return task
+
+
+def test_a_topic_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At `drain_timeout` DRAIN ends: the topic is left with its cure, its writes wait, and nothing counts as moved."""
+    held, store = _HeldBack(), cast("CasStore", None)
+    guards = [cast("NamespaceGuard", held)]
+    with pytest.raises(NotTerminated):
+        drain.drain(_unended(monkeypatch, minutes=30), guards, store)
+    found = drain.drain(_unended(monkeypatch, minutes=61), guards, store)
+    (left,) = found.left
+    assert left.path == str(_TOPIC)
+    assert left.reason.startswith("it is not terminated, and writes to it stay held back")
+    assert "Restart its broker, and start the migration again: 1 topics are not terminated" in left.reason
+    assert held.record.stage is Stage.FLIPPED
+
+
+def test_a_rollback_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At `drain_timeout` ROLLBACK leaves topics that cannot be ended to DRAIN, with the reason."""
+    guards, store = [cast("NamespaceGuard", _HeldBack())], cast("CasStore", None)
+    with pytest.raises(NotTerminated):
+        undo.undo(_unended(monkeypatch, minutes=30), guards, store)
+    undone = undo.undo(_unended(monkeypatch, minutes=61), guards, store)
+    assert not undone.undone
+    assert undone.kept == ("1 topics are not terminated",)
