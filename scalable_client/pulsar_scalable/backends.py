@@ -244,8 +244,13 @@ class Backend(Sessions, Closable, Protocol):
         """
         ...
 
-    def open_sender(self, topic: str, options: ProducerOptions) -> SegmentSender:
+    def open_sender(self, topic: str, options: ProducerOptions, producer_name: str | None = None) -> SegmentSender:
         """Open a producer of a segment.
+
+        Args:
+            topic: the segment's.
+            options: of the producer of the scalable topic.
+            producer_name: that of the sender which this one replaces, in full; None for a name by the options.
 
         Raises:
             TopicTerminated: the segment is sealed.

@@ -205,11 +205,11 @@ class NativeBackend:
         made = self._client.register(topic.scalable, subscription, consumer_name, kind, on_assignment)
         return NativeSession(self._client, made)
 
-    def open_sender(self, topic: str, options: ProducerOptions) -> NativeSender:
+    def open_sender(self, topic: str, options: ProducerOptions, producer_name: str | None = None) -> NativeSender:
         """Open a producer of a segment."""
         made = self._client.create_producer(
             topic,
-            _segment_name(options.producer_name, topic),
+            producer_name or _segment_name(options.producer_name, topic),
             initial_sequence_id=options.initial_sequence_id,
             send_timeout_millis=options.send_timeout_millis,
             compression_type=options.compression_type,

@@ -186,10 +186,9 @@ class Outbox:
             if lane.lost:
                 self._send_again(lane)
             lane.sender = sender
-            # What failed while an earlier sender had it under way may still be stored, and deduplication would drop
-            # another message of its id; what is sent again gets the id that it had.
-            failed = (one.sequence_id for one in lane.sent if one.outcome is not None and one.raw_id is None)
-            lane.next_sequence_id = max(0, sender.last_sequence_id(), *failed) + 1
+            # What an earlier sender had under way may still be stored, and deduplication would drop another message of
+            # its id; what is sent again keeps the id that it had.
+            lane.next_sequence_id = max(1, lane.next_sequence_id, sender.last_sequence_id() + 1)
             return True
 
     def is_wanted(self, lane: Lane) -> bool:
@@ -351,10 +350,11 @@ class Outbox:
         return segment is not None and segment.active
 
     def _sequence_id(self, lane: Lane, one: Outgoing) -> int:
-        found = lane.next_sequence_id if one.wanted_sequence_id is None else one.wanted_sequence_id
-        lane.next_sequence_id = max(lane.next_sequence_id, found + 1)
-        one.sequence_id = found
-        return found
+        if one.sequence_id < 0:
+            wanted = one.wanted_sequence_id
+            one.sequence_id = lane.next_sequence_id if wanted is None else wanted
+            lane.next_sequence_id = max(lane.next_sequence_id, one.sequence_id + 1)
+        return one.sequence_id
 
     def _end(self, lane: Lane) -> None:
         if lane.ended or lane.done:
@@ -380,7 +380,8 @@ class Outbox:
                 self._settle(one, error)
                 self._free(one)
                 continue
-            one.lane = following
+            # Another segment counts by itself.
+            one.lane, one.sequence_id = following, -1
             following.waiting.append(one)
             touched[id(following)] = following
         for following in touched.values():

@@ -38,7 +38,7 @@ class Outgoing:
         outcome: what the application is told.
         lane: which holds it; None once nothing does.
         raw_id: its id in the segment, once that is known.
-        sequence_id: with which it was sent last.
+        sequence_id: with which it was sent to the segment of its lane; -1 for one that was not sent there.
     """
 
     __slots__ = (

@@ -37,6 +37,8 @@ _READ_LIMIT_MS = 5000
 _FIRST_ANSWER, _LONGEST_ANSWER = 2, 32
 _LOOK = 0.05
 _END_LIMIT = 10.0
+# A broker that lost a connection without an end holds the name of its producer until it misses an answer.
+_BUSY_LIMIT = 60.0
 # Clocks of producers differ, and brokers find a time among messages of all of them.
 _CLOCKS_MS = 60_000
 
@@ -69,7 +71,7 @@ class Worker:
 
     def _run(self, outbox: Outbox, lane: Lane) -> None:
         last: SegmentSender | None = None
-        while (sender := self._open(outbox, lane)) is not None:
+        while (sender := self._open(outbox, lane, last and last.producer_name)) is not None:
             last = sender
             try:
                 while found := outbox.next(lane):
@@ -82,14 +84,21 @@ class Worker:
         if not lane.done:
             self._resolve(outbox, lane, last)
 
-    def _open(self, outbox: Outbox, lane: Lane) -> SegmentSender | None:
-        """The sender of a lane; None once the lane has ended or is done."""
+    def _open(self, outbox: Outbox, lane: Lane, replaced: str | None) -> SegmentSender | None:
+        """Return the sender of a lane; None once the lane has ended or is done.
+
+        One that replaces another takes its name: deduplication knows by it what is stored.
+        """
         backoff = Backoff(_LONGEST_PAUSE)
+        busy_until = time.monotonic() + _BUSY_LIMIT if replaced else 0.0
         while outbox.is_wanted(lane):
             try:
-                sender = self._backend.open_sender(lane.topic, self._options)
+                sender = self._backend.open_sender(lane.topic, self._options, replaced)
             except (TopicTerminated, *_FINAL) as error:
-                outbox.refused(lane, error)
+                if isinstance(error, ProducerBusy) and time.monotonic() < busy_until:
+                    outbox.pause(lane, backoff.next())
+                else:
+                    outbox.refused(lane, error)
             except ScalableError as error:
                 _logger.info("%s: %s; opened again", lane.topic, error)
                 outbox.pause(lane, backoff.next())

@@ -59,6 +59,20 @@ MUTANTS = (
         (f"{_PRODUCER}::test_what_timed_out_is_not_stored_later",),
     ),
     Mutant(
+        "scalable-client/what-is-sent-again-has-another-id",
+        f"{_CLIENT}/outbox.py",
+        "        if one.sequence_id < 0:\n            wanted",
+        "        if True:\n            wanted",
+        (f"{_PRODUCER}::test_what_was_stored_before_a_timeout_is_not_stored_again",),
+    ),
+    Mutant(
+        "scalable-client/what-replaces-a-sender-has-another-name",
+        f"{_CLIENT}/worker.py",
+        "self._open(outbox, lane, last and last.producer_name)",
+        "self._open(outbox, lane, None)",
+        (f"{_PRODUCER}::test_what_was_stored_before_a_timeout_is_not_stored_again",),
+    ),
+    Mutant(
         "scalable-client/a-deletion-is-not-told",
         f"{_CLIENT}/native/watch.py",
         "            self._tell(replace(self._layout, deleted=True))\n",

@@ -68,9 +68,9 @@ class ControlledBackend:
         place = Place(topic, subscription, consumer_name, secrets.token_hex(8))
         return ControlledSession(self._library, self._access, place, kind, on_assignment, timeout=self._timeout)
 
-    def open_sender(self, topic: str, options: ProducerOptions) -> Sender:
+    def open_sender(self, topic: str, options: ProducerOptions, producer_name: str | None = None) -> Sender:
         """Open a producer of a segment."""
-        return Sender(self._library, topic, options)
+        return Sender(self._library, topic, options, producer_name)
 
     def open_receiver(self, topic: str, subscription: str, options: ConsumerOptions) -> Receiver:
         """Open a consumer of a segment."""

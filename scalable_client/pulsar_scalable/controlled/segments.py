@@ -20,17 +20,18 @@ _READ_LIMIT_MS = 5000
 class Sender:
     """Sends to a segment."""
 
-    def __init__(self, library: Library, topic: str, options: ProducerOptions) -> None:
+    def __init__(self, library: Library, topic: str, options: ProducerOptions, replaced: str | None = None) -> None:
         self._topic = topic
         with library.own_client() as self._client, translated(f"opening a producer of {topic}"):
             self._inner = self._client.create_producer(
                 topic,
-                producer_name=options.producer_name,
+                producer_name=replaced or options.producer_name,
                 initial_sequence_id=options.initial_sequence_id,
                 send_timeout_millis=_NO_TIMEOUT,
                 compression_type=pulsar.CompressionType(int(options.compression_type)),
                 max_pending_messages=options.max_pending_messages + _SPARE,
-                batching_enabled=options.batching_enabled,
+                # Deduplication drops a batch for its first message, so what may be stored is sent again one by one.
+                batching_enabled=options.batching_enabled and replaced is None,
                 batching_max_messages=options.batching_max_messages,
                 batching_max_allowed_size_in_bytes=options.batching_max_allowed_size_in_bytes,
                 batching_max_publish_delay_ms=options.batching_max_publish_delay_ms,

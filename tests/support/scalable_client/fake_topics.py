@@ -9,7 +9,15 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pulsar_scalable.backends import Content, OnAssignment, OnLayout, OnStored, Start
-from pulsar_scalable.errors import AlreadyClosed, ConnectionLost, ConsumerBusy, ScalableError, TimedOut, TopicTerminated
+from pulsar_scalable.errors import (
+    AlreadyClosed,
+    ConnectionLost,
+    ConsumerBusy,
+    ProducerBusy,
+    ScalableError,
+    TimedOut,
+    TopicTerminated,
+)
 from pulsar_scalable.layout import Layout, Segment, synthetic
 from pulsar_scalable.messages import RawMessage
 from pulsar_scalable.names import TopicName
@@ -107,6 +115,7 @@ class FakeSender:
         self.has_closed_itself = False
         #: Messages that came behind the seal.
         self.refused = 0
+        self._last = self._last_stored()
         self._world.senders.append(self)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
@@ -117,8 +126,15 @@ class FakeSender:
         return not self._world.is_away
 
     def last_sequence_id(self) -> int:
-        """None is known."""
-        return -1
+        """The highest one of its name, where deduplication is on."""
+        return self._last
+
+    def _is_stored(self, sequence_id: int) -> bool:
+        return self._world.deduplicates and sequence_id <= self._last_stored()
+
+    def _last_stored(self) -> int:
+        stored = (one.sequence for one in self._segment.log if one.producer == self.producer_name)
+        return max(stored, default=-1) if self._world.deduplicates else -1
 
     def send(self, content: Content, sequence_id: int, on_stored: OnStored) -> None:
         """Send a message."""
@@ -182,6 +198,8 @@ class FakeSender:
             if segment.terminated:
                 error, found = TopicTerminated(15, "sealed"), None
                 self.refused += 1
+            elif self._is_stored(sequence_id):
+                error, found = None, MessageId(-1, -1)
             else:
                 error, found = None, MessageId(segment.number, len(segment.log))
                 segment.log.append(Stored(content, self.producer_name, sequence_id, found, published))
@@ -361,6 +379,10 @@ class FakeWorld:
         self.spoilt: set[bytes] = set()
         #: Whether no broker can be reached.
         self.is_away = False
+        #: Whether brokers drop what a producer of this name has stored.
+        self.deduplicates = False
+        #: How often a sender's name is refused that another one had.
+        self.busy_names = 0
         #: Senders that a sealed segment did not get.
         self.refused = 0
 
@@ -372,7 +394,7 @@ class FakeWorld:
         on_layout(self.layout)
         return FakeWatch(self.layout)
 
-    def open_sender(self, topic: str, options: ProducerOptions) -> FakeSender:
+    def open_sender(self, topic: str, options: ProducerOptions, producer_name: str | None = None) -> FakeSender:
         """Open a producer of a segment."""
         segment = self._of(topic)
         with self.lock:
@@ -381,7 +403,10 @@ class FakeWorld:
             if segment.terminated:
                 self.refused += 1
                 raise TopicTerminated(15, "sealed")
-            return FakeSender(self, segment, f"{options.producer_name or 'fake'}-{len(self.senders)}")
+            if self.busy_names and producer_name:
+                self.busy_names -= 1
+                raise ProducerBusy(16, "the name is taken")
+            return FakeSender(self, segment, producer_name or f"{options.producer_name or 'fake'}-{len(self.senders)}")
 
     def open_reader(self, topic: str, start: Start) -> FakeReader:
         """Open a reader of a segment."""

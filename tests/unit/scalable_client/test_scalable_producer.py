@@ -294,6 +294,30 @@ def test_what_timed_out_is_not_stored_later() -> None:
     assert log[1].sequence > log[0].sequence + 1
 
 
+def test_what_was_stored_before_a_timeout_is_not_stored_again() -> None:
+    """A sender that replaces a lost one has its name, and gives what was sent already the same sequence ids."""
+    world, told = FakeWorld(1), Outcomes()
+    world.deduplicates, world.busy_names = True, 2
+    log = world.segments[0].log
+    with ScalableProducer(world, TOPIC, ProducerOptions(send_timeout_millis=1_000)) as producer:
+        producer.send(b"first", partition_key="k")
+        world.segments[0].lose = 1
+        producer.send_async(b"second", told.of(b"second"), partition_key="k")
+        wait_for("it is stored", lambda: len(log) == 2, 5)
+        time.sleep(0.5)
+        for data in (b"third", b"fourth"):
+            producer.send_async(data, told.of(data), partition_key="k")
+        wait_for("they are stored", lambda: len(log) == 4, 5)
+        world.is_away = True
+        wait_for("the second one fails", lambda: told.told[b"second"], 5)
+        world.is_away = False
+        producer.send(b"fifth", partition_key="k")
+    assert isinstance(told.told[b"second"][0], TimedOut)
+    assert [told.told[data] for data in (b"third", b"fourth")] == [[None], [None]]
+    assert [one.data() for one in log] == [b"first", b"second", b"third", b"fourth", b"fifth"]
+    assert len({one.producer for one in log}) == 1
+
+
 def test_a_defect_in_the_search_of_a_sealed_segment() -> None:
     """A message fails of which a defect keeps it unknown whether it is stored, and later ones do not wait for it."""
     world = FakeWorld(1)
