@@ -64,10 +64,17 @@ class Lane:
         """Whether messages are sent of which nobody knows what became of them."""
         return any(one.outcome is None for one in self.sent)
 
+    @property
+    def begun_ms(self) -> int:
+        """Return since when the segment may hold messages that were sent behind `last`; 0 for whenever."""
+        # Where none is known, an earlier producer of this name may have stored the same. A batch has the time of its
+        # first message, so the others cannot be told by theirs.
+        return self.dropped_ms or (0 if self.last is not None else self.sent[0].sent_ms)
+
     def forget_stored(self) -> None:
         """Drop what was sent up to the last message of those from the first one on that are all stored."""
         # Nothing is said later of what nothing holds; if it is stored, then before what was sent after it.
-        stored = list(takewhile(lambda one: one.raw_id is not None or _is_given_up(one), self.sent))
+        stored = list(takewhile(lambda one: one.raw_id is not None or one.is_given_up, self.sent))
         known = stored[:]
         while known and not _has_place(known[-1].raw_id):
             known.pop()
@@ -82,10 +89,6 @@ class Lane:
     def overlaps(self, other: Lane) -> bool:
         """Whether both may have messages of one key."""
         return self.hashes[0] <= other.hashes[1] and other.hashes[0] <= self.hashes[1]
-
-
-def _is_given_up(one: Outgoing) -> bool:
-    return one.outcome is not None and one.lane is None
 
 
 def _has_place(raw: object) -> bool:

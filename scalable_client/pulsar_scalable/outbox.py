@@ -266,9 +266,12 @@ class Outbox:
             return not self._is_active(lane)
 
     def sent(self, lane: Lane) -> list[Outgoing]:
-        """Messages of a lane that has ended of which it is not known whether they are stored, and those among them."""
+        """Return messages of a lane that has ended of which it is not known whether they are stored, and those between.
+
+        Those that were given up are left out: no sender sends them again, so they need not come before the others.
+        """
         with self._lock:
-            return list(lane.sent) if lane.undone else []
+            return [one for one in lane.sent if not one.is_given_up] if lane.undone else []
 
     def fail(self, sent: Sequence[Outgoing], error: ScalableError) -> None:
         """Let messages fail of which it will never be known whether they are stored."""

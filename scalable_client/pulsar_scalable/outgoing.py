@@ -79,6 +79,11 @@ class Outgoing:
         self.raw_id: object = None
         self.sequence_id = -1
 
+    @property
+    def is_given_up(self) -> bool:
+        """Return whether it failed while its sender was lost: nothing holds it any more."""
+        return self.outcome is not None and self.lane is None and self.raw_id is None
+
 
 def stored_of(sent: Sequence[Outgoing], tail: Iterable[RawMessage]) -> list[RawMessage]:
     """Which of the messages that were sent in this order stand in the segment: the first so many, with their copies.
@@ -88,7 +93,7 @@ def stored_of(sent: Sequence[Outgoing], tail: Iterable[RawMessage]) -> list[RawM
     leave more than one reading of it, the shortest counts: then a message may be stored twice, and none is lost.
 
     Args:
-        sent: all since the last one that is known to be stored.
+        sent: all since the last one that is known to be stored, but for those that were given up.
         tail: what the segment holds of this producer since then.
     """
     wanted, found = [_wanted(one.content) for one in sent], [*tail]

@@ -25,7 +25,7 @@ from pulsar_scalable.messages import RawMessage
 from pulsar_scalable.native.backoff import Backoff
 from pulsar_scalable.options import ProducerOptions
 from pulsar_scalable.outbox import Outbox
-from pulsar_scalable.outgoing import Outgoing, stored_of
+from pulsar_scalable.outgoing import stored_of
 
 _logger = logging.getLogger("pulsar_scalable")
 # Another attempt would end the same way; applications have to know.
@@ -71,7 +71,7 @@ class Worker:
 
     def _run(self, outbox: Outbox, lane: Lane) -> None:
         last: SegmentSender | None = None
-        while (sender := self._open(outbox, lane, last and last.producer_name)) is not None:
+        while (sender := self._open(outbox, lane, last.producer_name if last else None)) is not None:
             last = sender
             try:
                 while found := outbox.next(lane):
@@ -116,7 +116,7 @@ class Worker:
         sent = outbox.sent(lane)
         stored: list[RawMessage] = []
         if sent and sender is not None:
-            search = _Search(lane, partial(self._tail, lane, sent, sender.producer_name))
+            search = _Search(lane, partial(self._tail, lane, lane.begun_ms, sender.producer_name))
             self._await(search, outbox, lane)
             if search.failure is not None:
                 outbox.fail(sent, search.failure)
@@ -130,11 +130,8 @@ class Worker:
             if outbox.has_left(lane):
                 search.read_beside()
 
-    def _tail(self, lane: Lane, sent: list[Outgoing], producer_name: str, answer_limit: int) -> list[RawMessage]:
+    def _tail(self, lane: Lane, begun: int, producer_name: str, answer_limit: int) -> list[RawMessage]:
         """What a segment holds of this producer behind the last message that is known to be stored."""
-        # Where none is known, an earlier producer of this name may have stored the same. A batch has the time of its
-        # first message, so the others cannot be told by theirs.
-        begun = lane.dropped_ms or (0 if lane.last is not None else sent[0].sent_ms)
         since = begun - _CLOCKS_MS if begun else None
         reader = self._backend.open_reader(lane.topic, Start(lane.last, since, answer_limit))
         found: list[RawMessage] = []

@@ -68,9 +68,16 @@ MUTANTS = (
     Mutant(
         "scalable-client/what-replaces-a-sender-has-another-name",
         f"{_CLIENT}/worker.py",
-        "self._open(outbox, lane, last and last.producer_name)",
+        "self._open(outbox, lane, last.producer_name if last else None)",
         "self._open(outbox, lane, None)",
         (f"{_PRODUCER}::test_what_was_stored_before_a_timeout_is_not_stored_again",),
+    ),
+    Mutant(
+        "scalable-client/what-was-given-up-is-looked-for",
+        f"{_CLIENT}/outbox.py",
+        "for one in lane.sent if not one.is_given_up]",
+        "for one in lane.sent]",
+        (f"{_PRODUCER}::test_a_split_after_a_timeout",),
     ),
     Mutant(
         "scalable-client/a-deletion-is-not-told",

@@ -299,16 +299,18 @@ def test_what_was_stored_before_a_timeout_is_not_stored_again() -> None:
     world, told = FakeWorld(1), Outcomes()
     world.deduplicates, world.busy_names = True, 2
     log = world.segments[0].log
-    with ScalableProducer(world, TOPIC, ProducerOptions(send_timeout_millis=1_000)) as producer:
+    with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
+        outbox = producer._outbox  # pyright: ignore[reportPrivateUsage]
         producer.send(b"first", partition_key="k")
         world.segments[0].lose = 1
         producer.send_async(b"second", told.of(b"second"), partition_key="k")
+        [second] = outbox._pending.values()  # pyright: ignore[reportPrivateUsage]
         wait_for("it is stored", lambda: len(log) == 2, 5)
-        time.sleep(0.5)
         for data in (b"third", b"fourth"):
             producer.send_async(data, told.of(data), partition_key="k")
         wait_for("they are stored", lambda: len(log) == 4, 5)
         world.is_away = True
+        outbox.expire(second.deadline)
         wait_for("the second one fails", lambda: told.told[b"second"], 5)
         world.is_away = False
         producer.send(b"fifth", partition_key="k")
@@ -316,6 +318,28 @@ def test_what_was_stored_before_a_timeout_is_not_stored_again() -> None:
     assert [told.told[data] for data in (b"third", b"fourth")] == [[None], [None]]
     assert [one.data() for one in log] == [b"first", b"second", b"third", b"fourth", b"fifth"]
     assert len({one.producer for one in log}) == 1
+
+
+def test_a_split_after_a_timeout() -> None:
+    """A sealed segment is known to have stored what was sent after a message that was given up, and is not stored."""
+    world, told = FakeWorld(1), Outcomes()
+    log = world.segments[0].log
+    with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
+        producer.send(b"first", partition_key="k")
+        [lane] = producer._outbox._lanes.values()  # pyright: ignore[reportPrivateUsage]
+        world.is_away = True
+        producer.send_async(b"given up", told.of(b"given up"), partition_key="k")
+        wait_for("it is under way", lambda: lane.undone, 5)
+        producer._outbox.expire(float("inf"))  # pyright: ignore[reportPrivateUsage]
+        wait_for("it fails", lambda: told.told[b"given up"], 5)
+        world.is_away, world.segments[0].lose = False, 1
+        for data in (b"second", b"third"):
+            producer.send_async(data, told.of(data), partition_key="k")
+        wait_for("they are stored", lambda: len(log) == 3, 5)
+        world.seal(0)()
+        producer.send(b"last", partition_key="k")
+    assert [told.told[data] for data in (b"second", b"third")] == [[None], [None]]
+    assert world.history()["k"] == [b"first", b"second", b"third", b"last"]
 
 
 def test_a_defect_in_the_search_of_a_sealed_segment() -> None:
