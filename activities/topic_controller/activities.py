@@ -51,7 +51,12 @@ class TopicControllerActivities:
     async def open(self, execution: Execution[ControllerInput], opening: Opening) -> Opened:
         """Find the topic, or create it."""
         await require_open(self._runtime.client)
-        return await self._run(execution, lambda task: topic.open_topic(task, recall=opening.recalls))
+        return await self._run(
+            execution,
+            lambda task: topic.open_topic(task, recall=opening.recalls),
+            # A later run is of the same cluster.
+            before=ControllerTask.require_cluster if opening.recalls else None,
+        )
 
     @activity.defn(name="topic_controller_prepare")
     async def prepare(self, execution: Execution[ControllerInput], mutation: Mutation) -> Prepared:
@@ -150,12 +155,16 @@ class TopicControllerActivities:
         execution: Execution[ControllerInput],
         step: Callable[[ControllerTask], ResultT],
         role: Role = Role.LEADER,
+        *,
+        before: Callable[[ControllerTask], None] | None = None,
     ) -> ResultT:
         attempt = this_attempt(execution)
 
         def work(context: ActivityContext) -> ResultT:
             try:
                 with ControllerTask(self._runtime, execution.input, attempt, context) as task:
+                    if before is not None:
+                        before(task)
                     task.take(role)
                     return step(task)
             except (Superseded, ClaimHeld) as error:

@@ -12,6 +12,7 @@ from activities.topic_controller.fence import LeadKeeper
 from activities.topic_controller.records import Records, controller_path, coordinator_path
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
+from clients.pulsar.admin.errors import AdminDenied
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable
 from models.lifecycle.claim import Attempt
@@ -71,6 +72,25 @@ class ControllerTask(PulsarCluster[ControllerInput]):
             self.keeper = LeadKeeper(self.metadata, self.attempt, path=coordinator_path(self.name))
             self.records = Records(self.metadata, self.name, self.keeper)
         self.keeper.take()
+
+    def require_cluster(self) -> None:
+        """Check that the brokers are of the cluster that the input names, before the right to lead is taken.
+
+        A controller of the topic under another name of the cluster has another workflow id, and would lose its topic.
+
+        Raises:
+            StoreConflict: they are of another one.
+        """
+        try:
+            cluster = self.admin.brokers.runtime_configuration().get("clusterName")
+        except AdminDenied:
+            # Leading a topic needs no right to read this.
+            return
+        if cluster != self.input.cluster:
+            raise StoreConflict(
+                f"{', '.join(self.input.admin_urls)} is the cluster {cluster!r}, and not {self.input.cluster!r}: "
+                "correct cluster, or admin_urls and metadata_url"
+            )
 
     def service_url(self) -> str:
         """See `PulsarCluster`; asked once in an attempt, since each look needs a session of its own."""

@@ -103,6 +103,13 @@ MUTANTS = (
         (f"{_UNIT}/test_fence.py",),
     ),
     Mutant(
+        "topic-controller/leads-under-another-cluster-name",
+        "activities/topic_controller/context.py",
+        "        if cluster != self.input.cluster:\n",
+        "        if False:\n",
+        (f"{_UNIT}/test_cluster.py",),
+    ),
+    Mutant(
         "topic-controller/begins-with-a-layout-that-is-gone",
         "workflows/topic_controller/changes.py",
         "                lead.take(prepared.found)\n",
