@@ -9,7 +9,7 @@ from pulsar_scalable.backends import Backend, SegmentReceiver, Sessions
 from pulsar_scalable.consumers import SegmentsConsumer
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.inbox import Source
-from pulsar_scalable.layout import Segment
+from pulsar_scalable.layout import Layout, Segment
 from pulsar_scalable.messages import Message, MessageId
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.registration import Assignment
@@ -46,7 +46,7 @@ class StreamConsumer(SegmentsConsumer):
         super().__init__(backend, topic, subscription, replace(options, consumer_type=ConsumerType.Exclusive))
         self._keeps_session = False
         self._wanted = Assignment(0, ())
-        self._watch = backend.watch(topic, self._take_layout)
+        self._watch = backend.watch(topic, self._on_layout)
         try:
             self._session = (sessions or backend).register(
                 topic, subscription, self._name, ConsumerKind.STREAM, self._on_assignment
@@ -86,6 +86,13 @@ class StreamConsumer(SegmentsConsumer):
             elif received:
                 newest = max(received, key=lambda one: one.place)
                 self._acknowledge(source, [newest], cumulatively=True)
+
+    def _on_layout(self, layout: Layout) -> None:
+        with self._lock:
+            self._take_layout(layout)
+            if not layout.is_deleted:
+                # A topic that comes back after a deletion may have the same assignment, which is not reported again.
+                self._reconcile()
 
     def _on_assignment(self, assignment: Assignment) -> None:
         with self._lock:

@@ -80,6 +80,13 @@ MUTANTS = (
         (f"{_PRODUCER}::test_a_split_after_a_timeout",),
     ),
     Mutant(
+        "scalable-client/a-topic-that-comes-back-is-not-read",
+        f"{_CLIENT}/stream_consumer.py",
+        "            if not layout.is_deleted:\n",
+        "            if False:\n",
+        (f"{_CONSUMERS}::test_a_topic_that_comes_back_as_it_was",),
+    ),
+    Mutant(
         "scalable-client/a-deletion-is-not-told",
         f"{_CLIENT}/native/watch.py",
         "            self._tell(replace(self._layout, deleted=True))\n",

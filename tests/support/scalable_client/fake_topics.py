@@ -503,6 +503,10 @@ class FakeWorld:
             replace(one, parents=tuple(number for number in one.parents if number not in sealed)) for one in kept
         ]
         self.layout = replace(self.layout, epoch=self.layout.epoch + 1, segments=tuple(orphans))
+        self.tell()
+
+    def tell(self) -> None:
+        """Tell the layout as it is now."""
         self._telling()()
 
     def _telling(self) -> Callable[[], None]:

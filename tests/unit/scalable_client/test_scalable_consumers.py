@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Generator
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -115,6 +116,24 @@ def test_what_waits_comes_once(world: FakeWorld, queue: QueueConsumer) -> None:
     assert take(queue, 3) == ["b", "c", "a"]
     world.load_anew(0)
     assert take(queue, 0) == []
+
+
+def test_a_topic_that_comes_back_as_it_was(world: FakeWorld) -> None:
+    """A stream reads the segments that are assigned to it again, although no other assignment comes."""
+    world.store(0, "a")
+    with stream(world, "one") as consumer:
+        world.assign("one", 0, 1)
+        assert take(consumer, 1) == ["a"]
+        back = world.layout
+        world.layout = replace(back, deleted=True)
+        world.tell()
+        with pytest.raises(TopicNotFound):
+            consumer.receive(5000)
+        assert consumer.segments == []
+        world.store(1, "b")
+        world.layout = replace(back, generation=back.generation + 1)
+        world.tell()
+        assert take(consumer, 1) == ["b"]
 
 
 def test_a_stream_takes_the_order_of_the_broker(world: FakeWorld) -> None:
