@@ -108,7 +108,15 @@ class BlueGreenTask:
             StoreError: blue's metadata store cannot be read.
         """
         blue = self.input.blue
-        survey(census, blue.store, self.stores(blue), self.runtime.admin_of(blue.credentials), namespaces.__contains__)
+        tenants = {name.partition("/")[0] for name in namespaces}
+        survey(
+            census,
+            blue.store,
+            self.stores(blue),
+            self.runtime.admin_of(blue.credentials),
+            namespaces.__contains__,
+            tenants=tenants,
+        )
 
     def keeper(self, store: CasStore) -> ClaimKeeper[BlueGreenClaim]:
         """The claim of the migration on one of the stores."""

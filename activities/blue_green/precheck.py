@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from activities.blue_green.client_access import check_clients
@@ -83,7 +83,8 @@ def precheck(task: BlueGreenTask) -> Precheck:
     names = check_namespace_names(findings, names)
     check_redirect(findings, task.blue_release, task.input.green)
     check_green(task, findings, names)
-    check_isolation(task, findings, names)
+    isolated = "the isolation of namespaces"
+    findings.attempt(isolated, lambda: check_isolation(task, findings, names), of="GREEN")
     check_clients(task, findings, names)
     made_anew = check_way_back(task, findings, names)
     with task.blue_store() as store:
@@ -135,7 +136,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
         missing=missing,
         differences=tuple(lines[:NAMED]),
     )
-    return covered(result, task.input, census, lambda census: task.survey(census, names))
+    return _covered(task, result, census, names)
 
 
 def _unusable(task: BlueGreenTask, findings: Findings) -> Precheck:
@@ -144,8 +145,14 @@ def _unusable(task: BlueGreenTask, findings: Findings) -> Precheck:
     result = Precheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
     if any(blocker.code.startswith(_NOT_BLUE) for blocker in findings.blockers):
         return result
-    census = FeatureCensus(task.input.cluster)
-    return covered(result, task.input, census, lambda census: task.survey(census, selected(task.blue, task.input)))
+    return _covered(task, result, FeatureCensus(task.input.cluster), selected(task.blue, task.input))
+
+
+def _covered(task: BlueGreenTask, result: Precheck, census: FeatureCensus, namespaces: Sequence[str]) -> Precheck:
+    store, access = task.input.blue.store, task.stores(task.input.blue)
+    return covered(
+        result, task.input, census, lambda census: task.survey(census, namespaces), store=store, access=access
+    )
 
 
 def _add(found: _Found, namespace: NamespaceInventory) -> None:

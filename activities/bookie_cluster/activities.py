@@ -11,11 +11,11 @@ from activities.bookie_cluster import attribution, brokers, build, cleanup, regi
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import covered, require_covered
+from activities.lifecycle.coverage import covered
 from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.runner import run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
-from models.bookie_cluster.input import KIND, BookieClusterInput, Direction, Proof, Routing
+from models.bookie_cluster.input import KIND, BookieClusterInput, Direction, Proof
 from models.bookie_cluster.results import (
     BrokersOn,
     BrokersStopped,
@@ -54,7 +54,8 @@ class BookieClusterActivities:
 
         def run(task: BookieClusterTask, context: ActivityContext) -> SwitchPrecheck:
             result = SwitchPrecheckRun(task, context).run()
-            return covered(result, task.input, FeatureCensus(task.input.cluster), task.survey)
+            census, store = FeatureCensus(task.input.cluster), task.input.store
+            return covered(result, task.input, census, task.survey, store=store, access=task.access)
 
         return await self._run(execution, Direction.FORWARD, run)
 
@@ -80,12 +81,7 @@ class BookieClusterActivities:
         self, execution: Execution[BookieClusterInput], direction: Direction, proof: Proof = Proof.FULL
     ) -> BrokersStopped:
         """Have brokers stopped (by command, webhook or hand), and wait until nothing of them is left."""
-
-        def run(task: BookieClusterTask, context: ActivityContext) -> BrokersStopped:
-            _require_covered(task)
-            return brokers.stop(task, context, proof)
-
-        return await self._run(execution, direction, run)
+        return await self._run(execution, direction, lambda task, context: brokers.stop(task, context, proof))
 
     @activity.defn(name="bookie_cluster_copy_tail")
     async def copy_tail(self, execution: Execution[BookieClusterInput], direction: Direction) -> TailCopy:
@@ -97,13 +93,7 @@ class BookieClusterActivities:
         self, execution: Execution[BookieClusterInput], direction: Direction, mark: int | None = None
     ) -> Directive:
         """Set `switch-target` to the cluster to which brokers write from now on; done once for a run and direction."""
-
-        def run(task: BookieClusterTask, context: ActivityContext) -> Directive:
-            if task.input.routing is Routing.ATTRIBUTION:
-                _require_covered(task)
-            return registry.set_target(task, context, mark)
-
-        return await self._run(execution, direction, run)
+        return await self._run(execution, direction, lambda task, context: registry.set_target(task, context, mark))
 
     @activity.defn(name="bookie_cluster_start_brokers")
     async def start_brokers(
@@ -187,9 +177,3 @@ class BookieClusterActivities:
             lambda context: step(task, context),
             labels={"kind": KIND, "cluster": execution.input.cluster},
         )
-
-
-def _require_covered(task: BookieClusterTask) -> None:
-    """Compare the cluster with the coverage table once more; what takes brokers back must not wait for it."""
-    if task.direction is Direction.FORWARD:
-        require_covered(task.input, task.survey)

@@ -15,6 +15,7 @@ from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.bookie_cluster.strays import strays
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.coverage import require_covered
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import BROKERS, Service, brokers, persistent_registration
 from clients.pulsar.managed_ledgers import decode_ledger_info
@@ -52,6 +53,9 @@ def stop(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof
         registry.claim.renew()
         absence = AbsenceKeeper(task, registry)
         absence.look(brokers(store), ordered=not controller.by_hand)
+        if task.direction is Direction.FORWARD and absence.seen.since is None:
+            # Nobody is without a broker yet.
+            require_covered(task.input, task.survey)
         if not controller.by_hand:
             absence.order()
             _require_time(task, absence.seen.since)

@@ -10,6 +10,7 @@ from activities.bookie_cluster.precheck_brokers import ask_brokers
 from activities.bookie_cluster.progress import REPORTED, SCOPE, VERIFIED
 from activities.lifecycle.able_brokers import AbleBrokers
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.coverage import require_covered
 from activities.lifecycle.exclusion import bookies_on_the_move, metadata_on_the_move
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service, brokers, none_since
@@ -133,6 +134,8 @@ def set_target(task: BookieClusterTask, context: ActivityContext, mark: int | No
         last = registry.switch_target()
         able = _able_brokers(task, context, store, committed=directed == task.input.target.name)
         if able:
+            if directed != task.input.target.name:
+                require_covered(task.input, task.survey)
             able.require()
         if mark is not None and not none_since(store, mark):
             return Directive(epoch=last[0].epoch if last else 0, at=datetime.now(UTC), alone=False)

@@ -17,7 +17,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_reader
 from clients.zookeeper.coordination import zookeeper_release
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.input import MigrationInput
+from models.lifecycle.input import Accepted, MigrationInput
 from models.lifecycle.precheck import PrecheckResult
 from models.store_url import StoreUrl
 
@@ -31,6 +31,7 @@ def survey(
     admin: AdminAccess,
     selects: Callable[[str], bool] = lambda _: True,
     *,
+    tenants: Collection[str] | None = None,
     own: Collection[str] = (),
 ) -> None:
     """Have a census take the settings of all registered brokers, and what the metadata store holds.
@@ -41,6 +42,7 @@ def survey(
         access: credentials and timeout of stores.
         admin: how brokers are asked.
         selects: whether a migration concerns a namespace, `tenant/namespace`.
+        tenants: those that have such namespaces; None for all.
         own: paths below the root that the migration's plan names.
 
     Raises:
@@ -48,13 +50,24 @@ def survey(
     """
     with open_reader(store, access) as reader, BrokerView(admin) as view:
         census.add_brokers([view.read(broker) for broker in brokers(reader)])
-        census.add_store(reader, selects, own)
+        census.add_store(reader, selects, tenants=tenants, own=own)
+
+
+def check_zookeeper(findings: Findings, store: StoreUrl, access: Access, accepted: Accepted) -> None:
+    """Note servers of a metadata store whose release of ZooKeeper was not tested; nothing for another store."""
     if store.scheme == "zk":
-        census.zookeepers = {host: zookeeper_release(host, timeout=access.timeout) for host in store.hosts}
+        versions = {host: zookeeper_release(host, timeout=access.timeout) for host in store.hosts}
+        check_zookeepers(findings, versions, accepted)
 
 
 def covered(
-    result: ResultT, input: MigrationInput, census: FeatureCensus, look: Callable[[FeatureCensus], None]
+    result: ResultT,
+    input: MigrationInput,
+    census: FeatureCensus,
+    look: Callable[[FeatureCensus], None],
+    *,
+    store: StoreUrl,
+    access: Access,
 ) -> ResultT:
     """Return the result of a precheck with the features in use, and with blockers for what is not covered.
 
@@ -63,12 +76,14 @@ def covered(
         input: of the migration.
         census: may have taken topics already.
         look: has the census take the rest.
+        store: the brokers' metadata store.
+        access: credentials and timeout of stores.
     """
     findings = Findings()
     findings.attempt("the census of features", lambda: look(census), of="CENSUS")
     known = {blocker.code for blocker in result.blockers}
     features = census.check(findings, input.kind, input.accept, known)
-    check_zookeepers(findings, census.zookeepers, input.accepted)
+    check_zookeeper(findings, store, access, input.accepted)
     return result.model_copy(
         update={
             "blockers": (*result.blockers, *findings.blockers),

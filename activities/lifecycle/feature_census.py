@@ -53,8 +53,6 @@ class FeatureCensus:
         self._last: dict[str, str] = {}
         self._unknown: set[str] = set()
         self._silent: list[str] = []
-        self.zookeepers: dict[str, str] = {}
-        """Releases of the servers of ZooKeeper, by their addresses; empty for one that does not tell."""
         self.looked_at: set[ItemKind] = set()
         """Kinds of items that were looked at."""
 
@@ -76,13 +74,19 @@ class FeatureCensus:
                     )
 
     def add_store(
-        self, reader: StoreReader, selects: Callable[[str], bool] = lambda _: True, own: Collection[str] = ()
+        self,
+        reader: StoreReader,
+        selects: Callable[[str], bool] = lambda _: True,
+        *,
+        tenants: Collection[str] | None = None,
+        own: Collection[str] = (),
     ) -> None:
         """Take the families of paths, the tenants and the policies of namespaces.
 
         Args:
             reader: reads the metadata store.
             selects: whether a migration concerns a namespace, `tenant/namespace`.
+            tenants: those that have such namespaces; None for all.
             own: paths below the root that the migration's plan names, and that are known by that.
 
         Raises:
@@ -90,8 +94,9 @@ class FeatureCensus:
         """
         self.looked_at |= {ItemKind.PATH, ItemKind.TENANT, ItemKind.POLICY, ItemKind.LOCAL_POLICY}
         self._add_paths(reader, own)
-        tenants = sorted(reader.children(_POLICIES))
-        for tenant, record in zip(tenants, reader.read(tenants), strict=True):
+        named = None if tenants is None else [_POLICIES + b"/" + tenant.encode() for tenant in tenants]
+        nodes = sorted(reader.children(_POLICIES) if named is None else named)
+        for tenant, record in zip(nodes, reader.read(nodes), strict=True):
             chosen = [path for path in sorted(reader.children(tenant)) if selects(_name(path))]
             if chosen:
                 self._add_record(ItemKind.TENANT, record, _name(tenant))
@@ -204,7 +209,7 @@ class FeatureCensus:
             how=cell.text,
             objects=tuple(self.objects(feature)[:SHOWN]),
             count=sum(self._count[item] for item in feature.items),
-            accepted=feature.id in accepted,
+            accepted=cell.by_census and cell.outcome is Outcome.DECISION and feature.id in accepted,
         )
 
     def _accepted_unknown(self, item: str) -> FeatureUse:

@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.afterwork import Afterwork
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import covered, require_covered
+from activities.lifecycle.coverage import covered
 from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.registrations import still_in_use
 from activities.lifecycle.runner import run_activity, this_attempt
@@ -66,7 +66,8 @@ class MetadataStoreActivities:
             runtime, unblock = self._runtime, partial(way_back.release, task)
             check = PrecheckRun(task.input, task.workflow_id, runtime.access, runtime.admin, unblock)
             result = check.run(task.engine, task.pair, tag=task.tag(context))
-            return covered(result, task.input, FeatureCensus(task.input.cluster), task.survey)
+            census, store = FeatureCensus(task.input.cluster), task.input.source_url
+            return covered(result, task.input, census, task.survey, store=store, access=runtime.access)
 
         return await self._run(execution, run)
 
@@ -92,12 +93,7 @@ class MetadataStoreActivities:
         # From the first attempt on: retries must not prolong the time that participants get while writes are blocked.
         # Both times are Temporal's: this machine's clock may differ.
         left = (timeout - (info.started_time - info.scheduled_time)).total_seconds()
-
-        def run(task: MetadataStoreTask, context: ActivityContext) -> Preparation:
-            require_covered(task.input, task.survey)
-            return preparation.prepare(task, context, left)
-
-        return await self._run(execution, run)
+        return await self._run(execution, lambda task, context: preparation.prepare(task, context, left))
 
     @activity.defn(name="metadata_store_copy_changes")
     async def copy_changes(self, execution: Execution[MetadataStoreInput], pre: PreCopy) -> ChangeCopy:

@@ -10,6 +10,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.able_brokers import AbleBrokers
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.coverage import require_covered
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service, brokers, participants, registered
 from activities.lifecycle.source_watch import SourceWatch
@@ -57,6 +58,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.PREPARATION):
             able.require()
+            require_covered(task.input, task.survey)
             _require_no_indexed(task)
             _stop_lost_tasks(task, context)
             if gap := not_caught_up(task):

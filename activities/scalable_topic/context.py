@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import survey
+from activities.lifecycle.coverage import ResultT, covered, survey
 from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.namespace_guard import NamespaceGuard, RecordGuard
 from activities.lifecycle.pulsar_cluster import PulsarCluster
@@ -66,7 +66,19 @@ class ClusterTask(PulsarCluster[InputT_co]):
             StoreError: the metadata store cannot be read.
         """
         admin = self.runtime.admin_of(self.input.credentials)
-        survey(census, self.input.store, self.stores, admin, namespaces.__contains__)
+        tenants = {name.partition("/")[0] for name in namespaces}
+        survey(census, self.input.store, self.stores, admin, namespaces.__contains__, tenants=tenants)
+
+    def covered(self, result: ResultT, census: FeatureCensus, namespaces: Collection[str]) -> ResultT:
+        """Return the result of a precheck with the features in use, and with blockers for what is not covered."""
+        return covered(
+            result,
+            self.input,
+            census,
+            lambda census: self.survey(census, namespaces),
+            store=self.input.store,
+            access=self.stores,
+        )
 
     def keeper(self, store: CasStore) -> ClaimKeeper[Claim]:
         """The claim on the cluster."""

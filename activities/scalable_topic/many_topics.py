@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import filterfalse, islice
 
-from activities.lifecycle.coverage import covered
+from activities.lifecycle.coverage import require_covered
 from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from activities.scalable_topic.cluster import give_back, holds_cluster, take
@@ -124,12 +124,14 @@ def survey(task: NamespaceTask) -> Survey:
     )
     # What single topics use is looked at by the migration of each.
     census = FeatureCensus(task.input.cluster)
-    return covered(found, task.input, census, lambda census: task.survey(census, namespaces))
+    return task.covered(found, census, namespaces)
 
 
 def hold(task: NamespaceTask) -> Released:
     """GUARD: claim the cluster, and hold the policies of all namespaces with topics that become scalable."""
-    released = take(task, sorted({namespace_of(name) for name in selected(task)}))
+    namespaces = sorted({namespace_of(name) for name in selected(task)})
+    require_covered(task.input, lambda census: task.survey(census, namespaces))
+    released = take(task, namespaces)
     with task.store() as store:
         for name in store.children(_FAILED):
             if node := store.get(f"{_FAILED}/{name}"):

@@ -40,8 +40,10 @@ def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) ->
         StoreConflict: somebody has changed the policies.
     """
     namespace = task.name.namespace_path
-    require_covered(task.input, lambda census: task.survey(census, [namespace]))
-    released = take(task, [namespace]) if task.input.parent is None else Released()
+    released = Released()
+    if task.input.parent is None:
+        require_covered(task.input, lambda census: task.survey(census, [namespace]))
+        released = take(task, [namespace])
     with task.store() as store:
         require_held(task.namespace_guard(store, namespace))
         guard = task.topic_guard(store, task.name)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from activities.lifecycle.coverage import covered
 from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
@@ -33,7 +32,7 @@ def precheck(task: TopicTask) -> Precheck:
     for topic in topics:
         census.add_topic(topic)
         found = _planned(found, topic)
-    return covered(found, task.input, census, lambda census: task.survey(census, [task.name.namespace_path]))
+    return task.covered(found, census, [task.name.namespace_path])
 
 
 def _check_topic(task: TopicTask, findings: Findings) -> list[TopicInventory]:

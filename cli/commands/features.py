@@ -16,6 +16,7 @@ from cli.options import Form, Output, answer, read_settings
 from cli.tables import table_lines
 from models.coverage.results import SHOWN
 from models.coverage.table import COLUMNS, Feature, column_of, coverage
+from models.credentials import UnknownCredentials
 from models.lifecycle.input import MigrationInput, WorkflowInput
 from worker.catalog import ALL, Registered
 from worker.exit_codes import CommandFailed, ExitCode
@@ -83,10 +84,12 @@ def _read(kind: Registered, input: WorkflowInput, *, output: Form, objects: Path
 
     settings = read_settings()
     census = FeatureCensus(servers.cluster, limit=None)
-    access = Access.from_settings(settings, servers.credentials)
-    admin = AdminAccess.from_settings(settings, servers.credentials)
     try:
+        access = Access.from_settings(settings, servers.credentials)
+        admin = AdminAccess.from_settings(settings, servers.credentials)
         survey(census, servers.metadata, access, admin, servers.selects)
+    except UnknownCredentials as error:
+        raise CommandFailed(ExitCode.USAGE, str(error), "correct the input, or the worker's settings") from error
     except StoreError as error:
         raise CommandFailed(ExitCode.UNREACHABLE, str(error), "check the address and the network") from error
     accepted = input.accept if isinstance(input, MigrationInput) else ()

@@ -8,13 +8,13 @@ from functools import partial
 
 from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
 from activities.lifecycle.brokers import BrokerView
-from activities.lifecycle.coverage import survey
+from activities.lifecycle.coverage import check_zookeeper, survey
 from activities.lifecycle.exclusion import CLUSTERS
 from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import Service
 from activities.lifecycle.registrations import brokers as registered_brokers
-from activities.lifecycle.releases import check_releases, check_zookeepers
+from activities.lifecycle.releases import check_releases
 from cli.doctor.findings import Check, Finding, failed, ok, run_checks, warning
 from cli.doctor.process import variable
 from cli.migrations import Servers
@@ -181,12 +181,14 @@ def _features(
         return
     # A broker that does not answer is a finding of its own already.
     uses = census.check(findings, migration, accepted.items, [BROKERS_UNKNOWN])
-    check_zookeepers(findings, census.zookeepers, accepted)
+    check_zookeeper(findings, servers.metadata, access, accepted)
     for text in findings.warnings:
         yield warning(subject, text, "")
     for blocker in findings.blockers:
         yield failed(subject, CommandFailed(ExitCode.USAGE, blocker.cause, blocker.cure))
-    if not findings.blockers:
+    if census.silent:
+        yield warning(subject, f"the settings of {', '.join(census.silent)} are not known", "see the lines above")
+    elif not findings.blockers:
         yield ok(subject, f"{len(uses)} are in use, and the migration knows them; `pulsar-migrate features` lists them")
 
 

@@ -127,7 +127,6 @@ _RATE = TypeAdapter(PublishRate | None)
 _INACTIVE = TypeAdapter(InactiveTopics | None)
 _RETENTION = TypeAdapter(Retention | None)
 _AFFINITY = TypeAdapter(BookieAffinity | None)
-_TEXT = TypeAdapter(str | None)
 _AFFINITY_PATH = "persistence/bookieAffinity"
 
 
@@ -181,7 +180,8 @@ class NamespacesReader:
     def anti_affinity_group(self, name: str) -> str:
         """Return the group of namespaces that brokers keep apart from each other; empty if it is in none."""
         try:
-            return self._endpoint.set_as(_TEXT, f"{_path(name)}/antiAffinity") or ""
+            # Brokers answer with the bare text, and not with JSON.
+            return self._endpoint.get(f"{_path(name)}/antiAffinity").text.strip().strip('"')
         except AdminNotFound:
             # Likewise.
             return ""

@@ -23,6 +23,7 @@ _HELD = Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
 _NEWER = "use a newer pulsar-migrate"
 
 
+@pytest.mark.exhaustive
 def test_a_record_that_cannot_be_read_keeps_guards_and_lock(
     stack: Stack, admin: PulsarAdmin, store: CasStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:

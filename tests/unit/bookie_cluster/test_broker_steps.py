@@ -122,6 +122,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(registry, "none_since", none_since)
     monkeypatch.setattr(registry, "brokers", answering(lambda: list(made.running)))
     monkeypatch.setattr(registry, "ask_brokers", ask_brokers)
+    # What the cluster uses is not their matter.
+    monkeypatch.setattr(MemorySwitch, "survey", lambda *_: None, raising=False)
     monkeypatch.setattr(absence.AbsenceKeeper, "lingering", answering(lambda: list(made.left)))
     monkeypatch.setattr(brokers, "strays", answering(lambda: made.strays))
     monkeypatch.setattr(brokers, "_written_ledger", answering(lambda: made.wrote))

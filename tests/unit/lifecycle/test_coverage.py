@@ -23,10 +23,12 @@ from clients.errors import StoreUnreachable
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
 from clients.store import Record
+from clients.stores import Access
 from models.coverage.table import COLUMNS, PAGE, UNKNOWN_FEATURE, ItemKind, Outcome, column_of, coverage
 from models.lifecycle.failures import Blocker
 from models.lifecycle.precheck import PrecheckResult
 from models.metadata_store.input import MetadataStoreInput
+from models.store_url import parse_store_url
 from worker.catalog import ALL, KINDS, Registered
 
 ROOT = Path(__file__).parents[3]
@@ -34,6 +36,8 @@ _TOPIC = TopicName.parse("persistent://public/default/orders")
 _INPUT = MetadataStoreInput(cluster="c", source="zk:a:1", target="oxia://b:1")
 _NAMES = st.from_regex(r"[a-z][a-zA-Z]{3,20}Xyz", fullmatch=True)
 _SET = st.one_of(st.just(True), st.integers(1, 10**9), st.text("abc", min_size=1), st.just(["x"]), st.just({"a": 1}))
+# Where no release of ZooKeeper is asked for.
+_OXIA: Any = {"store": parse_store_url("oxia://a:1"), "access": Access()}
 _TRACKER = "delayedDeliveryTrackerFactoryClassName"
 _FOLDERS = {
     "metadata-store": "metadata_store",
@@ -231,7 +235,7 @@ def test_what_the_census_refuses_or_asks(settings: dict[str, str], feature: str)
     asked = row.cell("blue-green").outcome is Outcome.DECISION
     assert (f'"accept": ["{feature}"]' in blocker.cure) == asked
     assert bool(blockers(found, "blue-green", feature)) != asked
-    assert [use.accepted for use in found.uses("blue-green", [feature]) if use.feature == feature] == [True]
+    assert [use.accepted for use in found.uses("blue-green", [feature]) if use.feature == feature] == [asked]
 
 
 @pytest.mark.parametrize(
@@ -300,9 +304,8 @@ def test_a_precheck_takes_blockers_and_features() -> None:
     """The result of a precheck gets what the census found, after what its own checks found."""
     own = PrecheckResult(blockers=(Blocker(code="OWN", cause="x", cure="y"),), warnings=("w",))
     settings = {"messagingProtocols": "[kafka]"}
-    result = covered(
-        own, _INPUT, FeatureCensus("c"), lambda found: found.add_brokers([SeenBroker("broker 1", "5.0.1", settings)])
-    )
+    broker = SeenBroker("broker 1", "5.0.1", settings)
+    result = covered(own, _INPUT, FeatureCensus("c"), lambda found: found.add_brokers([broker]), **_OXIA)
     assert [blocker.code for blocker in result.blockers] == ["OWN", "BROKER_PLUGINS"]
     assert [use.feature for use in result.features] == ["BROKER_PLUGINS"]
 
@@ -313,7 +316,7 @@ def test_a_store_that_cannot_be_read_is_a_blocker() -> None:
     def fail(_: FeatureCensus) -> None:
         raise StoreUnreachable("no answer", server="zk:a:1")
 
-    (blocker,) = covered(PrecheckResult(), _INPUT, FeatureCensus("c"), fail).blockers
+    (blocker,) = covered(PrecheckResult(), _INPUT, FeatureCensus("c"), fail, **_OXIA).blockers
     assert blocker.code == "CENSUS_UNREACHABLE"
 
 
