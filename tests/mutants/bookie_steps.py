@@ -67,9 +67,16 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/a-directive-to-brokers-with-other-settings",
         _DIRECTING,
-        "        if able:\n            able.require()\n        if mark",
+        "            able.require()\n        if mark",
         "        if mark",
         (f"{_STEPS[0]}::test_brokers_that_run_are_asked_again_before_the_directive",),
+    ),
+    Mutant(
+        "bookie-cluster/a-stop-without-a-second-census",
+        "activities/bookie_cluster/brokers.py",
+        "            require_covered(task.input, task.survey)\n",
+        "            pass\n",
+        (f"{_STEPS[0]}::test_what_the_cluster_uses_is_asked_before_the_order",),
     ),
     Mutant(
         "bookie-cluster/brokers-that-come-with-the-directive-are-not-asked",

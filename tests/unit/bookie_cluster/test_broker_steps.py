@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 from activities.bookie_cluster import absence, brokers, registry
 from activities.bookie_cluster.absence import Absence
 from activities.bookie_cluster.broker_control import BrokerController
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
 from activities.lifecycle.brokers import SeenCluster
 from activities.lifecycle.context import ActivityContext
@@ -50,6 +51,7 @@ class Scene(MemorySwitch):
         unfit: why PRECHECK would refuse them.
         silent: whether they do not answer.
         asked: who was asked by routing `attribution`.
+        surveys: how many orders there were when it was asked what the cluster uses.
     """
 
     def __init__(self) -> None:
@@ -65,6 +67,7 @@ class Scene(MemorySwitch):
         self.unfit = ""
         self.silent = False
         self.asked: list[str] = []
+        self.surveys: list[int] = []
 
     def stop(self, direction: Direction = Direction.FORWARD, control: str = "command") -> BrokersStopped:
         """Have them stopped."""
@@ -122,8 +125,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(registry, "none_since", none_since)
     monkeypatch.setattr(registry, "brokers", answering(lambda: list(made.running)))
     monkeypatch.setattr(registry, "ask_brokers", ask_brokers)
-    # What the cluster uses is not their matter.
-    monkeypatch.setattr(MemorySwitch, "survey", lambda *_: None, raising=False)
+    monkeypatch.setattr(BookieClusterTask, "survey", answering(lambda: made.surveys.append(len(made.orders))))
     monkeypatch.setattr(absence.AbsenceKeeper, "lingering", answering(lambda: list(made.left)))
     monkeypatch.setattr(brokers, "strays", answering(lambda: made.strays))
     monkeypatch.setattr(brokers, "_written_ledger", answering(lambda: made.wrote))
@@ -178,6 +180,13 @@ def test_a_broker_that_never_answers_is_not_directed(scene: Scene, monkeypatch: 
     with pytest.raises(ApplicationError, match=BROKERS_UNKNOWN):
         scene.direct_by_attribution()
     assert scene.directed() == ""
+
+
+def test_what_the_cluster_uses_is_asked_before_the_order(scene: Scene) -> None:
+    """The census comes before the order to stop, and not again in a retry, while clients are without a broker."""
+    scene.stop()
+    scene.stop()
+    assert scene.surveys == [0]
 
 
 def test_the_stop_is_ordered_whoever_is_registered(scene: Scene) -> None:
