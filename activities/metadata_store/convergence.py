@@ -15,6 +15,7 @@ from temporalio.exceptions import ApplicationError
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.source_watch import DirtyPaths, SourceWatch
 from activities.metadata_store.context import MetadataStoreTask, some
+from clients.pulsar.roots import is_pulsars
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.metadata_store import jobs
@@ -39,14 +40,16 @@ class Late(NamedTuple):
     Attributes:
         copied: paths copied.
         contested: paths that were written on both sides.
-        quiet: whether nobody writes to the source any more, as far as was seen.
+        quiet: whether no service writes to the source any more, as far as was seen.
         kept: records that are gone in the source, and were not deleted for that.
+        foreign: how many of the copied paths are not Pulsar's: a tool wrote them, and not a service.
     """
 
     copied: int
     contested: tuple[bytes, ...]
     quiet: bool
     kept: int = 0
+    foreign: int = 0
 
 
 class Converged(NamedTuple):
@@ -191,8 +194,16 @@ def follow_once(
         return Late(0, (), quiet=not changes.gap)
     paths = late.paths
     deletions = services and (len(paths) <= _MOST_DELETIONS or len(replica.gone(paths, commit)) <= _MOST_DELETIONS)
-    done = replica.apply_untouched(paths, commit, deletions=deletions)
+    own = frozenset(filter(is_pulsars, paths))
+    done = replica.apply_untouched(own, commit, deletions=deletions)
+    others = replica.apply_untouched(paths - own, commit, deletions=deletions)
     changes.watch.mark_clean(late.paths, late.mark)
-    copied = done.written + done.deleted
-    contested = tuple(sorted(done.contested))
-    return Late(copied, contested, quiet=not copied and not changes.gap, kept=len(done.kept))
+    copied, foreign = done.written + done.deleted, others.written + others.deleted
+    contested = tuple(sorted(done.contested | others.contested))
+    return Late(
+        copied + foreign,
+        contested,
+        quiet=not copied and not changes.gap,
+        kept=len(done.kept) + len(others.kept),
+        foreign=foreign,
+    )

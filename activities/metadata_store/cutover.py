@@ -273,6 +273,7 @@ def follow(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> L
         copied=late.copied,
         contested=tuple(path.decode(errors="backslashreplace") for path in late.contested),
         kept=late.kept,
+        foreign=late.foreign,
     )
 
 

@@ -160,11 +160,13 @@ class LateWrites(Result):
 
     Attributes:
         kept: records that are gone in the source, and were kept in the target.
+        foreign: how many of the copied records are not Pulsar's.
     """
 
     copied: int = 0
     contested: tuple[str, ...] = ()
     kept: int = 0
+    foreign: int = 0
 
 
 class Restoration(Result):

@@ -29,6 +29,13 @@ _SETTLING = ("tests/unit/metadata_store/test_settling.py",)
 
 MUTANTS = (
     Mutant(
+        "metadata-store/a-first-proceed-ends-a-window-that-is-still-written",
+        "workflows/metadata_store/window.py",
+        "if vouched and refusal == self._state.refused_cleanup == _STILL_WRITTEN:",
+        "if vouched and refusal == _STILL_WRITTEN:",
+        ("tests/workflows/metadata_store/test_window.py::test_late_writes_keep_the_window_open",),
+    ),
+    Mutant(
         "metadata-store/a-commit-waits-for-writes-without-an-end",
         _CUTOVER,
         "if unsettled and rounds > _SETTLE_ROUNDS and time.monotonic() > end:",

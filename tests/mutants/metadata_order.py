@@ -257,8 +257,8 @@ MUTANTS = (
     Mutant(
         "metadata-store/late-writes-are-not-told",
         _AFTER_COMMIT,
-        "        if late.copied:\n            self._board.alarm(LATE)\n",
-        "        if late.copied:\n",
+        "        if services:\n            self._board.alarm(LATE)\n",
+        "        if services:\n            pass\n",
         (f"{_WINDOW}::test_late_writes_raise_an_alarm_and_are_followed",),
     ),
 )

@@ -39,7 +39,8 @@ LATE = (
 
 _STILL_WRITTEN = (
     "the window stays open: services wrote to the source since the last check. That was copied now, and nothing is "
-    "copied after the window. Restart those that `still_on_source` names, and end the window again"
+    "copied after the window. Restart those that `still_on_source` names, and end the window again: a `proceed` after "
+    "this note ends it even if they still write"
 )
 
 _CONTESTED = "contested record(s)"
@@ -68,12 +69,21 @@ class ValidationWindow:
     async def watch(self) -> None:
         """Wait for the end of the window.
 
-        It stays open for a cleanup that would hit a service, and where services still write to the source.
+        It stays open for a cleanup that would hit a service, and where services still write to the source, until
+        `proceed` follows that note.
         """
         opened, length = self._state.history[-1].started, self._input.validation_window
         while True:
             end = await self._timers.window("validation", length, check=self._take_census)
             if not (refusal := await self._last_check()):
+                return
+            vouched = self._verbs.proceed_wanted and not self._verbs.cleanup_wanted
+            if vouched and refusal == self._state.refused_cleanup == _STILL_WRITTEN:
+                self._migration.note(
+                    "`proceed` ended the window although services wrote to the source since the check before; that was "
+                    f"copied (records after the commit: {self._state.certificate.late_writes_followed or 0:,}), and "
+                    "what they write from now on is not"
+                )
                 return
             # Whoever never leaves must not fill the history: tell each state once, and look ever more seldom.
             if self._verbs.cleanup_wanted or self._verbs.proceed_wanted or refusal != self._state.refused_cleanup:
@@ -138,7 +148,7 @@ class ValidationWindow:
         return _STILL_WRITTEN if late else ""
 
     async def _take_census(self) -> int:
-        """Ask who uses the source, and follow what is written there; returns how many late writes were copied."""
+        """Ask who uses the source, and follow what is written there; returns how many writes services made."""
         # Who watches the source knows its own sessions there.
         call = on_watcher(self._state, "Who still uses the source?", once=False, total=_LOOKING)
         known = True
@@ -155,7 +165,7 @@ class ValidationWindow:
         return await self._follow(_FOLLOWING) if known else 0
 
     async def _follow(self, total: timedelta) -> int:
-        """Copy what services that have not followed the commit write to the source; returns how many late writes."""
+        """Copy what services that have not followed the commit write to the source; returns how many writes."""
         # A run that was reset to before PRE_COPY has found its commit, and knows nothing of the copy.
         if self._input.mode is Mode.OFFLINE or not self._state.pre:
             return 0
@@ -169,12 +179,15 @@ class ValidationWindow:
             return 0
         if late.kept:
             self._board.alarm(_KEPT)
-        if late.copied:
+        # What a tool writes all the time is followed until the end of the window, and does not move that.
+        services = late.copied - late.foreign
+        if services:
             self._board.alarm(LATE)
+        if late.copied:
             certificate = self._state.certificate
             certificate.late_writes_followed = (certificate.late_writes_followed or 0) + late.copied
         self.report_contested(late.contested)
-        return late.copied
+        return services
 
     async def _clean_source(self) -> None:
         if not await self._timers.unless_told(self._remove_records()):

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.metadata_store import cutover
+from activities.metadata_store import convergence, cutover
 from models.lifecycle.failures import FailureKind
+from spark.metadata_store.replica import CommitPoint, Followed
 
 OWN, FOREIGN = b"/admin/policies/a", b"/tool/state"
 
@@ -35,6 +36,20 @@ class Scene:
         """Search for changes; that takes time."""
         self.now += self.seconds.pop(0) if self.seconds else 0.0
         return SimpleNamespace(dirty=SimpleNamespace(paths=frozenset(self.dirty.pop(0) if self.dirty else ())))
+
+    def late_changes(self, *_: object) -> Any:
+        """Search for changes after the commit."""
+        changes = self.changes()
+        changes.dirty.mark, changes.gap = 0, ""
+        changes.watch = self
+        return changes
+
+    def mark_clean(self, *_: object) -> None:
+        """Take paths as equal."""
+
+    def apply_untouched(self, paths: Collection[bytes], *_: object, **__: object) -> Followed:
+        """Copy after the commit."""
+        return Followed(len(paths), 0, frozenset(), frozenset())
 
     def converge(self, *arguments: Any) -> None:
         """Copy and compare."""
@@ -103,3 +118,15 @@ def test_records_of_others_need_not_settle(monkeypatch: pytest.MonkeyPatch) -> N
     """A foreign root that changes all the time does not prevent the commit, and what changed until then is copied."""
     assert settle(monkeypatch, [{FOREIGN}] * 100, [1.0] * 100).copied == [{FOREIGN}] * 2
     assert settle(monkeypatch, [{FOREIGN, OWN}] * 2 + [{FOREIGN}] * 100).copied == [{FOREIGN, OWN}] * 2 + [{FOREIGN}]
+
+
+def test_late_writes_of_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -> None:
+    """After the commit, records that are not Pulsar's are copied, and do not count as a service that still writes."""
+    scene = Scene([{FOREIGN}, {OWN, FOREIGN}], [])
+    monkeypatch.setattr(convergence, "all_changes", scene.late_changes)
+    replica: Any = scene
+    task: Any = None
+    context: Any = None
+    for copied, quiet in ((1, True), (2, False)):
+        late = convergence.follow_once(task, context, replica, CommitPoint(1, 1))
+        assert (late.copied, late.foreign, late.quiet) == (copied, 1, quiet)

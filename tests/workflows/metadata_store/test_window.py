@@ -121,6 +121,29 @@ async def test_nothing_is_removed_while_anything_is_unknown(stage: Harness) -> N
     assert run.script.steps[-2:] == CLEANED
 
 
+async def test_a_second_proceed_ends_a_window_that_is_still_written(stage: Harness) -> None:
+    """Where services never stop writing to the source, `proceed` ends the window after it was refused once."""
+    run = await stage.start(Script(follow=LateWrites(copied=3)))
+    await _open(run)
+    await run.signal(Verb.PROCEED)
+    await run.until(lambda status: "a `proceed` after this note ends it" in status.notes[-1])
+    await run.until(lambda status: "window" in status.deadlines)
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert any("`proceed` ended the window although services wrote" in note for note in report.notes)
+
+
+async def test_writes_of_others_do_not_keep_the_window_open(stage: Harness) -> None:
+    """What a tool writes that is not Pulsar's is copied, and the first `proceed` ends the window."""
+    run = await stage.start(Script(follow=LateWrites(copied=3, foreign=3)))
+    await _open(run)
+    await run.signal(Verb.PROCEED)
+    report = await run.report()
+    assert report.certificate["late_writes_followed"] == 6
+    assert not any("the window stays open" in note for note in report.notes)
+
+
 async def test_late_writes_keep_the_window_open(stage: Harness) -> None:
     """`proceed` checks once more before the watch ends: what was written to the source is copied, and it stays open."""
     # Nothing at the first look, then something right before `proceed`.
