@@ -10,8 +10,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.topics import look_at, topics_of
+from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.topics import look_at
 from clients.errors import StoreConflict
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import EntryHead
@@ -27,13 +27,12 @@ _MOST_ENTRIES = 32
 _LONG_AGO = timedelta(hours=1)
 
 
-def require_whole_messages(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
-    """Look at the ends of all topics of a batch to which something was sent since they were loaded.
+def require_whole_messages(task: BlueGreenTask, topics: Sequence[TopicName]) -> None:
+    """Look at the ends of all topics of a batch that have producers.
 
     Raises:
         StoreConflict: a producer has sent a part of a message, and the rest would go to green.
     """
-    topics = [topic for guard in guards for topic in topics_of(task.blue, guard.namespace)]
     found = zip(topics, task.each(topics, lambda topic: _unfinished(task, topic)), strict=True)
     if cut := [f"{topic}: {head.chunk + 1} of {head.chunks} by {head.producer}" for topic, head in found if head]:
         raise StoreConflict(
@@ -43,8 +42,9 @@ def require_whole_messages(task: BlueGreenTask, guards: Sequence[NamespaceGuard]
 
 def _unfinished(task: BlueGreenTask, topic: TopicName) -> EntryHead | None:
     stats = look_at(task.blue, topic).stats
-    if stats is None or not stats.publishers or not stats.msg_in_counter:
+    if stats is None or not stats.publishers:
         return None
+    # Its counter may be 0: a topic that was loaded again has stored the first chunk before.
     try:
         ledgers = ledger_lengths(task.blue.topics.internal_stats(topic))
         heads = (task.blue.topics.entry_head(topic, position) for position in _backwards(ledgers))

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 
 from activities.blue_green.backlogs import carry_again
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.cut_messages import require_whole_messages
 from activities.blue_green.flags import require_answers, sends_to_green, urls_of, wait_until_seen
 from activities.blue_green.green_ready import green_trouble
 from activities.blue_green.held_policies import AUTO_CREATION, put_back
@@ -52,7 +51,6 @@ def flip(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     carried = carry_again(task, guards, store, anew=late)
     if task.input.idle_subscriptions is IdleSubscriptions.SKIP:
         note_consumers(task, begun, store)
-    require_whole_messages(task, begun)
     since = require_quiet(task, begun)
     for guard in begun:
         guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)

@@ -9,10 +9,11 @@ the topic is loaded.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.cut_messages import require_whole_messages
 from activities.blue_green.held_policies import AUTO_CREATION, put_back, rate
 from activities.blue_green.topics import Traffic, is_terminated, look_at, show_blue, topics_of, traffic_of
 from activities.lifecycle.held_policies import HeldPolicy, held_value, hold, is_held, tell_again
@@ -116,14 +117,14 @@ def let_go_of_ended(task: BlueGreenTask, guard: NamespaceGuard) -> str:
 
 
 def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
-    """Right before the flag: the limit still holds, and nothing is sent.
+    """Right before the flag: the limit still holds, nothing is sent, and no message has arrived in part only.
 
     Returns:
         Since when that was seen, as `require_seen_quiet` takes it.
 
     Raises:
-        StoreConflict: somebody has changed the limit, or writes are under way in spite of it, or there are too many
-            topics to know that of all at once.
+        StoreConflict: somebody has changed the limit, or writes are under way in spite of it, or a producer has sent a
+            part of a message, or there are too many topics to know that of all at once.
     """
     for guard in guards:
         if not is_held(guard, rate(task.input.cluster)):
@@ -133,7 +134,11 @@ def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> floa
                 "set to hold writes back: somebody has changed it, so nothing is flipped"
             )
     topics = topics_by_guard(task, guards)
-    quiet, since = await_quiet(task, topics, time.monotonic(), same_looks=1)
+
+    def check() -> None:
+        require_whole_messages(task, [topic for names in topics.values() for topic in names])
+
+    quiet, since = await_quiet(task, topics, time.monotonic(), same_looks=1, check=check)
     if quiet.busy:
         raise StoreConflict(f"topics take messages in spite of the limit, so nothing is flipped: {some(quiet.busy)}")
     if (seconds := time.monotonic() - since) > _valid_for(task):
@@ -189,8 +194,18 @@ def await_quiet(
     begun: float,
     *,
     same_looks: int = _SAME_LOOKS,
+    check: Callable[[], None] | None = None,
 ) -> tuple[Quiet, float]:
-    """The same, with the time at which the last look began; see `require_seen_quiet`."""
+    """The same, with the time at which the last look began; see `require_seen_quiet`.
+
+    Args:
+        task: the step.
+        topics: of blue, by namespace.
+        begun: when writes were held back.
+        same_looks: how many looks in a row have to see nothing new.
+        check: called after each look but the last. It sees all that was sent until now if the next look finds the
+            counters of the look before it.
+    """
     end = begun + task.input.quiesce_timeout.total_seconds()
     every = [topic for names in topics.values() for topic in names]
     before: dict[TopicName, Traffic] = {}
@@ -221,6 +236,12 @@ def await_quiet(
             if time.monotonic() > told + _TELL_EVERY:
                 _tell_again(topics, busy)
                 told = time.monotonic()
+        if check is not None and same < same_looks:
+            # What bookies have not confirmed cannot be read yet, so that the next look must not be the last.
+            if unread := _unconfirmed(task, [topic for topic, one in zip(every, stats, strict=True) if one]):
+                before = {topic: seen for topic, seen in before.items() if topic not in unread}
+            else:
+                check()
         task.context.pause(_LOOK_EVERY)
     task.context.waits_no_more()
     named = tuple(map(str, busy[:_NAMED])) if same < same_looks else ()

@@ -7,6 +7,7 @@ from tests.mutants.mutant import Mutant
 _STORES = "tests/unit/blue_green/test_stores.py"
 _CLIENTS = "tests/unit/blue_green/test_client_versions.py"
 _IN_TOPICS = "tests/integration/blue_green/test_topic_use.py"
+_CUT = "tests/unit/blue_green/test_cut_messages.py"
 _USE = "tests/unit/blue_green/test_topic_use.py"
 _FIT = "tests/unit/blue_green/test_fit.py"
 _NAMES = "tests/unit/blue_green/test_names.py"
@@ -42,10 +43,24 @@ MUTANTS = (
     ),
     Mutant(
         "blue-green/message-that-is-cut-in-two",
-        "activities/blue_green/flip.py",
-        "    require_whole_messages(task, begun)\n",
-        "",
-        (f"{_IN_TOPICS}::test_a_message_that_the_flip_would_cut_in_two",),
+        "activities/blue_green/throttle.py",
+        "same_looks=1, check=check)",
+        "same_looks=1)",
+        (_CUT, f"{_IN_TOPICS}::test_a_message_that_the_flip_would_cut_in_two"),
+    ),
+    Mutant(
+        "blue-green/chunks-that-are-not-confirmed",
+        "activities/blue_green/throttle.py",
+        "                before = {topic: seen for topic, seen in before.items() if topic not in unread}\n",
+        "                check()\n",
+        (_CUT,),
+    ),
+    Mutant(
+        "blue-green/chunk-of-a-topic-that-was-loaded-again",
+        "activities/blue_green/cut_messages.py",
+        "    if stats is None or not stats.publishers:\n",
+        "    if stats is None or not stats.publishers or not stats.msg_in_counter:\n",
+        (_CUT,),
     ),
     Mutant(
         "blue-green/unfinished-messages",
