@@ -9,7 +9,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.flip import NotTerminated, end_or_give_up, hold_writes, is_overdue, reload
+from activities.blue_green.flip import NotTerminated, end_or_give_up, is_overdue, reload
 from activities.blue_green.leftovers import needed_by
 from activities.blue_green.load import clients_of
 from activities.blue_green.reopened import end_again
@@ -289,7 +289,6 @@ class DrainWatch:
             self._unended = str(error)
 
     def _load_again(self, guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:
-        hold_writes(self._task, [guard])
         reload(self._task, guard, self._store, topics)
         self._repaired += len(topics)
         end = time.monotonic() + self._task.input.flip_timeout.total_seconds()

@@ -144,9 +144,13 @@ def reload(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: 
     """Load topics of a namespace that were unloaded amid the flip: the flag is taken off for that, and set again.
 
     A flag that is set keeps brokers from loading a topic, so that nobody could drain it any more. Until it is set again
-    blue serves clients that begin there: writes have to be held back, and no client creates a topic that only green
-    has.
+    blue serves clients that begin there: writes are held back, also where an earlier run has flipped the namespace and
+    released them, and no client creates a topic that only green has.
+
+    Raises:
+        StoreContention: writes do not become quiet, or brokers do not see the change in time.
     """
+    hold_writes(task, [guard])
     hold(guard, AUTO_CREATION)
     wait_until_known(guard, AUTO_CREATION, task.context, task.blue_brokers)
     task.context.waiting_for(WaitKind.CLIENTS, f"{len(topics)} topics to be loaded again, {topics[0]} among them")

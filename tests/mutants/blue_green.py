@@ -114,6 +114,13 @@ MUTANTS = (
         ("tests/unit/blue_green/test_stranded.py",),
     ),
     Mutant(
+        "blue-green/flag-taken-off-without-a-limit",
+        "activities/blue_green/flip.py",
+        "    hold_writes(task, [guard])\n",
+        "",
+        ("tests/unit/blue_green/test_stranded.py",),
+    ),
+    Mutant(
         "blue-green/drain-without-an-end",
         "activities/blue_green/flip.py",
         "        if not is_overdue(task):\n",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime, timedelta
 from types import SimpleNamespace
 from typing import Any, cast
@@ -186,3 +186,23 @@ def test_a_rollback_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     undone = undo.undo(_unended(monkeypatch, minutes=61), guards, store)
     assert not undone.undone
     assert undone.kept == ("1 topics are not terminated",)
+
+
+def test_writes_wait_while_a_flag_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics are loaded again, with the flag off, only after writes were held back, whoever has set the flag."""
+    steps: list[str] = []
+
+    def note(name: str) -> Callable[..., None]:
+        def step(*_: object, migrated: bool | None = None) -> None:
+            steps.append(name if migrated is None else f"{name} {migrated}")
+
+        return step
+
+    names = ("hold_writes", "hold", "wait_until_known", "set_flag", "wait_until_seen", "look_at_all", "put_back")
+    for name in names:
+        monkeypatch.setattr(flip, name, note(name))
+    task = _task({})
+    task.blue_brokers = list[Any]
+    flip.reload(task, cast("NamespaceGuard", _Guard()), cast("CasStore", None), [_TOPIC])
+    assert steps[0] == "hold_writes"
+    assert [step for step in steps if step.startswith("set_flag")] == ["set_flag False", "set_flag True"]
