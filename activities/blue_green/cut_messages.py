@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
-from itertools import islice
 
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.topics import look_at
@@ -17,11 +16,12 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import EntryHead
 from clients.pulsar.names import TopicName
 from models.lifecycle.failures import some
+from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.blue_green.positions import LedgerLength
 from spark.blue_green.tasks import ledger_lengths
 
-_MOST_ENTRIES = 32
-"""At the end of a topic: with writes held back, few follow the last entry of any producer."""
+_FEWEST, _MOST = 32, 256
+"""Entries to read at the end of a topic: with writes held back, few follow the last entry of any producer."""
 
 # Clients give up long before, and clocks differ by less.
 _LONG_AGO = timedelta(hours=1)
@@ -31,49 +31,67 @@ def require_whole_messages(task: BlueGreenTask, topics: Sequence[TopicName]) -> 
     """Look at the ends of all topics of a batch that have producers.
 
     Raises:
-        StoreConflict: a producer has sent a part of a message, and the rest would go to green.
+        StoreConflict: a producer has sent a part of a message, or may have, and the rest would go to green.
     """
-    found = zip(topics, task.each(topics, lambda topic: _unfinished(task, topic)), strict=True)
-    if cut := [f"{topic}: {head.chunk + 1} of {head.chunks} by {head.producer}" for topic, head in found if head]:
+    read: list[TopicName] = []
+
+    def check(topic: TopicName) -> str:
+        why = _problem(task, topic)
+        read.append(topic)
+        return why
+
+    task.context.measure(ProgressTask.OPERATE, ProgressUnit.TOPICS, len(topics), lambda: len(read))
+    task.context.waiting_for(WaitKind.CLIENTS, f"messages in chunks: the ends of {len(topics):,} topics are read")
+    problems = zip(topics, task.each(topics, check), strict=True)
+    if cut := [f"{topic}: {why}" for topic, why in problems if why]:
         raise StoreConflict(
             f"messages have arrived in part, and would be cut in two, so nothing is flipped: {some(cut)}"
         )
+    task.context.counts_nothing()
+    task.context.waits_no_more()
 
 
-def _unfinished(task: BlueGreenTask, topic: TopicName) -> EntryHead | None:
+def _problem(task: BlueGreenTask, topic: TopicName) -> str:
+    """Return which message of a topic has arrived in part, or may have, in words; empty for none."""
     stats = look_at(task.blue, topic).stats
     if stats is None or not stats.publishers:
-        return None
+        return ""
     # Its counter may be 0: a topic that was loaded again has stored the first chunk before.
     try:
         ledgers = ledger_lengths(task.blue.topics.internal_stats(topic))
         heads = (task.blue.topics.entry_head(topic, position) for position in _backwards(ledgers))
-        return unfinished_of(islice(heads, _MOST_ENTRIES), {client.producer_name for client in stats.publishers})
+        return unfinished_of(heads, {client.producer_name for client in stats.publishers})
     except AdminNotFound:
         # It, or what retention kept of it, is gone.
-        return None
+        return ""
 
 
-def unfinished_of(heads: Iterator[EntryHead], producers: set[str]) -> EntryHead | None:
-    """Return the last entry of a producer if more of its message has to follow; None if there is none.
+def unfinished_of(heads: Iterator[EntryHead], producers: set[str]) -> str:
+    """Return which last entry of a producer waits for the rest of its message, in words; empty for none.
 
     A producer sends the chunks of a message one after the other, so that one without an end that is followed by another
-    message of the same producer was given up.
+    message of the same producer was given up. If some send in chunks, and the last entry of others is too far back to
+    be found, these count as unknown.
 
     Args:
         heads: of entries, the last one first.
         producers: names of those that are connected.
     """
     waiting, oldest = set(producers), datetime.now(UTC) - _LONG_AGO
-    for head in heads:
+    limit = min(max(_FEWEST, 2 * len(producers)), _MOST)
+    chunks = False
+    for number, head in enumerate(heads, 1):
         if head.published is not None and head.published < oldest:
-            return None
+            return ""
         if head.producer in waiting and head.is_unfinished:
-            return head
+            return f"{head.chunk + 1} of {head.chunks} by {head.producer}"
         waiting.discard(head.producer)
+        chunks = chunks or head.chunks > 1
         if not waiting:
-            return None
-    return None
+            return ""
+        if number == limit:
+            return f"unknown of {some(sorted(waiting))}, before the last {limit} entries" if chunks else ""
+    return ""
 
 
 def _backwards(ledgers: Sequence[LedgerLength]) -> Iterator[tuple[int, int]]:

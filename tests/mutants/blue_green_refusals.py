@@ -49,6 +49,13 @@ MUTANTS = (
         (_CUT, f"{_IN_TOPICS}::test_a_message_that_the_flip_would_cut_in_two"),
     ),
     Mutant(
+        "blue-green/chunks-that-are-too-far-back",
+        "activities/blue_green/cut_messages.py",
+        ' entries" if chunks else ""\n',
+        ' entries" if not chunks else ""\n',
+        (_USE,),
+    ),
+    Mutant(
         "blue-green/chunks-that-are-not-confirmed",
         "activities/blue_green/throttle.py",
         "                before = {topic: seen for topic, seen in before.items() if topic not in unread}\n",
