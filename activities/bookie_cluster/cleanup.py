@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Container, Sequence
 from itertools import islice
 
 from activities.bookie_cluster.attribution import reconcile
@@ -38,6 +38,7 @@ _CHUNK = 500
 _SAMPLE = 64
 # Half a minute of work or less, so that a step that is repeated has little to repeat.
 _PART = 20_000
+_UNTIL_PROCEED = "`proceed` ends the cleanup, and what is left stays"
 
 
 def take_census(task: BookieClusterTask, context: ActivityContext) -> SwitchCensus:
@@ -74,7 +75,11 @@ def list_targets(task: BookieClusterTask, order: CleanupOrder) -> CleanupTargets
         StoreConflict: the order names another cluster.
         StoreError: one of the stores cannot be read.
     """
-    return judge_source(_order_facts(task, order), force=order.force).listed(task.input.source.name)
+    facts = _order_facts(task, order)
+    targets = judge_source(facts, force=order.force).listed(task.input.source.name)
+    if targets.ledgers and facts.lacking and not order.force:
+        targets = targets.model_copy(update={"reasons": (*targets.reasons, _waits(task, facts.lacking))})
+    return targets
 
 
 def delete_ledgers(task: BookieClusterTask, context: ActivityContext, order: CleanupOrder) -> LedgersDeleted:
@@ -84,12 +89,15 @@ def delete_ledgers(task: BookieClusterTask, context: ActivityContext, order: Cle
 
     Raises:
         StoreConflict: the order names another cluster, the target is not ACTIVE, or a newer attempt has taken over.
-        LedgerUnreadable: a replica of one of the copies that are read before cannot be read.
+        StoreUnreachable: copies lack replicas, or one that is read before cannot be; the step can be repeated.
         StoreError: one of the stores cannot be read or written; the step can be repeated, and goes on.
     """
     task.renew()
     # Until the statuses have flipped, a rollback may need what would be deleted here (I2, I12).
     _require_active(task, task.input.target)
+    if not order.force:
+        # Before everything is scanned: this step is repeated for as long as a bookie is away.
+        _require_whole(task, lacking_at_first_sight(task))
     facts = _order_facts(task, order)
     found = judge_source(facts, force=order.force)
     if found.delete and not order.force:
@@ -128,8 +136,8 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
         copies, named = read_verified(store, progress), attributed_references(task, store)
         cutover_ledger_id, failed = read_cutover_ledger_id(store, progress), read_failed(store, progress)
         with task.ledgers(input.source) as source, task.ledgers(input.target) as target:
-            old, new = scan(source), scan(target)
-            lacking = lacking_replicas(target)
+            old, new = scan(source), scan(target, members_of=copies)
+            lacking = lacking_replicas(target, copies)
         # Read again: what became referred to while the ledgers were read must count too.
         later = attributed_references(task, store)
         if later.digest != named.digest:
@@ -144,32 +152,65 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
     return Facts(input, old, new, named, copies, cutover_ledger_id, users, failed.keys(), lacking)
 
 
-def lacking_replicas(directory: LedgerDirectory) -> tuple[str, ...]:
-    """Return why ledgers of a cluster that was scanned may lack replicas; empty if nothing says so."""
+def lacking_replicas(directory: LedgerDirectory, copies: Container[int]) -> tuple[str, ...]:
+    """Return why copies in a cluster may lack replicas; empty if nothing says so.
+
+    Args:
+        directory: of the cluster; its `members` are the bookies that the copies lie on.
+        copies: the ledgers of this switch. What others have in the cluster does not matter.
+    """
     away = sorted(directory.members - directory.bookies().keys())
     found = [f"{bookie_id} is not registered" for bookie_id in away[:NAMED]]
     if len(away) > NAMED:
         found.append(f"{len(away) - NAMED:,} more bookies are not registered")
-    if (marked := directory.underreplicated()) is not None:
+    marked = next((number for number in directory.underreplicated() if number in copies), None)
+    if marked is not None:
         found.append(f"BookKeeper's auditor has marked ledger {marked} and perhaps others")
     return tuple(found)
+
+
+def lacking_at_first_sight(task: BookieClusterTask) -> tuple[str, ...]:
+    """Return why copies in the target may lack replicas, as far as a few of them show it."""
+    with task.broker_store() as store:
+        copies = read_verified(store, progress_path(task, Direction.FORWARD))
+    with task.ledgers(task.input.target) as directory:
+        for record in directory.read(_sample(list(copies))):
+            for segment in record.metadata.segments if record else ():
+                directory.members.update(segment.ensemble)
+        return lacking_replicas(directory, copies)
+
+
+def _sample(ids: Sequence[int]) -> Sequence[int]:
+    return ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE]
+
+
+def _waits(task: BookieClusterTask, lacking: Sequence[str]) -> str:
+    return (
+        f"copies in {task.input.target.name} may lack replicas, so nothing is deleted yet: {'; '.join(lacking)}; start "
+        f"these bookies, or wait until auto-recovery has replicated their ledgers; {_UNTIL_PROCEED}"
+    )
+
+
+def _require_whole(task: BookieClusterTask, lacking: Sequence[str]) -> None:
+    """Refuse to delete while copies may lack replicas.
+
+    Raises:
+        StoreUnreachable: they may; the step can be repeated.
+    """
+    if lacking:
+        raise StoreUnreachable(_waits(task, lacking))
 
 
 def _require_copies(task: BookieClusterTask, facts: Facts, records: Ledgers) -> None:
     """Prove that copies have all their replicas before the originals go; some are read from each.
 
     Raises:
-        LedgerUnreadable: one of them cannot be read.
-        StoreUnreachable: a bookie is away, or replicas are missing; the step can be repeated.
+        StoreUnreachable: a bookie is away, or replicas are missing or cannot be read; the step can be repeated.
     """
     target = task.input.target
-    if facts.lacking:
-        raise StoreUnreachable(
-            f"copies in {target.name} may lack replicas, so nothing is deleted yet: {'; '.join(facts.lacking)}; start "
-            "these bookies, or wait until auto-recovery has replicated their ledgers"
-        )
+    _require_whole(task, facts.lacking)
     ids = [record.ledger_id for record in records.values() if record.last_entry >= 0]
-    chosen = ids[:: max(1, len(ids) // _SAMPLE)][:_SAMPLE]
+    chosen = _sample(ids)
     with open_cluster(target.root, task.access, task.runtime.bookie_tls, task.pair.read_timeout) as cluster:
         for ledger_id, record in zip(chosen, cluster.directory.read(chosen), strict=True):
             # What was never copied has no copy either, see `_never_copied`.
@@ -177,7 +218,9 @@ def _require_copies(task: BookieClusterTask, facts: Facts, records: Ledgers) -> 
                 try:
                     require_replicas(cluster.bookies, ledger_id, record.metadata)
                 except LedgerUnreadable as cause:
-                    raise cause.saying(f"nothing more is deleted: in {target.name}, {cause}") from cause
+                    # Auto-recovery replicates it perhaps, or an operator does.
+                    why = f"nothing more is deleted: in {target.name}, {cause}; {_UNTIL_PROCEED}"
+                    raise StoreUnreachable(why, ledger_id=ledger_id) from cause
 
 
 def _named(task: BookieClusterTask, astray: Ledgers) -> list[LedgerRecord]:

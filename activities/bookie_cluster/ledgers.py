@@ -39,17 +39,22 @@ _PROMOTED_KINDS = (ReferenceKind.SCHEMA, ReferenceKind.CURSOR)
 _ATTRIBUTED_KINDS = (ReferenceKind.DATA, *_PROMOTED_KINDS)
 
 
-def scan(directory: LedgerDirectory, known: Mapping[int, LedgerFacts] = MappingProxyType({})) -> Ledgers:
+def scan(
+    directory: LedgerDirectory,
+    known: Mapping[int, LedgerFacts] = MappingProxyType({}),
+    members_of: Container[int] | None = None,
+) -> Ledgers:
     """All ledgers of a cluster by id; those that cannot be decoded are in `undecodable`.
 
     Args:
         directory: of the cluster.
         known: what an earlier scan found there; what has not changed since is not decoded again.
+        members_of: see `LedgerDirectory.facts`.
 
     Raises:
         StoreError: they cannot be read.
     """
-    table = LedgerTable(directory.facts(known))
+    table = LedgerTable(directory.facts(known, members_of))
     table.undecodable = directory.undecodable
     return table
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Self
 
@@ -92,13 +92,16 @@ class LedgerDirectory(Closeable):
             if found := [record for one in batch if (record := _ledger(one))]:
                 yield found
 
-    def facts(self, known: Mapping[int, LedgerFacts] = MappingProxyType({})) -> Iterator[LedgerFacts]:
+    def facts(
+        self, known: Mapping[int, LedgerFacts] = MappingProxyType({}), members_of: Container[int] | None = None
+    ) -> Iterator[LedgerFacts]:
         """All ledgers as decisions need them, in no order; those that vanish meanwhile are left out.
 
         So are those that cannot be decoded, which may be another program's: see `undecodable`.
 
         Args:
             known: what an earlier call found; ledgers that have not changed since are not decoded again.
+            members_of: the ledgers that count for `members`; None stands for all.
 
         Raises:
             StoreDenied: the ACL of one refuses it.
@@ -107,10 +110,12 @@ class LedgerDirectory(Closeable):
         self.undecodable = {}
         for batch in self._scan():
             for one in batch:
-                if facts := self._facts(one, known):
+                if facts := self._facts(one, known, members_of):
                     yield facts
 
-    def _facts(self, record: Record | Unreadable, known: Mapping[int, LedgerFacts]) -> LedgerFacts | None:
+    def _facts(
+        self, record: Record | Unreadable, known: Mapping[int, LedgerFacts], members_of: Container[int] | None
+    ) -> LedgerFacts | None:
         ledger_id = layout.ledger_id(record.path.decode(errors="replace"))
         if ledger_id is None:
             return None
@@ -124,8 +129,9 @@ class LedgerDirectory(Closeable):
         except (StoreProtocolError, StoreUnsupported) as cause:
             self.undecodable[ledger_id] = str(cause)
             return None
-        for segment in ledger.metadata.segments:
-            self.members.update(segment.ensemble)
+        if members_of is None or ledger_id in members_of:
+            for segment in ledger.metadata.segments:
+                self.members.update(segment.ensemble)
         return ledger.facts
 
     def _scan(self) -> Iterator[list[Record | Unreadable]]:
@@ -181,8 +187,8 @@ class LedgerDirectory(Closeable):
         """Ids of the bookies that ever joined, and were not taken out."""
         return {path.rpartition(b"/")[2].decode() for path in self._reader.children(layout.COOKIES.encode())}
 
-    def underreplicated(self) -> int | None:
-        """Return a ledger that BookKeeper's auditor has found to lack replicas; None without any.
+    def underreplicated(self) -> Iterator[int]:
+        """Yield the ledgers that BookKeeper's auditor has found to lack replicas, in no order.
 
         Raises:
             StoreError: the store cannot be read.
@@ -192,8 +198,9 @@ class LedgerDirectory(Closeable):
             for child in self._reader.children(nodes.pop()):
                 name = child.rpartition(b"/")[2]
                 if name.startswith(b"urL") and name[3:].isdigit():
-                    return int(name[3:])
-                nodes.append(child)
+                    yield int(name[3:])
+                else:
+                    nodes.append(child)
         return None
 
     def instance_id(self) -> str | None:

@@ -17,10 +17,24 @@ _RESTART, _CUTOVER = "workflows/bookie_cluster/cutover_restart.py", "workflows/b
 
 MUTANTS = (
     Mutant(
+        "bookie-cluster/one-damaged-replica-ends-the-cleanup",
+        _CLEANUP,
+        "                    raise StoreUnreachable(why, ledger_id=ledger_id) from cause\n",
+        "                    raise cause.saying(why) from cause\n",
+        _CLEANING,
+    ),
+    Mutant(
+        "bookie-cluster/a-cleanup-that-waits-scans-everything",
+        _CLEANUP,
+        "        _require_whole(task, lacking_at_first_sight(task))\n",
+        "        pass\n",
+        _CLEANING,
+    ),
+    Mutant(
         "bookie-cluster/originals-go-while-a-bookie-is-away",
         _CLEANUP,
-        "    if facts.lacking:\n",
-        "    if False:\n",
+        "    _require_whole(task, facts.lacking)\n",
+        "    pass\n",
         _CLEANING,
     ),
     Mutant(

@@ -41,6 +41,7 @@ class Scene(MemorySwitch):
         brokers: the clusters that brokers use.
         deleted: ids, with the versions that were expected.
         lacking: why copies may lack replicas.
+        at_first_sight: what a few copies show of that.
         damaged: ledgers of which a replica cannot be read.
     """
 
@@ -51,6 +52,7 @@ class Scene(MemorySwitch):
         self.brokers: list[tuple[str, SeenCluster]] = []
         self.deleted: list[tuple[int, int | None]] = []
         self.lacking: tuple[str, ...] = ()
+        self.at_first_sight: tuple[str, ...] = ()
         self.damaged: set[int] = set()
 
     def clean(self, order: CleanupOrder = ORDER, **more: Any) -> LedgersDeleted:
@@ -81,7 +83,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     """Five ledgers; `a` is ACTIVE, and no broker runs."""
     made = Scene()
 
-    def scan(_: object) -> Ledgers:
+    def scan(_: object, **__: object) -> Ledgers:
         made.happens("scanned")
         return by_id(made.ledgers.values())
 
@@ -116,6 +118,7 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(cleanup, "read_failed", empty)
     monkeypatch.setattr(cleanup, "_brokers", brokers)
     monkeypatch.setattr(cleanup, "lacking_replicas", answering(lambda: made.lacking))
+    monkeypatch.setattr(cleanup, "lacking_at_first_sight", answering(lambda: made.at_first_sight))
     monkeypatch.setattr(cleanup, "open_cluster", answering(lambda: opened(cluster)))
     monkeypatch.setattr(cleanup, "require_replicas", replicas)
     return made
@@ -150,23 +153,49 @@ def test_nothing_goes_while_a_replica_cannot_be_read(scene: Scene) -> None:
     """Copies are read from each of their replicas before anything is deleted."""
     scene.flip()
     scene.damaged = {4}
-    with pytest.raises(LedgerUnreadable, match="nothing more is deleted: in b, entry 0 of ledger 4"):
+    # The step is repeated: the replica may be made again.
+    with pytest.raises(StoreUnreachable, match=r"nothing more is deleted: in b, entry 0 of ledger 4.*`proceed` ends"):
         scene.clean()
     assert scene.deleted == []
+    scene.damaged = set()
+    assert scene.clean().deleted == 5
+
+
+def test_a_cleanup_that_waits_scans_nothing(scene: Scene) -> None:
+    """While a few copies show that a bookie is away, the step is refused before all ledgers are read."""
+    scene.flip()
+    scene.at_first_sight = ("second-bookie-1 is not registered",)
+    scene.at["scanned"] = lambda: None
+    with pytest.raises(StoreUnreachable, match=r"second-bookie-1 is not registered.*`proceed` ends the cleanup"):
+        scene.clean()
+    assert "scanned" in scene.at
+
+
+def test_a_listing_says_what_a_cleanup_waits_for(scene: Scene) -> None:
+    """A dry run names missing replicas, unless the order overrides them."""
+    scene.lacking = ("second-bookie-1 is not registered",)
+    listed = cleanup.list_targets(scene.task(), ORDER)
+    assert "second-bookie-1 is not registered" in listed.reasons[-1]
+    assert "`proceed` ends the cleanup" in listed.reasons[-1]
+    assert cleanup.list_targets(scene.task(), CleanupOrder(src_cluster="a", force=True)).reasons == ()
 
 
 @pytest.mark.parametrize(
     ("members", "marked", "lacking"),
     [
-        ({"one"}, None, ()),
-        ({"one", "two"}, None, ("two is not registered",)),
-        ({"one"}, 7, ("BookKeeper's auditor has marked ledger 7 and perhaps others",)),
+        ({"one"}, (), ()),
+        ({"one", "two"}, (), ("two is not registered",)),
+        ({"one"}, (8, 7), ("BookKeeper's auditor has marked ledger 7 and perhaps others",)),
+        # A ledger of somebody else.
+        ({"one"}, (8,), ()),
     ],
 )
-def test_what_tells_of_missing_replicas(members: set[str], marked: int | None, lacking: tuple[str, ...]) -> None:
+def test_what_tells_of_missing_replicas(members: set[str], marked: tuple[int, ...], lacking: tuple[str, ...]) -> None:
     """A bookie that holds ledgers and is not registered tells of missing replicas, and so does the auditor's mark."""
-    directory: Any = SimpleNamespace(members=members, bookies=lambda: {"one": None}, underreplicated=lambda: marked)
-    assert cleanup.lacking_replicas(directory) == lacking
+    directory: Any = SimpleNamespace(
+        members=members, bookies=lambda: {"one": None}, underreplicated=lambda: iter(marked)
+    )
+    assert cleanup.lacking_replicas(directory, {7}) == lacking
 
 
 @pytest.mark.parametrize("moment", ["scanned", "connected", "deleted"])
