@@ -17,7 +17,7 @@ from activities.scalable_topic.name_taken import foreign_layout, name_is_taken
 from activities.scalable_topic.operations.leftovers import finish_operations
 from clients.cas.store import CasReader, CasStore
 from clients.pulsar.admin.errors import AdminError, AdminServerError, AdminUnreachable
-from clients.pulsar.creation_locks import bar_path
+from clients.pulsar.creation_locks import allow_creation, bar_path
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, read_scalable, unreadable
 from models.lifecycle.status import WaitKind
@@ -242,6 +242,7 @@ def _complete_topic(
     record: TopicClaim,
 ) -> Iterator[str]:
     """Complete a topic that is scalable by halves."""
+    allow_creation(store, name, guard.check)
     if (topic := task.find_topic(name)) is None:
         guard.release()
         yield (

@@ -367,6 +367,8 @@ class Flip:
 
     def _own(self, topic: TopicInventory, record: ScalableRecord) -> SegmentLayout:
         """Return the layout, if the topic has become what it describes."""
+        # What was to keep brokers from it would keep them from it for ever once the topic is deleted.
+        allow_creation(self.store, topic.name, self.guard.check)
         if record.layout is None or foreign_layout(self.store, record, topic) is not None:
             raise StoreConflict(_taken(topic.name))
         return record.layout

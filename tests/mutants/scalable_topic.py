@@ -44,6 +44,20 @@ MUTANTS = (
         (f"{_UNIT}/test_withdrawal.py::test_a_broker_that_does_not_answer_may_have_it",),
     ),
     Mutant(
+        "scalable-topic/a-topic-that-is-scalable-stays-barred",
+        _FLIP,
+        "        allow_creation(self.store, topic.name, self.guard.check)\n",
+        "",
+        (f"{_UNIT}/test_withdrawal.py::test_a_topic_that_is_scalable_all_the_same_is_not_barred",),
+    ),
+    Mutant(
+        "scalable-topic/a-topic-that-is-completed-stays-barred",
+        "activities/scalable_topic/cluster.py",
+        "    allow_creation(store, name, guard.check)\n",
+        "",
+        (f"{_UNIT}/test_withdrawal.py::test_a_topic_that_another_run_completes_is_not_barred",),
+    ),
+    Mutant(
         "scalable-topic/requests-under-way-are-not-waited-for",
         "activities/scalable_topic/withdrawal.py",
         "        self._await_creation(name)\n",

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
+from unittest.mock import Mock
 
 import pytest
 
+from activities.lifecycle.topic_inventory import TopicInventory
+from activities.scalable_topic.cluster import _complete_topic  # pyright: ignore[reportPrivateUsage]
+from activities.scalable_topic.flip import Flip
 from activities.scalable_topic.withdrawal import Withdrawal
 from clients.cas.store import Check
 from clients.errors import StoreContention, Superseded, VersionConflict
 from clients.pulsar.creation_locks import allow_creation, bar_creation, bar_path, is_created_now
 from clients.pulsar.names import TopicName
 from models.scalable_topic.claims import Stage
+from models.segment_layout import SegmentLayout
 from tests.support.clients.memory_store import MemoryStore
 
 _TOPIC = TopicName("acme", "shop", "orders")
@@ -193,3 +199,43 @@ def test_a_late_attempt_frees_nothing() -> None:
     with pytest.raises((VersionConflict, StoreContention)):
         allow_creation(store, _TOPIC, fence)
     assert _BAR in store.nodes
+
+
+def _scalable(cluster: _Cluster) -> TopicInventory:
+    """Make the topic scalable although it is barred, as a request does that holds the lock; return the regular one."""
+    bar_creation(cluster.store, _TOPIC, lambda: None)
+    cluster.store.create(_TOPIC.scalable_path, SegmentLayout.migrated([str(_TOPIC)], 1).encode())
+    return TopicInventory(_TOPIC)
+
+
+def _flip(cluster: _Cluster, topic: TopicInventory, change: Callable[..., object]) -> Flip:
+    return Flip(
+        cast("Any", None),
+        cluster.store,
+        lambda: topic,
+        cluster.guard,
+        change,
+        registered=lambda: ["a", "b"],
+        answering=lambda: {*cluster.answering},
+    )
+
+
+def test_a_topic_that_is_scalable_all_the_same_is_not_barred(
+    cluster: _Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its own attempt lets brokers create topics of its name again: it may be deleted one day."""
+    monkeypatch.setattr("activities.scalable_topic.flip.foreign_layout", Mock(return_value=None))
+    topic = _scalable(cluster)
+    layout, _ = _flip(cluster, topic, Mock())._made_scalable(topic, force=False)  # pyright: ignore[reportPrivateUsage]
+    assert len(layout.active) == 1
+    assert _BAR not in cluster.store.nodes
+
+
+def test_a_topic_that_another_run_completes_is_not_barred(cluster: _Cluster) -> None:
+    """The next run lets brokers create topics of its name again, also where the regular topic is gone."""
+    _scalable(cluster)
+    guard = SimpleNamespace(check=cluster.guard.check, release=lambda: None)
+    task = SimpleNamespace(find_topic=Mock(return_value=None))
+    told = list(_complete_topic(cast("Any", task), cluster.store, cast("Any", guard), _TOPIC, cast("Any", None)))
+    assert "its regular topic is gone now" in told[0]
+    assert _BAR not in cluster.store.nodes
