@@ -165,13 +165,15 @@ class _Call:
 
     Attributes:
         silent: names of brokers that may have it still, since it was not answered.
-        unclear: whether any may.
+        unclear: whether something that was asked for may have been done.
+        sent: whether the last one was sent; what is asked for before it may fail.
         refusal: of the last one.
         seconds: that the last one took; 0 where it was refused.
     """
 
     silent: set[str]
     unclear: bool
+    sent: bool = False
     refusal: AdminError | None = None
     seconds: float = 0.0
 
@@ -334,12 +336,15 @@ class Flip:
     def _ask(self, name: TopicName, partitions: int, subscriptions: Sequence[str], call: _Call, *, force: bool) -> None:
         """Ask a broker to make the topic scalable; what it says proves nothing."""
         brokers = {*self.registered()}
-        self.guard.note(stage=Stage.FLIPPING, partitions=partitions, asked=tuple(sorted(call.silent | brokers)))
+        call.sent = False
+        self.guard.note(stage=Stage.FLIPPING, partitions=partitions, asked=tuple(sorted(call.silent)))
         try:
             allow_creation(self.store, name, self.guard.check)
             make_children(self.change, name, partitions, subscriptions, self.guard.require, each=self.each)
+            # An attempt that dies from here on does not know whether it was sent.
+            self.guard.note(asked=tuple(sorted(call.silent | brokers)))
             begun = time.monotonic()
-            self._migrate(name, force=force)
+            self._migrate(name, call, force=force)
             call.seconds = time.monotonic() - begun
         except Cancelled:
             self._stop(name, partitions)
@@ -349,7 +354,9 @@ class Flip:
         except AdminUnreachable as error:
             # It may have written the record, and another attempt may have.
             call.refusal, call.unclear = error, True
-            call.silent |= brokers
+            if call.sent and error.sent:
+                call.silent |= brokers
+            self.guard.note(asked=tuple(sorted(call.silent)))
 
     def _left_alone(self, name: TopicName, partitions: int, call: _Call) -> bool:
         """Take back what was made for a topic that was refused; returns whether it is scalable all the same."""
@@ -373,7 +380,11 @@ class Flip:
             raise StoreConflict(_taken(topic.name))
         return record.layout
 
-    def _migrate(self, name: TopicName, *, force: bool) -> None:
+    def _migrate(self, name: TopicName, call: _Call, *, force: bool) -> None:
+        def migrate(admin: PulsarAdmin) -> None:
+            call.sent = True
+            admin.scalable_topics.migrate(name, force=force)
+
         def fence() -> None:
             # A report of load that came since segments were made would have the brokers fail.
             clear_empty(self.store, name, self.guard.check)
@@ -382,7 +393,7 @@ class Flip:
         self.change(
             look=lambda admin: admin.scalable_topics.names(name.namespace_path),
             fence=fence,
-            change=lambda admin: admin.scalable_topics.migrate(name, force=force),
+            change=migrate,
         )
 
     @property

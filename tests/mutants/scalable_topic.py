@@ -58,6 +58,20 @@ MUTANTS = (
         (f"{_UNIT}/test_withdrawal.py::test_a_topic_that_another_run_completes_is_not_barred",),
     ),
     Mutant(
+        "scalable-topic/brokers-without-the-request-are-waited-for",
+        _FLIP,
+        "            if call.sent and error.sent:\n",
+        "            if True:\n",
+        (f"{_UNIT}/test_withdrawal.py::test_only_brokers_that_may_have_the_request_are_waited_for",),
+    ),
+    Mutant(
+        "scalable-topic/brokers-with-the-request-are-not-waited-for",
+        _FLIP,
+        "            if call.sent and error.sent:\n",
+        "            if False:\n",
+        (f"{_UNIT}/test_withdrawal.py::test_only_brokers_that_may_have_the_request_are_waited_for",),
+    ),
+    Mutant(
         "scalable-topic/requests-under-way-are-not-waited-for",
         "activities/scalable_topic/withdrawal.py",
         "        self._await_creation(name)\n",

@@ -15,6 +15,7 @@ from activities.scalable_topic.flip import Flip
 from activities.scalable_topic.withdrawal import Withdrawal
 from clients.cas.store import Check
 from clients.errors import StoreContention, Superseded, VersionConflict
+from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.creation_locks import allow_creation, bar_creation, bar_path, is_created_now
 from clients.pulsar.names import TopicName
 from models.scalable_topic.claims import Stage
@@ -239,3 +240,24 @@ def test_a_topic_that_another_run_completes_is_not_barred(cluster: _Cluster) -> 
     told = list(_complete_topic(cast("Any", task), cluster.store, cast("Any", guard), _TOPIC, cast("Any", None)))
     assert "its regular topic is gone now" in told[0]
     assert _BAR not in cluster.store.nodes
+
+
+@pytest.mark.parametrize(
+    ("unreachable", "sent", "asked"),
+    [("create_segment", True, ()), ("migrate", False, ()), ("migrate", True, ("a", "b"))],
+)
+def test_only_brokers_that_may_have_the_request_are_waited_for(
+    cluster: _Cluster, unreachable: str, sent: bool, asked: tuple[str, ...]
+) -> None:
+    """The record names brokers where the request to make the topic scalable was sent, and was not answered."""
+    error = AdminUnreachable("no answer", method="POST", url="http://a", sent=sent)
+    broker = Mock(**{f"{unreachable}.side_effect": error})
+
+    def change(*, fence: Callable[[], object], change: Callable[[Any], object], **_: object) -> None:
+        fence()
+        change(SimpleNamespace(scalable_topics=broker))
+
+    topic = TopicInventory(_TOPIC)
+    with pytest.raises(AdminUnreachable):
+        _flip(cluster, topic, change)._made_scalable(topic, force=False)  # pyright: ignore[reportPrivateUsage]
+    assert cluster.guard.notes[-1]["asked"] == asked
