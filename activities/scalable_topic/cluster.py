@@ -16,6 +16,7 @@ from activities.scalable_topic.guards import hold_policies, put_policies_back
 from activities.scalable_topic.name_taken import foreign_layout, name_is_taken
 from activities.scalable_topic.operations.leftovers import finish_operations
 from clients.cas.store import CasReader, CasStore
+from clients.errors import StoreContention
 from clients.pulsar.admin.errors import AdminError, AdminServerError, AdminUnreachable
 from clients.pulsar.creation_locks import allow_creation, bar_path
 from clients.pulsar.names import TopicName
@@ -176,12 +177,15 @@ def patiently(task: ClusterTask[ClusterInput], what: str, work: Callable[[], Res
         work: does it; tried some times while brokers refuse.
 
     Raises:
-        TopicRefused: they go on refusing.
+        TopicRefused: they go on refusing, or one holds the lock of the topic.
         AdminUnreachable: none of them can be reached, which concerns all topics.
     """
     for left in reversed(range(_TRIES)):
         try:
             return work()
+        except StoreContention as error:
+            # It was waited for.
+            raise TopicRefused(str(error)) from error
         except AdminError as error:
             # One that answers 5xx may do so for good: brokers cannot even name the partitions of some topics.
             if isinstance(error, AdminUnreachable) and not isinstance(error, AdminServerError):

@@ -16,13 +16,15 @@ from activities.scalable_topic.children import HARMLESS, TopicGuard, take_back_c
 from clients.cas.store import CasStore
 from clients.errors import StoreContention
 from clients.pulsar.admin.late_requests import ChangeOrNever
-from clients.pulsar.creation_locks import allow_creation, bar_creation, bar_path, is_created_now
+from clients.pulsar.creation_locks import allow_creation, bar_creation, bar_path, creation_locks
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import read_scalable
 from models.lifecycle.failures import some
 from models.scalable_topic.claims import Stage
 
 _LONGEST_CREATION, _LOOK_EVERY = 60.0, 0.5
+# A request that finds the name barred has a node for a moment.
+_LONGEST_REFUSAL = 5.0
 
 
 @dataclass(frozen=True)
@@ -69,9 +71,12 @@ class Withdrawal:
 
         The segments go at once: their load reports make a record without a value, with which no client finds the
         regular topic either (5.0.1).
+
+        Raises:
+            StoreContention: a broker has been about to make it scalable for long.
         """
         bar_creation(self.store, name, self.guard.require)
-        self._await_creation(name)
+        self._await_creation(name, _LONGEST_CREATION)
         if read_scalable(self.store, name).state not in HARMLESS:
             allow_creation(self.store, name, self.guard.check)
             return False
@@ -89,7 +94,11 @@ class Withdrawal:
 
         Returns:
             what is left, in words; empty for nothing.
+
+        Raises:
+            StoreContention: a broker is about to make it scalable; see `stop`.
         """
+        self._await_creation(name, _LONGEST_REFUSAL)
         self._take_back(name, partitions)
         silent = {*asked} - ({*answered} & {*self.answering()}) if asked else set[str]()
         self.guard.note(stage=Stage.CLAIMED, asked=tuple(sorted(silent)))
@@ -110,10 +119,14 @@ class Withdrawal:
     def _take_back(self, name: TopicName, partitions: int) -> None:
         take_back_children(self.change, self.store, name, partitions, self.guard, each=self.each)
 
-    def _await_creation(self, name: TopicName) -> None:
+    def _await_creation(self, name: TopicName, limit: float) -> None:
         """Wait for requests that were under way; their nodes go with them, or with their broker's session."""
-        end = time.monotonic() + _LONGEST_CREATION
-        while is_created_now(self.store, name):
+        end = time.monotonic() + limit
+        while locks := creation_locks(self.store, name):
             if time.monotonic() > end:
-                raise StoreContention(f"a broker has been making {name} scalable for {_LONGEST_CREATION:g} s")
+                raise StoreContention(
+                    f"a broker has been making {name} scalable for {limit:g} s: it holds {some(locks)} in the metadata "
+                    "store. Restart brokers until the node is gone, or delete it if no broker has it as its own, and "
+                    "start a migration or operation again"
+                )
             self.pause(_LOOK_EVERY)

@@ -27,7 +27,7 @@ def bar_path(topic: TopicName) -> str:
 def bar_creation(store: CasStore, topic: TopicName, fence: Callable[[], object]) -> None:
     """Keep brokers from creating the scalable topic of a name; harmless when done twice.
 
-    Requests that hold the lock already may still succeed: see `is_created_now`.
+    Requests that hold the lock already may still succeed: see `creation_locks`.
 
     Args:
         store: the brokers' metadata store.
@@ -65,11 +65,10 @@ def allow_creation(store: CasStore, topic: TopicName, fence: Fence) -> None:
     retry(allow, path)
 
 
-def is_created_now(store: CasReader, topic: TopicName) -> bool:
-    """Return whether a broker is about to create the scalable topic of a name."""
-    mine = f"{_prefix(topic)}{_OURS}"
-    names = store.children(f"{_LOCKS}/{topic.namespace_path}")
-    return any(name != mine and name.startswith(_prefix(topic)) for name in names)
+def creation_locks(store: CasReader, topic: TopicName) -> list[str]:
+    """Return the nodes of requests by which brokers are about to create the scalable topic of a name."""
+    parent, mine = f"{_LOCKS}/{topic.namespace_path}", f"{_prefix(topic)}{_OURS}"
+    return [f"{parent}/{name}" for name in store.children(parent) if name != mine and name.startswith(_prefix(topic))]
 
 
 def _prefix(topic: TopicName) -> str:

@@ -74,9 +74,23 @@ MUTANTS = (
     Mutant(
         "scalable-topic/requests-under-way-are-not-waited-for",
         "activities/scalable_topic/withdrawal.py",
-        "        self._await_creation(name)\n",
+        "        self._await_creation(name, _LONGEST_CREATION)\n",
         "",
         (f"{_UNIT}/test_withdrawal.py::test_a_request_that_is_carried_out_is_waited_for",),
+    ),
+    Mutant(
+        "scalable-topic/a-request-under-way-is-withdrawn-from",
+        "activities/scalable_topic/withdrawal.py",
+        "        self._await_creation(name, _LONGEST_REFUSAL)\n",
+        "",
+        (f"{_UNIT}/test_withdrawal.py::test_a_request_that_never_ends_stops_no_other_topic",),
+    ),
+    Mutant(
+        "scalable-topic/a-lock-of-one-topic-stops-all",
+        "activities/scalable_topic/cluster.py",
+        "            # It was waited for.\n            raise TopicRefused(str(error)) from error\n",
+        "            raise\n",
+        (f"{_UNIT}/test_withdrawal.py::test_a_request_that_never_ends_stops_no_other_topic",),
     ),
     Mutant(
         "scalable-topic/segments-stay-while-requests-are-waited-for",

@@ -10,13 +10,17 @@ from unittest.mock import Mock
 import pytest
 
 from activities.lifecycle.topic_inventory import TopicInventory
-from activities.scalable_topic.cluster import _complete_topic  # pyright: ignore[reportPrivateUsage]
+from activities.scalable_topic.cluster import (
+    TopicRefused,
+    _complete_topic,  # pyright: ignore[reportPrivateUsage]
+    patiently,
+)
 from activities.scalable_topic.flip import Flip
 from activities.scalable_topic.withdrawal import Withdrawal
 from clients.cas.store import Check
 from clients.errors import StoreContention, Superseded, VersionConflict
 from clients.pulsar.admin.errors import AdminUnreachable
-from clients.pulsar.creation_locks import allow_creation, bar_creation, bar_path, is_created_now
+from clients.pulsar.creation_locks import allow_creation, bar_creation, bar_path, creation_locks
 from clients.pulsar.names import TopicName
 from models.scalable_topic.claims import Stage
 from models.segment_layout import SegmentLayout
@@ -145,9 +149,20 @@ def test_a_request_that_never_ends(cluster: _Cluster, monkeypatch: pytest.Monkey
     """The attempt fails, and the next one finds the name barred."""
     monkeypatch.setattr("activities.scalable_topic.withdrawal._LONGEST_CREATION", 0.0)
     cluster.store.create(_REQUEST, b"")
-    with pytest.raises(StoreContention):
+    with pytest.raises(StoreContention, match=f"it holds {_REQUEST} in the metadata store. Restart"):
         cluster.run("a")
     assert _BAR in cluster.store.nodes
+
+
+def test_a_request_that_never_ends_stops_no_other_topic(cluster: _Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The topic is left for the next start, with the bar and its segments, and other topics go on."""
+    monkeypatch.setattr("activities.scalable_topic.withdrawal._LONGEST_REFUSAL", 0.0)
+    bar_creation(cluster.store, _TOPIC, lambda: None)
+    cluster.store.create(_REQUEST, b"")
+    with pytest.raises(TopicRefused, match=_REQUEST):
+        patiently(cast("Any", None), "complete it", lambda: cluster.withdrawal().end(_TOPIC, 2, (), ()))
+    assert _BAR in cluster.store.nodes
+    assert cluster.deleted == 0
 
 
 def test_locks_of_other_topics() -> None:
@@ -155,9 +170,9 @@ def test_locks_of_other_topics() -> None:
     store = MemoryStore()
     for name in ("orders-2:5f0c", "orders:pulsar-migrate"):
         store.create(f"/topic-creation-locks/acme/shop/{name}", b"")
-    assert not is_created_now(store, _TOPIC)
+    assert creation_locks(store, _TOPIC) == []
     store.create(_REQUEST, b"")
-    assert is_created_now(store, _TOPIC)
+    assert creation_locks(store, _TOPIC) == [_REQUEST]
 
 
 def test_a_late_attempt_bars_nothing() -> None:
