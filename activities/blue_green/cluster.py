@@ -104,6 +104,8 @@ def complete(task: BlueGreenTask) -> Completion:
     return Completion(
         flagged=flagged,
         left=len(left),
+        stayed=tuple(left[:NAMED]),
+        defect="" if flagged else _defect_of_flag(task),
         busy=tuple(busy[:NAMED]),
         busy_count=len(busy),
         undrained=tuple(undrained[:NAMED]),
@@ -284,7 +286,11 @@ def _set_address(
 
 def sets_cluster_flag(task: BlueGreenTask) -> bool:
     """Return whether the flag of the whole cluster may be set: some releases end topics of health checks."""
-    return task.input.complete_cluster and not has_defect(task.blue_release, _SYSTEM_TOPICS_FLAGGED)
+    return task.input.complete_cluster and not _defect_of_flag(task)
+
+
+def _defect_of_flag(task: BlueGreenTask) -> str:
+    return _SYSTEM_TOPICS_FLAGGED if has_defect(task.blue_release, _SYSTEM_TOPICS_FLAGGED) else ""
 
 
 def split_namespaces(task: BlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:

@@ -179,13 +179,17 @@ class Completion(Result):
 
     Attributes:
         flagged: whether the whole cluster sends its clients to green now.
-        left: namespaces of blue that have not moved.
+        left: how many namespaces of blue have not moved.
+        stayed: the first of these.
+        defect: of blue's release that keeps the flag from being set; empty for none.
         busy: what still uses blue: topics with clients, backlogs or subscriptions.
         undrained: namespaces that were flipped and not drained: load shedding stays off for them until the end.
     """
 
     flagged: bool
     left: int = 0
+    stayed: tuple[str, ...] = ()
+    defect: str = ""
     busy: tuple[FailedItem, ...] = ()
     busy_count: int = 0
     undrained: tuple[str, ...] = ()

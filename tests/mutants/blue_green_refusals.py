@@ -128,7 +128,7 @@ MUTANTS = (
     Mutant(
         "blue-green/flag-that-ends-health-checks",
         "activities/blue_green/cluster.py",
-        " and not has_defect(task.blue_release, _SYSTEM_TOPICS_FLAGGED)",
+        " and not _defect_of_flag(task)",
         "",
         (_NAMES,),
     ),

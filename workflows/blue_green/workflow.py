@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
@@ -12,7 +13,7 @@ with workflow.unsafe.imports_passed_through():
     from activities.blue_green.activities import BlueGreenActivities as Activities
     from models.blue_green.input import KIND, BlueGreenInput
     from models.blue_green.phases import Phase
-    from models.blue_green.results import Precheck, Provision
+    from models.blue_green.results import Completion, Precheck, Provision
     from models.blue_green.state import BlueGreenStart, BlueGreenState
     from models.lifecycle.failures import FailedItems, FailureKind
     from models.lifecycle.policy import VerbState
@@ -147,12 +148,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
                 f"drained: {', '.join(done.undrained)}"
             )
         if not done.flagged:
-            self.note(
-                f"the flag of the whole cluster was not set: {done.left} namespaces have not moved, {done.busy_count} "
-                "topics are in use"
-                if self.input.complete_cluster
-                else "the flag of the whole cluster was not set, as the input says"
-            )
+            self.note(f"the flag of the whole cluster was not set{_why_not_flagged(self.input, done)}")
 
     async def _roll_back(self, cause: str) -> str:
         """Put back what was changed for all of blue; batches have gone back or ended already."""
@@ -181,6 +177,20 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
         facts = self.state.facts.precheck
         assert facts is not None, "PRECHECK has passed"
         return facts
+
+
+def _why_not_flagged(input: BlueGreenInput, done: Completion) -> str:
+    if not input.complete_cluster:
+        return ", as the input says"
+    reasons = [f"brokers of {input.cluster} would end their own topics ({done.defect})"] if done.defect else []
+    reasons += [f"{done.left} namespaces have not moved{_first(done.stayed)}"] if done.left else []
+    reasons += [f"{done.busy_count} topics are in use{_first(item.path for item in done.busy)}"] if done.busy else []
+    return f": {'; '.join(reasons)}" if reasons else ""
+
+
+def _first(names: Iterable[str]) -> str:
+    named = list(names)[:_SHOWN]
+    return f", {', '.join(named)} among them" if named else ""
 
 
 def _plan_summary(facts: Precheck) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import cast
@@ -103,6 +105,44 @@ def test_the_flag_of_the_cluster(release: str, *, wanted: bool, expected: bool) 
     """It is not set where brokers would end the topics of their own health checks as well (#23572)."""
     double = SimpleNamespace(input=SimpleNamespace(complete_cluster=wanted), blue_release=parse_release(release))
     assert cluster.sets_cluster_flag(cast("BlueGreenTask", double)) is expected
+
+
+def _always(answer: object) -> Callable[..., object]:
+    def always(*_: object) -> object:
+        return answer
+
+    return always
+
+
+def test_why_the_flag_of_the_cluster_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    """COMPLETE names the namespaces that have not moved, and the defect of blue's release."""
+    answers: dict[str, object] = {
+        "MigrationGuard": SimpleNamespace(renew=_always(None)),
+        "split_namespaces": ([], ["public/default", "shop/old"]),
+        "records": {},
+        "restore_settings": ([], 0),
+    }
+    for name, answer in answers.items():
+        monkeypatch.setattr(cluster, name, _always(answer))
+
+    @contextmanager
+    def store() -> Generator[None]:
+        yield
+
+    for release, defect in (("4.0.1", "SYSTEM_TOPICS_FLAGGED"), ("4.0.2", "")):
+        double = SimpleNamespace(
+            input=SimpleNamespace(complete_cluster=True),
+            blue_release=parse_release(release),
+            blue_store=store,
+            keeper=_always(None),
+        )
+        done = cluster.complete(cast("BlueGreenTask", double))
+        assert (done.flagged, done.left, done.stayed, done.defect) == (
+            False,
+            2,
+            ("public/default", "shop/old"),
+            defect,
+        )
 
 
 def test_names_of_namespaces() -> None:

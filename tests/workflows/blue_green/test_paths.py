@@ -108,13 +108,17 @@ async def test_batches_hold_several_namespaces(stage: Harness) -> None:
 
 
 async def test_what_is_left_on_blue_is_told(stage: Harness) -> None:
-    """Without the flag of the whole cluster the report says what has not moved, and what uses blue."""
+    """Without the flag of the whole cluster the report names what has not moved, what uses blue, and the defect."""
     busy = FailedItem(path="persistent://acme/audit/a", reason="1 producers")
-    left = Completion(flagged=False, left=2, busy=(busy,), busy_count=1)
+    stayed, defect = ("acme/a", "acme/b"), "SYSTEM_TOPICS_FLAGGED"
+    left = Completion(flagged=False, left=2, stayed=stayed, defect=defect, busy=(busy,), busy_count=1)
     run = await stage.start(Script(complete=left))
     report = await run.report()
     assert report.certificate["cluster_flag"] is False
-    assert any("2 namespaces have not moved, 1 topics are in use" in note for note in report.notes)
+    (note,) = [note for note in report.notes if "the flag of the whole cluster" in note]
+    assert "would end their own topics (SYSTEM_TOPICS_FLAGGED)" in note
+    assert "2 namespaces have not moved, acme/a, acme/b among them" in note
+    assert "1 topics are in use, persistent://acme/audit/a among them" in note
     assert report.failed_items[0].items == (busy,)
 
 
