@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import ssl
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
 from typing import Any, Protocol, Self, TypeVar
 
 import httpcore
@@ -17,7 +16,7 @@ import httpcore
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.connections import Connections
-from clients.pulsar.admin.errors import AdminNotFound, AdminUnreachable
+from clients.pulsar.admin.errors import AdminError, AdminServerError, AdminUnreachable, AdminUntrusted
 from clients.pulsar.admin.http import HttpSession
 
 ResultT = TypeVar("ResultT")
@@ -125,7 +124,7 @@ def change_or_never(
         access: timeout, TLS and credentials.
         urls: addresses of brokers; the next is asked where one cannot be reached, or has closed the connection.
         look: a request that opens connections, also where it is sent on to another broker as the change will be; its
-            answer does not matter, and may be that nothing is there.
+            answer does not matter, and may be that nothing is there, or an error.
         fence: raises where somebody else is in charge; asked when the connections are open.
         change: the change, in one request.
 
@@ -133,16 +132,28 @@ def change_or_never(
         AdminError: there was no answer, or one that is no success.
     """
     untold: AdminUnreachable | None = None
-    for url in urls:
+    failing = False
+    # Brokers answer 500 where a topic is gone. One that fails at everything answers so too: others are asked first.
+    for url, any_answer in [*((url, False) for url in urls), *((url, True) for url in urls)]:
+        if any_answer and not failing:
+            break
         transport = _OpenedBefore(access.tls.shared_context())
         with HttpSession(access, transport=transport) as session:
             admin = PulsarAdmin(session, [url])
             try:
-                with suppress(AdminNotFound):
-                    look(admin)
+                look(admin)
+            except AdminServerError as error:
+                untold, failing = error, True
+                if not any_answer:
+                    continue
             except AdminUnreachable as error:
                 untold = error
                 continue
+            except AdminUntrusted:
+                raise
+            except AdminError:
+                # It is an answer, so that the connection is open.
+                pass
             transport.seal()
             fence()
             try:
