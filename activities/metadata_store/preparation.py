@@ -48,8 +48,8 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
     which nobody recreates. What an attempt before has left there says nothing: its owner may not have seen this flag.
 
     Raises:
-        ApplicationError: `ParticipantsNotReady` where a broker cannot take part, or after so many seconds of patience,
-            naming who is missing.
+        ApplicationError: `ParticipantsNotReady` where a broker cannot take part, or this many seconds of patience
+            after the flag was set, naming who is missing.
         StoreConflict: somebody else moved the flag.
     """
     task.urgent = True
@@ -68,6 +68,8 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
         # The mark goes with the flag, so that an attempt which finds the flag set knows it.
         state = flag.advance(FlagPhase.PREPARATION, task.input.target, settled_target=mark)
         context.blocked_since = state.since_ms / 1000
+        # Participants do nothing before the flag is set, however long the checks before that took.
+        blocked = time.monotonic()
         mark = state.claim.settled_target if state.claim else mark
         # One that registered in the moment before; from now on none can.
         able.require()
@@ -85,7 +87,7 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
                 if time.monotonic() - helped > _STRANGERS_AFTER:
                     cure = "Stop these clients, which take no part in a migration, and start again"
                     raise _not_ready(f"nobody recreates {missing}. {cure}")
-                if time.monotonic() - begun > patience:
+                if time.monotonic() - blocked > patience:
                     raise _not_ready(
                         f"{task.input.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
                         f"Look into their logs; can they reach {task.input.target}?"

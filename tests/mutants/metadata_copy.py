@@ -29,6 +29,13 @@ _SETTLING = ("tests/unit/metadata_store/test_settling.py",)
 
 MUTANTS = (
     Mutant(
+        "metadata-store/participants-lose-the-time-before-the-flag",
+        _PREPARATION,
+        "                if time.monotonic() - blocked > patience:",
+        "                if time.monotonic() - begun > patience:",
+        ("tests/unit/metadata_store/test_preparation.py",),
+    ),
+    Mutant(
         "metadata-store/a-first-proceed-ends-a-window-that-is-still-written",
         "workflows/metadata_store/window.py",
         "if vouched and refusal == self._state.refused_cleanup == _STILL_WRITTEN:",

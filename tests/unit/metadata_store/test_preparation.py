@@ -1,0 +1,74 @@
+"""How long PREPARATION waits for participants, with doubles of the stores and of the clock."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+from datetime import timedelta
+from types import SimpleNamespace
+from typing import Any
+from unittest.mock import MagicMock
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from activities.metadata_store import preparation
+from activities.metadata_store.preparation import prepare
+from tests.support.bookie_cluster.in_memory import answering
+
+
+class Scene:
+    """A clock, and participants that are missing for some of its seconds after the flag was set.
+
+    Attributes:
+        missing: for so many seconds.
+    """
+
+    def __init__(self, missing: float) -> None:
+        self.missing = missing
+        self.now, self.blocked = 0.0, 0.0
+
+    def answer(self) -> None:
+        """A broker answers, which takes almost all the time there is."""
+        self.now += 50.0
+
+    def block(self, *_: object, **__: object) -> Any:
+        """The flag is set."""
+        self.blocked = self.now
+        return SimpleNamespace(since_ms=0, claim=None)
+
+    def pause(self, _: float) -> None:
+        """A second passes."""
+        self.now += 1.0
+
+    def readiness(self, *_: object) -> Any:
+        """Who is missing."""
+        missing = "participants one" if self.now - self.blocked < self.missing else ""
+        return SimpleNamespace(missing=missing, strangers=False, ephemerals=3)
+
+
+def prepared(monkeypatch: pytest.MonkeyPatch, missing: float) -> int:
+    """Ephemerals that were recreated by participants that were missing for so many seconds."""
+    scene = Scene(missing)
+    able, flag, task, context = MagicMock(), MagicMock(), MagicMock(), MagicMock()
+    able.require = scene.answer
+    flag.stands_at.return_value = False
+    flag.advance = scene.block
+    task.flag = lambda: nullcontext(flag)
+    task.input.preparation_timeout = timedelta(seconds=60)
+    context.pause = scene.pause
+    monkeypatch.setattr(preparation, "_able_brokers", answering(lambda: able))
+    for name in ("require_covered", "_require_no_indexed", "_stop_lost_tasks", "not_caught_up"):
+        monkeypatch.setattr(preparation, name, answering(str))
+    monkeypatch.setattr(preparation, "write_mark", answering(lambda: 1))
+    monkeypatch.setattr(preparation, "_watch_or_scan", answering(lambda: None))
+    monkeypatch.setattr(preparation, "open_reader", answering(nullcontext))
+    monkeypatch.setattr(preparation, "_readiness", scene.readiness)
+    monkeypatch.setattr(preparation, "time", SimpleNamespace(monotonic=lambda: scene.now))
+    return prepare(task, context, 110.0).ephemerals
+
+
+def test_participants_have_their_time_from_the_flag_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What passes before writes are blocked does not shorten the time that participants have to get ready."""
+    assert prepared(monkeypatch, missing=105.0) == 3
+    with pytest.raises(ApplicationError, match="not ready: participants one"):
+        prepared(monkeypatch, missing=115.0)
