@@ -230,8 +230,13 @@ class PrecheckRun:
             )
 
     def _check_configuration_store(self, reader: StoreReader, unregistered: set[int]) -> None:
-        """Refuse a store of tenants and policies whose brokers are registered elsewhere."""
-        if unregistered and reader.children(CLUSTERS.encode()) and not self._running(reader):
+        """Refuse a store of tenants and policies whose brokers are registered elsewhere.
+
+        Where bookies are registered it is a cluster's own store, whose brokers may be away: `allow_no_brokers` says so.
+        """
+        if not unregistered or registered(reader):
+            return
+        if reader.children(CLUSTERS.encode()) and not self._running(reader):
             self._findings.block(
                 "CONFIGURATION_STORE",
                 f"{len(unregistered)} services use {self._input.source}, and no broker is registered there: it seems "
@@ -387,8 +392,9 @@ class PrecheckRun:
         if found.protected.total:
             self._findings.block(
                 "ACL_LOST",
-                f"the ACLs of {_named('znodes', found.protected)} do not give everyone all permissions; the target "
-                "would not have these ACLs, so that any client that reaches it may read and change these records",
+                f"of the znodes whose ACL was read, {_named('znodes', found.protected)} do not give everyone all "
+                "permissions; the target would not have these ACLs, so that any client that reaches it may read and "
+                "change these records",
                 "protect the target by other means, such as its network, and then open each of these znodes in the "
                 "source: zkCli.sh setAcl PATH world:anyone:cdrwa",
             )
@@ -489,8 +495,10 @@ class PrecheckRun:
 
 
 def _is_store(text: str, url: StoreUrl) -> bool:
+    """Return whether an address names the same tree, of some of the same servers."""
     try:
-        return parse_store_url(text) == url
+        other = parse_store_url(text)
+        return other.root == url.root and other.overlaps(url)
     except ValueError:
         return False
 

@@ -29,6 +29,13 @@ _SETTLING = ("tests/unit/metadata_store/test_settling.py",)
 
 MUTANTS = (
     Mutant(
+        "metadata-store/a-store-with-bookies-counts-as-a-configuration-store",
+        _PRECHECK,
+        "        if not unregistered or registered(reader):\n",
+        "        if not unregistered:\n",
+        ("tests/unit/metadata_store/test_survey.py",),
+    ),
+    Mutant(
         "metadata-store/participants-lose-the-time-before-the-flag",
         _PREPARATION,
         "                if time.monotonic() - blocked > patience:",
@@ -242,7 +249,7 @@ MUTANTS = (
     Mutant(
         "metadata-store/brokers-of-a-configuration-store-are-unseen",
         _PRECHECK,
-        "        if unregistered and reader.children(CLUSTERS.encode()) and not self._running(reader):",
+        "        if reader.children(CLUSTERS.encode()) and not self._running(reader):",
         "        if False:",
         (f"{_REFUSALS}::test_a_configuration_store_is_refused_live",),
     ),

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any
+
 import pytest
 
+from activities.lifecycle.registrations import Service
+from activities.metadata_store import precheck
 from activities.metadata_store.precheck import PrecheckRun
 from clients.equivalence import Equivalence, is_held, is_recreated
 from clients.pulsar.admin.access import AdminAccess
@@ -14,6 +19,7 @@ from models.lifecycle.failures import NAMED
 from models.metadata_store.input import MetadataStoreInput
 from models.store_url import parse_store_url
 from spark.metadata_store.spec import Some, Surveyed
+from tests.support.bookie_cluster.in_memory import answering
 
 INPUT = MetadataStoreInput.model_validate({"cluster": "blue", "source": "zk:a:1", "target": "oxia://b:1"})
 NOTHING = Surveyed(1, 0, 0, (0, b""), {}, 0)
@@ -146,3 +152,46 @@ def test_names_that_no_znode_can_have(source: str, target: str, path: bytes, ref
     """A record of Oxia whose key cannot be a znode's path is refused where ZooKeeper is the target."""
     rules = Equivalence(parse_store_url(source), parse_store_url(target))
     assert rules.has_no_znode(Record(path, b"", 0, 0, 0, 0, 0)) is refused
+
+
+def test_a_count_of_acls_says_what_was_read() -> None:
+    """ACLs are read of a sample, and the count of protected znodes does not claim to be of all."""
+    (blocker,) = findings(NOTHING._replace(protected=Some.of([b"/a"])))
+    assert "of the znodes whose ACL was read, 1 znodes (/a) do not give everyone all permissions" in blocker
+
+
+@pytest.mark.parametrize(
+    ("earlier", "target", "same"),
+    [
+        ("zk:b:2181,c:2181/new", "zk:c:2181,d:2181/new", True),
+        ("zk:b:2181,c:2181/new", "zk:b:2181,c:2181/newer", False),
+        ("zk:b:2181/new", "zk:b:2181/new/inner", False),
+        ("zk:b:2181/new", "zk:d:2181/new", False),
+        ("oxia://b:6648/new", "oxia://b:6648/new", True),
+        ("no address", "oxia://b:6648/new", False),
+    ],
+)
+def test_a_failed_attempt_had_the_same_target(earlier: str, target: str, *, same: bool) -> None:
+    """Services of a failed attempt follow to the same tree, whichever of its servers the address names."""
+    plan = MetadataStoreInput.model_validate({"cluster": "blue", "source": "zk:a:1", "target": target})
+    run = PrecheckRun(plan, "metadata-store/blue", Access(), AdminAccess(), unblock=lambda: None)
+    run._earlier_target = earlier  # pyright: ignore[reportPrivateUsage]
+    run._check_earlier_attempt([])  # pyright: ignore[reportPrivateUsage]
+    assert [one.code for one in run._findings.blockers] == ([] if same else ["OTHER_TARGET"])  # pyright: ignore[reportPrivateUsage]
+
+
+@pytest.mark.parametrize(
+    ("bookies", "refused"),
+    [((), ["CONFIGURATION_STORE"]), ((Service("bookie one", 7, b""),), [])],
+    ids=["none", "some"],
+)
+def test_a_store_with_bookies_is_a_clusters_own(
+    monkeypatch: pytest.MonkeyPatch, bookies: tuple[Service, ...], refused: list[str]
+) -> None:
+    """A store without brokers is taken for a shared configuration store only where no bookie is registered either."""
+    reader: Any = SimpleNamespace(children=answering(lambda: [b"/admin/clusters/blue"]))
+    run = PrecheckRun(INPUT, "metadata-store/blue", Access(), AdminAccess(), unblock=lambda: None)
+    monkeypatch.setattr(precheck, "registered", answering(lambda: bookies))
+    monkeypatch.setattr(run, "_running", answering(lambda: False))
+    run._check_configuration_store(reader, {8})  # pyright: ignore[reportPrivateUsage]
+    assert [one.code for one in run._findings.blockers] == refused  # pyright: ignore[reportPrivateUsage]
