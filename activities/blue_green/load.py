@@ -13,7 +13,7 @@ from activities.blue_green.records import sent_away
 from activities.blue_green.saved_clients import save_clients, saved_clients
 from activities.blue_green.throttle import let_go_of_ended
 from activities.blue_green.topics import TopicLook, look_at, show_blue, subscriptions_of, topics_of
-from activities.blue_green.way_back import take_back
+from activities.blue_green.way_back import take_back, was_blue
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.admin.topics import TopicStats
@@ -40,6 +40,10 @@ def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     for guard in guards:
         if guard.namespace in there and guard.require().stage not in FLIPPED:
             guard.note(stage=Stage.FLIPPED)
+    for guard in begun if was_blue(task) else ():
+        # Asked before topics of green are deleted, and again of all topics once green was brought up to date.
+        looks = look_at_all(task, topics_of(task.blue, guard.namespace))
+        require_movable(task, [(look.topic, look.stats) for look in looks if look.stats])
     for guard in begun:
         # Whoever copies does so anew; what an earlier run copied may be gone from green.
         guard.note(stage=Stage.CLAIMED, copied_in="")

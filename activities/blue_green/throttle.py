@@ -32,6 +32,7 @@ from models.lifecycle.status import WaitKind
 _LOOK_EVERY = 0.25
 _SAME_LOOKS = 3
 _NAMED = 10
+_NOT_CONFIRMED = " (bookies have not confirmed what it took: look at their disks)"
 # The defect by which a removed limit still holds producers back.
 _LIMIT_LIFTED_LATE = "LIMIT_LIFTED_LATE"
 
@@ -211,6 +212,7 @@ def await_quiet(
     before: dict[TopicName, Traffic] = {}
     same, looks, told, since = 0, 0, time.monotonic(), begun
     busy: list[TopicName] = []
+    why = ""
     while same < same_looks:
         looks += 1
         since = time.monotonic()
@@ -223,16 +225,18 @@ def await_quiet(
         draining = any(0 < now[topic].backlog < before[topic].backlog for topic in every if topic in before)
         patient = time.monotonic() < begun + (end - begun) / 2
         same = 0 if busy or (draining and patient) else same + 1
+        why = ""
         if same >= same_looks:
             # A message counts as received before bookies have it. A topic that is ended meanwhile is fenced.
             busy = _unconfirmed(task, [topic for topic, one in zip(every, stats, strict=True) if one])
             same = 0 if busy else same
+            why = _NOT_CONFIRMED if busy else ""
         # One look alone tells of no messages, however long a broker took to answer it.
         if busy and looks > 1 and time.monotonic() > end:
             break
         before = now
         if busy:
-            task.context.waiting_for(WaitKind.CLIENTS, f"writes to become quiet: {some(busy)}")
+            task.context.waiting_for(WaitKind.CLIENTS, f"writes to become quiet: {some(busy)}{why}")
             if time.monotonic() > told + _TELL_EVERY:
                 _tell_again(topics, busy)
                 told = time.monotonic()
@@ -244,7 +248,7 @@ def await_quiet(
                 check()
         task.context.pause(_LOOK_EVERY)
     task.context.waits_no_more()
-    named = tuple(map(str, busy[:_NAMED])) if same < same_looks else ()
+    named = tuple(f"{topic}{why}" for topic in busy[:_NAMED]) if same < same_looks else ()
     return Quiet(seconds=round(time.monotonic() - begun, 3), busy=named, looks=looks), since
 
 

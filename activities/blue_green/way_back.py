@@ -71,14 +71,18 @@ def widen_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasSto
     guard.note(cluster_flag=False)
 
 
+def was_blue(task: BlueGreenTask) -> bool:
+    """Return whether green was the blue cluster of an earlier migration."""
+    return task.green.clusters.migration(task.input.green_cluster) is not None
+
+
 def take_back(task: BlueGreenTask, guard: NamespaceGuard) -> None:
     """Let green serve a namespace again, if it sends its clients away; topics that were ended make room.
 
     Raises:
         StoreConflict: one of these topics has something that would be lost.
     """
-    if task.green.clusters.migration(task.input.green_cluster) is None:
-        # It was never blue.
+    if not was_blue(task):
         return
     delete_ended(task, guard)
     with task.green_store() as store:

@@ -121,6 +121,13 @@ MUTANTS = (
         ("tests/unit/blue_green/test_stranded.py",),
     ),
     Mutant(
+        "blue-green/topics-of-green-are-deleted-before-the-refusal",
+        "activities/blue_green/load.py",
+        "        require_movable(task, [(look.topic, look.stats) for look in looks if look.stats])\n    for",
+        "    for",
+        ("tests/unit/blue_green/test_load.py",),
+    ),
+    Mutant(
         "blue-green/drain-without-an-end",
         "activities/blue_green/flip.py",
         "        if not is_overdue(task):\n",

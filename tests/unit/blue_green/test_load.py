@@ -1,0 +1,47 @@
+"""The order in which LOAD asks of topics, and makes room on green."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import cast
+
+import pytest
+
+from activities.blue_green import load
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.topics import TopicLook
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict
+from clients.pulsar.admin.topics import TopicStats
+from clients.pulsar.names import TopicName
+
+
+def test_a_batch_that_is_refused_deletes_nothing_of_green(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Topics that cannot be moved as they are used are refused before topics of green that were ended are deleted."""
+    names = [TopicName.parse(f"persistent://t/{space}/x") for space in ("a", "b")]
+    stats = {names[0]: TopicStats(), names[1]: TopicStats(msg_chunk_published=True)}
+
+    def topics_of(_admin: object, namespace: str) -> list[TopicName]:
+        return [name for name in names if name.namespace_path == namespace]
+
+    def look_at_all(_task: object, topics: list[TopicName]) -> list[TopicLook]:
+        return [TopicLook(topic, stats[topic]) for topic in topics]
+
+    def nothing(*_: object) -> set[str]:
+        return set()
+
+    def take_back(*_: object) -> None:
+        raise AssertionError("topics of green are deleted")
+
+    for name, double in (("topics_of", topics_of), ("look_at_all", look_at_all), ("take_back", take_back)):
+        monkeypatch.setattr(load, name, double)
+
+    def was_blue(_: object) -> bool:
+        return True
+
+    monkeypatch.setattr(load, "was_blue", was_blue)
+    for name in ("let_go_of_ended", "sent_away"):
+        monkeypatch.setattr(load, name, nothing)
+    guards = [cast("NamespaceGuard", SimpleNamespace(namespace=f"t/{space}", note=nothing)) for space in ("a", "b")]
+    with pytest.raises(StoreConflict, match="in chunks"):
+        load.load(cast("BlueGreenTask", SimpleNamespace(blue=None)), guards, cast("CasStore", None))
