@@ -95,6 +95,11 @@ class LedgerCopier:
             self._forget_transient()
             self._copy(again)
         self._control.waits_no_more()
+        for number in self._transient & self._verified.begun.keys():
+            self.failed[number] += (
+                f"; its open copy stays in {self._target}, because this run may write the id again: brokers there take "
+                "what it has for the whole ledger"
+            )
         self._progress.add_failed({number: self.failed[number] for number in self._transient})
         self._transient.clear()
         self._refused.clear()
