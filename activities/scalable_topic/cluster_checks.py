@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import socket
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 
 import httpx
 
@@ -15,7 +17,7 @@ from activities.scalable_topic.auto_scale import stored_policy
 from activities.scalable_topic.context import ClusterTask
 from clients.cas.claims import read_claim
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminDenied, AdminPreconditionFailed
+from clients.pulsar.admin.errors import AdminDenied, AdminPreconditionFailed, AdminUnreachable
 from clients.pulsar.admin.late_requests import IDLE_LIMIT
 from clients.stores import open_cas_reader
 from models.broker_settings import configuration_store_apart
@@ -25,6 +27,7 @@ from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.claims import is_ours
 
+_AUTO_SCALE = "scalableTopicAutoScalePolicy"
 _ENABLED = "scalableTopicsEnabled"
 _IDLE, _IDLE_DEFAULT = "httpServerIdleTimeout", "30000"
 
@@ -101,9 +104,11 @@ def check_rights(admin: PulsarAdmin, findings: Findings, namespaces: Iterable[st
 
 
 def check_auto_scale(
-    task: ClusterTask[ClusterInput], wanted: AutoScale | None, findings: Findings, namespaces: Iterable[str]
+    task: ClusterTask[ClusterInput], wanted: AutoScale | None, findings: Findings, namespaces: Sequence[str]
 ) -> None:
     """Note where a broker would refuse the auto-scale policy that topics are to get; nothing is changed.
+
+    Each broker is asked once for all namespaces whose own policy is the same.
 
     Args:
         task: an attempt of the migration.
@@ -113,17 +118,43 @@ def check_auto_scale(
     """
     if wanted is None:
         return
-    policy = stored_policy(wanted, None)
+    alike: dict[str, list[str]] = {}
+    for namespace, own in zip(namespaces, task.each(namespaces, lambda name: _auto_scale_of(task, name)), strict=True):
+        alike.setdefault(own, []).append(namespace)
+    asked = [(name, broker, group) for name, broker in task.writable_brokers() for group in alike.values()]
+    for refusal in task.each(asked, lambda one: _refusal(*one, wanted)):
+        if refusal:
+            _block_auto_scale(findings, refusal)
+
+
+def check_auto_scale_again(
+    task: ClusterTask[ClusterInput], wanted: AutoScale | None, findings: Findings, namespace: str
+) -> None:
+    """Note where the first broker that answers would refuse the policy; others decide alike, and PRECHECK asked all."""
+    if wanted is None:
+        return
     for name, broker in task.writable_brokers():
-        for namespace in namespaces:
-            try:
-                broker.scalable_topics.require_policy(namespace, policy)
-            except AdminPreconditionFailed as error:
-                findings.block(
-                    "AUTO_SCALE_REFUSED",
-                    f"{name} refuses the auto-scale policy for topics of {namespace}: {error.reason}",
-                    'correct "auto_scale", or the auto-scale policy of the namespace',
-                )
+        with suppress(AdminUnreachable):
+            if refusal := _refusal(name, broker, [namespace], wanted):
+                _block_auto_scale(findings, refusal)
+            return
+
+
+def _auto_scale_of(task: ClusterTask[ClusterInput], namespace: str) -> str:
+    return json.dumps(task.admin.namespaces.policies(namespace).raw.get(_AUTO_SCALE), sort_keys=True)
+
+
+def _refusal(name: str, broker: PulsarAdmin, namespaces: Sequence[str], wanted: AutoScale) -> str:
+    """Return why a broker refuses a policy for topics of namespaces with the same own policy; empty if it does not."""
+    try:
+        broker.scalable_topics.require_policy(namespaces[0], stored_policy(wanted, None))
+    except AdminPreconditionFailed as error:
+        return f"{name} refuses the auto-scale policy for topics of {some(namespaces)}: {error.reason}"
+    return ""
+
+
+def _block_auto_scale(findings: Findings, refusal: str) -> None:
+    findings.block("AUTO_SCALE_REFUSED", refusal, 'correct "auto_scale", or the auto-scale policy of the namespace')
 
 
 def check_addresses(findings: Findings, urls: Iterable[str], registered: Iterable[str]) -> None:

@@ -21,7 +21,7 @@ from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInv
 from activities.scalable_topic.census import open_transactions
 from activities.scalable_topic.children import TopicGuard, make_children, strays, take_back_children
 from activities.scalable_topic.clients import waits_for
-from activities.scalable_topic.cluster_checks import check_auto_scale
+from activities.scalable_topic.cluster_checks import check_auto_scale_again
 from activities.scalable_topic.context import ClusterTask, TopicTask
 from activities.scalable_topic.guards import require_held
 from activities.scalable_topic.name_taken import foreign_layout, remove_empty
@@ -128,7 +128,7 @@ def _unready(task: TopicTask, store: CasStore, topic: TopicInventory) -> str:
     """Return what has changed of that which PRECHECK asked for, in words: it may be long ago, and a worker was lost."""
     findings = Findings()
     check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
-    check_auto_scale(task, task.input.auto_scale, findings, [topic.name.namespace_path])
+    check_auto_scale_again(task, task.input.auto_scale, findings, topic.name.namespace_path)
     return "; ".join(map(str, findings.blockers))
 
 

@@ -128,6 +128,13 @@ MUTANTS = (
         (f"{_TESTS}/test_refused_policies.py::test_a_policy_that_brokers_would_refuse_is_a_blocker",),
     ),
     Mutant(
+        "scalable-topic/a-silent-broker-stops-a-flip",
+        "activities/scalable_topic/cluster_checks.py",
+        "        with suppress(AdminUnreachable):\n",
+        "        with suppress():\n",
+        (f"{_UNIT}/test_cluster_checks.py::test_a_broker_that_is_silent_stops_no_flip",),
+    ),
+    Mutant(
         "scalable-topic/a-refused-policy-leaves-none",
         "activities/scalable_topic/auto_scale.py",
         "            set_auto_scale(admin, change, topic, _STILL, fence)\n",

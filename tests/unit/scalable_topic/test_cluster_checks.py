@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
 from activities.lifecycle.precheck import Findings
-from activities.scalable_topic.cluster_checks import check_addresses, check_broker
+from activities.scalable_topic.cluster_checks import (
+    check_addresses,
+    check_auto_scale,
+    check_auto_scale_again,
+    check_broker,
+)
+from clients.pulsar.admin.errors import AdminPreconditionFailed, AdminUnreachable
+from models.scalable_topic.auto_scale import AutoScale
 
 GOOD = {"scalableTopicsEnabled": "true", "httpServerIdleTimeout": "30000"}
 
@@ -43,3 +53,55 @@ def test_addresses_that_lead_to_no_broker(urls: list[str], blocked: bool) -> Non
     findings = Findings()
     check_addresses(findings, urls, ["http://127.0.0.1:8081", "http://broker-2.example.invalid:8080"])
     assert [blocker.code for blocker in findings.blockers] == (["ADMIN_ADDRESS"] if blocked else [])
+
+
+class _Cluster:
+    """Brokers that take an auto-scale policy, refuse it, or do not answer, by name, and namespaces with their own."""
+
+    def __init__(self, brokers: dict[str, Exception | None], policies: dict[str, dict[str, Any]]) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self._brokers, self._policies = brokers, policies
+        self.findings = Findings()
+
+    def _broker(self, name: str) -> Any:
+        def require_policy(namespace: str, _: object) -> None:
+            self.asked.append((name, namespace))
+            if error := self._brokers[name]:
+                raise error
+
+        return SimpleNamespace(scalable_topics=SimpleNamespace(require_policy=require_policy))
+
+    def task(self) -> Any:
+        """Return an attempt on it."""
+
+        def policies(namespace: str) -> Any:
+            return SimpleNamespace(raw={"scalableTopicAutoScalePolicy": self._policies[namespace]})
+
+        def each(items: Any, work: Any) -> list[Any]:
+            return [work(item) for item in items]
+
+        admin = SimpleNamespace(namespaces=SimpleNamespace(policies=policies))
+        brokers = [(name, self._broker(name)) for name in self._brokers]
+        return cast("Any", SimpleNamespace(admin=admin, each=each, writable_brokers=lambda: brokers))
+
+
+_REFUSED = AdminPreconditionFailed("too few", method="POST", url="http://b", status=412)
+_SILENT = AdminUnreachable("no answer", method="POST", url="http://a")
+
+
+def test_brokers_are_asked_once_for_namespaces_alike() -> None:
+    """A cluster of many namespaces takes as many requests as its brokers have different policies to decide on."""
+    cluster = _Cluster({"a": None, "b": _REFUSED}, {"n/1": {}, "n/2": {"maxSegments": 3}, "n/3": {}})
+    check_auto_scale(cluster.task(), AutoScale(), cluster.findings, ["n/1", "n/2", "n/3"])
+    assert cluster.asked == [("a", "n/1"), ("a", "n/2"), ("b", "n/1"), ("b", "n/2")]
+    assert [one.cause for one in cluster.findings.blockers] == [
+        f"b refuses the auto-scale policy for topics of {names}: too few" for names in ("n/1, n/3", "n/2")
+    ]
+
+
+def test_a_broker_that_is_silent_stops_no_flip() -> None:
+    """A flip asks brokers until one answers, and no more of them."""
+    cluster = _Cluster({"a": _SILENT, "b": _REFUSED, "c": _REFUSED}, {})
+    check_auto_scale_again(cluster.task(), AutoScale(), cluster.findings, "n/1")
+    assert cluster.asked == [("a", "n/1"), ("b", "n/1")]
+    assert [one.code for one in cluster.findings.blockers] == ["AUTO_SCALE_REFUSED"]
