@@ -386,9 +386,9 @@ class Flip:
             admin.scalable_topics.migrate(name, force=force)
 
         def fence() -> None:
-            # A report of load that came since segments were made would have the brokers fail.
-            clear_empty(self.store, name, self.guard.check)
             self.guard.require()
+            # A report of load that came since segments were made would have the brokers fail; as late as can be.
+            clear_empty(self.store, name, self.guard.check)
 
         self.change(
             look=lambda admin: admin.scalable_topics.names(name.namespace_path),

@@ -334,7 +334,8 @@ class _HeldAnswer:
 
     def __init__(self, liar: LyingBroker) -> None:
         self._told = threading.Event()
-        liar.once("POST", "/topic/migrate", self._hold)
+        self._liar = liar
+        self._arm()
 
     def __enter__(self) -> threading.Event:
         return self._told
@@ -342,7 +343,14 @@ class _HeldAnswer:
     def __exit__(self, *_: object) -> None:
         self._told.set()
 
+    def _arm(self) -> None:
+        self._liar.once("POST", "/topic/migrate", self._hold)
+
     def _hold(self, ask: Ask) -> Answer | None:
-        ask()
+        answer = ask()
+        if not 200 <= answer.status < 300:
+            # The broker has not done it, and is asked again.
+            self._arm()
+            return answer
         self._told.wait(300)
         return None

@@ -15,7 +15,7 @@ from activities.scalable_topic.cluster import (
     _complete_topic,  # pyright: ignore[reportPrivateUsage]
     patiently,
 )
-from activities.scalable_topic.flip import Flip
+from activities.scalable_topic.flip import Flip, _Call  # pyright: ignore[reportPrivateUsage]
 from activities.scalable_topic.withdrawal import Withdrawal
 from clients.cas.store import Check
 from clients.errors import StoreContention, Superseded, VersionConflict
@@ -276,3 +276,23 @@ def test_only_brokers_that_may_have_the_request_are_waited_for(
     with pytest.raises(AdminUnreachable):
         _flip(cluster, topic, change)._made_scalable(topic, force=False)  # pyright: ignore[reportPrivateUsage]
     assert cluster.guard.notes[-1]["asked"] == asked
+
+
+def test_a_report_of_load_right_before_the_call(cluster: _Cluster) -> None:
+    """A record without a value that comes while the fence is asked is removed before brokers are asked to migrate."""
+    reports = [b""]
+
+    def require() -> None:
+        while reports:
+            cluster.store.create(_TOPIC.scalable_path, reports.pop())
+
+    def change(*, fence: Callable[[], object], change: Callable[[Any], object], **_: object) -> None:
+        fence()
+        assert (reports, _TOPIC.scalable_path in cluster.store.nodes) == ([], False)
+        change(Mock())
+
+    cluster.guard.require = require
+    call = _Call(set(), unclear=False)
+    flip = _flip(cluster, TopicInventory(_TOPIC), change)
+    flip._migrate(_TOPIC, call, force=False)  # pyright: ignore[reportPrivateUsage]
+    assert call.sent
