@@ -272,7 +272,9 @@ def _id(topic: str, cluster: str) -> str:
         topic = named[1]
         if cluster and cluster != named[0]:
             cause = f"{KIND}/{named[0]}/{topic} is a topic of the cluster {named[0]}, and not of {cluster}."
-            raise CommandFailed(ExitCode.USAGE, cause, "leave out --cluster, or give the other topic's id")
+            raise CommandFailed(
+                ExitCode.USAGE, cause, "leave out --cluster and PULSAR_MIGRATE_CLUSTER, or give the other topic's id"
+            )
         cluster = named[0]
     if not cluster:
         cause = f"the cluster of {topic} is missing; several clusters may have a topic of this name."
@@ -281,7 +283,9 @@ def _id(topic: str, cluster: str) -> str:
     try:
         return controller_id(TypeAdapter[str](ClusterName).validate_python(cluster), topic)
     except ValidationError as error:
-        raise CommandFailed(ExitCode.USAGE, f"invalid cluster name {cluster!r}.", "correct --cluster") from error
+        raise CommandFailed(
+            ExitCode.USAGE, f"invalid cluster name {cluster!r}.", "correct --cluster or PULSAR_MIGRATE_CLUSTER"
+        ) from error
     except ValueError as error:
         cause, _, cure = str(error).partition("; ")
         raise CommandFailed(ExitCode.USAGE, cause, cure) from error

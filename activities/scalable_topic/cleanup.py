@@ -13,7 +13,7 @@ from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.census import census
 from activities.scalable_topic.cluster import TopicRefused, give_back, own_topics, patiently
-from activities.scalable_topic.context import ClusterTask
+from activities.scalable_topic.context import GRACE, ClusterTask
 from activities.scalable_topic.grace import await_dropped, release_regular
 from activities.scalable_topic.policy_checks import own_retention
 from activities.scalable_topic.regular import durable_of, is_terminated, regular_parts
@@ -127,7 +127,7 @@ def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -
     if (topic := task.find_topic(name)) is None:
         return None
     if own := own_retention(task.admin, name):
-        return f"policies of its own keep its messages ({', '.join(own)})"
+        return f"policies of its own keep its messages ({', '.join(own)}){_also_kept(task, store, name)}"
     layout = record.layout
     if why := why_kept(topic, layout):
         return why
@@ -144,6 +144,14 @@ def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -
     if task.find_topic(name) is not None:
         raise StoreConflict(f"{name} is there after a broker said that it was deleted", server=task.input.admin_urls[0])
     return ""
+
+
+def _also_kept(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> str:
+    """Return what else keeps a regular topic that was kept for the grace window, and was not released."""
+    record = task.topic_guard(store, name).read()
+    if record is None or not record.held:
+        return ""
+    return f"; so does the subscription {GRACE}: pulsar-admin topics unsubscribe -f -s {GRACE} {name} deletes it"
 
 
 class _InUse(Exception):

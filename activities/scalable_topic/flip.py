@@ -19,7 +19,7 @@ from activities.lifecycle.parallel import Each, in_turn
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
 from activities.scalable_topic.census import open_transactions
-from activities.scalable_topic.children import TopicGuard, make_children, strays, take_back_children
+from activities.scalable_topic.children import HARMLESS, TopicGuard, make_children, strays, take_back_children
 from activities.scalable_topic.clients import waits_for
 from activities.scalable_topic.cluster_checks import check_auto_scale_again
 from activities.scalable_topic.context import ClusterTask, TopicTask
@@ -96,7 +96,7 @@ def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> 
         try:
             return FlipAnswer(flipped=flip.run(topic, force=task.input.force))
         except AdminConflict as error:
-            if read_scalable(store, task.name).state is not RecordState.ABSENT:
+            if read_scalable(store, task.name).state not in HARMLESS:
                 raise
             return FlipAnswer(refused=str(error))
 

@@ -239,7 +239,10 @@ class SegmentsConsumer(ABC):
         return False
 
     def _goes_on(self, source: Source) -> bool:
-        """Return whether a segment that needed no consumer is to get one again; may wait."""
+        """Return whether a segment that needed no consumer is to get one again; may wait.
+
+        Where it does not wait, it clears `left`: a refusal is no reason to wait for long then.
+        """
         return not source.stopped.wait(LOOK_AGAIN)
 
     def _options_for(self, source: Source) -> ConsumerOptions:
@@ -272,9 +275,11 @@ class SegmentsConsumer(ABC):
                     break
                 if time.monotonic() > until:
                     return False
-            if isinstance(source.refusal, _FINAL):
+            refusal = source.refusal
+            if isinstance(refusal, _FINAL):
+                # Its thread may change it while this closes.
                 self.close()
-                raise source.refusal
+                raise refusal
         return True
 
     def _not_subscribed(self) -> ScalableError:

@@ -136,6 +136,7 @@ class StreamConsumer(SegmentsConsumer):
         return True
 
     def _goes_on(self, source: Source) -> bool:
+        source.left = False
         return not source.stopped.is_set()
 
     def _may_open(self, source: Source) -> bool:

@@ -87,6 +87,13 @@ MUTANTS = (
         (f"{_CONSUMERS}::test_a_topic_that_comes_back_as_it_was",),
     ),
     Mutant(
+        "scalable-client/a-stream-that-was-left-waits-long",
+        f"{_CLIENT}/stream_consumer.py",
+        "        source.left = False\n",
+        "",
+        (f"{_CONSUMERS}::test_a_stream_is_attached_again_soon",),
+    ),
+    Mutant(
         "scalable-client/a-deletion-is-not-told",
         f"{_CLIENT}/native/watch.py",
         "            self._tell(replace(self._layout, deleted=True))\n",

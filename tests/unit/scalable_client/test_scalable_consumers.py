@@ -169,6 +169,24 @@ def test_a_cumulative_acknowledgement_that_is_lost(world: FakeWorld, monkeypatch
         assert world.segments[0].cursors["bill"].acknowledged == {0, 1}
 
 
+def test_a_stream_is_attached_again_soon(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A segment that a stream left to look for a lost acknowledgement is tried again soon where it is refused once."""
+    monkeypatch.setattr("pulsar_scalable.inbox._FIRST_PATIENCE", 0.3)
+    with stream(world, "one") as consumer:
+        world.assign("one", 0)
+        world.store(0, "a")
+        first = consumer.receive(5000)
+        world.loses_acknowledgements = True
+        consumer.acknowledge_cumulative(first)
+        world.loses_acknowledgements = False
+        [source] = consumer._sources.values()  # pyright: ignore[reportPrivateUsage]
+        world.refuses_receivers = ConnectionLost("away")
+        world.seal(0)()
+        wait_for("it is refused", lambda: source.refusal is not None, 5)
+        world.refuses_receivers = None
+        assert consumer.receive(5000).data() == b"a"
+
+
 def test_batches(world: FakeWorld, queue: QueueConsumer) -> None:
     """Some messages come together, as many as there are or are wanted."""
     world.store(0, *"abc")
