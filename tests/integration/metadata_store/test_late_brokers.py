@@ -53,8 +53,8 @@ def blockers(place: Place, *, leave_ledgers: bool = False) -> list[str]:
 def test_a_broker_that_restarts_with_other_settings(stack: Stack, place: Place) -> None:
     """It is asked again before writes are blocked, and the source by another name is not taken for another store.
 
-    BookKeeper's own driver takes no part: after a commit, bookies would delete what this broker writes. The exchange of
-    changes with other clusters stays on the source. The configuration store is the source.
+    BookKeeper's own driver takes no part: after a commit, bookies would delete what this broker writes. The configuration
+    store is the source. (With metadataSyncEventTopic brokers of 5.0.1 do not start: "producer is not started yet".)
     """
     place.run(pre_copy.pre_copy, 0)
     assert blockers(place) == []
@@ -63,15 +63,13 @@ def test_a_broker_that_restarts_with_other_settings(stack: Stack, place: Place) 
         "broker-1",
         bookkeeperMetadataServiceUri=alias,
         configurationMetadataStoreUrl=stack.zk_url.replace("127.0.0.1", "localhost"),
-        metadataSyncEventTopic="persistent://public/default/changes",
     )
-    assert blockers(place, leave_ledgers=True) == ["BOOKKEEPER_STAYS", "METADATA_SYNC"]
-    with pytest.raises(ApplicationError, match=r"BOOKKEEPER_STAYS.*METADATA_SYNC") as refused:
+    assert blockers(place, leave_ledgers=True) == ["BOOKKEEPER_STAYS"]
+    with pytest.raises(ApplicationError, match="BOOKKEEPER_STAYS") as refused:
         place.run(preparation.prepare, 60.0, leave_ledgers=True)
     assert refused.value.type == FailureKind.NOT_READY
     assert place.zookeeper.exists(FLAG) is None
-    usual = {"bookkeeperMetadataServiceUri": "", "metadataSyncEventTopic": ""}
-    stack.reconfigure("broker-1", configurationMetadataStoreUrl=stack.zk_url, **usual)
+    stack.reconfigure("broker-1", configurationMetadataStoreUrl=stack.zk_url, bookkeeperMetadataServiceUri="")
     place.run(way_back.clear_target)
     assert blockers(place) == []
 
