@@ -53,8 +53,8 @@ def blockers(place: Place, *, leave_ledgers: bool = False) -> list[str]:
 def test_a_broker_that_restarts_with_other_settings(stack: Stack, place: Place) -> None:
     """It is asked again before writes are blocked, and the source by another name is not taken for another store.
 
-    BookKeeper's own driver takes no part: after a commit, bookies would delete what this broker writes. The configuration
-    store is the source. (With metadataSyncEventTopic brokers of 5.0.1 do not start: "producer is not started yet".)
+    BookKeeper's own driver takes no part: after a commit, bookies would delete what this broker writes. The
+    configuration store is the source. (With metadataSyncEventTopic brokers of 5.0.1 do not start.)
     """
     place.run(pre_copy.pre_copy, 0)
     assert blockers(place) == []
