@@ -25,6 +25,7 @@ from tests.support.metadata_store import stores
 
 ResultT = TypeVar("ResultT")
 
+_CHROOTS = set[str]()
 _STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
@@ -50,7 +51,8 @@ class Place:
         input = MetadataStoreInput.model_validate(
             {
                 "cluster": "steps",
-                "accept": stores.OTHER_ROOTS,
+                # Places at the root hold those of other tests, below their chroots.
+                "accept": (*stores.OTHER_ROOTS, *(f"path:/{name}" for name in _CHROOTS)),
                 "source": self.source,
                 "target": self.target,
                 "concurrency": 2,
@@ -111,6 +113,7 @@ def open_place(stack: Stack, name: str, paths: Iterable[str]) -> Generator[Place
     """A source below a chroot of this name, or at the root, with some records, and an empty target."""
     with stores.kazoo(stack.zk_url) as zookeeper:
         if name:
+            _CHROOTS.add(name)
             zookeeper.ensure_path(f"/{name}")
             zookeeper.chroot = f"/{name}"
         place = Place(f"{stack.zk_url}/{name}".rstrip("/"), stack.oxia_url, zookeeper)
