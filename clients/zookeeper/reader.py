@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import heapq
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreDenied, StoreUnreachable
@@ -81,19 +81,10 @@ class ZooKeeperReader(Closeable):
 
     def _weigh(self, paths: list[bytes]) -> dict[bytes, int]:
         """Guessed number of records of each subtree, 1 for a leaf; from the nodes' statistics, without their values."""
-        connection = self._take()
         weights: dict[bytes, int] = {}
-        try:
-            for start in range(0, len(paths), _STATS_IN_FLIGHT):
-                part = paths[start : start + _STATS_IN_FLIGHT]
-                for path in part:
-                    connection.submit(wire.EXISTS, wire.watched_path(connection.absolute(path)))
-                for path in part:
-                    answer = connection.receive()
-                    children = 0 if answer.error else wire.read_stat(answer.frame, wire.BODY).num_children
-                    weights[path] = 1 + (_DEPTH_WEIGHT + children if children else 0)
-        finally:
-            self._give_back(connection)
+        for path, answer in self._each(wire.EXISTS, paths, wire.watched_path):
+            children = 0 if answer.error else wire.read_stat(answer.frame, wire.BODY).num_children
+            weights[path] = 1 + (_DEPTH_WEIGHT + children if children else 0)
         return weights
 
     def scan(self, partition: Partition) -> Iterator[list[Record | Unreadable]]:
@@ -181,20 +172,26 @@ class ZooKeeperReader(Closeable):
         Raises:
             StoreError: the store cannot be read.
         """
+        return [
+            path
+            for path, answer in self._each(wire.GET_ACL, paths, wire.buffer)
+            if answer.error != wire.NO_NODE and (answer.error or not wire.is_open_acl(answer.frame))
+        ]
+
+    def _each(
+        self, operation: int, paths: Sequence[bytes], body: Callable[[bytes], bytes]
+    ) -> Iterator[tuple[bytes, wire.Answer]]:
+        """Answers to one request for each path, in order, with many under way."""
         connection = self._take()
-        found: list[bytes] = []
         try:
             for start in range(0, len(paths), _STATS_IN_FLIGHT):
                 part = paths[start : start + _STATS_IN_FLIGHT]
                 for path in part:
-                    connection.submit(wire.GET_ACL, wire.buffer(connection.absolute(path)))
+                    connection.submit(operation, body(connection.absolute(path)))
                 for path in part:
-                    answer = connection.receive()
-                    if answer.error != wire.NO_NODE and (answer.error or not wire.is_open_acl(answer.frame)):
-                        found.append(path)
+                    yield path, connection.receive()
         finally:
             self._give_back(connection)
-        return found
 
     def close(self) -> None:
         """Free the connections; harmless when done twice."""
