@@ -47,6 +47,7 @@ class FeatureCensus:
         self._cluster = cluster
         self._limit = limit
         self._table = coverage()
+        self._cursors = self._names(ItemKind.CURSOR)
         #: By item, in the order in which they were found.
         self._objects: defaultdict[str, list[str]] = defaultdict(list)
         self._count: Counter[str] = Counter()
@@ -196,7 +197,7 @@ class FeatureCensus:
 
     def objects(self, feature: Feature) -> list[str]:
         """Return what uses a feature, as far as it was kept."""
-        return list(dict.fromkeys(name for item in feature.items for name in self._objects[item]))
+        return self._kept(feature.items)
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
@@ -223,8 +224,11 @@ class FeatureCensus:
             accepted=True,
         )
 
+    def _kept(self, items: Sequence[str]) -> list[str]:
+        return list(dict.fromkeys(name for item in items for name in self._objects[item]))
+
     def _named(self, *items: str) -> str:
-        names = list(dict.fromkeys(name for item in items for name in self._objects[item]))[:SHOWN]
+        names = self._kept(items)[:SHOWN]
         more = sum(self._count[item] for item in items) - len(names)
         return f"{', '.join(names)}{f' and {more:,} more' if more > 0 else ''}"
 
@@ -266,7 +270,7 @@ class FeatureCensus:
             self._add_fields(ItemKind.SUBSCRIPTION, subscription.fields, where)
             for consumer in subscription.consumers:
                 self._add_fields(ItemKind.CONSUMER, consumer.fields, where)
-            if start := next(filter(name.startswith, self._names(ItemKind.CURSOR)), ""):
+            if start := next(filter(name.startswith, self._cursors), ""):
                 self._note(ItemKind.CURSOR, start, name, topic)
 
     def _add_fields(self, kind: ItemKind, fields: Mapping[str, Any], where: str) -> None:
