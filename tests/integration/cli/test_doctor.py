@@ -6,7 +6,6 @@ import json
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 
 from deploy.devstack.server_releases import chosen_release
@@ -15,6 +14,7 @@ from models.defects import Product, defects_of
 from models.releases import parse_release
 from tests.support.lifecycle.commands import run_command
 from tests.support.lifecycle.environment import Environment
+from tests.support.lifecycle.policies import POLICIES, PolicyRequest, make_namespace
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 
@@ -90,24 +90,13 @@ def test_a_silent_store(stack: Stack, environment: Environment) -> None:
 
 
 _NAMESPACE = "public/used"
-# Path behind that of the namespace, method and body; the answer of each is a success.
-_POLICIES: tuple[tuple[str, str, Any], ...] = (
-    ("/retention", "POST", {"retentionTimeInMinutes": 10, "retentionSizeInMB": 10}),
+_POLICIES: tuple[PolicyRequest, ...] = (
+    *POLICIES,
     ("/messageTTL", "POST", 3600),
     ("/deduplication", "POST", True),
     ("/compactionThreshold", "PUT", 1_000_000),
-    ("/persistence", "POST", {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1}),
-    ("/dispatchRate", "POST", {"dispatchThrottlingRateInMsg": 1000, "ratePeriodInSecond": 1}),
-    ("/autoTopicCreation", "POST", {"allowAutoTopicCreation": True, "topicType": "non-partitioned"}),
-    ("/properties", "PUT", {"owner": "a"}),
-    ("/antiAffinity", "POST", "group"),
-    ("/permissions/app", "POST", ["produce"]),
-    ("/schemaCompatibilityStrategy", "PUT", "FORWARD"),
-    ("/offloadThreshold", "PUT", 1_000_000),
     ("/subscriptionTypesEnabled", "POST", ["Shared"]),
-    ("/delayedDelivery", "POST", {"active": True, "tickTime": 1000}),
     ("/encryptionRequired", "POST", True),
-    ("/persistence/bookieAffinity", "POST", {"bookkeeperAffinityGroupPrimary": "racks"}),
     (
         "/inactiveTopicPolicies",
         "POST",
@@ -150,11 +139,7 @@ def test_features_of_a_cluster(stack: Stack, environment: Environment, tmp_path:
     """Each policy that an operator sets makes its feature one in use, and what the table does not know is refused."""
     states = {name: row["state"] for name, row in features(environment, stack)["features"].items()}
     assert {name for name in _SHOWN_BY_POLICIES if states[name] != "not in use"} == set()
-    base = f"{stack.admin_urls[0]}/admin/v2/namespaces/{_NAMESPACE}"
-    with httpx.Client(timeout=30, trust_env=False) as client:
-        client.put(base).raise_for_status()
-        for path, method, body in _POLICIES:
-            client.request(method, f"{base}{path}", json=body).raise_for_status()
+    make_namespace(stack, _NAMESPACE, _POLICIES)
     found = features(environment, stack, "--objects", str(tmp_path / "objects.json"))
     assert {name for name in _SHOWN_BY_POLICIES if found["features"][name]["state"] != "in use"} == set()
     assert found["features"]["RETENTION"]["objects"] == [_NAMESPACE]

@@ -23,6 +23,7 @@ from models.metadata_store.input import MetadataStoreInput
 from models.releases import Behaviour, parse_release
 from models.scalable_topic.input import ScalableTopicInput
 from tests.support.lifecycle.environment import Environment
+from tests.support.lifecycle.policies import POLICIES, make_namespace
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
@@ -41,19 +42,6 @@ _BROKER = {
     "maxMessageSize": "1000000",
     "delayedDeliveryTrackerFactoryClassName": "org.apache.pulsar.broker.delayed.BucketDelayedDeliveryTrackerFactory",
 }
-_POLICIES: tuple[tuple[str, str, Any], ...] = (
-    ("/retention", "POST", {"retentionTimeInMinutes": 10, "retentionSizeInMB": 10}),
-    ("/persistence", "POST", {"bookkeeperEnsemble": 1, "bookkeeperWriteQuorum": 1, "bookkeeperAckQuorum": 1}),
-    ("/dispatchRate", "POST", {"dispatchThrottlingRateInMsg": 1000, "ratePeriodInSecond": 1}),
-    ("/autoTopicCreation", "POST", {"allowAutoTopicCreation": True, "topicType": "non-partitioned"}),
-    ("/properties", "PUT", {"owner": "a"}),
-    ("/antiAffinity", "POST", "group"),
-    ("/permissions/app", "POST", ["produce"]),
-    ("/schemaCompatibilityStrategy", "PUT", "FORWARD"),
-    ("/offloadThreshold", "PUT", 1_000_000),
-    ("/delayedDelivery", "POST", {"active": True, "tickTime": 1000}),
-    ("/persistence/bookieAffinity", "POST", {"bookkeeperAffinityGroupPrimary": "racks"}),
-)
 _USED = {
     "TRANSACTIONS",
     "SKIPPED_LEDGERS",
@@ -86,10 +74,8 @@ def stack(make_stack: MakeStack) -> Stack:
     broker = made.reconfigure("broker-1", **_BROKER)
     broker.restart()
     base = f"{made.admin_urls[0]}/admin/v2"
+    make_namespace(made, NAMESPACE, POLICIES)
     with httpx.Client(timeout=60, trust_env=False) as client:
-        client.put(f"{base}/namespaces/{NAMESPACE}").raise_for_status()
-        for path, method, body in _POLICIES:
-            client.request(method, f"{base}/namespaces/{NAMESPACE}{path}", json=body).raise_for_status()
         client.put(f"{base}/persistent/{NAMESPACE}/orders").raise_for_status()
         threshold = f"{base}/persistent/{NAMESPACE}/orders/compactionThreshold"
         wait_for("policies of topics", lambda: client.post(threshold, json=1_000_000).is_success, 60)
