@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from clients.store import Partition, Record, StoreReader
 from clients.stores import Access, open_reader
-from models.lifecycle.failures import Blocker
+from models.lifecycle.failures import Blocker, some
 from models.migration_flag import PARTICIPANTS
 from models.store_url import StoreUrl
 
@@ -76,10 +76,9 @@ def persistent_registration(reader: StoreReader, parents: Sequence[bytes] = (BRO
     ]
     if not found:
         return None
-    more = f" and {len(found) - _SHOWN:,} more" if len(found) > _SHOWN else ""
     return Blocker(
         code="PERSISTENT_REGISTRATION",
-        cause=f"no session holds {', '.join(found[:_SHOWN])}{more}, so nothing shows whether these services live",
+        cause=f"no session holds {some(found, shown=_SHOWN)}, so nothing shows whether these services live",
         cure="stop that broker or bookie if it runs, delete the node, and start the service again; it registers again",
     )
 

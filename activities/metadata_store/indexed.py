@@ -14,6 +14,7 @@ from typing import cast
 
 from activities.lifecycle.precheck import Findings
 from clients.store import Record, StoreReader
+from models.lifecycle.failures import some
 from models.metadata_store.input import MetadataStoreInput, Mode
 
 # Parents of the records that a transaction of a scalable topic writes with a partition key, an index, or a number from
@@ -78,10 +79,10 @@ def _check_properties(reader: StoreReader, findings: Findings) -> None:
         if len(named) < _SHOWN:
             named.append(path.decode(errors="backslashreplace"))
     if count:
-        more = f" and {count - len(named):,} more" if count > len(named) else ""
+        names = some(named, shown=_SHOWN, total=count)
         findings.block(
             "TOPIC_PROPERTIES",
-            f"{count:,} scalable topics have properties ({', '.join(named)}{more}); a copy is not in Oxia's index of "
+            f"{count:,} scalable topics have properties ({names}); a copy is not in Oxia's index of "
             "them, so that brokers would not list these topics by property",
             "delete these topics, or create them again without properties; or keep this store",
         )

@@ -14,10 +14,16 @@ NAMED = 100
 _SHOWN = 5
 
 
-def some(items: Sequence[object]) -> str:
-    """A list as a line shows it."""
-    more = f" and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
-    return f"{', '.join(map(str, items[:_SHOWN]))}{more}"
+def some(items: Sequence[object], *, shown: int = _SHOWN, total: int = 0) -> str:
+    """Return a list as a line shows it.
+
+    Args:
+        items: the list, or its begin.
+        shown: how many of them are named.
+        total: how many there are, where the list does not hold all.
+    """
+    more = max(total, len(items)) - len(items[:shown])
+    return f"{', '.join(map(str, items[:shown]))}{f' and {more:,} more' if more > 0 else ''}"
 
 
 class FailureKind(StrEnum):
