@@ -20,7 +20,7 @@ from clients.errors import StoreError
 from clients.stores import open_reader
 from models.bookie_cluster.input import BookieCluster
 from models.ledger_store import parse_ledger_store_uri
-from models.lifecycle.failures import NAMED
+from models.lifecycle.failures import NAMED, some
 
 # Below a ledgers root.
 _REGISTRATIONS = (AVAILABLE.encode(), READ_ONLY.encode())
@@ -162,10 +162,8 @@ def _read(
     seen.known = frozenset(cookies | directory.members)
     # Also those without a cookie: nobody asks at the address that an id names, see `Bookies`.
     if down := sorted(seen.known - seen.bookies.keys()):
-        more = f" and {len(down) - NAMED:,} more" if len(down) > NAMED else ""
-        findings.warn(
-            f"bookies of {cluster.name} are down, so that their ledgers lack replicas: {', '.join(down[:NAMED])}{more}"
-        )
+        named = some(down, shown=NAMED)
+        findings.warn(f"bookies of {cluster.name} are down, so that their ledgers lack replicas: {named}")
     _ask_bookies(task, seen, directory, findings)
     return [seen]
 

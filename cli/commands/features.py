@@ -93,16 +93,16 @@ def _read(kind: Registered, input: WorkflowInput, *, output: Form, objects: Path
     except StoreError as error:
         raise CommandFailed(ExitCode.UNREACHABLE, str(error), "check the address and the network") from error
     accepted = input.accept if isinstance(input, MigrationInput) else ()
-    found = {
-        feature.id: {
+    found: dict[str, dict[str, Any]] = {}
+    for feature in coverage().features:
+        state, why = census.state(feature)
+        found[feature.id] = {
             **_described(feature, (column_of(kind.name),)),
-            "state": census.state(feature)[0],
-            "why": census.state(feature)[1],
+            "state": state,
+            "why": why,
             "accepted": feature.id in accepted,
             "objects": census.objects(feature),
         }
-        for feature in coverage().features
-    }
     unknown = census.unknown()
     if objects is not None:
         objects.write_text(json.dumps({"features": found, "unknown": unknown}, indent=2))
