@@ -20,7 +20,7 @@ from clients.errors import BookieNotWritable, LedgerUnreadable, StoreDenied, Sto
 from clients.stores import Access
 from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
-from tests.support.clients.bookies import Cluster, pack, recover_ledger
+from tests.support.clients.bookies import Cluster, pack, recover_ledger, resume_frozen
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, payloads_digest
 from tests.support.waiting import wait_for
 
@@ -43,12 +43,6 @@ def cluster(stack: Stack) -> Iterator[Cluster]:
         Bookies(directory.bookies, read_timeout=READ_TIMEOUT, add_timeout=5.0) as bookies,
     ):
         yield Cluster(directory, bookies)
-
-
-def resume(stack: Stack, cluster: Cluster, name: str) -> None:
-    """Let a frozen bookie go on; on a busy machine its session may have ended, and it registers again."""
-    stack[name].resume()
-    wait_for(f"{name} to be registered", lambda: name in cluster.directory.bookies(), 30)
 
 
 @pytest.mark.parametrize("digest", DigestType)
@@ -210,7 +204,7 @@ def test_a_frozen_bookie(stack: Stack, cluster: Cluster, ensemble: tuple[str, ..
         with pytest.raises(StoreUnreachable, match="bookie-1 did not answer"):
             cluster.fill(cluster.open([(0, (ONE, TWO))]), [b"x"])
     finally:
-        resume(stack, cluster, ONE)
+        resume_frozen(stack[ONE])
 
 
 def test_a_ledger_is_read_from_one_replica(stack: Stack, cluster: Cluster) -> None:
@@ -221,7 +215,7 @@ def test_a_ledger_is_read_from_one_replica(stack: Stack, cluster: Cluster) -> No
         assert cluster.read(ledger) == ledger.bodies
         assert not cluster.bookies.quarantined(TWO)
     finally:
-        resume(stack, cluster, TWO)
+        resume_frozen(stack[TWO])
 
 
 def test_writes_to_a_frozen_bookie_end(stack: Stack, cluster: Cluster) -> None:
@@ -232,7 +226,7 @@ def test_writes_to_a_frozen_bookie_end(stack: Stack, cluster: Cluster) -> None:
         with pytest.raises(StoreUnreachable, match="bookie-2 did not answer within 5 s"):
             cluster.fill(ledger, MIXED * 4)
     finally:
-        resume(stack, cluster, TWO)
+        resume_frozen(stack[TWO])
 
 
 def test_another_password_is_refused(cluster: Cluster) -> None:

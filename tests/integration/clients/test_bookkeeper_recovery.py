@@ -19,7 +19,7 @@ from clients.errors import BookieNotWritable, LedgerUnreadable, StoreConflict, S
 from clients.stores import Access
 from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
-from tests.support.clients.bookies import Cluster, Written, pack, recover_ledger
+from tests.support.clients.bookies import Cluster, Written, pack, recover_ledger, resume_frozen
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, Refused, payloads_digest
 
 ONE, TWO, THREE = "bookie-1", "bookie-2", "bookie-3"
@@ -244,7 +244,7 @@ def test_a_frozen_bookie(stack: Stack, cluster: Cluster) -> None:
         assert time.monotonic() - begun < 2 * READ_TIMEOUT
         assert metadata.segments == (Segment(0, (ONE, TWO)), Segment(199, (ONE, THREE)))
     finally:
-        stack[TWO].resume()
+        resume_frozen(stack[TWO])
 
 
 class CountedDirectory(LedgerDirectoryWriter):

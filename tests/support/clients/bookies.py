@@ -14,6 +14,7 @@ from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import LedgerUnreadable
+from deploy.devstack.server import Server
 
 # Far from the ids that a generator gives.
 _IDS = itertools.count(1_000_000)
@@ -133,6 +134,15 @@ def recover_ledger(directory: LedgerDirectoryWriter, bookies: Bookies, ledger_id
     if isinstance(result, LedgerRecord):
         return result
     raise result
+
+
+def resume_frozen(bookie: Server) -> None:
+    """Let a frozen bookie go on, with a registration that stays.
+
+    The one it had may still be there although its session is about to expire; a restart ends the session.
+    """
+    bookie.resume()
+    bookie.restart()
 
 
 def pack(ledger: Written, datas: Sequence[bytes], first: int = 0, before: int = 0) -> list[bytes]:
