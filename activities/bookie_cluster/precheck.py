@@ -226,7 +226,7 @@ class SwitchPrecheckRun:
         )
 
     def _survey(self, source: ClusterInspection, chosen: Ledgers) -> LedgerSurvey:
-        lost = dangling(source.ledgers, self._named)
+        lost = self._lost(source)
         self._warn_of_ledgers(source, lost)
         records = chosen.values()
         return LedgerSurvey(
@@ -239,6 +239,14 @@ class SwitchPrecheckRun:
             dangling_count=len(lost),
             largest_ensemble=max((record.ensemble_size for record in records), default=0),
         )
+
+    def _lost(self, source: ClusterInspection) -> list[LedgerReference]:
+        """Return references to ledgers that are not there, nor were made since all were listed."""
+        lost = dangling(source.ledgers, self._named)
+        ids = sorted({one.ledger_id for one in lost})
+        with self._task.ledgers(source.cluster) as directory:
+            made = {one for one, record in zip(ids, directory.read(ids), strict=True) if record is not None}
+        return [one for one in lost if one.ledger_id not in made]
 
     def _warn_of_deleted(self, target: ClusterInspection, chosen: Ledgers) -> None:
         task, name = self._task, target.cluster.name

@@ -8,12 +8,14 @@ from __future__ import annotations
 import json
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup as cleaning
-from activities.bookie_cluster import registry, tail
+from activities.bookie_cluster import precheck, registry, tail
+from activities.bookie_cluster.cluster_inspection import ClusterInspection, inspect
 from activities.bookie_cluster.ledgers import progress_path
 from activities.bookie_cluster.progress import NOT_COPIED_LEDGERS, SwitchProgress, read_failed
 from activities.lifecycle.context import ActivityContext
@@ -71,7 +73,15 @@ def environment(make_stack: MakeStack, engine: SparkEngine) -> SwitchEnvironment
     stack = make_stack(StackSpec(zookeepers=1, bookies=2, second_bookies=2, brokers=1, broker_settings=settings))
     environment = SwitchEnvironment(stack, Steps(engine))
     environment.send()
+    # Brokers write positions some time after an acknowledgement, and the first one of each makes a ledger.
+    wait_for("ledgers of positions", lambda: len(_positions(environment)) == len(TOPICS), 30)
     return environment
+
+
+def _positions(environment: SwitchEnvironment) -> list[int]:
+    """Ledgers of the subscriptions' positions."""
+    ledgers = environment.source().items()
+    return [number for number, ledger in ledgers if ledger.metadata.custom_map.get("pulsar/cursor") == b"half"]
 
 
 def test_precheck_finds_ids_behind_and_writes_nothing(environment: SwitchEnvironment) -> None:
@@ -92,6 +102,22 @@ def test_precheck_finds_ids_behind_and_writes_nothing(environment: SwitchEnviron
     with CoordinationReader(environment.input().store) as zookeeper:
         assert zookeeper.exists("/admin/bookie-clusters") is None
         assert zookeeper.exists("/second-ledgers/idgen-long") is None
+
+
+def test_a_ledger_that_is_made_meanwhile_is_not_lost(
+    environment: SwitchEnvironment, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ledger that a broker makes after all were listed, and refers to then, does not count as lost."""
+    made = _positions(environment)[0]
+
+    def listed(*given: Any) -> ClusterInspection | None:
+        found = inspect(*given)
+        return found and replace(found, ledgers=found.ledgers.where(lambda one: one.ledger_id != made))
+
+    monkeypatch.setattr(precheck, "inspect", listed)
+    found = environment.precheck()
+    assert found.survey is not None
+    assert found.survey.dangling_count == 0
 
 
 def test_precheck_plans_the_cure(environment: SwitchEnvironment) -> None:
