@@ -51,6 +51,15 @@ class LeadKeeper(ClaimKeeper[LeadClaim]):
         """
         self.renew(**_lost_now())
 
+    def release_unused(self) -> None:
+        """Remove the right of an attempt that has asked brokers to change nothing; one that follows a lost one stays.
+
+        Raises:
+            ClaimHeld, Superseded: see `ClaimKeeper.release`.
+        """
+        if not self.require().lost_at_ms:
+            self.release()
+
     def take(self, **fields: object) -> LeadClaim:
         """Take the right; see `ClaimKeeper`.
 

@@ -59,15 +59,12 @@ def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
         check_releases(findings, KIND, [read_broker("the broker that answers", task.admin)], accepted=accepted)
     if record is None:
         make = make_segments
-        if findings.blockers:
-            blocker = findings.blockers[0]
-            raise StoreConflict(f"{blocker.cause}. Cure: {blocker.cure}")
-        _require_free(task)
-        _require_fitting(task)
-        now = time.time_ns() // 1_000_000
-        given = task.input
-        new = ControlledLayout.created(given.segments, given.properties, now, given.controller_urls)
-        _require_no_leftovers(task, new)
+        try:
+            new = _new_layout(task, findings)
+        except StoreConflict:
+            # A start that is refused leaves nothing behind, and the next one follows no lost attempt.
+            task.keeper.release_unused()
+            raise
         record = task.records.create(new)
     elif recall:
         # What became of the steps of a run that was reset, or of another one, nobody knows here.
@@ -86,6 +83,24 @@ def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
     # A topic that is there is led on, whatever its brokers are by now.
     warnings = (*(blocker.cause for blocker in findings.blockers), *findings.warnings)
     return Opened(record=record, subscriptions=subscriptions, sessions=found, warnings=warnings)
+
+
+def _new_layout(task: ControllerTask, findings: Findings) -> ControlledLayout:
+    """Return the first layout of a topic that can be created; changes nothing.
+
+    Raises:
+        StoreConflict: see `open_topic`.
+    """
+    if findings.blockers:
+        blocker = findings.blockers[0]
+        raise StoreConflict(f"{blocker.cause}. Cure: {blocker.cure}")
+    _require_free(task)
+    _require_fitting(task)
+    now = time.time_ns() // 1_000_000
+    given = task.input
+    new = ControlledLayout.created(given.segments, given.properties, now, given.controller_urls)
+    _require_no_leftovers(task, new)
+    return new
 
 
 def direct(task: ControllerTask, urls: tuple[str, ...], epoch: int) -> Prepared:

@@ -10,7 +10,7 @@ import itertools
 import pytest
 
 from activities.topic_controller.fence import LeadKeeper
-from clients.errors import StoreConflict, StoreContention
+from clients.errors import StoreConflict, StoreContention, Superseded
 from models.lifecycle.claim import Attempt
 from models.migration_flag import FLAG, Flag, FlagPhase
 from tests.support.clients.memory_store import MemoryStore
@@ -39,6 +39,22 @@ def test_an_attempt_that_was_given_up_is_remembered(monkeypatch: pytest.MonkeyPa
     again.take()
     again.note_lost()
     assert take("another", 4, 1) == 3
+
+
+def test_a_start_that_is_refused_leaves_nothing() -> None:
+    """Its right goes with its empty parents, unless it says when an earlier attempt was lost, or is another's."""
+    store = MemoryStore()
+    refused = keeper(store)
+    refused.take()
+    refused.release_unused()
+    assert store.nodes == {}
+    keeper(store).take()
+    again = LeadKeeper(store, Attempt("w", "another", 2, 1, 1), path=PATH)
+    lost_at_ms = again.take().lost_at_ms
+    again.release_unused()
+    assert again.take().lost_at_ms == lost_at_ms > 0
+    with pytest.raises(Superseded):
+        keeper(store).release_unused()
 
 
 def raise_flag(store: MemoryStore, phase: FlagPhase) -> None:
