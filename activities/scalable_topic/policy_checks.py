@@ -11,11 +11,15 @@ from typing import Any, cast
 
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
+from activities.scalable_topic.regular import durable_of
+from activities.scalable_topic.topic_checks import kind_of
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminUnsupported
+from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.names import TopicName
 from models.lifecycle.failures import some
+from models.segment import SubscriptionKind
 
 _Rights = Mapping[str, Sequence[str]]
 """What each role may do."""
@@ -23,6 +27,10 @@ _Rights = Mapping[str, Sequence[str]]
 _CAUGHT_UP = "delete_when_subscriptions_caught_up"
 _KEEPS = ("retention", "offloadPolicies")
 """Policies of a topic by which its consumed messages stay, by name."""
+_TTL, _EXPIRATION = "messageTTL", "subscriptionExpirationTime"
+_EVICTS = "consumer_backlog_eviction"
+_QUOTAS = {"destination_storage": "limitSize", "message_age": "limitTime"}
+"""Kinds of backlog quotas, with the field of their limit."""
 
 
 def check_policies(
@@ -38,6 +46,8 @@ def check_policies(
         remove: whether the regular topic is deleted in the end.
     """
     _check_retention(findings, topic, remove=remove)
+    _check_backlog(findings, topic, namespace, broker)
+    _check_expiration(findings, topic, namespace, broker, remove=remove)
     _check_replication(findings, topic, namespace, broker)
     _check_rights(findings, topic.name, namespace)
     _check_deletion(findings, topic, namespace, broker)
@@ -89,6 +99,74 @@ def _check_retention(findings: Findings, topic: TopicInventory, *, remove: bool)
         )
     else:
         findings.warn(f"{cause}: they are kept with the regular topic, and what is sent later by the namespace's")
+
+
+def _check_backlog(
+    findings: Findings, topic: TopicInventory, namespace: Mapping[str, Any], broker: Mapping[str, str]
+) -> None:
+    """Note policies by which a topic keeps what was not consumed longer than its segments would."""
+    lost = [name for name, given in _limits(namespace, broker).items() if _is_longer(_of_topic(topic, name), given)]
+    own: Mapping[str, Any] = _of_topic(topic, BACKLOG_QUOTAS) or {}
+    quotas: Mapping[str, Any] = namespace.get("backlog_quota_map") or {}
+    for kind, field in _QUOTAS.items():
+        there = quotas.get(kind) or _default_quota(kind, broker)
+        if kind in own and there.get("policy") == _EVICTS and own[kind].get("policy") != _EVICTS:
+            longer = there.get(field, -1) > 0
+        else:
+            longer = kind in own and there.get("policy") == _EVICTS and _is_longer(own[kind][field], there.get(field))
+        if longer:
+            lost.append(f"{BACKLOG_QUOTAS} {kind}")
+    if lost:
+        findings.block(
+            "OWN_EXPIRY",
+            f"{topic.name} keeps messages that were not consumed by policies of its own ({', '.join(lost)}) for longer "
+            "than its namespace and brokers, whose policies its segments have: these would drop messages",
+            "give the namespace the policies of the topic, or remove those of the topic if its messages may be dropped",
+        )
+
+
+def _check_expiration(
+    findings: Findings, topic: TopicInventory, namespace: Mapping[str, Any], broker: Mapping[str, str], *, remove: bool
+) -> None:
+    minutes = _limits(namespace, broker)[_EXPIRATION]
+    ordered = [one.name for one in durable_of(topic) if kind_of(one) is SubscriptionKind.STREAM]
+    if minutes <= 0 or not (ordered or remove):
+        return
+    why = (
+        f"consumers of {some(ordered)} come to a new segment only when they have consumed the segments before it"
+        if ordered
+        else "the subscription that keeps the regular topic until the grace window ends has none"
+    )
+    findings.block(
+        "SUBSCRIPTIONS_EXPIRE",
+        f"brokers delete a subscription from each segment of {topic.name} on which it has had no consumer for "
+        f"{minutes} minutes, and {why}",
+        "switch that off for the namespace: pulsar-admin namespaces set-subscription-expiration-time -t 0 "
+        f"{topic.name.namespace_path}",
+    )
+
+
+def _limits(namespace: Mapping[str, Any], broker: Mapping[str, str]) -> dict[str, int]:
+    """Return what holds for segments, by the names of a topic's own policies; 0 for no limit."""
+    given = {
+        _TTL: (namespace.get("message_ttl_in_seconds"), broker.get("ttlDurationDefaultInSeconds")),
+        _EXPIRATION: (
+            namespace.get("subscription_expiration_time_minutes"),
+            broker.get("subscriptionExpirationTimeMinutes"),
+        ),
+    }
+    return {name: max(0, int(own if own is not None else default or 0)) for name, (own, default) in given.items()}
+
+
+def _is_longer(own: int | None, given: int | None) -> bool:
+    """Return whether a topic's own limit lets more stay than one that holds otherwise; 0 and less are no limit."""
+    return own is not None and given is not None and given > 0 and (own <= 0 or own > given)
+
+
+def _default_quota(kind: str, broker: Mapping[str, str]) -> dict[str, Any]:
+    seconds, size = broker.get("backlogQuotaDefaultLimitSecond"), broker.get("backlogQuotaDefaultLimitBytes")
+    limit = (seconds if kind == "message_age" else size) or -1
+    return {"policy": broker.get("backlogQuotaDefaultRetentionPolicy"), _QUOTAS[kind]: int(limit)}
 
 
 def _check_replication(

@@ -30,6 +30,20 @@ MUTANTS = (
         (f"{_UNIT}/test_cluster_checks.py::test_addresses_that_lead_to_no_broker",),
     ),
     Mutant(
+        "scalable-topic/own-expiry-is-lost",
+        "activities/scalable_topic/policy_checks.py",
+        "    _check_backlog(findings, topic, namespace, broker)\n",
+        "",
+        (f"{_UNIT}/test_policy_checks.py::test_blockers",),
+    ),
+    Mutant(
+        "scalable-topic/subscriptions-expire-on-segments",
+        "activities/scalable_topic/policy_checks.py",
+        "    _check_expiration(findings, topic, namespace, broker, remove=remove)\n",
+        "",
+        (f"{_UNIT}/test_policy_checks.py::test_blockers",),
+    ),
+    Mutant(
         "scalable-topic/a-frozen-broker-goes-on",
         "activities/scalable_topic/withdrawal.py",
         "        bar_creation(self.store, name, self.guard.require)\n",

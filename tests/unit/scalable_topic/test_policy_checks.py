@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -27,13 +28,28 @@ _NAMESPACE: dict[str, Any] = {
 _CAUGHT_UP = {"inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up", "deleteWhileInactive": True}
 _NO_SUBSCRIPTIONS = {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "deleteWhileInactive": True}
 _FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+_EXPIRATION = "subscription_expiration_time_minutes"
+_EVICTS = "consumer_backlog_eviction"
+
+
+def _quota(policy: str, size: int) -> dict[str, Any]:
+    return {"destination_storage": {"limitSize": size, "limitTime": -1, "policy": policy}}
+
+
+_EVICTING: dict[str, Any] = {"backlog_quota_map": _quota(_EVICTS, 10)}
 
 
 def _found(
-    *, topic: dict[str, Any] | None = None, namespace: dict[str, Any] | None = None, remove: bool = True, **broker: str
+    *,
+    topic: dict[str, Any] | None = None,
+    namespace: dict[str, Any] | None = None,
+    remove: bool = True,
+    types: Iterable[str] = (),
+    **broker: str,
 ) -> Findings:
     findings = Findings()
-    inventory = TopicInventory(_TOPIC, policies=topic or {}, parts=(Part(_TOPIC, TopicStats()),))
+    stats = TopicStats.model_validate({"subscriptions": {kind: {"type": kind, "isDurable": True} for kind in types}})
+    inventory = TopicInventory(_TOPIC, policies=topic or {}, parts=(Part(_TOPIC, stats),))
     given = {**_NAMESPACE, **(namespace or {})}
     check_policies(findings, inventory, given, {**_BROKER, **broker}, remove=remove)
     return findings
@@ -51,6 +67,23 @@ def test_defaults() -> None:
         ({"topic": {"retention": _FOR_EVER}}, "OWN_RETENTION"),
         ({"topic": {"global/retention": _FOR_EVER}}, "OWN_RETENTION"),
         ({"topic": {"offloadPolicies": {"managedLedgerOffloadDriver": "S3"}}}, "OWN_RETENTION"),
+        ({"topic": {"messageTTL": 0}, "namespace": {"message_ttl_in_seconds": 60}}, "OWN_EXPIRY"),
+        ({"topic": {"global/messageTTL": 90}, "namespace": {"message_ttl_in_seconds": 60}}, "OWN_EXPIRY"),
+        ({"topic": {"messageTTL": 90}, "ttlDurationDefaultInSeconds": "60"}, "OWN_EXPIRY"),
+        ({"topic": {"subscriptionExpirationTime": 9}, "namespace": {_EXPIRATION: 5}, "remove": False}, "OWN_EXPIRY"),
+        ({"topic": {"backlogQuota": _quota("producer_exception", 5)}, "namespace": _EVICTING}, "OWN_EXPIRY"),
+        ({"topic": {"backlogQuota": _quota(_EVICTS, 20)}, "namespace": _EVICTING}, "OWN_EXPIRY"),
+        (
+            {
+                "topic": {"backlogQuota": {"message_age": {"limitTime": -1, "policy": "producer_request_hold"}}},
+                "backlogQuotaDefaultRetentionPolicy": _EVICTS,
+                "backlogQuotaDefaultLimitSecond": "60",
+            },
+            "OWN_EXPIRY",
+        ),
+        ({"namespace": {_EXPIRATION: 5}}, "SUBSCRIPTIONS_EXPIRE"),
+        ({"subscriptionExpirationTimeMinutes": "5"}, "SUBSCRIPTIONS_EXPIRE"),
+        ({"namespace": {_EXPIRATION: 5}, "remove": False, "types": ["Shared", "Failover"]}, "SUBSCRIPTIONS_EXPIRE"),
         ({"topic": {"replication": ["prod", "west"]}}, "REPLICATED"),
         ({"namespace": {"replication_clusters": ["prod", "west"]}}, "REPLICATED"),
         ({"topic": {"inactiveTopicPolicies": _CAUGHT_UP}}, "INACTIVE_DELETION"),
@@ -73,6 +106,14 @@ def test_blockers(given: dict[str, Any], code: str) -> None:
     "given",
     [
         {"topic": {"retention": {"retentionTimeInMinutes": 0, "retentionSizeInMB": 0}}},
+        {"topic": {"messageTTL": 60}, "namespace": {"message_ttl_in_seconds": 60}},
+        {"topic": {"messageTTL": 90}, "namespace": {"message_ttl_in_seconds": 0}, "ttlDurationDefaultInSeconds": "60"},
+        {"topic": {"messageTTL": 90}},
+        {"topic": {"backlogQuota": _quota(_EVICTS, 5)}, "namespace": _EVICTING},
+        {"namespace": _EVICTING},
+        {"topic": {"backlogQuota": _quota("producer_exception", 5)}},
+        {"namespace": {_EXPIRATION: 5}, "remove": False, "types": ["Shared", "Key_Shared"]},
+        {"namespace": {_EXPIRATION: 0}, "subscriptionExpirationTimeMinutes": "5"},
         {"topic": {"replication": ["prod"]}, "namespace": {"replication_clusters": ["prod", "west"]}},
         {"topic": {"inactiveTopicPolicies": _NO_SUBSCRIPTIONS}, "namespace": {"inactive_topic_policies": _CAUGHT_UP}},
         {"namespace": {"inactive_topic_policies": {**_CAUGHT_UP, "deleteWhileInactive": False}}},
