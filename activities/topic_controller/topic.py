@@ -26,7 +26,8 @@ from activities.topic_controller.segments import (
     taken_by_others,
 )
 from clients.errors import StoreConflict, StoreError
-from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
+from clients.pulsar.admin.errors import AdminConflict, AdminDenied, AdminNotFound
+from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.topics import EARLIEST, LATEST, TopicStats
 from clients.pulsar.names import TopicName
 from models.lifecycle.input import Accepted
@@ -336,12 +337,29 @@ def _require_fitting(task: ControllerTask) -> None:
             f"{namespace} takes encrypted messages alone, and layouts are not: choose another namespace, or switch it "
             f"off (pulsar-admin namespaces set-encryption-required --disable {namespace})"
         )
+    if (minutes := _expiration(task, policies)) > 0:
+        raise StoreConflict(
+            f"brokers delete a subscription from each segment in {namespace} on which it has had no consumer for "
+            f"{minutes} minutes, and ordered consumers come to a new segment only when those before are consumed. "
+            "Choose another namespace, or switch it off (pulsar-admin namespaces set-subscription-expiration-time -t 0 "
+            f"{namespace})"
+        )
     if len(clusters := policies.replication_clusters) > 1:
         raise StoreConflict(
             f"{namespace} is replicated to {', '.join(clusters)}, and a segment ends in one cluster alone: what "
             "another one stores behind that would come to nobody. Choose a namespace of one cluster (pulsar-admin "
             "namespaces set-clusters)"
         )
+
+
+def _expiration(task: ControllerTask, policies: Policies) -> int:
+    """Return after how many minutes brokers delete subscriptions without consumers in a namespace; 0 for never."""
+    own = policies.raw.get("subscription_expiration_time_minutes")
+    if own is None:
+        # Leading a topic needs no right to read this.
+        with suppress(AdminDenied):
+            own = task.admin.brokers.runtime_configuration().get("subscriptionExpirationTimeMinutes")
+    return int(own or 0)
 
 
 def _require_no_layout(task: ControllerTask) -> None:

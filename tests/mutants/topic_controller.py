@@ -12,6 +12,13 @@ _DECISION = "models/topic_controller/scale_decision.py"
 
 MUTANTS = (
     Mutant(
+        "topic-controller/subscriptions-expire-on-segments",
+        "activities/topic_controller/topic.py",
+        "    if (minutes := _expiration(task, policies)) > 0:\n",
+        "    if (minutes := 0) > 0:\n",
+        ("tests/integration/topic_controller/test_namespaces.py::test_namespaces_that_are_refused",),
+    ),
+    Mutant(
         "topic-controller/prunes-what-is-left",
         "models/topic_controller/pruning.py",
         "if unread := {name: count for name, count in contents.left.items() if count}:",

@@ -181,6 +181,7 @@ def test_namespaces_that_are_refused(control: Control, admin: PulsarAdmin) -> No
     admin.tenants.create("both", Tenant(allowed_clusters=(CLUSTER, "elsewhere")))
     wanted = {
         "both/secret": ({"encryption_required": True}, "set-encryption-required --disable both/secret"),
+        "both/expiring": ({"subscription_expiration_time_minutes": 5}, "-expiration-time -t 0 both/expiring"),
         "both/replicated": ({"replication_clusters": [CLUSTER, "elsewhere"]}, "replicated to"),
     }
     for namespace, (policies, why) in wanted.items():
