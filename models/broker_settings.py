@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
 from models.store_url import parse_broker_setting
 
@@ -50,6 +50,31 @@ def is_same_store(one: str, other: str) -> bool:
     except ValueError:
         return one == other
     return first.root == second.root and first.overlaps(second)
+
+
+def message_ttl(policies: Mapping[str, Any], settings: Mapping[str, str]) -> int:
+    """Return after how many seconds brokers drop what was not consumed in a namespace; 0 for never.
+
+    Args:
+        policies: of the namespace, by their names in its record.
+        settings: of a broker, which count where the namespace says nothing.
+    """
+    return _limit(policies.get("message_ttl_in_seconds"), settings.get("ttlDurationDefaultInSeconds"))
+
+
+def subscription_expiration(policies: Mapping[str, Any], settings: Mapping[str, str]) -> int:
+    """Return after how many minutes brokers delete subscriptions without consumers in a namespace; 0 for never.
+
+    Args:
+        policies: those of `message_ttl`.
+        settings: likewise.
+    """
+    own = policies.get("subscription_expiration_time_minutes")
+    return _limit(own, settings.get("subscriptionExpirationTimeMinutes"))
+
+
+def _limit(own: int | None, default: str | None) -> int:
+    return max(0, int(default or 0) if own is None else own)
 
 
 def _first(settings: Mapping[str, str], names: tuple[str, ...]) -> tuple[str, str]:

@@ -12,12 +12,12 @@ from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.registrations import brokers
-from activities.lifecycle.releases import check_zookeepers
+from activities.lifecycle.releases import SeenBroker, check_zookeepers
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_reader
 from clients.zookeeper.coordination import zookeeper_release
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.input import Accepted, MigrationInput
+from models.lifecycle.input import Accepted, CoveredInput
 from models.lifecycle.precheck import PrecheckResult
 from models.store_url import StoreUrl
 
@@ -33,7 +33,7 @@ def survey(
     *,
     tenants: Collection[str] | None = None,
     own: Collection[str] = (),
-) -> None:
+) -> list[SeenBroker]:
     """Have a census take the settings of all registered brokers, and what the metadata store holds.
 
     Args:
@@ -45,12 +45,17 @@ def survey(
         tenants: those that have such namespaces; None for all.
         own: paths below the root that the migration's plan names.
 
+    Returns:
+        The registered brokers as they describe themselves.
+
     Raises:
         StoreError: the store cannot be read.
     """
     with open_reader(store, access) as reader, BrokerView(admin) as view:
-        census.add_brokers([view.read(broker) for broker in brokers(reader)])
+        seen = [view.read(broker) for broker in brokers(reader)]
+        census.add_brokers(seen)
         census.add_store(reader, selects, tenants=tenants, own=own)
+    return seen
 
 
 def check_zookeeper(findings: Findings, store: StoreUrl, access: Access, accepted: Accepted) -> None:
@@ -62,9 +67,9 @@ def check_zookeeper(findings: Findings, store: StoreUrl, access: Access, accepte
 
 def covered(
     result: ResultT,
-    input: MigrationInput,
+    input: CoveredInput,
     census: FeatureCensus,
-    look: Callable[[FeatureCensus], None],
+    look: Callable[[FeatureCensus], object],
     *,
     store: StoreUrl,
     access: Access,
@@ -94,7 +99,7 @@ def covered(
     )
 
 
-def require_covered(input: MigrationInput, look: Callable[[FeatureCensus], None]) -> None:
+def require_covered(input: CoveredInput, look: Callable[[FeatureCensus], object]) -> None:
     """Compare again what can change after the precheck: settings of brokers, paths and policies.
 
     Args:

@@ -18,6 +18,7 @@ from clients.pulsar.admin.errors import AdminNotFound, AdminUnsupported
 from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.names import TopicName
+from models.broker_settings import message_ttl, subscription_expiration
 from models.lifecycle.failures import some
 from models.segment import SubscriptionKind
 
@@ -128,7 +129,7 @@ def _check_backlog(
 def _check_expiration(
     findings: Findings, topic: TopicInventory, namespace: Mapping[str, Any], broker: Mapping[str, str], *, remove: bool
 ) -> None:
-    minutes = _limits(namespace, broker)[_EXPIRATION]
+    minutes = subscription_expiration(namespace, broker)
     ordered = [one.name for one in durable_of(topic) if kind_of(one) is SubscriptionKind.STREAM]
     if minutes <= 0 or not (ordered or remove):
         return
@@ -148,14 +149,7 @@ def _check_expiration(
 
 def _limits(namespace: Mapping[str, Any], broker: Mapping[str, str]) -> dict[str, int]:
     """Return what holds for segments, by the names of a topic's own policies; 0 for no limit."""
-    given = {
-        _TTL: (namespace.get("message_ttl_in_seconds"), broker.get("ttlDurationDefaultInSeconds")),
-        _EXPIRATION: (
-            namespace.get("subscription_expiration_time_minutes"),
-            broker.get("subscriptionExpirationTimeMinutes"),
-        ),
-    }
-    return {name: max(0, int(own if own is not None else default or 0)) for name, (own, default) in given.items()}
+    return {_TTL: message_ttl(namespace, broker), _EXPIRATION: subscription_expiration(namespace, broker)}
 
 
 def _is_longer(own: int | None, given: int | None) -> bool:

@@ -6,6 +6,9 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
+from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
+from activities.lifecycle.coverage import survey
+from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.releases import check_releases, read_broker
 from activities.topic_controller.change import complete_last
@@ -26,10 +29,11 @@ from activities.topic_controller.segments import (
     taken_by_others,
 )
 from clients.errors import StoreConflict, StoreError
-from clients.pulsar.admin.errors import AdminConflict, AdminDenied, AdminNotFound
-from clients.pulsar.admin.namespaces import Policies
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.topics import EARLIEST, LATEST, TopicStats
 from clients.pulsar.names import TopicName
+from models.broker_settings import subscription_expiration
+from models.lifecycle.failures import some
 from models.lifecycle.input import Accepted
 from models.lifecycle.status import WaitKind
 from models.segment import LayoutError, SegmentInfo
@@ -54,10 +58,6 @@ def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
             the brokers is not supported, the topic is being deleted, or clients have a newer layout.
     """
     record, make, findings = task.records.read(), require_segments, Findings()
-    if recall:
-        # A controller that could not go on with a newer release would stop its topic.
-        accepted = Accepted(untested_versions=True)
-        check_releases(findings, KIND, [read_broker("the broker that answers", task.admin)], accepted=accepted)
     if record is None:
         make = make_segments
         try:
@@ -68,6 +68,9 @@ def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
             raise
         record = task.records.create(new)
     elif recall:
+        # A controller that could not go on with a newer release would stop its topic.
+        accepted = Accepted(untested_versions=True)
+        check_releases(findings, KIND, [read_broker("the broker that answers", task.admin)], accepted=accepted)
         # What became of the steps of a run that was reset, or of another one, nobody knows here.
         task.keeper.note_lost()
         if not record.deleting:
@@ -92,11 +95,10 @@ def _new_layout(task: ControllerTask, findings: Findings) -> ControlledLayout:
     Raises:
         StoreConflict: see `open_topic`.
     """
+    _check_cluster(task, findings)
     if findings.blockers:
-        blocker = findings.blockers[0]
-        raise StoreConflict(f"{blocker.cause}. Cure: {blocker.cure}")
+        raise StoreConflict(f"{task.name} cannot be created: {'; '.join(map(str, findings.blockers))}")
     _require_free(task)
-    _require_fitting(task)
     now = time.time_ns() // 1_000_000
     given = task.input
     new = ControlledLayout.created(given.segments, given.properties, now, given.controller_urls)
@@ -302,6 +304,27 @@ def _require_kept(task: ControllerTask, sealed: TopicName) -> None:
         ) from error
 
 
+def _check_cluster(task: ControllerTask, findings: Findings) -> None:
+    """Note what brokers, metadata and the topic's namespace have that is not known to go with a controlled topic."""
+    census, admin = FeatureCensus(task.input.cluster), task.runtime.admin_of(task.input.credentials)
+    namespace, tenant = task.name.namespace_path, task.name.namespace_path.partition("/")[0]
+    seen = survey(census, task.input.store, task.stores, admin, lambda name: name == namespace, tenants=[tenant])
+    check_releases(findings, KIND, seen, accepted=task.input.accepted)
+    # Leading a topic needs no right to read the settings of brokers.
+    census.check(findings, KIND, task.input.accept, [BROKERS_UNKNOWN])
+    if census.silent:
+        findings.warn(f"the settings of brokers are not known: {some(census.silent)}")
+    policies, settings = task.admin.namespaces.policies(namespace).raw, [broker.settings or {} for broker in seen]
+    if minutes := max((subscription_expiration(policies, one) for one in settings), default=0):
+        findings.block(
+            "SUBSCRIPTIONS_EXPIRE",
+            f"brokers delete a subscription from each segment in {namespace} on which it has had no consumer for "
+            f"{minutes} minutes, and ordered consumers come to a new segment only when those before are consumed",
+            "choose another namespace, or switch it off (pulsar-admin namespaces set-subscription-expiration-time -t 0 "
+            f"{namespace})",
+        )
+
+
 def _require_free(task: ControllerTask) -> None:
     """Clients of an ordinary topic of this name would see another one than clients of the scalable one.
 
@@ -326,40 +349,6 @@ def _require_no_leftovers(task: ControllerTask, new: ControlledLayout) -> None:
             f"{len(taken)} segments of {task.name} are topics already that hold messages, or take none: {names}. They "
             "are of an earlier topic of this name: read what is left in them, and delete them, or choose another name"
         )
-
-
-def _require_fitting(task: ControllerTask) -> None:
-    """What a namespace wants of all topics must keep nobody from the layout, and from the ends of segments."""
-    namespace = task.name.namespace_path
-    policies = task.admin.namespaces.policies(namespace)
-    if policies.raw.get("encryption_required"):
-        raise StoreConflict(
-            f"{namespace} takes encrypted messages alone, and layouts are not: choose another namespace, or switch it "
-            f"off (pulsar-admin namespaces set-encryption-required --disable {namespace})"
-        )
-    if (minutes := _expiration(task, policies)) > 0:
-        raise StoreConflict(
-            f"brokers delete a subscription from each segment in {namespace} on which it has had no consumer for "
-            f"{minutes} minutes, and ordered consumers come to a new segment only when those before are consumed. "
-            "Choose another namespace, or switch it off (pulsar-admin namespaces set-subscription-expiration-time -t 0 "
-            f"{namespace})"
-        )
-    if len(clusters := policies.replication_clusters) > 1:
-        raise StoreConflict(
-            f"{namespace} is replicated to {', '.join(clusters)}, and a segment ends in one cluster alone: what "
-            "another one stores behind that would come to nobody. Choose a namespace of one cluster (pulsar-admin "
-            "namespaces set-clusters)"
-        )
-
-
-def _expiration(task: ControllerTask, policies: Policies) -> int:
-    """Return after how many minutes brokers delete subscriptions without consumers in a namespace; 0 for never."""
-    own = policies.raw.get("subscription_expiration_time_minutes")
-    if own is None:
-        # Leading a topic needs no right to read this.
-        with suppress(AdminDenied):
-            own = task.admin.brokers.runtime_configuration().get("subscriptionExpirationTimeMinutes")
-    return int(own or 0)
 
 
 def _require_no_layout(task: ControllerTask) -> None:

@@ -12,7 +12,7 @@ from cli.help import Sections
 from cli.input_options import input_command
 from cli.migrations import Servers, servers_of
 from cli.options import Form, Output, answer, read_settings
-from models.lifecycle.input import Accepted, MigrationInput, WorkflowInput
+from models.lifecycle.input import Accepted, CoveredInput, WorkflowInput
 from models.lifecycle.names import TASK_QUEUE
 from worker.catalog import ALL, Registered
 from worker.exit_codes import CommandFailed
@@ -58,7 +58,7 @@ def _findings(input: WorkflowInput | None = None, servers: Servers | None = None
     yield from temporal_findings(settings.task_queue)
     yield from run_checks(process_checks(settings))
     if input is not None and servers is not None:
-        accepted = input.accepted if isinstance(input, MigrationInput) else Accepted()
+        accepted = input.accepted if isinstance(input, CoveredInput) else Accepted()
         yield from server_findings(servers, settings, input.kind, accepted)
 
 

@@ -17,7 +17,7 @@ from cli.tables import table_lines
 from models.coverage.results import SHOWN
 from models.coverage.table import COLUMNS, Feature, column_of, coverage
 from models.credentials import UnknownCredentials
-from models.lifecycle.input import MigrationInput, WorkflowInput
+from models.lifecycle.input import CoveredInput, WorkflowInput
 from worker.catalog import ALL, Registered
 from worker.exit_codes import CommandFailed, ExitCode
 
@@ -92,7 +92,7 @@ def _read(kind: Registered, input: WorkflowInput, *, output: Form, objects: Path
         raise CommandFailed(ExitCode.USAGE, str(error), "correct the input, or the worker's settings") from error
     except StoreError as error:
         raise CommandFailed(ExitCode.UNREACHABLE, str(error), "check the address and the network") from error
-    accepted = input.accept if isinstance(input, MigrationInput) else ()
+    accepted = input.accept if isinstance(input, CoveredInput) else ()
     found: dict[str, dict[str, Any]] = {}
     for feature in coverage().features:
         state, why = census.state(feature)

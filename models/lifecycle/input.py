@@ -59,22 +59,16 @@ class Accepted(NamedTuple):
     items: tuple[str, ...] = ()
 
 
-class MigrationInput(WorkflowInput):
-    """Base of each migration's input; the cluster's name is part of the workflow id.
+class CoveredInput(WorkflowInput):
+    """Base of the input of each workflow that checks servers, and what a cluster uses, before it begins.
 
     Attributes:
-        dry_run: end after the precheck with the plan; nothing is written anywhere.
-        hold_before_cutover: copy, and then keep the copy up to date until an operator says `proceed`.
-        cutover_at: the cut-over begins no earlier; until then the copy is kept up to date. With its time zone.
         accept_defects: ids of known defects of the servers that can lose data, and are accepted.
         accept: ids of features that need a decision, and unknown items as the blocker `UNKNOWN_FEATURE` names them,
             that are accepted as they are.
         allow_untested_versions: start although brokers have different releases, or one that was not tested.
     """
 
-    dry_run: Bool = False
-    hold_before_cutover: Bool = False
-    cutover_at: AwareDatetime | None = None
     accept_defects: tuple[str, ...] = ()
     accept: tuple[str, ...] = ()
     allow_untested_versions: Bool = False
@@ -83,6 +77,20 @@ class MigrationInput(WorkflowInput):
     def accepted(self) -> Accepted:
         """Return what is accepted of servers and features."""
         return Accepted(self.accept_defects, self.allow_untested_versions, self.accept)
+
+
+class MigrationInput(CoveredInput):
+    """Base of each migration's input; the cluster's name is part of the workflow id.
+
+    Attributes:
+        dry_run: end after the precheck with the plan; nothing is written anywhere.
+        hold_before_cutover: copy, and then keep the copy up to date until an operator says `proceed`.
+        cutover_at: the cut-over begins no earlier; until then the copy is kept up to date. With its time zone.
+    """
+
+    dry_run: Bool = False
+    hold_before_cutover: Bool = False
+    cutover_at: AwareDatetime | None = None
 
 
 class SourceCleanup(StrEnum):

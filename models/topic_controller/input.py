@@ -12,6 +12,7 @@ from models.addresses import AdminUrl
 from models.lifecycle.base import Frozen
 from models.lifecycle.cluster import ClusterAccess
 from models.lifecycle.fields import Bool
+from models.lifecycle.input import CoveredInput
 from models.segment import SubscriptionKind
 from models.topic_controller.auto_scale import AutoScale
 from models.topic_controller.names import is_node_name
@@ -106,8 +107,8 @@ def claim_holder(topic: str) -> str:
     return f"scalable-topic/{topic.removeprefix(_DOMAIN)}"
 
 
-class ControllerInput(ClusterAccess):
-    """Input of `ScalableTopicController`.
+class ControllerInput(ClusterAccess, CoveredInput):
+    """Input of `ScalableTopicController`; what it accepts counts when the topic is created.
 
     Attributes:
         topic: the scalable topic. It is created where there is none.

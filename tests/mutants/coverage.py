@@ -64,4 +64,18 @@ MUTANTS = (
         "    if True:\n",
         ("tests/unit/lifecycle/test_defects.py",),
     ),
+    Mutant(
+        "coverage/operations-are-not-compared-again",
+        "activities/scalable_topic/operations/run.py",
+        "        require_covered(task.input, lambda census: task.survey(census, namespaces))\n",
+        "",
+        ("tests/integration/scalable_topic/test_operations_workflow.py::test_what_the_cluster_uses_is_looked_at",),
+    ),
+    Mutant(
+        "coverage/controllers-are-not-compared",
+        "activities/topic_controller/topic.py",
+        "        _check_cluster(task, findings)\n",
+        "",
+        ("tests/integration/topic_controller/test_namespaces.py::test_namespaces_that_are_refused",),
+    ),
 )

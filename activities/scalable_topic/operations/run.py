@@ -7,6 +7,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
+from activities.lifecycle.coverage import require_covered
+from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.parallel import in_turn
 from activities.lifecycle.precheck import Findings
 from activities.scalable_topic.cluster import give_back, take
@@ -45,7 +47,10 @@ _PAUSE = 1.0
 
 
 def check(task: OperationTask) -> OperationCheck:
-    """PRECHECK: check the cluster, and count topics; in a dry run, what would be done with each. Writes nothing."""
+    """PRECHECK: check the cluster, and count topics; in a dry run, what would be done with each. Writes nothing.
+
+    What the cluster uses matters to what changes topics; of them it looks at the namespaces, and at no topic.
+    """
     findings = Findings()
     check_servers(task, findings)
     if findings.blockers:
@@ -59,9 +64,10 @@ def check(task: OperationTask) -> OperationCheck:
                 "correct the patterns: tenant/namespace/topic, with * for any part of a name",
             )
         plan = _each(task, names, lambda name: _looked_at(task, store, name)) if task.input.dry_run else None
-    return OperationCheck(
+    found = OperationCheck(
         blockers=tuple(findings.blockers), warnings=tuple(findings.warnings), topics=len(names), plan=plan
     )
+    return task.covered(found, FeatureCensus(task.input.cluster), _namespaces(names)) if task.input.changes else found
 
 
 def operate(task: OperationTask) -> OperationOutcome:
@@ -77,8 +83,11 @@ def operate(task: OperationTask) -> OperationOutcome:
     with task.store() as store:
         # Named before the cluster is claimed: policies of their namespaces may have to be held.
         names = selected(task, store)
+        namespaces = _namespaces(names)
+        # The operation may have been held for days since PRECHECK.
+        require_covered(task.input, lambda census: task.survey(census, namespaces))
         copies = task.input.operation is Operation.COPY
-        told = take(task, sorted({name.namespace_path for name in names}) if copies else ()).kept
+        told = take(task, namespaces if copies else ()).kept
         outcome = _each(task, names, lambda name: _done(task, store, name))
     return outcome.model_copy(update={"told": told})
 
@@ -89,6 +98,10 @@ def complete(task: OperationTask) -> Released:
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _namespaces(names: Sequence[TopicName]) -> list[str]:
+    return sorted({name.namespace_path for name in names})
 
 
 def _each(

@@ -119,6 +119,30 @@ def test_segments_get_other_entry_buckets(admin: PulsarAdmin, store: CasStore, s
     _nothing_is_left(store)
 
 
+def test_what_the_cluster_uses_is_looked_at(admin: PulsarAdmin, store: CasStore, start: Start) -> None:
+    """Records that no table knows refuse an operation before and after a hold, unless they are accepted; not a look."""
+    name = TopicName.parse(f"{SPACE}/unknown")
+    admin.scalable_topics.create(name, 2)
+    held = start(Operation.SPLIT, str(name), hold_before_cutover=True)
+    held.wait_until_it_waits_for(WaitKind.HOLD, phase=OperationPhase.OPERATE)
+    store.create("/from-the-future", b"")
+    try:
+        held.steer(Verb.PROCEED)
+        assert "UNKNOWN_FEATURE" in held.failure().message
+        refused = start(Operation.SPLIT, str(name), dry_run=True).result()
+        assert "[UNKNOWN_FEATURE] unknown path /from-the-future" in refused.summary
+        assert start(Operation.AUDIT, str(name)).result().outcome is Outcome.DONE
+        assert len(admin.scalable_topics.layout(name).active) == 2
+        report = start(Operation.SPLIT, str(name), accept=["path:/from-the-future"]).result()
+        assert (report.outcome, [use.feature for use in report.features if use.accepted]) == (
+            Outcome.DONE,
+            ["path:/from-the-future"],
+        )
+    finally:
+        store.delete("/from-the-future", 0)
+    _nothing_is_left(store)
+
+
 def test_an_operation_waits_for_a_migration(
     environment: Environment, stack: Stack, admin: PulsarAdmin, store: CasStore, start: Start
 ) -> None:

@@ -10,6 +10,7 @@ import httpx
 import pytest
 
 from activities.topic_controller.names import layout_topic, segment_topic
+from clients.cas.store import CasStore
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.tenants import Tenant
@@ -174,17 +175,27 @@ def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAd
     controller.delete(force=True)
 
 
-def test_namespaces_that_are_refused(control: Control, admin: PulsarAdmin) -> None:
-    """A topic is refused, with the cure, where the layout or ends of segments would not reach all."""
+def test_namespaces_that_are_refused(control: Control, admin: PulsarAdmin, store: CasStore) -> None:
+    """A topic is refused, with the cure, where the layout or ends of segments would not reach all.
+
+    And where nobody knows what is there, unless it is accepted.
+    """
     urls = admin.clusters.get(CLUSTER)
     admin.clusters.create("elsewhere", urls)
     admin.tenants.create("both", Tenant(allowed_clusters=(CLUSTER, "elsewhere")))
     wanted = {
-        "both/secret": ({"encryption_required": True}, "set-encryption-required --disable both/secret"),
+        "both/secret": ({"encryption_required": True}, "[ENCRYPTION]"),
         "both/expiring": ({"subscription_expiration_time_minutes": 5}, "-expiration-time -t 0 both/expiring"),
-        "both/replicated": ({"replication_clusters": [CLUSTER, "elsewhere"]}, "replicated to"),
+        "both/replicated": ({"replication_clusters": [CLUSTER, "elsewhere"]}, "[GEO_REPLICATION]"),
     }
+    store.create("/from-the-future", b"")
     for namespace, (policies, why) in wanted.items():
         admin.namespaces.create(namespace, {"bundles": {"numBundles": 4}, **policies})
-        assert why in control(f"persistent://{namespace}/orders").failure().message
+        refused = control(f"persistent://{namespace}/orders").failure().message
+        assert why in refused
+        assert namespace in refused
+        assert "[UNKNOWN_FEATURE] unknown path /from-the-future" in refused
         assert admin.topics.names(namespace) == []
+    topic = "persistent://public/default/beside-the-future"
+    control(topic, accept=["path:/from-the-future"], segments=1).delete()
+    store.delete("/from-the-future", 0)
