@@ -74,7 +74,7 @@ MUTANTS = (
     Mutant(
         "coverage/controllers-are-not-compared",
         "activities/topic_controller/topic.py",
-        "        _check_cluster(task, findings)\n",
+        "    _check_cluster(task, findings)\n",
         "",
         ("tests/integration/topic_controller/test_namespaces.py::test_namespaces_that_are_refused",),
     ),
