@@ -14,8 +14,8 @@ MUTANTS = (
     Mutant(
         "topic-controller/subscriptions-expire-on-segments",
         "activities/topic_controller/topic.py",
-        "    if (minutes := _expiration(task, policies)) > 0:\n",
-        "    if (minutes := 0) > 0:\n",
+        "    if minutes := max((subscription_expiration(policies, one) for one in settings), default=0):\n",
+        "    if minutes := 0:\n",
         ("tests/integration/topic_controller/test_namespaces.py::test_namespaces_that_are_refused",),
     ),
     Mutant(
