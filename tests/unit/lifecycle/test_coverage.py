@@ -127,7 +127,10 @@ def test_each_page_leads_to_its_table(kind: Registered) -> None:
 
 
 def test_a_cluster_with_default_settings_is_covered() -> None:
-    """A cluster with defaults, with those of the Helm chart, and with common policies passes without `accept`."""
+    """A cluster with defaults, with those of the Helm chart, and with common policies passes without `accept`.
+
+    The chart has function workers, about which the migration of metadata asks.
+    """
     chart = {
         "metadataStoreUrl": "",
         "zookeeperServers": "pulsar-zookeeper:2181",
@@ -143,7 +146,17 @@ def test_a_cluster_with_default_settings_is_covered() -> None:
     for settings in ({}, chart):
         found = census(settings=settings, store={"/admin/policies/public/default": policies, "/bookies": None})
         for migration in COLUMNS:
-            assert blockers(found, migration) == [], migration
+            assert blockers(found, migration, "FUNCTIONS") == [], migration
+            asked = settings is chart and migration == "metadata-store"
+            assert [blocker.code for blocker in blockers(found, migration)] == ["FUNCTIONS"] * asked, migration
+
+
+@pytest.mark.parametrize(
+    "path", ["/pulsar/functions/public", "/pulsar/packages/function", "/stream/servers/available/x"]
+)
+def test_what_writes_ledgers_past_pulsar_is_asked_about(path: str) -> None:
+    """Packages and the table service stay on the source of the metadata, where ids of ledgers would be given twice."""
+    assert len(blockers(census(store={path: None}))) == 1
 
 
 @given(_NAMES, _SET)
