@@ -12,6 +12,7 @@ from activities.bookie_cluster.absence import Absence, AbsenceKeeper, read_absen
 from activities.bookie_cluster.broker_control import BrokerController
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck_brokers import check_brokers
+from activities.bookie_cluster.registry import require_metadata_here
 from activities.bookie_cluster.strays import strays
 from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.context import ActivityContext
@@ -46,6 +47,7 @@ def stop(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof
     Raises:
         ApplicationError: the order failed; or clients are without a broker for longer than the input allows, and the
             way back begins.
+        StoreConflict: the metadata have moved to another store since PRECHECK.
     """
     controller = BrokerController(task, context)
     with task.registry() as registry, task.broker_store() as store:
@@ -55,6 +57,7 @@ def stop(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof
         absence.look(brokers(store), ordered=not controller.by_hand)
         if task.direction is Direction.FORWARD and absence.seen.since is None:
             # Nobody is without a broker yet.
+            require_metadata_here(registry)
             require_covered(task.input, task.survey)
         if not controller.by_hand:
             absence.order()

@@ -135,6 +135,7 @@ def set_target(task: BookieClusterTask, context: ActivityContext, mark: int | No
         able = _able_brokers(task, context, store, committed=directed == task.input.target.name)
         if able:
             if directed != task.input.target.name:
+                require_metadata_here(registry)
                 require_covered(task.input, task.survey)
             able.require()
         if mark is not None and not none_since(store, mark):
@@ -145,6 +146,16 @@ def set_target(task: BookieClusterTask, context: ActivityContext, mark: int | No
         if able:
             able.require()
     return Directive(epoch=given.epoch, at=datetime.fromtimestamp(given.ts / 1000, UTC), alone=alone)
+
+
+def require_metadata_here(registry: BookieRegistry) -> None:
+    """Require that the brokers' metadata are in this store: Pulsar's own command, which reads no claim, may move them.
+
+    Raises:
+        StoreConflict: they are being moved to another store, or were.
+    """
+    if moved := metadata_on_the_move(registry.store):
+        raise StoreConflict(str(moved))
 
 
 def _able_brokers(

@@ -79,6 +79,20 @@ MUTANTS = (
         (f"{_STEPS[0]}::test_what_the_cluster_uses_is_asked_before_the_order",),
     ),
     Mutant(
+        "bookie-cluster/a-stop-though-the-metadata-moved",
+        "activities/bookie_cluster/brokers.py",
+        "            require_metadata_here(registry)\n",
+        "",
+        (f"{_STEPS[0]}::test_brokers_are_not_stopped_once_their_metadata_move",),
+    ),
+    Mutant(
+        "bookie-cluster/a-directive-though-the-metadata-moved",
+        _DIRECTING,
+        "                require_metadata_here(registry)\n",
+        "",
+        (f"{_STEPS[0]}::test_brokers_are_not_stopped_once_their_metadata_move",),
+    ),
+    Mutant(
         "bookie-cluster/brokers-that-come-with-the-directive-are-not-asked",
         _DIRECTING,
         "        if able:\n            able.require()\n    return",
