@@ -15,12 +15,13 @@ _NAMED_BY_USERS = frozenset(
     b"admin counters loadbalance managed-ledgers namespace resource-quota schemas topic-creation-locks topics "
     b"txn".split()
 )
-# Where BookKeeper itself has records of these names: its layout, its bookies, the servers of its stream storage.
+# Where BookKeeper itself has records of these names: its layouts, its bookies, the servers of its stream storage.
 _BOOKKEEPERS = (
     b"/ledgers",
     b"/ledgers/available",
     b"/ledgers/available/readonly",
     b"/ledgers/cookies",
+    b"/ledgers/underreplication",
     b"/stream/servers",
 )
 

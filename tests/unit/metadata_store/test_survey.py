@@ -106,6 +106,8 @@ def test_which_ephemerals_show_a_client(path: bytes, held: bool) -> None:
     ("path", "nested"),
     [
         (b"/ledgers/LAYOUT", False),
+        # Of autorecovery, which runs in bookies by default.
+        (b"/ledgers/underreplication/LAYOUT", False),
         (b"/ledgers/available", False),
         (b"/ledgers/available/available", False),
         (b"/pulsar/migration-coordinator", False),
