@@ -69,15 +69,17 @@ _DEFAULTS = (
 _OF_CLUSTER = (
     "acknowledgmentAtBatchIndexLevelEnabled",
     "authenticateOriginalAuthData",
+    "encryptionRequireOnProducer",
+    "entryFilterNames",
     "loadBalancerLoadPlacementStrategy",
     "loadBalancerLoadSheddingStrategy",
     "loadManagerClassName",
+    "subscriptionKeySharedEnable",
     "systemTopicEnabled",
     "tlsHostnameVerificationEnabled",
     "topicLevelPoliciesEnabled",
 )
 _BROKERS = "brokers: "
-_MESSAGE_SIZE = "maxMessageSize"
 
 
 def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> list[Difference]:
@@ -93,11 +95,27 @@ def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> lis
             kind=DifferenceKind.DIFFERS,
             blue=blue[name],
             green=green[name],
-            harmless=name != _MESSAGE_SIZE or int(green[name]) >= int(blue[name]),
+            harmless=not _is_harmful(name, blue[name], green[name]),
         )
         for name in (*_DEFAULTS, *_OF_CLUSTER)
         if name in blue and name in green and _plain(blue[name]) != _plain(green[name])
     ]
+
+
+def _is_harmful(name: str, blue: str, green: str) -> bool:
+    """Return whether clients of blue may not send or receive with green's setting as they do with blue's."""
+    match name:
+        case "maxMessageSize":
+            return int(green) < int(blue)
+        case "encryptionRequireOnProducer":
+            return green == "true"
+        case "subscriptionKeySharedEnable":
+            return green == "false"
+        case "entryFilterNames":
+            # Where green has none, the census asks.
+            return bool(any(_plain(green)))
+        case _:
+            return False
 
 
 def is_default(difference: Difference) -> bool:

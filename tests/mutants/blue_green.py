@@ -72,6 +72,13 @@ MUTANTS = (
         survives="brokers of 5.0 do not open topics again; with PULSAR_MIGRATE_BLUE=4.0 the test notices it",
     ),
     Mutant(
+        "blue-green/settings-of-green-pass",
+        "activities/blue_green/quotas.py",
+        '            return green == "true"\n',
+        "            return False\n",
+        ("tests/unit/blue_green/test_differences.py",),
+    ),
+    Mutant(
         "blue-green/flip-without-what-came-late",
         _FLIP,
         "    late = provision_late(task, begun, store)\n",

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
 from activities.blue_green.differences import differences, tenant_differences
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.quotas import are_defaults, broker_differences, is_default
@@ -266,7 +268,7 @@ def test_system_topics() -> None:
 
 
 def test_defaults_of_brokers() -> None:
-    """Defaults that differ are told, and are harmless unless green takes smaller messages."""
+    """Defaults that differ are reported, and are harmless unless green takes smaller messages."""
     blue = {"maxMessageSize": "10", "subscriptionTypesEnabled": "[Shared, Failover]", "loadBalancerEnabled": "true"}
     green = {"maxMessageSize": "5", "subscriptionTypesEnabled": "[Failover, Shared]", "loadBalancerEnabled": "false"}
     [told] = broker_differences(blue, green)
@@ -279,3 +281,21 @@ def test_defaults_of_brokers() -> None:
     assert not are_defaults(told, parse_release("5.0.1"), parse_release("5.0.1"))
     [told] = broker_differences({"loadManagerClassName": "a"}, {"loadManagerClassName": "b"})
     assert (told.path, told.blocks, is_default(told)) == ("brokers: loadManagerClassName", False, False)
+
+
+@pytest.mark.parametrize(
+    ("name", "blue", "green", "blocks"),
+    [
+        ("encryptionRequireOnProducer", "false", "true", True),
+        ("encryptionRequireOnProducer", "true", "false", False),
+        ("subscriptionKeySharedEnable", "true", "false", True),
+        ("subscriptionKeySharedEnable", "false", "true", False),
+        ("entryFilterNames", "[]", "[a]", True),
+        ("entryFilterNames", "[a]", "[]", False),
+        ("maxMessageSize", "5", "10", False),
+    ],
+)
+def test_settings_that_would_stop_clients(name: str, blue: str, green: str, *, blocks: bool) -> None:
+    """Brokers of green that refuse what blue's take, or keep messages back, are a blocker."""
+    [difference] = broker_differences({name: blue}, {name: green})
+    assert (difference.path, difference.blocks) == (f"brokers: {name}", blocks)
