@@ -111,6 +111,8 @@ class DrainWatch:
         self._arrived: set[str] = set()
         self._absent: dict[str, int] = {}
         self._publishers: dict[str, int] = {}
+        self._backlogs: dict[tuple[str, str], int | None] = {}
+        self._lost: dict[str, str] = {}
         self._idle_since: dict[tuple[TopicName, str], float] = {}
         self._ended_since: dict[tuple[TopicName, str], float] = {}
         self._repaired = self._skipped = 0
@@ -137,7 +139,7 @@ class DrainWatch:
         if self._unended:
             for guard in self._guards:
                 let_go_of_ended(self._task, guard)
-        abandoned = self._abandoned()
+        abandoned = {**self._abandoned(), **self._lost_on_green()}
         for guard, those in found.items():
             if not those and guard.namespace not in abandoned:
                 guard.note(stage=Stage.MOVED)
@@ -328,11 +330,37 @@ class DrainWatch:
             if are_too_many(count, noted[namespace], input.max_missing_clients)
         }
 
+    def _lost_on_green(self) -> dict[str, FailedItem]:
+        """Namespaces of which green has given up messages before their consumers came."""
+        return {
+            TopicName.parse(topic).namespace_path: FailedItem(path=topic, reason=why)
+            for topic, why in sorted(self._lost.items())
+        }
+
     def _on_green(self, topic: str) -> TopicClients:
         look = look_at(self._task.green, TopicName.parse(topic))
         there = clients_of(look.stats) if look.stats else TopicClients()
         self._publishers[topic] = len(there.producers)
+        if not look.blocked:
+            self._watch_backlogs(topic, subscriptions_of(look.stats) if look.stats else {})
         return there
+
+    def _watch_backlogs(self, topic: str, there: Mapping[str, SubscriptionStats]) -> None:
+        """Note what green gives up of subscriptions whose consumers still read on blue: they lack these messages."""
+        green = self._task.input.green_cluster
+        for name, count in self._before[topic].consumers.items():
+            sub, before = there.get(name), self._backlogs.get((topic, name), 0)
+            if not count or before is None:
+                continue
+            if sub is None:
+                self._lost[topic] = f"{green} deleted the subscription {name} before its consumers came"
+            elif sub.consumers or sub.last_consumed_flow_timestamp:
+                # From now on they read it.
+                self._backlogs[topic, name] = None
+            elif sub.msg_backlog < before and not sub.is_replicated:  # Consumers of another cluster move those.
+                self._lost[topic] = f"{green} gave up messages of the subscription {name} before its consumers came"
+            else:
+                self._backlogs[topic, name] = sub.msg_backlog
 
     def _clients(self, topic: TopicName) -> TopicClients:
         return self._before.get(str(topic), TopicClients())

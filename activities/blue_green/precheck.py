@@ -18,7 +18,7 @@ from activities.blue_green.precheck_brokers import check_isolation, check_resour
 from activities.blue_green.precheck_clusters import check_clusters, check_replication
 from activities.blue_green.precheck_green import check_fit, check_green, judge
 from activities.blue_green.precheck_names import check_namespace_names, check_patterns, check_topics
-from activities.blue_green.precheck_use import TopicUse
+from activities.blue_green.precheck_use import TopicUse, check_expiry
 from activities.blue_green.precheck_way_back import check_way_back
 from activities.blue_green.provision import judged
 from activities.blue_green.records import records, sent_away
@@ -108,6 +108,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
             green = after_return(green, made_anew, there.get(name), task.input.green_cluster)
         check_replication(task, findings, blue)
         check_fit(task, findings, blue)
+        check_expiry(task, findings, blue)
         check_resource_group(task, findings, blue)
         blue = check_topics(task, findings, blue)
         differing = judged(task, name, differences(blue, green, names=task.names, release=task.green_release))

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
@@ -12,6 +13,8 @@ from activities.blue_green.movable import replicators_down, transactions_in
 from activities.blue_green.topics import look_at
 from activities.lifecycle.held_policies import LOOK_EVERY
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.topic_inventory import TopicInventory
+from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
 from models.lifecycle.failures import some
@@ -19,6 +22,20 @@ from models.lifecycle.failures import some
 # Brokers connect replicators after they have loaded a topic.
 _CONNECTS_WITHIN = 15.0
 _PENDING_ACKNOWLEDGEMENTS = "__transaction_pending_ack"
+
+
+class _Expiry(NamedTuple):
+    """Names of what says when something expires: a policy of topics, one of namespaces, and a setting of brokers."""
+
+    of_topic: str
+    of_namespace: str
+    of_brokers: str
+
+
+_SUBSCRIPTIONS = _Expiry(
+    "subscriptionExpirationTime", "subscription_expiration_time_minutes", "subscriptionExpirationTimeMinutes"
+)
+_MESSAGES = _Expiry("messageTTL", "message_ttl_in_seconds", "ttlDurationDefaultInSeconds")
 
 
 @dataclass
@@ -103,6 +120,57 @@ class TopicUse:
             "another cluster: stop them until the flip is over, and start them with its address. Traces of them are in "
             f"{some(sorted(self.transaction_topics))}"
         )
+
+
+def check_expiry(task: BlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
+    """Note a blocker for topics whose subscriptions green may delete while their consumers still read on blue.
+
+    Messages that may expire in that time are a warning.
+
+    Brokers delete a subscription without consumers after some time, with its backlog. On green none has a consumer
+    until blue is drained, and producers send to it.
+
+    Args:
+        task: the step.
+        findings: where blockers go.
+        namespace: of blue.
+    """
+    brokers = task.green.brokers.runtime_configuration()
+    drain = task.input.drain_timeout.total_seconds()
+    short, old = list[str](), list[str]()
+    for name, topic in sorted(namespace.topics.items()):
+        used = [sub for sub in topic.subscriptions.values() if sub.durable]
+        minutes = _time(_SUBSCRIPTIONS, topic, namespace, brokers)
+        if topic.persistent and not all(sub.replicated for sub in used) and 0 < minutes * 60 <= drain:
+            short.append(f"{name} (after {minutes} minutes)")
+        seconds = _time(_MESSAGES, topic, namespace, brokers)
+        if topic.persistent and used and 0 < seconds <= drain:
+            old.append(f"{name} (after {seconds} s)")
+    if old:
+        findings.warn(
+            f"messages of {len(old)} topics expire within drain_timeout: those that {task.input.green_cluster} takes "
+            f"while consumers still read on {task.input.cluster} may be lost to them: {some(old)}"
+        )
+    if short:
+        findings.block(
+            "GREEN_EXPIRES_SUBSCRIPTIONS",
+            f"{task.input.green_cluster} would delete subscriptions, with the messages that it has for them, while "
+            f"their consumers still read on {task.input.cluster}, for up to drain_timeout: {some(short)}",
+            "let subscriptions live longer until the migration is over (pulsar-admin namespaces "
+            "set-subscription-expiration-time --time 0, for topics topicPolicies set-subscription-expiration-time), or "
+            "give a shorter drain_timeout",
+        )
+
+
+def _time(names: _Expiry, topic: TopicInventory, namespace: NamespaceInventory, brokers: Mapping[str, str]) -> int:
+    """Return after what time something of a topic expires on green; 0 for never."""
+    own = topic.policies or {}
+    levels = (
+        own.get(names.of_topic),
+        own.get(f"{GLOBAL}{names.of_topic}"),
+        namespace.policies.raw.get(names.of_namespace),
+    )
+    return next((int(value) for value in (*levels, brokers.get(names.of_brokers)) if value is not None), 0)
 
 
 def _has_content(task: BlueGreenTask, name: TopicName) -> bool:

@@ -72,6 +72,20 @@ MUTANTS = (
         survives="brokers of 5.0 do not open topics again; with PULSAR_MIGRATE_BLUE=4.0 the test notices it",
     ),
     Mutant(
+        "blue-green/subscriptions-that-expire-pass",
+        "activities/blue_green/precheck_use.py",
+        "0 < minutes * 60 <= drain:",
+        "minutes < 0:",
+        ("tests/unit/blue_green/test_topic_use.py",),
+    ),
+    Mutant(
+        "blue-green/messages-that-green-gives-up-pass",
+        "activities/blue_green/drain.py",
+        "        abandoned = {**self._abandoned(), **self._lost_on_green()}\n",
+        "        abandoned = self._abandoned()\n",
+        ("tests/unit/blue_green/test_drain.py",),
+    ),
+    Mutant(
         "blue-green/settings-of-green-pass",
         "activities/blue_green/quotas.py",
         '            return green == "true"\n',

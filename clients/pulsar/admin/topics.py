@@ -84,6 +84,7 @@ class SubscriptionStats(WholeAnswer):
         is_durable: False for a reader's.
         is_replicated: whether its position is carried to other clusters.
         subscription_properties: what users have noted.
+        last_consumed_flow_timestamp: when a consumer last asked for messages; 0 for never since the topic was loaded.
         consumers: that are connected.
     """
 
@@ -93,6 +94,7 @@ class SubscriptionStats(WholeAnswer):
     is_durable: bool = Field(default=True, alias="isDurable")
     is_replicated: bool = Field(default=False, alias="isReplicated")
     subscription_properties: dict[str, str] = Field(default_factory=dict[str, str])
+    last_consumed_flow_timestamp: int = 0
     consumers: tuple[Client, ...] = ()
 
 

@@ -15,6 +15,7 @@ import pytest
 from activities.blue_green import drain, flip, green_ready, quiesce, throttle, undo, verify
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.topics import TopicLook, look_at
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.stored_topics import stored
 from clients.errors import StoreConflict, StoreContention, Superseded
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -61,6 +62,39 @@ def test_topic_that_was_unloaded_amid_the_flip_is_drained(clusters: Clusters, st
         # The watch loads it again; only then can it be consumed.
         drained = steps.batch(lambda task, guards, store: _drain_with(task, guards, store, client, topic))
     assert (drained.repaired, drained.left) == (1, ())
+
+
+def test_a_subscription_that_green_deletes_is_a_fault(
+    clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A subscription that vanishes on green while its consumer reads on blue is named: it lacks messages."""
+    (namespace,) = steps.input.namespaces
+    (topic,) = make_namespace(clusters, namespace, "slow")
+    with closing(quiet_client(clusters.blue.broker_url)) as client:
+        consumer = client.subscribe(str(topic), "s", pulsar.ConsumerType.Shared)
+        producer = client.create_producer(str(topic))
+        producer.send(b"slow")
+        unread = [consumer.receive(timeout_millis=10_000)]
+        steps.begin()
+        steps.quiesce()
+        steps.batch(flip.flip)
+        producer.send(b"lost")
+        # As green's brokers do where subscriptions expire.
+        clusters.green_admin.subscriptions.delete(topic, "s", force=True)
+
+        pause = ActivityContext.pause
+
+        def acknowledge(context: ActivityContext, seconds: float) -> None:
+            # The first round has looked at green.
+            if unread:
+                consumer.acknowledge(unread.pop())
+            pause(context, seconds)
+
+        monkeypatch.setattr(ActivityContext, "pause", acknowledge)
+        drained = steps.batch(drain.drain)
+    assert drained.left == ()
+    assert [item.path for item in drained.abandoned] == [str(topic)]
+    assert "deleted the subscription s before its consumers came" in drained.abandoned[0].reason
 
 
 def test_idle_subscription_is_waited_for(clusters: Clusters, steps: Steps) -> None:

@@ -2,9 +2,47 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+from types import SimpleNamespace
+from typing import Any, cast
+
 import pytest
 
-from activities.blue_green.drain import CLIENTS_WITHIN, are_too_many, why_attached, why_unread
+from activities.blue_green import drain
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.drain import CLIENTS_WITHIN, DrainWatch, are_too_many, why_attached, why_unread
+from activities.lifecycle.context import ActivityContext
+from clients.cas.store import CasStore
+from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
+from clients.pulsar.names import TopicName
+from models.blue_green.claims import Stage, TopicClients
+from models.blue_green.input import BlueGreenInput
+from tests.support.blue_green.sides import side
+
+
+class _Guard:
+    """The record of a namespace."""
+
+    namespace = "t/n"
+
+    def __init__(self) -> None:
+        self.stages: list[Stage] = []
+
+    def note(self, *, stage: Stage) -> None:
+        self.stages.append(stage)
+
+
+_TOPIC = "persistent://t/n/orders"
+
+
+def _waiting(backlog: int = 0, **more: Any) -> TopicStats:
+    return TopicStats(subscriptions={"s": SubscriptionStats(msg_backlog=backlog, **more)})
+
+
+_WAITING = _waiting()
+_CAME = TopicStats(subscriptions={"s": SubscriptionStats(msg_backlog=4, last_consumed_flow_timestamp=1)})
+_ARRIVED = TopicStats(subscriptions={"s": SubscriptionStats(consumers=(Client(),))})
+_BOTH = TopicStats(subscriptions={"s": SubscriptionStats(consumers=(Client(), Client()))})
 
 
 def test_a_broker_that_hangs_is_told() -> None:
@@ -34,3 +72,58 @@ def test_consumers_that_left_their_backlog_are_told() -> None:
 def test_how_many_clients_may_be_missing(missing: int, clients: int, limit: float, too_many: bool) -> None:
     """More than the share that the input allows are too many, and so are all; none are never too many."""
     assert are_too_many(missing, clients, limit) is too_many
+
+
+@pytest.mark.parametrize(
+    ("green", "consumers", "lost"),
+    [
+        ([_WAITING, _ARRIVED], {"s": 1}, ""),
+        ([_WAITING, TopicStats(), _ARRIVED], {"s": 1}, "deleted the subscription s"),
+        ([_waiting(5), _waiting(3), _ARRIVED], {"s": 1}, "gave up messages of the subscription s"),
+        ([_waiting(5), _waiting(7), _ARRIVED], {"s": 1}, ""),
+        # Consumers of another cluster have read it.
+        ([_waiting(5), _waiting(3, isReplicated=True), _ARRIVED], {"s": 1}, ""),
+        # Its consumers have come, and read or even ended it.
+        ([_waiting(5), _CAME, _waiting(3), _ARRIVED], {"s": 1}, ""),
+        ([_WAITING, _ARRIVED, TopicStats(), _BOTH], {"s": 2}, ""),
+        # Nobody used it on blue.
+        ([TopicStats()], {"s": 0}, ""),
+    ],
+)
+def test_messages_that_green_gives_up(
+    monkeypatch: pytest.MonkeyPatch, green: list[TopicStats], consumers: dict[str, int], lost: str
+) -> None:
+    """Messages that green gives up before their consumers come are lost to these, so their namespace has not moved."""
+    looks: Iterator[TopicStats] = iter(green)
+
+    def stats(_: TopicName) -> TopicStats:
+        return next(looks, green[-1])
+
+    def names(_: str) -> list[str]:
+        return []
+
+    def clients(*_: object) -> dict[str, TopicClients]:
+        return {_TOPIC: TopicClients(consumers=consumers)}
+
+    def opened(*_: object) -> dict[TopicName, str]:
+        return {}
+
+    def each(items: Iterable[Any], work: Any) -> list[Any]:
+        return [work(item) for item in items]
+
+    monkeypatch.setattr(drain, "saved_clients", clients)
+    monkeypatch.setattr(drain, "end_again", opened)
+    monkeypatch.setattr(drain, "CLIENTS_WITHIN", 0.2)
+    monkeypatch.setattr(drain, "_ROUND", 0.01)
+    needed: dict[str, object] = {"cluster": "b", "blue": side("blue"), "green_cluster": "g", "green": side("green")}
+    task = SimpleNamespace(
+        input=BlueGreenInput.model_validate(needed),
+        blue=SimpleNamespace(topics=SimpleNamespace(names=names)),
+        green=SimpleNamespace(topics=SimpleNamespace(stats=stats)),
+        each=each,
+        context=ActivityContext(),
+    )
+    guard = _Guard()
+    found = DrainWatch(cast("BlueGreenTask", task), [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
+    assert [item.reason for item in found.abandoned] == ([f"g {lost} before its consumers came"] if lost else [])
+    assert guard.stages == ([] if lost else [Stage.MOVED])

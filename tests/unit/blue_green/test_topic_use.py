@@ -13,7 +13,7 @@ from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.cut_messages import unfinished_of
 from activities.blue_green.movable import await_movable, require_movable
 from activities.blue_green.precheck_clusters import check_replication
-from activities.blue_green.precheck_use import TopicUse
+from activities.blue_green.precheck_use import TopicUse, check_expiry
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import Part, TopicInventory, is_system_topic, is_transaction_topic
 from clients.errors import StoreConflict
@@ -31,11 +31,15 @@ BEHIND = TopicStats(replication={"west": ReplicationStats(connected=True, replic
 READY = TopicStats(replication={"west": ReplicationStats(connected=True)})
 CHUNKED = TopicStats(msg_chunk_published=True)
 IN_TRANSACTIONS = TopicStats(ongoing_txn_count=1, committed_txn_count=2)
+IN_USE = TopicStats(subscriptions={"s": SubscriptionStats()})
 OLD = TopicStats(subscriptions={"s": SubscriptionStats(consumers=(Client(address="/h:1", client_version="2.10.2"),))})
 
 
-def task(*looks: TopicStats, **fields: object) -> BlueGreenTask:
-    """Two clusters; blue has one topic, which is like this when it is looked at, and then stays as in the last look."""
+def task(*looks: TopicStats, brokers: dict[str, str] | None = None, **fields: object) -> BlueGreenTask:
+    """Two clusters; blue has one topic, which is like this when it is looked at, and then stays as in the last look.
+
+    Green's brokers have these settings.
+    """
     found: Iterator[TopicStats] = iter(looks)
     last = looks[-1:] or (TopicStats(),)
 
@@ -57,8 +61,9 @@ def task(*looks: TopicStats, **fields: object) -> BlueGreenTask:
         SimpleNamespace(
             input=BlueGreenInput.model_validate({**needed, "quiesce_timeout": "PT0.1S", **fields}),
             blue=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names)),
+            green=SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=lambda: brokers or {})),
             each=each,
-            context=SimpleNamespace(pause=ignore, waiting_for=ignore, waits_no_more=ignore),
+            context=SimpleNamespace(pause=ignore, waiting_for=ignore, waits_no_more=ignore, check=ignore),
         ),
     )
 
@@ -201,3 +206,39 @@ def test_replication_of_namespaces_and_topics() -> None:
     alone = Findings()
     check_replication(task(idle_subscriptions="copy"), alone, namespace(topic(READY), replication_clusters=["b"]))
     assert (alone.blockers, alone.warnings) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("brokers", "policy", "own", "refused"),
+    [
+        ("60", None, {}, True),
+        ("61", None, {}, False),
+        ("0", None, {}, False),
+        ("5", 0, {}, False),
+        ("0", 5, {}, True),
+        ("0", 5, {"subscriptionExpirationTime": 61}, False),
+        ("0", None, {"subscriptionExpirationTime": 5}, True),
+        ("0", None, {"global/subscriptionExpirationTime": 5}, True),
+        ("0", None, {"subscriptionExpirationTime": 61, "global/subscriptionExpirationTime": 5}, False),
+    ],
+)
+def test_subscriptions_that_expire_while_blue_is_drained(
+    brokers: str, policy: int | None, own: dict[str, int], *, refused: bool
+) -> None:
+    """A subscription that green may delete within `drain_timeout` is a blocker; the policy next to the topic counts."""
+    findings = Findings()
+    settings = {"subscriptionExpirationTimeMinutes": brokers}
+    inventory = namespace(topic(IN_USE, **own), subscription_expiration_time_minutes=policy)
+    check_expiry(task(brokers=settings), findings, inventory)
+    assert [blocker.code for blocker in findings.blockers] == ["GREEN_EXPIRES_SUBSCRIPTIONS"] * refused
+    unused = Findings()
+    check_expiry(task(brokers=settings), unused, namespace(topic(READY, **own)))
+    assert unused.blockers == []
+
+
+@pytest.mark.parametrize(("seconds", "warned"), [(None, False), (0, False), (3600, True), (3601, False)])
+def test_messages_that_expire_while_blue_is_drained(seconds: int | None, *, warned: bool) -> None:
+    """Messages that green may give up within `drain_timeout` are a warning."""
+    findings = Findings()
+    check_expiry(task(), findings, namespace(topic(IN_USE), message_ttl_in_seconds=seconds))
+    assert (findings.blockers, len(findings.warnings)) == ([], int(warned))
