@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 
+from activities.blue_green.asked_again import require_as_asked
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.green_ready import green_trouble
 from activities.blue_green.movable import require_movable
@@ -30,6 +31,7 @@ def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
 
     Raises:
         StoreConflict: both sides differ in what cannot be created, or topics cannot be moved as they are used now.
+        ApplicationError: something is in use that PRECHECK would refuse.
     """
     found: list[TopicLook] = []
     for guard in guards:
@@ -40,6 +42,7 @@ def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     for guard in guards:
         if guard.namespace in there and guard.require().stage not in FLIPPED:
             guard.note(stage=Stage.FLIPPED)
+    require_as_asked(task, begun)
     for guard in begun if was_blue(task) else ():
         # Asked before topics of green are deleted, and again of all topics once green was brought up to date.
         looks = look_at_all(task, topics_of(task.blue, guard.namespace))

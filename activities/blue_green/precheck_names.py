@@ -10,6 +10,7 @@ from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.listing import is_v1, scalable_topics
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
+from clients.pulsar.names import TopicName
 from models.blue_green.input import BlueGreenInput
 from models.lifecycle.failures import some
 from models.lifecycle.patterns import matches
@@ -97,16 +98,27 @@ def check_topics(task: BlueGreenTask, findings: Findings, blue: NamespaceInvento
             f"{blue.name} has scalable topics, which do not move to {task.input.green_cluster}: {some(scalable)}",
             f"exclude {blue.name}, or move its clients to other topics and delete these",
         )
+    refused = {*lone, *padded, *check_shadows(findings, task.input.green_cluster, blue)}
+    return replace(blue, topics={name: topic for name, topic in blue.topics.items() if name not in refused})
+
+
+def check_shadows(findings: Findings, green: str, blue: NamespaceInventory) -> list[TopicName]:
+    """Note a blocker for shadow topics of a namespace, and for topics that have some; returns them.
+
+    Args:
+        findings: where blockers go.
+        green: the name of the other cluster.
+        blue: the namespace.
+    """
     shadows = [name for name, topic in sorted(blue.topics.items()) if _has_shadows(topic)]
     if shadows:
         findings.block(
             "BLUE_SHADOW_TOPICS",
             f"topics are shadow topics, which brokers cannot end, or have some: {some(list(map(str, shadows)))}",
             "remove shadow topics (pulsar-admin topics remove-shadow-topics for the source, then delete each), and "
-            f"create them on {task.input.green_cluster} after the migration; or exclude their namespaces",
+            f"create them on {green} after the migration; or exclude their namespaces",
         )
-    refused = {*lone, *padded, *shadows}
-    return replace(blue, topics={name: topic for name, topic in blue.topics.items() if name not in refused})
+    return shadows
 
 
 # What Java's `trim` takes for white space. A blank in front of a name is in the middle of the whole name.

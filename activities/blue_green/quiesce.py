@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from activities.blue_green.asked_again import require_as_asked
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.held_policies import INACTIVE
 from activities.blue_green.late import provision_late
@@ -22,9 +23,11 @@ def catch_up(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
 
     Raises:
         StoreConflict: both sides differ by now in what cannot be created, or topics cannot be moved as they are used.
+        ApplicationError: something is in use that PRECHECK would refuse.
     """
     # Where writes are held back already, blue has a limit that green must not get.
     waiting = [guard for guard in _not_flipped(guards) if guard.require().stage is not Stage.THROTTLED]
+    require_as_asked(task, waiting)
     provision_late(task, waiting, store)
     provision_batch(task, waiting, served=True)
     await_movable(task, waiting, drained=False)

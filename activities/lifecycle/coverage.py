@@ -114,6 +114,15 @@ def require_covered(input: CoveredInput, look: Callable[[FeatureCensus], object]
     look(census)
     # A broker that does not answer may be in a restart; the migration's own checks wait for it.
     census.check(findings, input.kind, input.accept, [BROKERS_UNKNOWN])
+    require_unblocked(findings)
+
+
+def require_unblocked(findings: Findings) -> None:
+    """Refuse to continue where a check after PRECHECK has found a blocker.
+
+    Raises:
+        ApplicationError: `ParticipantsNotReady`, with all of them.
+    """
     if findings.blockers:
         named = "; ".join(map(str, findings.blockers))
         raise ApplicationError(

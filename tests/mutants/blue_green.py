@@ -86,6 +86,13 @@ MUTANTS = (
         ("tests/unit/blue_green/test_drain.py",),
     ),
     Mutant(
+        "blue-green/load-without-what-precheck-asked",
+        "activities/blue_green/load.py",
+        "    require_as_asked(task, begun)\n",
+        "",
+        ("tests/unit/blue_green/test_load.py",),
+    ),
+    Mutant(
         "blue-green/settings-of-green-pass",
         "activities/blue_green/quotas.py",
         '            return green == "true"\n',

@@ -40,8 +40,41 @@ def test_a_batch_that_is_refused_deletes_nothing_of_green(monkeypatch: pytest.Mo
         return True
 
     monkeypatch.setattr(load, "was_blue", was_blue)
-    for name in ("let_go_of_ended", "sent_away"):
+    for name in ("let_go_of_ended", "sent_away", "require_as_asked"):
         monkeypatch.setattr(load, name, nothing)
     guards = [cast("NamespaceGuard", SimpleNamespace(namespace=f"t/{space}", note=nothing)) for space in ("a", "b")]
     with pytest.raises(StoreConflict, match="in chunks"):
         load.load(cast("BlueGreenTask", SimpleNamespace(blue=None)), guards, cast("CasStore", None))
+
+
+def test_a_batch_is_asked_again_before_anything_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What came into use after PRECHECK is refused before green gets anything; what has moved is not asked about."""
+    asked: list[str] = []
+
+    class RefusedError(Exception):
+        """The batch is refused."""
+
+    def ask(_task: object, guards: list[NamespaceGuard]) -> None:
+        asked.extend(guard.namespace for guard in guards)
+        raise RefusedError
+
+    def nothing(*_: object, **_more: object) -> None:
+        return None
+
+    def sent_away(*_: object) -> set[str]:
+        return {"t/moved"}
+
+    monkeypatch.setattr(load, "let_go_of_ended", nothing)
+    monkeypatch.setattr(load, "sent_away", sent_away)
+    monkeypatch.setattr(load, "require_as_asked", ask)
+
+    def record() -> SimpleNamespace:
+        return SimpleNamespace(stage="CLAIMED")
+
+    guards = [
+        cast("NamespaceGuard", SimpleNamespace(namespace=name, require=record, note=nothing))
+        for name in ("t/moved", "t/stays")
+    ]
+    with pytest.raises(RefusedError):
+        load.load(cast("BlueGreenTask", SimpleNamespace(blue=None)), guards, cast("CasStore", None))
+    assert asked == ["t/stays"]

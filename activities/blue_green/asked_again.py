@@ -1,0 +1,35 @@
+"""What PRECHECK asked of a namespace and its topics, asked again before its batch moves: days may have passed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.inventory import read_namespace
+from activities.blue_green.precheck_clusters import check_replication
+from activities.blue_green.precheck_names import check_shadows
+from activities.blue_green.precheck_use import check_expiry
+from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
+from activities.lifecycle.coverage import require_unblocked
+from activities.lifecycle.feature_census import FeatureCensus
+from activities.lifecycle.precheck import Findings
+
+
+def require_as_asked(task: BlueGreenTask, guards: Iterable[NamespaceGuard]) -> None:
+    """Ask again how namespaces and their topics replicate, what shadows them, when they expire and what is unknown.
+
+    Raises:
+        ApplicationError: `ParticipantsNotReady`, where PRECHECK would have refused it.
+    """
+    findings, census = Findings(), FeatureCensus(task.input.cluster)
+    for guard in guards:
+        blue = read_namespace(task.blue, guard.namespace, task.context.check)
+        if blue is None:
+            continue
+        check_replication(task, findings, blue)
+        check_shadows(findings, task.input.green_cluster, blue)
+        check_expiry(task, findings, blue)
+        for topic in blue.topics.values():
+            census.add_topic(topic)
+    census.check(findings, task.input.kind, task.input.accept, [BROKERS_UNKNOWN])
+    require_unblocked(findings)

@@ -1,0 +1,49 @@
+"""What PRECHECK asked of a namespace is asked again before its batch moves; blue's namespace is a double here."""
+
+from __future__ import annotations
+
+import pytest
+from temporalio.exceptions import ApplicationError
+
+from activities.blue_green import asked_again
+from activities.blue_green.asked_again import require_as_asked
+from activities.blue_green.inventory import NamespaceInventory
+from clients.pulsar.admin.topics import TopicStats
+from tests.unit.blue_green.test_differences import namespace
+from tests.unit.blue_green.test_topic_use import IN_USE, READY, guards, task, topic
+
+
+@pytest.mark.parametrize(
+    ("inventory", "code"),
+    [
+        (namespace(topic(READY), replication_clusters=["b", "g"]), "REPLICATED_TO_GREEN"),
+        (namespace(topic(READY, shadowTopics=["x"])), "BLUE_SHADOW_TOPICS"),
+        (namespace(topic(IN_USE), subscription_expiration_time_minutes=5), "GREEN_EXPIRES_SUBSCRIPTIONS"),
+        (namespace(topic(READY, entryFilters={"entryFilterNames": "f"})), "ENTRY_FILTERS"),
+        (namespace(topic(TopicStats.model_validate({"newFlag": True}))), "UNKNOWN_FEATURE"),
+    ],
+)
+def test_what_came_into_use_after_the_precheck(
+    monkeypatch: pytest.MonkeyPatch, inventory: NamespaceInventory, code: str
+) -> None:
+    """Days after PRECHECK a batch is refused for what PRECHECK would have refused, unless it is accepted."""
+    found = inventory
+
+    def read(*_: object) -> NamespaceInventory:
+        return found
+
+    monkeypatch.setattr(asked_again, "read_namespace", read)
+    with pytest.raises(ApplicationError, match=rf"since PRECHECK the cluster has changed: \[{code}\]"):
+        require_as_asked(task(), guards())
+    found = namespace(topic(READY), replication_clusters=["b"])
+    require_as_asked(task(), guards())
+
+
+def test_what_is_accepted_is_accepted_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A decision that the operator has accepted in the input holds for topics that come later as well."""
+
+    def read(*_: object) -> NamespaceInventory:
+        return namespace(topic(READY, entryFilters={"entryFilterNames": "f"}))
+
+    monkeypatch.setattr(asked_again, "read_namespace", read)
+    require_as_asked(task(accept=["ENTRY_FILTERS"]), guards())
