@@ -7,7 +7,7 @@ import re
 from activities.lifecycle.precheck import Findings
 from models.blue_green.input import PulsarCluster
 from models.defects import has_defect
-from models.releases import Release
+from models.releases import TESTED_CLIENTS, Release
 
 # The first release of each library that follows for producers and for consumers. Java clients of 3.0 and 3.1 connect to
 # green without a lookup there (#21356): no broker but the owner of the topic serves them, and often there is none yet.
@@ -54,6 +54,18 @@ def is_known(client_version: str) -> bool:
     """
     found = _VERSION.match(client_version)
     return found is not None and _library(found) in _FIRST and not _is_bare(found)
+
+
+def is_untested(client_version: str) -> bool:
+    """Return whether a client's version is known, and of a line of its library that was not tested.
+
+    Args:
+        client_version: as the broker shows it.
+    """
+    found = _VERSION.match(client_version)
+    if found is None or not is_known(client_version):
+        return False
+    return f"{found['major']}.{found['minor']}" not in TESTED_CLIENTS.get(_library(found), ())
 
 
 def _is_bare(found: re.Match[str]) -> bool:

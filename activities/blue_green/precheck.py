@@ -7,7 +7,14 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
 from activities.blue_green.client_access import check_clients
-from activities.blue_green.client_versions import cannot_follow, check_redirect, is_known, is_of_cpp, lacking_address
+from activities.blue_green.client_versions import (
+    cannot_follow,
+    check_redirect,
+    is_known,
+    is_of_cpp,
+    is_untested,
+    lacking_address,
+)
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.differences import differences
 from activities.blue_green.held_policies import as_before
@@ -26,6 +33,7 @@ from activities.blue_green.way_back import after_return
 from activities.lifecycle.coverage import covered
 from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.releases import refuse_untested
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import Client
 from clients.stores import Access
@@ -35,7 +43,7 @@ from models.blue_green.results import Precheck, Survey
 from models.defects import has_defect
 from models.lifecycle.failures import NAMED, some
 from models.lifecycle.status import ProgressTask, ProgressUnit
-from models.releases import Behaviour
+from models.releases import TESTED_CLIENTS, Behaviour
 
 # Subscriptions of other types refuse such acknowledgements.
 _CUMULATIVE = ("Exclusive", "Failover")
@@ -61,6 +69,7 @@ class _Found:
     readers: list[str] = field(default_factory=list[str])
     old_clients: dict[str, str] = field(default_factory=dict[str, str])
     unknown_clients: set[str] = field(default_factory=set[str])
+    untested_clients: set[str] = field(default_factory=set[str])
     deduplicated: list[str] = field(default_factory=list[str])
     compacted: list[str] = field(default_factory=list[str])
     own_rates: list[str] = field(default_factory=list[str])
@@ -202,13 +211,29 @@ def _add_client(found: _Found, client: Client) -> None:
         found.old_clients[address] = why
     elif not is_known(version):
         found.unknown_clients.add(f"{address} ({version})" if version else address)
+    elif is_untested(version):
+        found.untested_clients.add(f"{address} ({version})")
 
 
-def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
+def _judge_clients(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
     green = task.input.green_cluster
     if found.old_clients:
         told = [f"{address}: {why}" for address, why in found.old_clients.items()]
         findings.block("OLD_CLIENTS", f"clients cannot follow to {green}: {some(told)}", _upgrade(found))
+    if found.untested_clients:
+        tested = "; ".join(f"{library} {', '.join(lines)}" for library, lines in TESTED_CLIENTS.items())
+        refuse_untested(
+            findings,
+            "UNTESTED_CLIENTS",
+            f"{len(found.untested_clients)} clients are of releases that were not tested ({tested} were): "
+            f"{some(sorted(found.untested_clients))}",
+            "upgrade them",
+            task.input.accepted,
+        )
+
+
+def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
+    _judge_clients(task, findings, found)
     if found.unloadable:
         cause = f"topics cannot be loaded, and so not be drained: {some(found.unloadable)}"
         findings.block("UNLOADABLE_TOPICS", cause, "cure them, or exclude their namespaces")
@@ -247,7 +272,7 @@ def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
     if FUNCTIONS in namespaces_of(task.blue):
         findings.warn(
             f"functions and connectors run on {task.input.cluster}; they stay there with {FUNCTIONS}, and the flag of "
-            f"the whole cluster is not set: start them on {green}"
+            f"the whole cluster is not set: start them on {task.input.green_cluster}"
         )
 
 

@@ -22,6 +22,7 @@ from models.releases import (
 )
 
 _BOOKKEEPER_URI = "bookkeeperMetadataServiceUri"
+_ONE_RELEASE = "run the same tested release on all servers"
 _NOTHING_ACCEPTED = Accepted()
 
 
@@ -117,7 +118,23 @@ def check_zookeepers(findings: Findings, versions: Mapping[str, str], accepted: 
     others = {f"{server} ({told})" for server, told in versions.items() if told and not _is_tested_zookeeper(told)}
     if others:
         cause = f"releases of ZooKeeper other than {TESTED_ZOOKEEPER} were not tested: {', '.join(sorted(others))}"
-        _refuse(findings, "UNTESTED_RELEASE", cause, accepted)
+        refuse_untested(findings, "UNTESTED_RELEASE", cause, _ONE_RELEASE, accepted)
+
+
+def refuse_untested(findings: Findings, code: str, cause: str, cure: str, accepted: Accepted) -> None:
+    """Note releases that were not tested: as a warning where the operator accepts them, else as a blocker.
+
+    Args:
+        findings: take it.
+        code: of the blocker.
+        cause: which they are.
+        cure: what to do other than to accept them.
+        accepted: what the operator accepts.
+    """
+    if accepted.untested_versions:
+        findings.warn(cause)
+    else:
+        findings.block(code, cause, f'{cure}, or set "allow_untested_versions": true')
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
@@ -143,25 +160,18 @@ def _releases(findings: Findings, brokers: Sequence[SeenBroker], accepted: Accep
         named = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
         oldest = min((release for release in found if release), default=None)
         decides = f"; the oldest, {oldest}, decides what the migration relies on" if oldest else ""
-        _refuse(findings, "MIXED_RELEASES", f"brokers have different releases: {named}{decides}", accepted)
+        refuse_untested(
+            findings, "MIXED_RELEASES", f"brokers have different releases: {named}{decides}", _ONE_RELEASE, accepted
+        )
     untested = sorted({release.text for release in found if release and not release.tested})
     if untested:
         cause = f"Pulsar {', '.join(untested)} was not tested; {', '.join(TESTED)} were"
-        _refuse(findings, "UNTESTED_RELEASE", cause, accepted)
+        refuse_untested(findings, "UNTESTED_RELEASE", cause, _ONE_RELEASE, accepted)
     return found
 
 
 def _is_tested_zookeeper(version: str) -> bool:
     return version == TESTED_ZOOKEEPER or version.startswith(f"{TESTED_ZOOKEEPER}.")
-
-
-def _refuse(findings: Findings, code: str, cause: str, accepted: Accepted) -> None:
-    if accepted.untested_versions:
-        findings.warn(cause)
-    else:
-        findings.block(
-            code, cause, 'run the same tested release on all servers, or set "allow_untested_versions": true'
-        )
 
 
 def _check_parameters(findings: Findings, release: Release, broker: SeenBroker) -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from activities.blue_green.client_versions import is_untested
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import TopicStats
@@ -25,20 +26,17 @@ from deploy.devstack.moving.traffic import MovingTraffic
 from deploy.devstack.on_demand import with_release
 from deploy.devstack.toolchain import Toolchain
 from models.lifecycle.status import Outcome
-from models.releases import Behaviour, parse_release
+from models.releases import LINES, TESTED, Behaviour, parse_release
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.waiting import wait_for
 
-LINES = ("4.0", "5.0")
-"""Of the Java clients; next to those of each run Python's."""
-
 
 def test_clients_of_old_and_new_releases_follow(
     clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    """Java clients of 4.0 and of 5.0 and Python clients follow; nothing is lost, doubled or out of order."""
+    """Java clients of all lines and Python clients follow; nothing is lost, doubled or out of order."""
     plans = {line: mixed_topics(f"clients/java-{line}", 4, 20) for line in LINES}
     with ExitStack() as opened:
         traffics: list[MovingTraffic] = []
@@ -69,7 +67,8 @@ def test_clients_of_old_and_new_releases_follow(
     assert report.outcome is Outcome.DONE, report.summary
     assert (report.certificate["missing_clients"], report.certificate["faults"]) == (0, 0)
     assert [account.faults() for account in accounts] == [[], []]
-    assert {"Pulsar-Java-v4.0.8", "Pulsar-Java-v5.0.1"} <= versions
+    assert {f"Pulsar-Java-v{release}" for release in TESTED} <= versions
+    assert not any(map(is_untested, filter(None, versions)))
 
 
 def test_clients_of_topics_that_are_not_stored_follow(

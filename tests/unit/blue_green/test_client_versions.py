@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green.client_versions import cannot_follow, check_redirect, is_known
+from activities.blue_green.client_versions import cannot_follow, check_redirect, is_known, is_untested
 from activities.lifecycle.precheck import Findings
 from models.blue_green.input import PulsarCluster
 from models.releases import parse_release
@@ -33,6 +33,25 @@ TLS = "broker_service_url_tls"
 def test_old_clients(version: str, expected: str) -> None:
     """Libraries follow from some release on; Java clients up to 2.11 report a bare number."""
     assert cannot_follow(version) == expected
+
+
+@pytest.mark.parametrize(
+    ("version", "untested"),
+    [
+        ("Pulsar-Java-v4.0.12", False),
+        ("Pulsar-Java-v5.0.1", False),
+        ("Pulsar-CPP-v3.13.0", False),
+        ("Pulsar-Java-v3.3.9", True),
+        ("Pulsar-Java-v5.1.0", True),
+        ("Pulsar-CPP-v3.7.1", True),
+        ("Pulsar Go 0.14.0", True),
+        ("Pulsar Rust 6.3", False),
+        ("", False),
+    ],
+)
+def test_untested_clients(version: str, *, untested: bool) -> None:
+    """Libraries are known by the lines that tests ran with; what says nothing of its release is a question instead."""
+    assert is_untested(version) is untested
 
 
 @pytest.mark.parametrize("version", ["3.2.4", "3.3.2", "4.0.0"])
