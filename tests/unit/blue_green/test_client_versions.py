@@ -40,7 +40,7 @@ def test_old_clients(version: str, expected: str) -> None:
     [
         ("Pulsar-Java-v4.0.12", False),
         ("Pulsar-Java-v5.0.1", False),
-        ("Pulsar-CPP-v3.13.0", False),
+        ("Pulsar-CPP-v4.2.0", False),
         ("Pulsar-Java-v3.3.9", True),
         ("Pulsar-Java-v5.1.0", True),
         ("Pulsar-CPP-v3.7.1", True),
