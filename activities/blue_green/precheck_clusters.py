@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.precheck_redirects import check_redirects
 from activities.blue_green.precheck_stores import check_configuration_stores
+from activities.blue_green.quotas import broker_differences
 from activities.lifecycle.cluster_checks import check_store
 from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
@@ -18,6 +20,7 @@ from activities.lifecycle.topic_inventory import TopicInventory
 from clients.errors import StoreError
 from clients.pulsar.admin.brokers import broker_addresses, registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.names import TopicName
@@ -75,6 +78,17 @@ def check_running(task: BlueGreenTask, findings: Findings) -> None:
     for side in _sides(task):
         with _session(task, side) as session:
             _ask_brokers(task, findings, side, session, answering=True)
+    check_stricter(task, findings)
+
+
+def check_stricter(task: BlueGreenTask, findings: Findings) -> None:
+    """Note a blocker for each broker of green that refuses or filters what blue's brokers take, if it answers."""
+    blue = task.blue.brokers.runtime_configuration()
+    for name, admin in task.green_brokers():
+        with suppress(AdminUnreachable):
+            for difference in broker_differences(blue, admin.brokers.runtime_configuration()):
+                if difference.blocks:
+                    findings.block("GREEN_BROKERS_DIFFER", f"{name}: {difference}", "set green's brokers as blue's")
 
 
 def _sides(task: BlueGreenTask) -> tuple[Side, Side]:

@@ -93,6 +93,13 @@ MUTANTS = (
         ("tests/unit/blue_green/test_load.py",),
     ),
     Mutant(
+        "blue-green/settings-of-green-are-asked-once",
+        "activities/blue_green/precheck_clusters.py",
+        "            _ask_brokers(task, findings, side, session, answering=True)\n    check_stricter(task, findings)\n",
+        "            _ask_brokers(task, findings, side, session, answering=True)\n",
+        ("tests/unit/blue_green/test_fit.py",),
+    ),
+    Mutant(
         "blue-green/settings-of-green-pass",
         "activities/blue_green/quotas.py",
         '            return green == "true"\n',

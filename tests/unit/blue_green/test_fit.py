@@ -7,13 +7,15 @@ from typing import Any, cast
 
 import pytest
 
+from activities.blue_green import precheck_clusters
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.precheck_brokers import check_isolation, check_resource_group
+from activities.blue_green.precheck_clusters import check_running
 from activities.blue_green.quotas import green_quotas
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import Part, TopicInventory
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.errors import AdminNotFound, AdminUnreachable
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
 from tests.unit.blue_green.test_differences import SPACE, TOPIC, namespace
 
@@ -131,3 +133,29 @@ def test_anti_affinity_groups() -> None:
     assert placed({}, {}, "g", "g").warnings == []
     (warning,) = placed({}, {}, "g", "").warnings
     assert f"{SPACE} (g)" in warning
+
+
+def test_each_broker_of_green_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Right before the flags a broker of green that has become stricter than blue's is named, if it answers."""
+
+    def broker(encryption: str) -> SimpleNamespace:
+        settings = {"encryptionRequireOnProducer": encryption}
+        return SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=lambda: settings))
+
+    def refuse() -> None:
+        raise AdminUnreachable("refused", method="GET", url="http://c")
+
+    def no_sides(_: object) -> tuple[()]:
+        return ()
+
+    silent = SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=refuse))
+    there = [("a", broker("false")), ("b", broker("true")), ("c", silent)]
+    task = SimpleNamespace(blue=broker("false"), green_brokers=lambda: there)
+    monkeypatch.setattr(precheck_clusters, "_sides", no_sides)
+    findings = Findings()
+    check_running(cast("BlueGreenTask", task), findings)
+    (blocker,) = findings.blockers
+    assert (blocker.code, blocker.cause.startswith("b: brokers: encryptionRequireOnProducer")) == (
+        "GREEN_BROKERS_DIFFER",
+        True,
+    )
