@@ -48,7 +48,10 @@ _ROUND = 1.0
 _LONGEST_ROUND = 10.0
 
 CLIENTS_WITHIN = 60.0
-"""Seconds after which a client that did not come to green counts as gone: twice what clients wait for an answer."""
+"""Seconds after which a client that did not come to green counts as gone: twice what clients wait for an answer.
+
+They count from the moment that nothing is left on blue, since consumers come when they have read all there.
+"""
 
 # A consumer whose connection was closed comes back sooner.
 _IDLE_FOR = 10.0
@@ -105,7 +108,7 @@ class DrainWatch:
         self._before = {
             topic: clients for guard in guards for topic, clients in saved_clients(store, guard.namespace).items()
         }
-        self._begun = time.monotonic()
+        self._begun = self._left_at = time.monotonic()
         self._done: set[TopicName] = set()
         self._terminated: set[TopicName] = set()
         self._arrived: set[str] = set()
@@ -126,7 +129,9 @@ class DrainWatch:
             found = {guard: self.look(guard) for guard in self._guards}
             left = [one for those in found.values() for one in those]
             missing = self._missing()
-            waits_for_clients = bool(missing) and time.monotonic() < self._begun + CLIENTS_WITHIN
+            if left:
+                self._left_at = time.monotonic()
+            waits_for_clients = bool(missing) and time.monotonic() < self._left_at + CLIENTS_WITHIN
             self._tell(left, missing)
             if not left and not waits_for_clients:
                 break

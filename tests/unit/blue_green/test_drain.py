@@ -10,7 +10,8 @@ import pytest
 
 from activities.blue_green import drain
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.drain import CLIENTS_WITHIN, DrainWatch, are_too_many, why_attached, why_unread
+from activities.blue_green.drain import CLIENTS_WITHIN, DrainWatch, Left, are_too_many, why_attached, why_unread
+from activities.blue_green.topics import TopicLook
 from activities.lifecycle.context import ActivityContext
 from clients.cas.store import CasStore
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
@@ -74,26 +75,8 @@ def test_how_many_clients_may_be_missing(missing: int, clients: int, limit: floa
     assert are_too_many(missing, clients, limit) is too_many
 
 
-@pytest.mark.parametrize(
-    ("green", "consumers", "lost"),
-    [
-        ([_WAITING, _ARRIVED], {"s": 1}, ""),
-        ([_WAITING, TopicStats(), _ARRIVED], {"s": 1}, "deleted the subscription s"),
-        ([_waiting(5), _waiting(3), _ARRIVED], {"s": 1}, "gave up messages of the subscription s"),
-        ([_waiting(5), _waiting(7), _ARRIVED], {"s": 1}, ""),
-        # Consumers of another cluster have read it.
-        ([_waiting(5), _waiting(3, isReplicated=True), _ARRIVED], {"s": 1}, ""),
-        # Its consumers have come, and read or even ended it.
-        ([_waiting(5), _CAME, _waiting(3), _ARRIVED], {"s": 1}, ""),
-        ([_WAITING, _ARRIVED, TopicStats(), _BOTH], {"s": 2}, ""),
-        # Nobody used it on blue.
-        ([TopicStats()], {"s": 0}, ""),
-    ],
-)
-def test_messages_that_green_gives_up(
-    monkeypatch: pytest.MonkeyPatch, green: list[TopicStats], consumers: dict[str, int], lost: str
-) -> None:
-    """Messages that green gives up before their consumers come are lost to these, so their namespace has not moved."""
+def _draining(monkeypatch: pytest.MonkeyPatch, green: list[TopicStats], consumers: dict[str, int]) -> BlueGreenTask:
+    """Return a step after whose flip green's topic is like this in look after look; consumers are those of blue."""
     looks: Iterator[TopicStats] = iter(green)
 
     def stats(_: TopicName) -> TopicStats:
@@ -116,14 +99,53 @@ def test_messages_that_green_gives_up(
     monkeypatch.setattr(drain, "CLIENTS_WITHIN", 0.2)
     monkeypatch.setattr(drain, "_ROUND", 0.01)
     needed: dict[str, object] = {"cluster": "b", "blue": side("blue"), "green_cluster": "g", "green": side("green")}
-    task = SimpleNamespace(
+    double = SimpleNamespace(
         input=BlueGreenInput.model_validate(needed),
         blue=SimpleNamespace(topics=SimpleNamespace(names=names)),
         green=SimpleNamespace(topics=SimpleNamespace(stats=stats)),
         each=each,
         context=ActivityContext(),
     )
+    return cast("BlueGreenTask", double)
+
+
+@pytest.mark.parametrize(
+    ("green", "consumers", "lost"),
+    [
+        ([_WAITING, _ARRIVED], {"s": 1}, ""),
+        ([_WAITING, TopicStats(), _ARRIVED], {"s": 1}, "deleted the subscription s"),
+        ([_waiting(5), _waiting(3), _ARRIVED], {"s": 1}, "gave up messages of the subscription s"),
+        ([_waiting(5), _waiting(7), _ARRIVED], {"s": 1}, ""),
+        # Consumers of another cluster have read it.
+        ([_waiting(5), _waiting(3, isReplicated=True), _ARRIVED], {"s": 1}, ""),
+        # Its consumers have come, and read or even ended it.
+        ([_waiting(5), _CAME, _waiting(3), _ARRIVED], {"s": 1}, ""),
+        ([_WAITING, _ARRIVED, TopicStats(), _BOTH], {"s": 2}, ""),
+        # Nobody used it on blue.
+        ([TopicStats()], {"s": 0}, ""),
+    ],
+)
+def test_messages_that_green_gives_up(
+    monkeypatch: pytest.MonkeyPatch, green: list[TopicStats], consumers: dict[str, int], lost: str
+) -> None:
+    """Messages that green gives up before their consumers come are lost to these, so their namespace has not moved."""
+    task = _draining(monkeypatch, green, consumers)
     guard = _Guard()
-    found = DrainWatch(cast("BlueGreenTask", task), [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
+    found = DrainWatch(task, [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
     assert [item.reason for item in found.abandoned] == ([f"g {lost} before its consumers came"] if lost else [])
     assert guard.stages == ([] if lost else [Stage.MOVED])
+
+
+def test_consumers_have_their_time_after_blue_is_empty(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A consumer that reads on blue for long is not missing on green in the moment after its last message."""
+    task, guard = _draining(monkeypatch, 40 * [_WAITING] + [_ARRIVED], {"s": 1}), _Guard()
+    rounds = iter(range(30))
+
+    def look(_watch: DrainWatch, _guard: NamespaceGuard) -> list[Left]:
+        reading = next(rounds, None) is not None
+        return [Left(TopicLook(TopicName.parse(_TOPIC), None), "it is read")] if reading else []
+
+    monkeypatch.setattr(DrainWatch, "look", look)
+    found = DrainWatch(task, [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
+    assert found.seconds > drain.CLIENTS_WITHIN
+    assert (found.missing, found.abandoned, guard.stages) == ((), (), [Stage.MOVED])
