@@ -44,6 +44,13 @@ MUTANTS = (
         (f"{_UNIT}/test_policy_checks.py::test_blockers",),
     ),
     Mutant(
+        "scalable-topic/what-keeps-a-regular-topic-is-a-subscription",
+        "activities/scalable_topic/operations/subscriptions.py",
+        "(one.topic(local(look.name))))} - {GRACE})\n",
+        "(one.topic(local(look.name))))})\n",
+        (f"{_TESTS}/test_operations.py::test_what_keeps_a_regular_topic_is_no_subscription",),
+    ),
+    Mutant(
         "scalable-topic/a-frozen-broker-goes-on",
         "activities/scalable_topic/withdrawal.py",
         "        bar_creation(self.store, name, self.guard.require)\n",

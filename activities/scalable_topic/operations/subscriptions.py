@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from activities.scalable_topic.context import GRACE
 from activities.scalable_topic.operations.context import Hand, Look, local
 from activities.scalable_topic.topic_checks import kind_of
 from clients.errors import StoreConflict, StoreUnsupported
@@ -50,11 +51,12 @@ def known_subscriptions(look: Look, layout: SegmentLayout) -> list[Known]:
     """All that have a record, or a cursor on a segment of the layout.
 
     A name that only its consumers have left, without any cursor, is of consumers that keep their places themselves: a
-    record would have brokers keep messages for them for good.
+    record would have brokers keep messages for them for good. So would one of what keeps a regular topic in the grace
+    window of its migration, which nobody consumes.
     """
     recorded = recorded_subscriptions(look.store, look.name)
     cursors = [
-        (one.legacy, cursors_on(look.store, stored_topic(one.topic(local(look.name)))))
+        (one.legacy, {*cursors_on(look.store, stored_topic(one.topic(local(look.name))))} - {GRACE})
         for one in layout.segments.values()
     ]
     native, legacy = ({name for old, names in cursors if old is which for name in names} for which in (False, True))

@@ -8,6 +8,8 @@ from typing import Any
 import httpx
 import pytest
 
+from activities.scalable_topic import flip, one_topic
+from activities.scalable_topic.context import GRACE
 from activities.scalable_topic.operations import run
 from activities.scalable_topic.operations.context import Hand
 from activities.scalable_topic.operations.freeze import freeze, thaw
@@ -29,6 +31,8 @@ from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 from models.segment_layout_check import layout_faults
 from tests.support.scalable_topic.operations import Operations, carried_out
+from tests.support.scalable_topic.steps import TopicSteps
+from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar
 from tests.support.stacks import SharedStack
 
 SPACE = "public/default"
@@ -219,6 +223,22 @@ def test_an_audit_names_what_will_be_lost(stack: Stack, admin: PulsarAdmin, stor
     assert (cured.changed, cured.registered) == (1, 1)
     assert carried_out(stack, Operation.AUDIT, str(name)).unchanged == 1
     _has_all(admin, store, name, "unrecorded")
+
+
+def test_what_keeps_a_regular_topic_is_no_subscription(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """In the grace window of a migration an audit finds nothing, and a split takes over the consumers' own alone."""
+    name = TopicName.parse(f"persistent://{SPACE}/in-its-window")
+    fill(stack, admin, name, 0)
+    drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
+    steps = TopicSteps(stack, name, cleanup="remove")
+    for step in (one_topic.guard, flip.flip, one_topic.complete):
+        steps.run(step)
+    assert {*admin.topics.stats(name).subscriptions} == {QUEUE, STREAM, GRACE}
+    assert carried_out(stack, Operation.AUDIT, str(name)).unchanged == 1
+    done = carried_out(stack, Operation.SPLIT, str(name))
+    assert (done.changed, done.registered) == (1, 0)
+    assert {*recorded_subscriptions(store, name)} == {QUEUE, STREAM}
+    _nothing_is_left(store)
 
 
 def test_a_split_that_was_left_by_halves(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
