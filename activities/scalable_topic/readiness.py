@@ -6,10 +6,10 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.name_taken import check_name, foreign_layout
 from activities.scalable_topic.policy_checks import check_policies
-from activities.scalable_topic.topic_checks import check_topic
+from activities.scalable_topic.topic_checks import check_segments, check_topic
 from clients.cas.store import CasReader
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.names import TopicName
+from clients.pulsar.names import SegmentName, TopicName
 from clients.pulsar.scalable_records import RecordState, ScalableRecord, read_scalable
 from models.scalable_topic.claims import Stage, TopicClaim, topic_record
 from models.scalable_topic.input import TopicOptions, cleans_up
@@ -41,7 +41,10 @@ def check_one(
     elif record.state is RecordState.EMPTY and options.replace_empty:
         findings.warn(f"{name.scalable_path} has no value, and is removed before the topic becomes scalable")
         record = ScalableRecord(RecordState.ABSENT)
-    check_topic(findings, topic, record, begun=_is_begun(store, name, workflow_id))
+    begun = _is_begun(store, name, workflow_id)
+    check_topic(findings, topic, record, begun=begun)
+    if not begun:
+        check_segments(findings, topic, store.children(SegmentName.folder(name)))
     namespace = admin.namespaces.policies(name.namespace_path).raw
     broker = admin.brokers.runtime_configuration()
     check_policies(findings, topic, namespace, broker, remove=cleans_up(options))

@@ -6,10 +6,12 @@ Brokers check its clients alone; all else here loses messages, or finds another 
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory, is_system_topic
 from activities.scalable_topic.census import census, open_transactions
+from activities.scalable_topic.children import planned
 from activities.scalable_topic.regular import ORDERED
 from clients.pulsar.names import encoded, recordable
 from clients.pulsar.scalable_records import RecordState, ScalableRecord
@@ -53,6 +55,28 @@ def check_topic(findings: Findings, topic: TopicInventory, record: ScalableRecor
     _check_storage(findings, topic)
     _check_subscriptions(findings, topic)
     _tell_of_clients(findings, topic)
+
+
+def check_segments(findings: Findings, topic: TopicInventory, there: Collection[str]) -> None:
+    """Note segments that the migration would make, and that are there before it has begun.
+
+    Brokers answer as if they had made them. What they hold would come to consumers as messages of the topic, and one
+    that was ended takes none.
+
+    Args:
+        findings: where that goes.
+        topic: as it is.
+        there: descriptors of segments that are stored under the topic's name.
+    """
+    wanted = {one.descriptor for one in planned(topic.name, topic.partitions).active}
+    if left := sorted(wanted & {*there}):
+        findings.block(
+            "SEGMENTS_LEFT",
+            f"segments {some(left)} of topic://{topic.name.local_path} are there, and are of an earlier scalable topic "
+            "of this name: its messages would be delivered again, and a segment that was ended takes none",
+            "delete each of them, if nobody needs its messages: curl -X DELETE "
+            f"http://BROKER:8080/admin/v2/segments/{topic.name.local_path}/{left[0]}?force=true",
+        )
 
 
 def _check_name(findings: Findings, topic: TopicInventory) -> None:

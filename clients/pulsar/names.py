@@ -115,8 +115,13 @@ class SegmentName(NamedTuple):
     @property
     def managed_ledger_path(self) -> str:
         """The node of its managed ledger in the metadata store."""
-        tenant, namespace, topic, _ = self.scalable
-        return f"{_MANAGED_LEDGERS}{tenant}/{namespace}/segment/{_as_node(topic)}/{self.descriptor}"
+        return f"{self.folder(self.scalable)}/{self.descriptor}"
+
+    @staticmethod
+    def folder(scalable: TopicName) -> str:
+        """Return the node beneath which all segments of a scalable topic have their managed ledgers."""
+        tenant, namespace, topic, _ = scalable
+        return f"{_MANAGED_LEDGERS}{tenant}/{namespace}/segment/{_as_node(topic)}"
 
     def __str__(self) -> str:
         return f"{_SEGMENT}{self.scalable.namespace_path}/{self.scalable.topic}/{self.descriptor}"

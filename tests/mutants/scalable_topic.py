@@ -51,6 +51,13 @@ MUTANTS = (
         (f"{_TESTS}/test_operations.py::test_what_keeps_a_regular_topic_is_no_subscription",),
     ),
     Mutant(
+        "scalable-topic/segments-of-an-earlier-topic-are-taken",
+        "activities/scalable_topic/topic_checks.py",
+        "    if left := sorted(wanted & {*there}):\n",
+        "    if left := []:\n",
+        (f"{_UNIT}/test_topic_checks.py::test_segments_of_an_earlier_topic",),
+    ),
+    Mutant(
         "scalable-topic/a-frozen-broker-goes-on",
         "activities/scalable_topic/withdrawal.py",
         "        bar_creation(self.store, name, self.guard.require)\n",

@@ -6,7 +6,7 @@ import pytest
 
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import Part, TopicInventory
-from activities.scalable_topic.topic_checks import check_topic, undrained_streams
+from activities.scalable_topic.topic_checks import check_segments, check_topic, undrained_streams
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.topics import COMPACTION, Client, TopicStats
 from clients.pulsar.names import TopicName
@@ -29,6 +29,23 @@ def _with(name: TopicName = _TOPIC, **stats: object) -> TopicInventory:
 
 def _subscription(name: str, **fields: object) -> TopicInventory:
     return _with(subscriptions={name: {"type": "Shared", "isDurable": True, **fields}})
+
+
+@pytest.mark.parametrize(
+    ("partitions", "there", "left"),
+    [
+        (0, ["0000-ffff-0", "0000-ffff-1"], ["0000-ffff-1"]),
+        (0, ["0000-ffff-0", "0000-7fff-1", "0000-ffff-2"], []),
+        (2, ["8000-ffff-3", "0000-7fff-2", "0000-7fff-0"], ["0000-7fff-2", "8000-ffff-3"]),
+        (2, [], []),
+    ],
+)
+def test_segments_of_an_earlier_topic(partitions: int, there: list[str], left: list[str]) -> None:
+    """A segment that the migration would make must not be there; those of other names are nobody's business."""
+    findings = Findings()
+    check_segments(findings, TopicInventory(_TOPIC, partitions=partitions), there)
+    assert [blocker.code for blocker in findings.blockers] == (["SEGMENTS_LEFT"] if left else [])
+    assert all(", ".join(left) in blocker.cause for blocker in findings.blockers)
 
 
 def test_plain_topic() -> None:
