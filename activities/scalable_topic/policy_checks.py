@@ -29,6 +29,8 @@ _CAUGHT_UP = "delete_when_subscriptions_caught_up"
 _KEEPS = ("retention", "offloadPolicies")
 """Policies of a topic by which its consumed messages stay, by name."""
 _TTL, _EXPIRATION = "messageTTL", "subscriptionExpirationTime"
+_ATTACHED_AS = {SubscriptionKind.STREAM: "Exclusive", SubscriptionKind.QUEUE: "Shared"}
+"""As what V5 consumers of each kind attach to segments."""
 _EVICTS = "consumer_backlog_eviction"
 _QUOTAS = {"destination_storage": "limitSize", "message_age": "limitTime"}
 """Kinds of backlog quotas, with the field of their limit."""
@@ -49,6 +51,7 @@ def check_policies(
     _check_retention(findings, topic, remove=remove)
     _check_backlog(findings, topic, namespace, broker)
     _check_expiration(findings, topic, namespace, broker, remove=remove)
+    _check_types(findings, topic, namespace, broker)
     _check_replication(findings, topic, namespace, broker)
     _check_rights(findings, topic.name, namespace)
     _check_deletion(findings, topic, namespace, broker)
@@ -131,7 +134,7 @@ def _check_expiration(
 ) -> None:
     minutes = subscription_expiration(namespace, broker)
     ordered = [one.name for one in durable_of(topic) if kind_of(one) is SubscriptionKind.STREAM]
-    if minutes <= 0 or not (ordered or remove):
+    if not (minutes and (ordered or remove)):
         return
     why = (
         f"consumers of {some(ordered)} come to a new segment only when they have consumed the segments before it"
@@ -145,6 +148,29 @@ def _check_expiration(
         "switch that off for the namespace: pulsar-admin namespaces set-subscription-expiration-time -t 0 "
         f"{topic.name.namespace_path}",
     )
+
+
+def _check_types(
+    findings: Findings, topic: TopicInventory, namespace: Mapping[str, Any], broker: Mapping[str, str]
+) -> None:
+    allowed = namespace.get("subscription_types_enabled") or broker.get("subscriptionTypesEnabled", "").split(",")
+    # Brokers write their own setting as `[Exclusive, Shared]`.
+    names = {name.strip(" []") for name in allowed} - {""}
+    refused = {
+        need: [one.name for one in durable_of(topic) if kind_of(one) is kind]
+        for kind, need in _ATTACHED_AS.items()
+        if names and need not in names
+    }
+    for need, subscriptions in refused.items():
+        if subscriptions:
+            types = ",".join(sorted({*names, need}))
+            findings.block(
+                "SUBSCRIPTION_TYPES",
+                f"segments of {topic.name} would take subscriptions of these types only: {', '.join(sorted(names))}; "
+                f"V5 clients attach to them as {need} to consume {some(subscriptions)}, and would be refused",
+                f"add {need} to the types that the namespace allows: pulsar-admin namespaces "
+                f"set-subscription-types-enabled --types {types} {topic.name.namespace_path}",
+            )
 
 
 def _limits(namespace: Mapping[str, Any], broker: Mapping[str, str]) -> dict[str, int]:

@@ -58,6 +58,13 @@ MUTANTS = (
         (f"{_UNIT}/test_topic_checks.py::test_segments_of_an_earlier_topic",),
     ),
     Mutant(
+        "scalable-topic/types-that-are-not-allowed-are-used",
+        "activities/scalable_topic/policy_checks.py",
+        "    _check_types(findings, topic, namespace, broker)\n",
+        "",
+        (f"{_UNIT}/test_policy_checks.py::test_blockers",),
+    ),
+    Mutant(
         "scalable-topic/a-frozen-broker-goes-on",
         "activities/scalable_topic/withdrawal.py",
         "        bar_creation(self.store, name, self.guard.require)\n",

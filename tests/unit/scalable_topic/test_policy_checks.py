@@ -20,6 +20,7 @@ _BROKER = {
     "brokerDeduplicationEnabled": "false",
     "brokerDeleteInactiveTopicsEnabled": "true",
     "brokerDeleteInactiveTopicsMode": "delete_when_no_subscriptions",
+    "subscriptionTypesEnabled": "[Exclusive, Shared, Failover, Key_Shared]",
 }
 _NAMESPACE: dict[str, Any] = {
     "replication_clusters": ["prod"],
@@ -28,6 +29,7 @@ _NAMESPACE: dict[str, Any] = {
 _CAUGHT_UP = {"inactiveTopicDeleteMode": "delete_when_subscriptions_caught_up", "deleteWhileInactive": True}
 _NO_SUBSCRIPTIONS = {"inactiveTopicDeleteMode": "delete_when_no_subscriptions", "deleteWhileInactive": True}
 _FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+_TYPES = "subscription_types_enabled"
 _EXPIRATION = "subscription_expiration_time_minutes"
 _EVICTS = "consumer_backlog_eviction"
 
@@ -84,6 +86,8 @@ def test_defaults() -> None:
         ({"namespace": {_EXPIRATION: 5}}, "SUBSCRIPTIONS_EXPIRE"),
         ({"subscriptionExpirationTimeMinutes": "5"}, "SUBSCRIPTIONS_EXPIRE"),
         ({"namespace": {_EXPIRATION: 5}, "remove": False, "types": ["Shared", "Failover"]}, "SUBSCRIPTIONS_EXPIRE"),
+        ({"namespace": {_TYPES: ["Shared", "Failover"]}, "types": ["Failover"]}, "SUBSCRIPTION_TYPES"),
+        ({"subscriptionTypesEnabled": "[Exclusive, Key_Shared]", "types": ["Key_Shared"]}, "SUBSCRIPTION_TYPES"),
         ({"topic": {"replication": ["prod", "west"]}}, "REPLICATED"),
         ({"namespace": {"replication_clusters": ["prod", "west"]}}, "REPLICATED"),
         ({"topic": {"inactiveTopicPolicies": _CAUGHT_UP}}, "INACTIVE_DELETION"),
@@ -109,6 +113,10 @@ def test_blockers(given: dict[str, Any], code: str) -> None:
         {"topic": {"messageTTL": 60}, "namespace": {"message_ttl_in_seconds": 60}},
         {"topic": {"messageTTL": 90}, "namespace": {"message_ttl_in_seconds": 0}, "ttlDurationDefaultInSeconds": "60"},
         {"topic": {"messageTTL": 90}},
+        {"namespace": {_TYPES: ["Shared", "Failover"]}, "types": ["Shared", "Key_Shared"]},
+        {"namespace": {_TYPES: []}, "types": ["Failover", "Shared"]},
+        {"types": ["Exclusive", "Shared"]},
+        {"namespace": {_TYPES: ["Exclusive"]}, "subscriptionTypesEnabled": "[Shared]", "types": ["Failover"]},
         {"topic": {"backlogQuota": _quota(_EVICTS, 5)}, "namespace": _EVICTING},
         {"namespace": _EVICTING},
         {"topic": {"backlogQuota": _quota("producer_exception", 5)}},
