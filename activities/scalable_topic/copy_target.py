@@ -14,6 +14,7 @@ from clients.pulsar.admin.topics import Client, InternalStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import NOTE
 from clients.pulsar.wire.place import Place
+from models.broker_settings import subscription_expiration
 from models.lifecycle.failures import some
 from spark.scalable_topic.copy_record import CopyRecord, read_stored, record_path, write_stored
 
@@ -65,6 +66,7 @@ class CopyTarget:
                 f"{known.hashing}; {_ELSEWHERE}"
             )
         self._require_shape()
+        self._require_lasting()
         stats = [self._stats(part) for part in self.parts]
         if known is not None and all(one is not None and KEEPER in one.cursors for one in stats):
             self._require_alone()
@@ -158,6 +160,16 @@ class CopyTarget:
             raise StoreConflict(
                 f"{self.name} has {there or 'no'} partitions, and {self.partitions or 'none'} are asked for; give its "
                 "number of partitions, or name another target"
+            )
+
+    def _require_lasting(self) -> None:
+        namespace = self.name.namespace_path
+        policies = self._admin.namespaces.policies(namespace).raw
+        if minutes := subscription_expiration(policies, self._admin.brokers.runtime_configuration()):
+            raise StoreConflict(
+                f"brokers delete a subscription in {namespace} that has had no consumer for {minutes} minutes, and so "
+                f"{KEEPER}, which keeps what is copied; switch that off (pulsar-admin namespaces "
+                f"set-subscription-expiration-time -t 0 {namespace}), or name a target in another namespace"
             )
 
     def _require_alone(self) -> None:

@@ -58,6 +58,9 @@ def test_what_is_not_ours_is_refused(stack: Stack, admin: PulsarAdmin, copier: C
         client.create_producer(str(busy))
         with pytest.raises(StoreConflict, match="has 1 producers, the first from"):
             copier.copy(source, busy)
+    admin.namespaces.create("public/idle-copies", {"subscription_expiration_time_minutes": 5})
+    with pytest.raises(StoreConflict, match="has had no consumer for 5 minutes, and so pulsar-migrate-copy"):
+        copier.copy(source, TopicName.parse("persistent://public/idle-copies/copy"))
     with pytest.raises(StoreConflict, match="has the name of the scalable topic"):
         copier.copy(source, source)
     with pytest.raises(StoreConflict, match="not a whole stored topic"):
