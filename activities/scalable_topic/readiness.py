@@ -6,7 +6,7 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import TopicInventory
 from activities.scalable_topic.name_taken import check_name, foreign_layout
 from activities.scalable_topic.policy_checks import check_policies
-from activities.scalable_topic.topic_checks import check_segments, check_topic
+from activities.scalable_topic.topic_checks import check_controlled, check_segments, check_topic
 from clients.cas.store import CasReader
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.names import SegmentName, TopicName
@@ -43,6 +43,7 @@ def check_one(
         record = ScalableRecord(RecordState.ABSENT)
     begun = _is_begun(store, name, workflow_id)
     check_topic(findings, topic, record, begun=begun)
+    check_controlled(findings, name, store)
     if not begun:
         check_segments(findings, topic, store.children(SegmentName.folder(name)))
     namespace = admin.namespaces.policies(name.namespace_path).raw

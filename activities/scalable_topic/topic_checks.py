@@ -13,11 +13,14 @@ from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInv
 from activities.scalable_topic.census import census, open_transactions
 from activities.scalable_topic.children import planned
 from activities.scalable_topic.regular import ORDERED
-from clients.pulsar.names import encoded, recordable
+from activities.topic_controller.records import record_path
+from clients.cas.store import CasReader
+from clients.pulsar.names import TopicName, encoded, recordable
 from clients.pulsar.scalable_records import RecordState, ScalableRecord
 from models.lifecycle.failures import some
 from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
+from models.topic_controller.names import scalable_topic_of
 
 # Of a subscription that has had no consumer since its topic was loaded.
 _UNKNOWN = "None"
@@ -55,6 +58,23 @@ def check_topic(findings: Findings, topic: TopicInventory, record: ScalableRecor
     _check_storage(findings, topic)
     _check_subscriptions(findings, topic)
     _tell_of_clients(findings, topic)
+
+
+def check_controlled(findings: Findings, name: TopicName, store: CasReader) -> None:
+    """Note a topic that is a part of another one, which a controller of this project leads.
+
+    Args:
+        findings: where that goes.
+        name: of the topic.
+        store: the brokers' metadata store.
+    """
+    if (whole := scalable_topic_of(str(name))) and store.get(record_path(TopicName.parse(whole))) is not None:
+        findings.block(
+            "CONTROLLED",
+            f"{name} is a part of {whole}, which has a controller of this project: its clients use it as it is, and "
+            "would find it ended",
+            "leave it out; what becomes scalable in Pulsar itself is a regular topic to which its messages are sent",
+        )
 
 
 def check_segments(findings: Findings, topic: TopicInventory, there: Collection[str]) -> None:

@@ -22,6 +22,15 @@ def layout_topic(topic: str) -> str:
     return f"{topic}{_OURS}layout"
 
 
+_PART = re.compile(rf"(?P<topic>.+){re.escape(_OURS)}(layout|[0-9a-f]{{4}}-[0-9a-f]{{4}}-\d+)", re.DOTALL)
+
+
+def scalable_topic_of(name: str) -> str:
+    """Return the scalable topic of which a topic has the name of a segment, or of the layout; empty for none."""
+    found = _PART.fullmatch(name)
+    return found["topic"] if found else ""
+
+
 # ZooKeeper takes no control characters in names of nodes, no surrogates, nothing of the private area, and no specials.
 _NODE = re.compile(r"[^/\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\U0010ffff]{1,200}")
 

@@ -72,6 +72,13 @@ MUTANTS = (
         (f"{_TESTS}/test_operations.py::test_what_keeps_a_regular_topic_is_no_subscription",),
     ),
     Mutant(
+        "scalable-topic/segments-of-controllers-become-scalable",
+        "activities/scalable_topic/topic_checks.py",
+        " and store.get(record_path(TopicName.parse(whole))) is not None:\n",
+        " and False:\n",
+        (f"{_UNIT}/test_topic_checks.py::test_parts_of_controlled_topics",),
+    ),
+    Mutant(
         "scalable-topic/a-frozen-broker-goes-on",
         "activities/scalable_topic/withdrawal.py",
         "        bar_creation(self.store, name, self.guard.require)\n",

@@ -6,11 +6,12 @@ import pytest
 
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.topic_inventory import Part, TopicInventory
-from activities.scalable_topic.topic_checks import check_segments, check_topic, undrained_streams
+from activities.scalable_topic.topic_checks import check_controlled, check_segments, check_topic, undrained_streams
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.topics import COMPACTION, Client, TopicStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.scalable_records import RecordState, ScalableRecord
+from tests.support.clients.memory_store import MemoryStore
 
 _TOPIC = TopicName("acme", "shop", "orders")
 _SCHEMAS = (Schema.model_validate({"version": 0, "type": "STRING", "data": ""}),)
@@ -46,6 +47,24 @@ def test_segments_of_an_earlier_topic(partitions: int, there: list[str], left: l
     check_segments(findings, TopicInventory(_TOPIC, partitions=partitions), there)
     assert [blocker.code for blocker in findings.blockers] == (["SEGMENTS_LEFT"] if left else [])
     assert all(", ".join(left) in blocker.cause for blocker in findings.blockers)
+
+
+@pytest.mark.parametrize(
+    ("name", "controlled"),
+    [
+        ("orders.scalable.layout", True),
+        ("orders.scalable.0000-7fff-12", True),
+        ("other.scalable.0000-7fff-12", False),
+        ("orders.scalable.0000-7fff", False),
+        ("orders", False),
+    ],
+)
+def test_parts_of_controlled_topics(name: str, controlled: bool) -> None:
+    """A segment or the layout of a topic with a controller is refused; another topic that is named like one is not."""
+    findings, store = Findings(), MemoryStore()
+    store.create("/pulsar/pulsar-migrate/topics/acme/shop/orders", b"{}")
+    check_controlled(findings, TopicName("acme", "shop", name), store)
+    assert [blocker.code for blocker in findings.blockers] == (["CONTROLLED"] if controlled else [])
 
 
 def test_plain_topic() -> None:
