@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
 from functools import partial
 from typing import TypeVar
 
 from clients.cas.claims import parse_claim, require_newest
+from clients.errors import Superseded
 from clients.store import Record, StoreReader
 from clients.stores import Access, open_reader
 from models.lifecycle.claim import Attempt, Claim, PacedClaim
+from models.migration_flag import FLAG, Flag, FlagPhase
 from models.store_url import StoreUrl
 
 ClaimT = TypeVar("ClaimT", bound=Claim)
@@ -95,6 +97,26 @@ def claim_in(store: StoreReader, path: str, kind: type[ClaimT]) -> ClaimT | None
     """
     (found,) = store.read([path.encode()])
     return parse_claim(found.value, kind, path, store.url) if isinstance(found, Record) else None
+
+
+def require_phase(source: StoreReader, phases: Collection[FlagPhase]) -> None:
+    """Require that the migration flag of a source is in one of these phases; only a ZooKeeper has a flag.
+
+    Raises:
+        Superseded: it is in another one, in which services, or Pulsar's own command, write to the target.
+    """
+    if source.url.scheme != "zk":
+        return
+    (found,) = source.read([FLAG.encode()])
+    if (
+        isinstance(found, Record)
+        and found.value
+        and (flag := Flag.model_validate_json(found.value)).phase not in phases
+    ):
+        raise Superseded(
+            f"the migration flag of {source.url} is {flag.phase} (target {flag.targetUrl}); this step came too late to "
+            "write to the target"
+        )
 
 
 @contextmanager

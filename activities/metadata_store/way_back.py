@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import time
 
+from temporalio.exceptions import ApplicationError
+
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.registrations import still_in_use
 from activities.metadata_store.context import MetadataStoreTask
+from clients.pulsar.migration_flag import foreign_flag
+from clients.stores import open_reader
+from models.lifecycle.failures import FailureKind
 from models.metadata_store.input import Mode
 from models.metadata_store.results import Restoration
-from models.migration_flag import FlagPhase
+from models.migration_flag import OPEN_PHASES, FlagPhase
 from spark.metadata_store import jobs
 
 REBROADCAST_AFTER = 3.0
@@ -45,9 +51,14 @@ def give_back(task: MetadataStoreTask) -> bool:
 def clear_target(task: MetadataStoreTask, context: ActivityContext) -> int:
     """Remove the copy from the target, then both claims; does nothing where the target or the source is not ours.
 
-    A late attempt of this step may run while the migration was started again, and must not empty that one's target.
+    A late attempt of this step may run while the migration was started again, and must not empty that one's target. Nor
+    may one of a migration that failed because Pulsar's own command migrated the cluster, perhaps to this same target;
+    or, offline, because services were started there before the commit.
+
+    Raises:
+        ApplicationError: `Conflict`: the copy was left, because services use the target, or may use it.
     """
-    removed = 0
+    removed, used = 0, ""
     with task.source_claim() as claim:
         if (held := claim.read()) is not None and not held.claim.is_of(task.attempt):
             return removed
@@ -57,13 +68,30 @@ def clear_target(task: MetadataStoreTask, context: ActivityContext) -> int:
     with task.target_claim() as claim:
         if claim.is_held():
             # Claimed before the first delete: a bulk task of an earlier attempt would refill what is being cleared.
-            if claim.claim(None).ours:
+            if claim.claim(None).ours and not (used := _in_use(task)):
                 removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
             claim.release()
     release(task)
     if task.input.mode is Mode.LIVE:
         task.repeat_flag()
+    if used:
+        raise ApplicationError(used, type=FailureKind.CONFLICT, non_retryable=True)
     return removed
+
+
+def _in_use(task: MetadataStoreTask) -> str:
+    """Return why services may use the target; empty where none can."""
+    if task.input.mode is Mode.OFFLINE:
+        # Live, what services hold there is from an attempt that failed.
+        with open_reader(task.input.target_url, task.runtime.access) as target:
+            services = still_in_use(target)
+        if services:
+            return f"services use the target: {', '.join(services)}"
+    if not task.source_has_flag:
+        return ""
+    with task.flag() as keeper:
+        flag = keeper.state().flag
+    return "" if flag.phase in OPEN_PHASES else f"services may use the target: {foreign_flag(flag)}"
 
 
 def take_source(task: MetadataStoreTask) -> None:

@@ -5,9 +5,8 @@ from __future__ import annotations
 import heapq
 from array import array
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from functools import partial
 from struct import Struct
 
 from xxhash import xxh3_64_intdigest
@@ -22,7 +21,8 @@ from clients.stores import MAX_RAISE, open_reader, open_remover, open_writer
 from clients.zookeeper.reader import ZooKeeperReader
 from models.lifecycle.claim import CLAIM, PacedClaim
 from models.lifecycle.failures import NAMED
-from spark.fence import WriteFence, claim_in
+from models.migration_flag import OPEN_PHASES, FlagPhase
+from spark.fence import WriteFence, claim_in, require_phase
 from spark.metadata_store.path_set import PathSet
 from spark.metadata_store.replica import AT_ONCE, Mirror, Replica
 from spark.metadata_store.spec import (
@@ -49,6 +49,8 @@ _ALL_ACLS, _ACL_OF = 5_000, 16
 _SEEN = 50_000
 # How often a record is written that is different still, or again.
 _TRIES = 3
+# From COMPLETED on services write to the target.
+_NOT_COMMITTED = frozenset(FlagPhase) - {FlagPhase.COMPLETED}
 
 
 def copy_part(pair: Pair, part: Partition) -> Copied:
@@ -57,10 +59,12 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
     records = value_bytes = highest = 0
     with (
         open_reader(pair.source, pair.access) as reader,
+        # Not the connection that scans, which has many requests on their way.
+        open_reader(pair.source, pair.access) as source,
         open_reader(pair.target, pair.access) as target,
         ExitStack() as opened,
     ):
-        fence = _fence(pair, target)
+        fence = _fence(pair, target, source, _NOT_COMMITTED)
         writer = opened.enter_context(
             open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions, guard=fence.look)
         )
@@ -223,8 +227,8 @@ def repair_part(pair: Pair, buckets: Buckets, side: SidePart) -> Repaired:
     What changed meanwhile, or cannot be kept, is still different then.
     """
     looked, count, named = 0, 0, list[bytes]()
-    with open_reader(pair.target, pair.access) as target:
-        fence = _fence(pair, target)
+    with open_reader(pair.source, pair.access) as source, open_reader(pair.target, pair.access) as target:
+        fence = _fence(pair, target, source, _NOT_COMMITTED)
         with Replica(pair, fence.look) as replica:
             for records in _in_buckets(pair, buckets, side):
                 left = _different(replica, side, records)
@@ -300,10 +304,11 @@ def clear_parts(pair: Pair, store: str, limit: int, parts: Sequence[Partition]) 
     """
     of_target = store == "target"
     removed = left = 0
-    with (
-        open_reader(pair.target if of_target else pair.source, pair.access) as reader,
-        open_remover(reader.url, pair.access, _fence(pair, reader).look) as remover,
-    ):
+    with ExitStack() as opened:
+        reader = opened.enter_context(open_reader(pair.target if of_target else pair.source, pair.access))
+        source = opened.enter_context(open_reader(pair.source, pair.access)) if of_target else None
+        fence = _fence(pair, reader, source, OPEN_PHASES)
+        remover = opened.enter_context(open_remover(reader.url, pair.access, fence.look))
         for part in parts:
             done, rest = _clear_part(reader, remover, limit, part, of_target=of_target)
             removed, left = removed + done, left + rest
@@ -328,9 +333,22 @@ def _clear_part(
     return remover.remove(doomed), found - len(doomed)
 
 
-def _fence(pair: Pair, store: StoreReader) -> WriteFence:
-    """Of tasks that write to a store, by the claim in that store."""
-    claim = partial(claim_in, store, CLAIM, PacedClaim)
+def _fence(pair: Pair, store: StoreReader, source: StoreReader | None, phases: Collection[FlagPhase]) -> WriteFence:
+    """Return the fence of tasks that write to a store, by the claim in that store and the flag in the source.
+
+    Args:
+        pair: both stores.
+        store: that is written to.
+        source: has the flag; None for tasks that write whatever it is.
+        phases: in which the flag must be. Pulsar's own command may migrate the same cluster to the same target, and
+            does not read claims.
+    """
+
+    def claim() -> PacedClaim | None:
+        if source is not None:
+            require_phase(source, phases)
+        return claim_in(store, CLAIM, PacedClaim)
+
     return WriteFence(
         claim, attempt=pair.attempt, what=str(store.url), parallelism=pair.parallelism, paced=not pair.urgent
     )

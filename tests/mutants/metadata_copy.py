@@ -263,7 +263,7 @@ MUTANTS = (
     Mutant(
         "metadata-store/transactions-are-looked-for-once",
         _PREPARATION,
-        "            _require_no_indexed(task)\n",
+        "            require_no_indexed(task.input, task.runtime.access)\n",
         "",
         (f"{_GUARDS}::test_transactions_that_begin_after_the_precheck_block_nothing",),
     ),
@@ -322,5 +322,26 @@ MUTANTS = (
         'removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))',
         "removed = 0",
         _step("test_a_late_way_back_leaves_the_next_run_alone"),
+    ),
+    Mutant(
+        "metadata-store/the-way-back-clears-what-another-command-uses",
+        _WAY_BACK,
+        "if claim.claim(None).ours and not (used := _in_use(task)):",
+        "if claim.claim(None).ours:",
+        (f"{_GUARDS}::test_a_target_that_another_command_migrates_to_is_not_cleared",),
+    ),
+    Mutant(
+        "metadata-store/the-way-back-clears-what-services-use",
+        _WAY_BACK,
+        "        if services:\n",
+        "        if False:\n",
+        (f"{_GUARDS}::test_a_target_in_which_services_run_is_not_cleared",),
+    ),
+    Mutant(
+        "metadata-store/bulk-jobs-do-not-read-the-flag",
+        "spark/metadata_store/tasks.py",
+        "        if source is not None:\n            require_phase(source, phases)\n",
+        "",
+        (f"{_GUARDS}::test_bulk_jobs_end_when_another_command_moves_the_flag",),
     ),
 )

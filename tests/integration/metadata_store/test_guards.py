@@ -17,7 +17,7 @@ from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.occupied import ledgers_only_in
 from activities.metadata_store.precheck import PrecheckRun
 from clients.cas.claims import read_claim
-from clients.errors import StoreConflict
+from clients.errors import StoreConflict, Superseded
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_cas
 from deploy.devstack.stack import Stack, StackSpec
@@ -25,7 +25,7 @@ from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailureKind
 from models.metadata_store.claims import TargetClaim
 from models.metadata_store.results import Precheck, PreCopy
-from models.migration_flag import FLAG, FlagPhase
+from models.migration_flag import FLAG, Flag, FlagPhase
 from models.store_url import parse_store_url
 from spark.metadata_store import jobs
 from tests.support.metadata_store import stores
@@ -239,6 +239,51 @@ def test_a_target_that_nobody_looked_at_is_not_cleared(place: Place, monkeypatch
     assert not held.claim.ours
     assert place.run(way_back.clear_target) == 0
     assert list(place.copied()) == [OTHERS]
+
+
+@pytest.mark.parametrize("phase", [FlagPhase.COPYING, FlagPhase.COMPLETED])
+def test_a_target_that_another_command_migrates_to_is_not_cleared(place: Place, phase: FlagPhase) -> None:
+    """A migration that fails because Pulsar's own command moved the flag leaves the target that the command uses."""
+    place.run(pre_copy.pre_copy, 0)
+    place.zookeeper.create(FLAG, Flag(phase=phase, targetUrl=place.target).encode())
+    place.service_writes(OTHERS)
+    with pytest.raises(ApplicationError, match=f"services may use the target: .* is {phase}"):
+        place.run(way_back.clear_target)
+    assert place.copied().keys() == {*place.wanted(), OTHERS}
+    assert place.zookeeper.exists(CLAIM) is None
+
+
+def test_a_target_in_which_services_run_is_not_cleared(place: Place, stack: Stack) -> None:
+    """An offline migration that fails because services were started on the target too early leaves them their store."""
+    place.target = f"{stack.zk_url}/too-early"
+    place.run(pre_copy.copy_whole, 0, mode="offline")
+    with stores.kazoo(stack.zk_url) as zookeeper:
+        zookeeper.create("/too-early/loadbalance/brokers/b:8080", b"{}", ephemeral=True, makepath=True)
+        with pytest.raises(ApplicationError, match="services use the target: broker b:8080"):
+            place.run(way_back.clear_target, mode="offline")
+        assert zookeeper.exists(f"/too-early{FEW[0]}")
+        zookeeper.delete("/too-early", recursive=True)
+
+
+def test_bulk_jobs_end_when_another_command_moves_the_flag(place: Place) -> None:
+    """What they would write or delete in the target is what services, or the command, write there."""
+    place.run(pre_copy.pre_copy, 0)
+    task = place.task()
+    with task.target_claim() as claim:
+        claim.renew()
+    place.zookeeper.create(FLAG, Flag(phase=FlagPhase.COPYING, targetUrl=place.target).encode())
+    with pytest.raises(Superseded, match="is COPYING"):
+        jobs.clear(task.engine, task.fenced_pair, "target", tag="clear")
+    place.zookeeper.set(FLAG, Flag(phase=FlagPhase.COMPLETED, targetUrl=place.target).encode())
+    place.service_deletes(FEW[0])
+    place.service_writes(OTHERS)
+    comparison = jobs.compare(task.engine, task.fenced_pair, records=3, tag="compare")
+    with pytest.raises(Superseded, match="is COMPLETED"):
+        jobs.copy(task.engine, task.fenced_pair, tag="copy")
+    with pytest.raises(Superseded, match="is COMPLETED"):
+        jobs.repair(task.engine, task.fenced_pair, comparison, tag="repair")
+    assert FEW[0] not in place.copied()
+    assert OTHERS in place.copied()
 
 
 def test_late_writers_are_waited_for(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
