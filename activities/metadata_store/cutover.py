@@ -12,6 +12,7 @@ from activities.lifecycle.registrations import participants, registered, still_i
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.convergence import all_changes, converge, follow_late_writes, follow_once
 from activities.metadata_store.flag import FlagKeeper, FlagState
+from activities.metadata_store.indexed import require_no_indexed
 from activities.metadata_store.pre_copy import raise_floor
 from activities.metadata_store.repair import repair_many
 from activities.metadata_store.way_back import rebroadcast_flag, release
@@ -126,6 +127,7 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
 
     Raises:
         StoreConflict: somebody else moved the flag.
+        ApplicationError: `ParticipantsNotReady` where the copy lacks indexes that services need by now.
     """
     task.urgent = True
     floor = pre.version_floor
@@ -138,6 +140,8 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
                     claim.forget_flag()
             settled = _settle(task, context, flag, pre)
             floor = settled.floor
+            # Nobody blocked all that writes such records since the flag was set.
+            require_no_indexed(task.input, task.runtime.access)
             context.check()
             # The check before this is the last moment at which a rollback or a deadline can prevent the commit.
             flag.advance(

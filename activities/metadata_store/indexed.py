@@ -2,7 +2,8 @@
 
 Oxia has all three, and none is visible in a record. ZooKeeper emulates them by plain records. A copy of path and value
 carries none of them from or to Oxia: Pulsar then finds no open transaction, delivers aborted messages, and lists no
-topic by its properties (seen). PRECHECK looks for such records, and PREPARATION again.
+topic by its properties (seen). PRECHECK looks for such records, PREPARATION again, and so does the commit: brokers of
+5.0.1 go on writing topics' records after the flag was set, through their caches.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import cast
 
+from temporalio.exceptions import ApplicationError
+
 from activities.lifecycle.precheck import Findings
 from clients.store import Record, StoreReader
-from models.lifecycle.failures import some
+from clients.stores import Access, open_reader
+from models.lifecycle.failures import FailureKind, some
 from models.metadata_store.input import MetadataStoreInput, Mode
 
 # Parents of the records that a transaction of a scalable topic writes with a partition key, an index, or a number from
@@ -49,6 +53,28 @@ def check_indexed(input: MetadataStoreInput, reader: StoreReader, findings: Find
         _check_transactions(reader, findings)
     if to_oxia:
         _check_properties(reader, findings)
+
+
+def require_no_indexed(input: MetadataStoreInput, access: Access) -> None:
+    """Look again for records that a copy would take out of their indexes: transactions may have begun since PRECHECK.
+
+    Args:
+        input: the migration.
+        access: credentials and timeout of stores.
+
+    Raises:
+        ApplicationError: `ParticipantsNotReady`, where there are such records.
+        StoreError: the source cannot be read.
+    """
+    findings = Findings()
+    with open_reader(input.source_url, access) as source:
+        check_indexed(input, source, findings)
+    if findings.blockers:
+        raise ApplicationError(
+            f"since PRECHECK the source has changed: {'; '.join(map(str, findings.blockers))}",
+            type=FailureKind.NOT_READY,
+            non_retryable=True,
+        )
 
 
 def has_scalable_topics(reader: StoreReader) -> bool:

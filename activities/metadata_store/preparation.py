@@ -17,7 +17,7 @@ from activities.lifecycle.source_watch import SourceWatch
 from activities.metadata_store.brokers import ask_brokers
 from activities.metadata_store.catch_up import not_caught_up
 from activities.metadata_store.context import MetadataStoreTask, some
-from activities.metadata_store.indexed import check_indexed
+from activities.metadata_store.indexed import require_no_indexed
 from activities.metadata_store.way_back import REBROADCAST_AFTER
 from clients.equivalence import is_recreated
 from clients.store import StoreReader
@@ -57,10 +57,11 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
     able, mark = _able_brokers(task, context, patience), 0
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.PREPARATION):
+            # First: the checks must not be older than they need be when the flag is set.
+            _stop_lost_tasks(task, context)
             able.require()
             require_covered(task.input, task.survey)
-            _require_no_indexed(task)
-            _stop_lost_tasks(task, context)
+            require_no_indexed(task.input, task.runtime.access)
             if gap := not_caught_up(task):
                 return Preparation(ephemerals=0, seconds=0.0, gap=gap)
             mark = write_mark(task.input.target_url, task.runtime.access)
@@ -115,15 +116,6 @@ def _able_brokers(task: MetadataStoreTask, context: ActivityContext, patience: f
         ask_brokers(task.input, services, access, admin, findings)
 
     return AbleBrokers(context, running, ask, patience)
-
-
-def _require_no_indexed(task: MetadataStoreTask) -> None:
-    """Look again for what a copy would take out of its indexes; transactions may have begun since PRECHECK."""
-    findings = Findings()
-    with open_reader(task.input.source_url, task.runtime.access) as source:
-        check_indexed(task.input, source, findings)
-    if findings.blockers:
-        raise _not_ready(f"since PRECHECK the source has changed: {'; '.join(map(str, findings.blockers))}")
 
 
 def _stop_lost_tasks(task: MetadataStoreTask, context: ActivityContext) -> None:

@@ -268,6 +268,13 @@ MUTANTS = (
         (f"{_GUARDS}::test_transactions_that_begin_after_the_precheck_block_nothing",),
     ),
     Mutant(
+        "metadata-store/indexes-are-not-looked-for-at-the-commit",
+        _CUTOVER,
+        "            require_no_indexed(task.input, task.runtime.access)\n",
+        "",
+        (f"{_GUARDS}::test_what_an_index_needs_at_the_commit_ends_it",),
+    ),
+    Mutant(
         "metadata-store/differences-at-the-commit",
         _CUTOVER,
         "        if not dirty:\n            return _Settled",

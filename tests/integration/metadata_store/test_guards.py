@@ -322,6 +322,23 @@ def test_transactions_that_begin_after_the_precheck_block_nothing(place: Place) 
     assert not place.zookeeper.exists(FLAG)
 
 
+@pytest.mark.parametrize(
+    ("path", "value", "code"),
+    [
+        ("/txn/id/1", b"{}", "TRANSACTIONS"),
+        ("/topics/public/default/orders", b'{"properties":{"team":"a"}}', "TOPIC_PROPERTIES"),
+    ],
+)
+def test_what_an_index_needs_at_the_commit_ends_it(place: Place, path: str, value: bytes, code: str) -> None:
+    """Records that came after the flag was set, for example through the caches of brokers, keep it from COMPLETED."""
+    pre = verified(place)
+    place.zookeeper.create(path, value, makepath=True)
+    with pytest.raises(ApplicationError, match=code) as failed:
+        place.run(cutover.complete, pre)
+    assert failed.value.type == FailureKind.NOT_READY
+    assert b"COPYING" in place.zookeeper.get(FLAG)[0]
+
+
 def test_a_cleanup_leaves_what_is_not_pulsars(place: Place) -> None:
     """Another cluster beneath the same root is neither stopped for nor deleted; the precheck says what stays."""
     place.set("/admin/clusters/ours")

@@ -57,7 +57,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch, missing: float) -> int:
     task.input.preparation_timeout = timedelta(seconds=60)
     context.pause = scene.pause
     monkeypatch.setattr(preparation, "_able_brokers", answering(lambda: able))
-    for name in ("require_covered", "_require_no_indexed", "_stop_lost_tasks", "not_caught_up"):
+    for name in ("require_covered", "require_no_indexed", "_stop_lost_tasks", "not_caught_up"):
         monkeypatch.setattr(preparation, name, answering(str))
     monkeypatch.setattr(preparation, "write_mark", answering(lambda: 1))
     monkeypatch.setattr(preparation, "_watch_or_scan", answering(lambda: None))
