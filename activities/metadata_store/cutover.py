@@ -17,6 +17,7 @@ from activities.metadata_store.pre_copy import raise_floor
 from activities.metadata_store.repair import repair_many
 from activities.metadata_store.way_back import rebroadcast_flag, release
 from clients.pulsar.roots import is_pulsars
+from clients.store import StoreReader
 from clients.stores import last_transaction, open_reader
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
@@ -229,22 +230,20 @@ def _settle(task: MetadataStoreTask, context: ActivityContext, flag: FlagKeeper,
 
 
 def _await_late_participants(task: MetadataStoreTask, context: ActivityContext) -> None:
-    """Wait until no participant is left that came after PREPARATION.
+    """Wait until nobody is left who came after PREPARATION.
 
     A broker that starts while writes are blocked cannot register, and ends by itself (4.2.4 and 5.0.1). One of 4.2 that
-    sees the commit before its end has no target, and would neither read nor write until a restart (#25989).
+    sees the commit before its end has no target, and would neither read nor write until a restart (#25989). A service
+    that takes no part registers at any time: a broker of 4.0, or a bookie with a driver of BookKeeper's own. It would
+    go on in the source, and give ids of ledgers that the target gives as well.
 
     Raises:
         ApplicationError: `ParticipantsNotReady` if one stays.
     """
-    # Beneath a chroot participants never unregister.
-    if task.input.source_url.root:
-        return
     begun = time.monotonic()
-    with open_reader(task.input.source_url, task.runtime.access) as source:
-        while late := participants(source):
-            names = {service.owner: service.name for service in registered(source)}
-            named = ", ".join(sorted(names.get(owner, f"session 0x{owner:x}") for owner in late))
+    source_url, target_url, access = task.input.source_url, task.input.target_url, task.runtime.access
+    with open_reader(source_url, access) as source, open_reader(target_url, access) as target:
+        while named := _late_services(source, target):
             if time.monotonic() - begun > LATE_PARTICIPANTS_SECONDS:
                 raise ApplicationError(
                     f"services started while metadata writes were blocked, and did not join the migration: {named}. "
@@ -256,6 +255,18 @@ def _await_late_participants(task: MetadataStoreTask, context: ActivityContext) 
             context.waiting_for(WaitKind.PARTICIPANTS, f"services that started just now: {named}")
             context.pause(_PARTICIPANTS_POLL)
     context.waits_no_more()
+
+
+def _late_services(source: StoreReader, target: StoreReader) -> str:
+    """Return who uses the source and has not come to the target, in words; empty where there is nobody."""
+    services = registered(source)
+    names = {service.owner: service.name for service in services}
+    # Beneath a chroot participants never unregister.
+    started = set[int]() if source.url.root else participants(source)
+    late = {names.get(owner, f"session 0x{owner:x}") for owner in started}
+    if names:
+        late |= set(names.values()) - {service.name for service in registered(target)}
+    return ", ".join(sorted(late))
 
 
 def follow(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> LateWrites:

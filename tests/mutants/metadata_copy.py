@@ -351,4 +351,11 @@ MUTANTS = (
         "",
         (f"{_GUARDS}::test_bulk_jobs_end_when_another_command_moves_the_flag",),
     ),
+    Mutant(
+        "metadata-store/a-commit-that-leaves-late-services-behind",
+        _CUTOVER,
+        "    if names:\n        late |=",
+        "    if False:\n        late |=",
+        (f"{_GUARDS}::test_a_service_that_takes_no_part_and_comes_late_ends_the_commit",),
+    ),
 )

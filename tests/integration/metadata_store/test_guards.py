@@ -339,6 +339,21 @@ def test_what_an_index_needs_at_the_commit_ends_it(place: Place, path: str, valu
     assert b"COPYING" in place.zookeeper.get(FLAG)[0]
 
 
+def test_a_service_that_takes_no_part_and_comes_late_ends_the_commit(
+    place: Place, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A bookie with BookKeeper's own driver, or a broker of 4.0, registers although writes are blocked."""
+    monkeypatch.setattr(cutover, "LATE_PARTICIPANTS_SECONDS", 0.3)
+    pre = verified(place)
+    place.zookeeper.create("/ledgers/available/b:3181", b"", ephemeral=True, makepath=True)
+    with pytest.raises(ApplicationError, match=r"did not join the migration: bookie b:3181\.") as failed:
+        place.run(cutover.complete, pre)
+    assert failed.value.type == FailureKind.NOT_READY
+    assert b"COPYING" in place.zookeeper.get(FLAG)[0]
+    place.zookeeper.delete("/ledgers/available/b:3181")
+    place.run(cutover.complete, pre)
+
+
 def test_a_cleanup_leaves_what_is_not_pulsars(place: Place) -> None:
     """Another cluster beneath the same root is neither stopped for nor deleted; the precheck says what stays."""
     place.set("/admin/clusters/ours")
