@@ -8,26 +8,21 @@ from functools import partial
 from typing import TypeVar
 
 from temporalio import activity
-from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.afterwork import Afterwork
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.coverage import covered
 from activities.lifecycle.feature_census import FeatureCensus
-from activities.lifecycle.registrations import still_in_use
 from activities.lifecycle.runner import run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
 from activities.metadata_store import catch_up as catching_up
 from activities.metadata_store import cutover, preparation, way_back
 from activities.metadata_store import pre_copy as copying
-from activities.metadata_store.census import census, not_restarted
+from activities.metadata_store.census import census, require_left
 from activities.metadata_store.context import MetadataStoreTask
-from activities.metadata_store.occupied import ledgers_only_in
 from activities.metadata_store.precheck import PrecheckRun
 from clients.errors import StoreContention
-from clients.stores import open_reader
 from models.lifecycle.execution import Execution
-from models.lifecycle.failures import FailureKind
 from models.lifecycle.verbs import Speed
 from models.metadata_store.input import KIND, MetadataStoreInput, Mode
 from models.metadata_store.results import (
@@ -180,30 +175,7 @@ class MetadataStoreActivities:
 
         def run(task: MetadataStoreTask, context: ActivityContext) -> CleanupStep:
             # Asked before each part: a service that came back would lose the metadata that it uses.
-            with open_reader(task.input.source_url, task.runtime.access) as reader:
-                services = still_in_use(reader)
-            if services:
-                raise ApplicationError(
-                    f"services came back to the source: {', '.join(services)}. Restart them on the target",
-                    type=FailureKind.IN_USE,
-                    non_retryable=True,
-                )
-            source, target, access = task.input.source_url, task.input.target_url, task.runtime.access
-            with open_reader(target, access) as reader:
-                running = not_restarted(reader, sessions or {})
-            if running:
-                raise ApplicationError(
-                    f"services have not restarted since the commit: {', '.join(sorted(running))}. Restart them on the "
-                    "target",
-                    type=FailureKind.IN_USE,
-                    non_retryable=True,
-                )
-            if newer := ledgers_only_in(source, target, access):
-                raise ApplicationError(
-                    f"{newer}, so that bookies used it after the copy. Leave the source as it is",
-                    type=FailureKind.IN_USE,
-                    non_retryable=True,
-                )
+            require_left(task.input, task.runtime.access, sessions or {})
             begun = time.monotonic()
             # The tasks that delete ask this claim, so that those of an earlier attempt stop.
             way_back.take_source(task)

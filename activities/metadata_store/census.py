@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+
+from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.brokers import BrokerView
-from activities.lifecycle.registrations import brokers, participants, registered
+from activities.lifecycle.registrations import brokers, participants, registered, still_in_use
+from activities.metadata_store.occupied import ledgers_only_in
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
 from clients.store import StoreReader
@@ -15,9 +18,16 @@ from clients.zookeeper.coordination import four_letter
 from clients.zookeeper.sessions import own_sessions
 from models.broker_settings import configuration_store_of, metadata_store_of
 from models.ledger_store import ledgers_of_pulsar, parse_ledger_store_uri
+from models.lifecycle.failures import FailureKind
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.results import Census
 from models.store_url import StoreUrl, parse_broker_setting
+
+# Each bookie that may have ledgers has one, whether it runs or not.
+_COOKIES = b"/ledgers/cookies"
+_ABSENT = (
+    "Start them on the target; of those that are gone for good, remove the cookies (bookkeeper shell cookie_delete)"
+)
 
 
 def not_restarted(target: StoreReader, sessions: Mapping[str, int]) -> dict[str, str]:
@@ -37,6 +47,48 @@ def not_restarted(target: StoreReader, sessions: Mapping[str, int]) -> dict[str,
     }
 
 
+def absent_bookies(target: StoreReader) -> list[str]:
+    """Return the bookies that have a cookie in the target, and are not registered there.
+
+    Such a bookie may be frozen, or cut off from both stores since before the commit: it has not followed. When it is
+    back it reads the source, and deletes all ledgers that the source does not have any more (5.0.1).
+
+    Args:
+        target: reads the target.
+    """
+    there = {service.name for service in registered(target)}
+    cookies = (path.rpartition(b"/")[2].decode() for path in target.children(_COOKIES))
+    return [name for bookie in sorted(cookies) if (name := f"bookie {bookie}") not in there]
+
+
+def require_left(input: MetadataStoreInput, access: Access, sessions: Mapping[str, int]) -> None:
+    """Require that every service has left the source, as far as registrations show it, right before it is cleaned up.
+
+    Args:
+        input: the migration.
+        access: credentials and timeout of stores.
+        sessions: of services in the target at the commit.
+
+    Raises:
+        ApplicationError: `SourceInUse`, where a service uses the source or may use it.
+        StoreError: a store cannot be read.
+    """
+    restart = "Restart them on the target"
+    with open_reader(input.source_url, access) as source:
+        _refuse("services came back to the source", still_in_use(source), restart)
+    with open_reader(input.target_url, access) as target:
+        _refuse("services have not restarted since the commit", not_restarted(target, sessions), restart)
+        _refuse("bookies are not registered, and may be cut off from both stores", absent_bookies(target), _ABSENT)
+    if newer := ledgers_only_in(input.source_url, input.target_url, access):
+        _refuse("bookies used the source after the copy", [newer], "Leave the source as it is")
+
+
+def _refuse(why: str, named: Collection[str], cure: str) -> None:
+    if named:
+        text = f"{why}: {', '.join(sorted(named))}. {cure}"
+        raise ApplicationError(text, type=FailureKind.IN_USE, non_retryable=True)
+
+
 def census(input: MetadataStoreInput, access: Access, admin: AdminAccess, sessions: Mapping[str, int]) -> Census:
     """Return which services still use the source, by their sessions and by the brokers' own configuration.
 
@@ -48,7 +100,7 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess, sessio
     """
     unknown: list[str] = []
     with open_reader(input.target_url, access) as target:
-        running, services = brokers(target), not_restarted(target, sessions)
+        running, services, absent = brokers(target), not_restarted(target, sessions), absent_bookies(target)
     with open_reader(input.source_url, access) as source:
         # A service keeps its session in ZooKeeper after COMPLETED until its process restarts (4.2.4, 5.0.1).
         for service in registered(source):
@@ -64,6 +116,11 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess, sessio
                     services.setdefault(broker.name, f"its configuration says {setting}")
             except (StoreError, ValueError) as error:
                 unknown.append(f"{broker.name}: its configuration could not be read, or may name the source ({error})")
+    unknown += [
+        f"{bookie} is not registered, and may be cut off from both stores. {_ABSENT}"
+        for bookie in absent
+        if bookie not in services
+    ]
     if started and not services:
         named = ", ".join(f"0x{owner:x}" for owner in sorted(started))
         services["other participants"] = f"sessions {named}: started with the address of the source"

@@ -358,4 +358,18 @@ MUTANTS = (
         "    if False:\n        late |=",
         (f"{_GUARDS}::test_a_service_that_takes_no_part_and_comes_late_ends_the_commit",),
     ),
+    Mutant(
+        "metadata-store/a-cleanup-though-a-bookie-is-cut-off",
+        "activities/metadata_store/census.py",
+        'both stores", absent_bookies(target), _ABSENT)',
+        'both stores", (), _ABSENT)',
+        (f"{_GUARDS}::test_a_bookie_that_is_registered_nowhere_keeps_the_source",),
+    ),
+    Mutant(
+        "metadata-store/a-bookie-that-is-cut-off-is-unknown-to-nobody",
+        "activities/metadata_store/census.py",
+        "        for bookie in absent\n",
+        "        for bookie in ()\n",
+        (f"{_GUARDS}::test_a_bookie_that_is_registered_nowhere_keeps_the_source",),
+    ),
 )

@@ -13,6 +13,7 @@ from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
 from activities.metadata_store import convergence, cutover, pre_copy, preparation, way_back
+from activities.metadata_store.census import census, require_left
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.occupied import ledgers_only_in
 from activities.metadata_store.precheck import PrecheckRun
@@ -352,6 +353,21 @@ def test_a_service_that_takes_no_part_and_comes_late_ends_the_commit(
     assert b"COPYING" in place.zookeeper.get(FLAG)[0]
     place.zookeeper.delete("/ledgers/available/b:3181")
     place.run(cutover.complete, pre)
+
+
+def test_a_bookie_that_is_registered_nowhere_keeps_the_source(place: Place) -> None:
+    """One that was cut off from both stores would come back to the source, and delete all ledgers that it lacks."""
+    place.set("/ledgers/cookies/b:3181")
+    committed(place)
+    input, access = place.task().input, Access()
+    absent = "bookie b:3181 is not registered, and may be cut off from both stores"
+    assert any(absent in reason for reason in census(input, access, AdminAccess(), {}).unknown)
+    with pytest.raises(ApplicationError, match=r"both stores: bookie b:3181\.") as refused:
+        require_left(input, access, {})
+    assert refused.value.type == FailureKind.IN_USE
+    place.service_deletes("/ledgers/cookies/b:3181")
+    assert not any(absent in reason for reason in census(input, access, AdminAccess(), {}).unknown)
+    require_left(input, access, {})
 
 
 def test_a_cleanup_leaves_what_is_not_pulsars(place: Place) -> None:
