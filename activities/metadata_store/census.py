@@ -130,7 +130,13 @@ def census(input: MetadataStoreInput, access: Access, admin: AdminAccess, sessio
         # The weakest evidence: an address may be that of a tool.
         if others and not services:
             services["other clients"] = f"connected to the source from {', '.join(sorted(others))}"
-    return Census(services=tuple(f"{name}: {why}" for name, why in sorted(services.items())), unknown=tuple(unknown))
+    named = (f"{name}: {why}{_ended(name)}" for name, why in sorted(services.items()))
+    return Census(services=tuple(named), unknown=tuple(unknown))
+
+
+def _ended(service: str) -> str:
+    # Seen on 5.0.1: auditors and replication workers give up when PREPARATION has them lose their session.
+    return "; autorecovery in it has ended until it restarts" if service.startswith("bookie ") else ""
 
 
 def _on_source(input: MetadataStoreInput, settings: Mapping[str, str], access: Access) -> str:

@@ -62,6 +62,8 @@ _PREPARATION_SECONDS = 2.0
 _SHOWN = 10
 # BookKeeper's setup may have made `/ledgers` in a store that no bookie uses; ids are given only where ledgers are.
 _ID_GENERATORS = (b"/ledgers/idgen", b"/ledgers/idgen-long")
+# The auditor of autorecovery with Pulsar's own driver, while one runs.
+_AUDITOR = b"/ledgers/underreplication/leader"
 # A copy reads once and writes once; writing dominates.
 _COPY_PER_READ = 4.0
 
@@ -219,6 +221,7 @@ class PrecheckRun:
                 self._findings.blockers.append(no_brokers(self._input.source))
             self._findings.warn(f"no broker is registered in {self._input.source}")
         self._check_configuration_store(reader, sessions - {service.owner for service in services})
+        self._warn_of_autorecovery(reader)
         if self._left_blocked or self._flag is FlagPhase.FAILED:
             self._check_earlier_attempt(missing)
         elif missing:
@@ -245,6 +248,15 @@ class PrecheckRun:
                 "clusters, and nothing shows who they are and that all of them would follow",
                 'stop the services of all clusters that use it, and use "mode": "offline"; if the brokers of this '
                 "store are just down, start them",
+            )
+
+    def _warn_of_autorecovery(self, reader: StoreReader) -> None:
+        """Tell that it ends: its auditors and workers give up when they lose their session, and PREPARATION ends it."""
+        if any(reader.read([_AUDITOR])):
+            self._findings.warn(
+                "autorecovery ends in all bookies, and in daemons, when metadata writes are blocked, and runs again "
+                "only after their restart, also after a rollback (5.0.1): until then nothing replicates the ledgers of "
+                "a bookie that is lost"
             )
 
     def _check_earlier_attempt(self, missing: Sequence[str]) -> None:

@@ -39,6 +39,11 @@ _THROTTLING = timedelta(seconds=30)
 
 _BLOCKED = "longest time with writes blocked"
 
+_AUTORECOVERY = (
+    "Autorecovery ended in all bookies, and in daemons, when metadata writes were blocked (5.0.1); restart those in "
+    "which it should run"
+)
+
 _METHOD = "path, value, version and counters of every record: XXH3 sums by path, then record by record"
 
 
@@ -222,7 +227,9 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
                 "break-glass in the docs"
             )
         elif not restored.committed:
-            self.note(f"the source is in charge (flag: {restored.flag})")
+            # One note: another one would be a command of its own, which saved histories do not have.
+            ended = f". {_AUTORECOVERY}" if restored.blocked_seconds else ""
+            self.note(f"the source is in charge (flag: {restored.flag}){ended}")
 
     async def _clear_target(self) -> None:
         removed = await self.activities.try_run(

@@ -355,6 +355,13 @@ def test_a_service_that_takes_no_part_and_comes_late_ends_the_commit(
     place.run(cutover.complete, pre)
 
 
+def test_autorecovery_that_will_end_is_told(place: Place) -> None:
+    """Where an auditor runs, the precheck warns that autorecovery ends with PREPARATION, and needs restarts."""
+    assert not any("autorecovery ends" in warning for warning in precheck(place).warnings)
+    place.zookeeper.create("/ledgers/underreplication/leader", b"b", ephemeral=True, makepath=True)
+    assert any("autorecovery ends in all bookies" in warning for warning in precheck(place).warnings)
+
+
 def test_a_bookie_that_is_registered_nowhere_keeps_the_source(place: Place) -> None:
     """One that was cut off from both stores would come back to the source, and delete all ledgers that it lacks."""
     place.set("/ledgers/cookies/b:3181")
