@@ -129,7 +129,7 @@ def test_each_page_leads_to_its_table(kind: Registered) -> None:
 def test_a_cluster_with_default_settings_is_covered() -> None:
     """A cluster with defaults, with those of the Helm chart, and with common policies passes without `accept`.
 
-    The chart has function workers, about which the migration of metadata asks.
+    The chart has function workers, about which the moves of metadata and of ledgers ask.
     """
     chart = {
         "metadataStoreUrl": "",
@@ -147,7 +147,7 @@ def test_a_cluster_with_default_settings_is_covered() -> None:
         found = census(settings=settings, store={"/admin/policies/public/default": policies, "/bookies": None})
         for migration in COLUMNS:
             assert blockers(found, migration, "FUNCTIONS") == [], migration
-            asked = settings is chart and migration == "metadata-store"
+            asked = settings is chart and migration in ("metadata-store", "bookie-cluster-switch")
             assert [blocker.code for blocker in blockers(found, migration)] == ["FUNCTIONS"] * asked, migration
 
 
