@@ -72,8 +72,7 @@ def hold_load(task: BlueGreenTask) -> None:
         # What an earlier attempt noted is older, and so nearer to what the operator had set.
         guard.note(settings={**noted, **claim.settings})
         for name, value in changes.items():
-            guard.require()
-            task.blue.brokers.set_dynamic(name, value)
+            _set_dynamic(task, guard, name, value)
         _store_url(task, guard, store)
 
 
@@ -217,14 +216,24 @@ def _leave(task: BlueGreenTask, green: CasStore) -> None:
 
 
 def _restore(task: BlueGreenTask, guard: MigrationGuard, name: str, one: ChangedSetting) -> None:
-    guard.require()
-    task.blue.brokers.set_dynamic(name, str(one.before))
+    _set_dynamic(task, guard, name, str(one.before))
     if one.overridden:
         return
     # Without a value brokers go back to their file only when they restart, so each has to run on it before.
     _wait_until_run_on(task, name, str(one.before))
-    guard.require()
-    task.blue.brokers.remove_dynamic(name)
+    task.change_blue(
+        look=lambda admin: admin.brokers.dynamic_values(),
+        fence=guard.require,
+        change=lambda admin: admin.brokers.remove_dynamic(name),
+    )
+
+
+def _set_dynamic(task: BlueGreenTask, guard: MigrationGuard, name: str, value: str) -> None:
+    task.change_blue(
+        look=lambda admin: admin.brokers.dynamic_values(),
+        fence=guard.require,
+        change=lambda admin: admin.brokers.set_dynamic(name, value),
+    )
 
 
 def _wait_until_run_on(task: BlueGreenTask, name: str, value: str) -> None:

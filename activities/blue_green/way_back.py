@@ -52,8 +52,11 @@ def narrow_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasSt
             set_flag(store, namespace, guard.require, migrated=True)
         except StoreNotFound:
             # Nobody has used it yet; brokers make the record.
-            guard.require()
-            green.namespaces.set_migrated(namespace, migrated=True)
+            task.change_green(
+                look=lambda admin, namespace=namespace: admin.namespaces.policies(namespace),
+                fence=guard.require,
+                change=lambda admin, namespace=namespace: admin.namespaces.set_migrated(namespace, migrated=True),
+            )
     for namespace in changed:
         wait_until_seen(task, namespace, migrated=True, by=task.green_brokers())
     guard.note(cluster_flag=True)
