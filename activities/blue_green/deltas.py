@@ -15,6 +15,19 @@ Change = Callable[[FencedAdmin], None]
 
 NOT_SET = "not set"
 
+# Policies of namespaces and of topics with which consumers miss messages that they would get without.
+_BREAKING = frozenset(
+    (
+        "entryFilters",
+        "message_ttl_in_seconds",
+        "subscription_expiration_time_minutes",
+        "subscription_types_enabled",
+        "messageTTL",
+        "subscriptionExpirationTime",
+        "subscriptionTypesEnabled",
+    )
+)
+
 
 class Delta(NamedTuple):
     """A difference, and what ends it.
@@ -56,6 +69,18 @@ def differs(path: str, texts: tuple[str, str], what: str = "", change: Change | 
 def extra(path: str, green: str = "") -> Delta:
     """Only green has it."""
     return Delta(Difference(path=path, kind=DifferenceKind.EXTRA, green=short(green)))
+
+
+def policy_of_green(path: str, name: str, value: Any, text: str) -> Delta:
+    """Only green has a policy: it stays, unless consumers would miss messages by it.
+
+    Args:
+        path: of the difference.
+        name: of the policy.
+        value: that green has.
+        text: the same as it is reported.
+    """
+    return differs(path, (NOT_SET, text)) if value and name in _BREAKING else extra(path, text)
 
 
 def not_carried(path: str, blue: str, release: object, *, relied_on: bool) -> Delta:

@@ -6,7 +6,17 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from activities.blue_green.carried import carried, lost_policies
-from activities.blue_green.deltas import NOT_SET, Change, Delta, as_text, differs, extra, is_secret, missing
+from activities.blue_green.deltas import (
+    NOT_SET,
+    Change,
+    Delta,
+    as_text,
+    differs,
+    extra,
+    is_secret,
+    missing,
+    policy_of_green,
+)
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.topic_differences import topic_deltas
 from activities.blue_green.translation import bundle_count, comparable, translated_policies, translated_tenant
@@ -111,7 +121,7 @@ def _policy_deltas(blue: NamespaceInventory, green: NamespaceInventory, names: M
     for path in sorted(there.keys() - wanted.keys()):
         # With any of them brokers list all kinds of offloaders that are not used.
         if path[0] != "offload_policies" or there[path] is not False:
-            yield extra(_named(blue.name, path), _text(path, there[path]))
+            yield policy_of_green(_named(blue.name, path), path[0], there[path], _text(path, there[path]))
     counts = bundle_count(blue.policies), bundle_count(green.policies)
     if counts[0] != counts[1]:
         found = differs(f"namespace {blue.name}: bundles", (str(counts[0]), str(counts[1])))

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from activities.blue_green.deltas import Change, Delta, as_text, differs, extra, missing
+from activities.blue_green.deltas import Change, Delta, as_text, differs, extra, missing, policy_of_green
 from activities.blue_green.schema_history import schema_deltas
 from activities.blue_green.translation import translated_topic_policies
 from activities.lifecycle.schema_versions import FREED
 from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
 from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.names import TopicName
 from models.blue_green.differences import Difference, DifferenceKind
 
@@ -96,7 +97,8 @@ def _policy_deltas(name: TopicName, wanted: Mapping[str, Any], there: Mapping[st
         else:
             yield missing(path, as_text(value), "topic policy", change)
     for policy in sorted(there.keys() - wanted.keys()):
-        yield extra(f"topic {name}: policy {policy}", as_text(there[policy]))
+        value = there[policy]
+        yield policy_of_green(f"topic {name}: policy {policy}", policy.removeprefix(GLOBAL), value, as_text(value))
 
 
 def _subscription_deltas(blue: TopicInventory, green: TopicInventory) -> Iterator[Delta]:

@@ -100,6 +100,13 @@ MUTANTS = (
         ("tests/unit/blue_green/test_fit.py",),
     ),
     Mutant(
+        "blue-green/policies-of-green-alone-pass",
+        "activities/blue_green/deltas.py",
+        "if value and name in _BREAKING else extra(path, text)",
+        "if not value and name in _BREAKING else extra(path, text)",
+        ("tests/unit/blue_green/test_differences.py",),
+    ),
+    Mutant(
         "blue-green/settings-of-green-pass",
         "activities/blue_green/quotas.py",
         '            return green == "true"\n',

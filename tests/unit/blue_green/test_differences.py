@@ -145,6 +145,27 @@ def test_policies_that_always_have_a_value() -> None:
     assert found(namespace(), strict) == found(strict, namespace()) == fields
 
 
+@pytest.mark.parametrize(
+    ("name", "value", "of_topic"),
+    [
+        ("message_ttl_in_seconds", 5, "messageTTL"),
+        ("subscription_expiration_time_minutes", 1, "global/subscriptionExpirationTime"),
+        ("entryFilters", {"entryFilterNames": "f"}, "entryFilters"),
+        ("subscription_types_enabled", ["Shared"], "subscriptionTypesEnabled"),
+    ],
+)
+def test_policies_of_green_that_cost_messages(name: str, value: Any, of_topic: str) -> None:
+    """A policy that blue does not have, and by which consumers would miss messages on green, must be removed there."""
+    (difference,) = differences(namespace(), namespace(**{name: value}), names=NAMES, release=RELEASE)
+    assert (difference.path, difference.blocks) == (f"namespace {SPACE}: {name}", True)
+    assert found(namespace(), namespace(max_producers_per_topic=5)) == {"max_producers_per_topic": EXTRA}
+    own = namespace(topic(policies={of_topic: value}))
+    (difference,) = differences(namespace(topic()), own, names=NAMES, release=RELEASE)
+    assert (difference.path, difference.creatable) == (f"topic {TOPIC}: policy {of_topic}", False)
+    assert difference.blocks
+    assert found(namespace(), namespace(message_ttl_in_seconds=0)) == {"message_ttl_in_seconds": EXTRA}
+
+
 def test_old_and_new_offload_fields() -> None:
     """A limit for offloading is the same in the field of older releases and in the newer one."""
     old = namespace(offload_threshold=5, offload_deletion_lag_ms=7)
