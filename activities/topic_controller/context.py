@@ -120,5 +120,7 @@ class ControllerTask(PulsarCluster[ControllerInput]):
         if state is not RecordState.ABSENT:
             raise StoreConflict(
                 f"{self.name} has a record at {self.name.scalable_path}: brokers of Pulsar 5 control it themselves. "
-                "Use ScalableTopicOperation (pulsar-migrate start scalable-operation) for it"
+                "Use ScalableTopicOperation (pulsar-migrate start scalable-operation) for it; or, if a client has made "
+                f"it by looking up topic://{self.name.local_path} next to a topic of this controller, delete it: curl "
+                f"-X DELETE http://BROKER:8080/admin/v2/scalable/{self.name.local_path}"
             )
