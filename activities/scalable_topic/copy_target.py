@@ -16,10 +16,8 @@ from clients.pulsar.wire.access import NOTE
 from clients.pulsar.wire.place import Place
 from models.broker_settings import subscription_expiration
 from models.lifecycle.failures import some
+from models.scalable_topic.copies import KEEPER
 from spark.scalable_topic.copy_record import CopyRecord, read_stored, record_path, write_stored
-
-KEEPER = "pulsar-migrate-copy"
-"""A subscription of the regular topic for which its messages are kept until its consumers have their own."""
 
 _ELSEWHERE = "name another target, or delete it"
 

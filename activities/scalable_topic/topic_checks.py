@@ -18,6 +18,7 @@ from clients.cas.store import CasReader
 from clients.pulsar.names import TopicName, encoded, recordable
 from clients.pulsar.scalable_records import RecordState, ScalableRecord
 from models.lifecycle.failures import some
+from models.scalable_topic.copies import KEEPER
 from models.segment import SubscriptionKind
 from models.segment_layout import SegmentLayout
 from models.topic_controller.names import scalable_topic_of
@@ -193,6 +194,13 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
             "SUBSCRIPTION_NAME",
             f"brokers cannot record subscriptions of these names: {some(odd)} of {topic.name}",
             "move their consumers to a subscription of another name, and delete them; or leave the topic out",
+        )
+    if KEEPER in topic.subscriptions:
+        findings.block(
+            "COPY_NOT_ENDED",
+            f"{topic.name} is the copy of a scalable topic, and {KEEPER} keeps its messages; nobody consumes that, and "
+            "segments would keep theirs for it as well",
+            "end the copy first: operation end_copy of ScalableTopicOperation",
         )
     if replicated := [one.name for one in durable if one.replicated]:
         findings.block(

@@ -6,6 +6,9 @@ from enum import StrEnum
 
 from models.lifecycle.base import Result
 
+KEEPER = "pulsar-migrate-copy"
+"""A subscription of the regular topic for which its messages are kept until its consumers have their own."""
+
 
 class KeyHash(StrEnum):
     """The hash by which producers of the regular topic choose a partition for a key.

@@ -79,6 +79,13 @@ MUTANTS = (
         (f"{_UNIT}/test_topic_checks.py::test_parts_of_controlled_topics",),
     ),
     Mutant(
+        "scalable-topic/what-keeps-a-copy-becomes-a-subscription",
+        "activities/scalable_topic/topic_checks.py",
+        "    if KEEPER in topic.subscriptions:\n",
+        "    if False:\n",
+        (f"{_UNIT}/test_topic_checks.py::test_a_copy_that_was_not_ended",),
+    ),
+    Mutant(
         "scalable-topic/a-frozen-broker-goes-on",
         "activities/scalable_topic/withdrawal.py",
         "        bar_creation(self.store, name, self.guard.require)\n",

@@ -67,6 +67,12 @@ def test_parts_of_controlled_topics(name: str, controlled: bool) -> None:
     assert [blocker.code for blocker in findings.blockers] == (["CONTROLLED"] if controlled else [])
 
 
+def test_a_copy_that_was_not_ended() -> None:
+    """What keeps the messages of a copy has no consumer, and would keep those of segments as well."""
+    assert [one.code for one in _found(_subscription("pulsar-migrate-copy")).blockers] == ["COPY_NOT_ENDED"]
+    assert _found(_subscription("copy")).blockers == []
+
+
 def test_plain_topic() -> None:
     """Nothing is said of a topic that nobody uses and that has a schema."""
     found = _found(_with())
