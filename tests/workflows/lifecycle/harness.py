@@ -125,6 +125,14 @@ class Run:
         """Whether it has not ended."""
         return (await self.handle.describe()).status is WorkflowExecutionStatus.RUNNING
 
+    async def ended(self, patience: float = _PATIENCE) -> None:
+        """Wait, without letting time pass, until it has ended."""
+        async with asyncio.timeout(patience):
+            while True:
+                if not await self.running():
+                    return
+                await asyncio.sleep(0.05)
+
     async def runs(self) -> int:
         """How many runs of the workflow there were so far."""
         count, run_id = 0, self.handle.first_execution_run_id

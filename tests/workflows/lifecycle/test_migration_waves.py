@@ -34,6 +34,8 @@ async def test_a_rollback_ends_the_children_first(operator: Operator) -> None:
     run, waves = await operator.start_migration(items, POLICY, events=1000)
     await waves.until(lambda _: len(waves.catalog.begun) == 5)
     await run.steer(Verb.ROLLBACK)
+    # While time passes, that of a busy worker's children would be up before they get to know that they are cancelled.
+    await run.ended()
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
     assert any("0 children run on the way back" in note for note in report.notes)
