@@ -54,8 +54,8 @@ After this page you know what becomes of each feature of Pulsar in each migratio
 - *refused*: the precheck stops. The checks are codes of blockers; some refuse only what cannot be carried.
 - What is in no table is unknown: a setting of brokers, a policy, a path of metadata, or a field of a topic's
   statistics. The precheck stops with `UNKNOWN_FEATURE`, unless you accept the item by its name.
-- Migrations of many topics have the table of `scalable-topic`. Topic controllers do not look by themselves: ask
-  `pulsar-migrate features topic-controller` before you start one.
+- Migrations of many topics, and operations that change topics, have the table of `scalable-topic`. Controllers compare
+  a cluster when they create their topic.
 - What was read from brokers 4.0.8, 4.2.4 and 5.0.1 and does not matter is in `models/coverage/without_effect.toml`.
 """
 _COVERAGE_HEADS = ("feature", "what it is", "outcome", "how or why", "checks")
