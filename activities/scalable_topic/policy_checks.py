@@ -114,11 +114,10 @@ def _check_backlog(
     quotas: Mapping[str, Any] = namespace.get("backlog_quota_map") or {}
     for kind, field in _QUOTAS.items():
         there = quotas.get(kind) or _default_quota(kind, broker)
-        if kind in own and there.get("policy") == _EVICTS and own[kind].get("policy") != _EVICTS:
-            longer = there.get(field, -1) > 0
-        else:
-            longer = kind in own and there.get("policy") == _EVICTS and _is_longer(own[kind][field], there.get(field))
-        if longer:
+        if kind not in own or there.get("policy") != _EVICTS:
+            continue
+        kept = own[kind].get(field, -1) if own[kind].get("policy") == _EVICTS else -1
+        if _is_longer(kept, there.get(field)):
             lost.append(f"{BACKLOG_QUOTAS} {kind}")
     if lost:
         findings.block(
