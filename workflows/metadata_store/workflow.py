@@ -18,7 +18,7 @@ with workflow.unsafe.imports_passed_through():
     from models.metadata_store.phases import Phase
     from models.metadata_store.results import Precheck, PreCopy
     from models.metadata_store.state import MetadataStoreStart, MetadataStoreState
-    from models.migration_flag import BLOCKING_PHASES
+    from models.migration_flag import BLOCKING_PHASES, FlagPhase
     from workflows.lifecycle.failures import FAILURES
     from workflows.lifecycle.fenced import Call
     from workflows.lifecycle.migration import Migration, refused
@@ -226,6 +226,8 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
                 f"metadata writes are blocked: the flag is {restored.flag}, which is not this migration's; see "
                 "break-glass in the docs"
             )
+        elif restored.flag is FlagPhase.COMPLETED and not restored.committed:
+            self.note("another command moved the metadata (flag: COMPLETED): services have left the source")
         elif not restored.committed:
             # One note: another one would be a command of its own, which saved histories do not have.
             ended = f". {_AUTORECOVERY}" if restored.blocked_seconds else ""

@@ -242,6 +242,16 @@ async def test_a_flag_of_others_that_blocks_writes_is_told(stage: Harness) -> No
     assert not any("the source is in charge" in one for one in notes)
 
 
+async def test_metadata_that_another_command_moved_are_told(stage: Harness) -> None:
+    """Where Pulsar's own command has moved the metadata, the way back does not say that the source is in use."""
+    moved = Restoration(committed=False, flag=FlagPhase.COMPLETED)
+    run = await stage.start(Script(prepare=DENIED, unblock_writes=moved))
+    await run.typed_failure()
+    notes = (await run.status()).notes
+    assert any("another command moved the metadata" in one for one in notes)
+    assert not any("the source is in charge" in one for one in notes)
+
+
 async def test_target_out_of_reach(stage: Harness) -> None:
     """A target that cannot be reached is tried for ten minutes, then its copy is left to the next start."""
     unreachable = ApplicationError("no route", type=FailureKind.UNREACHABLE)
