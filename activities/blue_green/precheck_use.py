@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
@@ -13,29 +12,15 @@ from activities.blue_green.movable import replicators_down, transactions_in
 from activities.blue_green.topics import look_at
 from activities.lifecycle.held_policies import LOOK_EVERY
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import TopicInventory
-from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
+from models.broker_settings import message_ttl, subscription_expiration
 from models.lifecycle.failures import some
 
 # Brokers connect replicators after they have loaded a topic.
 _CONNECTS_WITHIN = 15.0
 _PENDING_ACKNOWLEDGEMENTS = "__transaction_pending_ack"
-
-
-class _Expiry(NamedTuple):
-    """Names of what says when something expires: a policy of topics, one of namespaces, and a setting of brokers."""
-
-    of_topic: str
-    of_namespace: str
-    of_brokers: str
-
-
-_SUBSCRIPTIONS = _Expiry(
-    "subscriptionExpirationTime", "subscription_expiration_time_minutes", "subscriptionExpirationTimeMinutes"
-)
-_MESSAGES = _Expiry("messageTTL", "message_ttl_in_seconds", "ttlDurationDefaultInSeconds")
+_TTL, _EXPIRATION = "messageTTL", "subscriptionExpirationTime"
 
 
 @dataclass
@@ -135,15 +120,16 @@ def check_expiry(task: BlueGreenTask, findings: Findings, namespace: NamespaceIn
         findings: where blockers go.
         namespace: of blue.
     """
-    brokers = task.green.brokers.runtime_configuration()
+    brokers, policies = task.green.brokers.runtime_configuration(), namespace.policies.raw
+    expiration, ttl = subscription_expiration(policies, brokers), message_ttl(policies, brokers)
     drain = task.input.drain_timeout.total_seconds()
     short, old = list[str](), list[str]()
     for name, topic in sorted(namespace.topics.items()):
         used = [sub for sub in topic.subscriptions.values() if sub.durable]
-        minutes = _time(_SUBSCRIPTIONS, topic, namespace, brokers)
+        minutes = expiration if (own := topic.own_policy(_EXPIRATION)) is None else own
         if topic.persistent and not all(sub.replicated for sub in used) and 0 < minutes * 60 <= drain:
             short.append(f"{name} (after {minutes} minutes)")
-        seconds = _time(_MESSAGES, topic, namespace, brokers)
+        seconds = ttl if (own := topic.own_policy(_TTL)) is None else own
         if topic.persistent and used and 0 < seconds <= drain:
             old.append(f"{name} (after {seconds} s)")
     if old:
@@ -160,17 +146,6 @@ def check_expiry(task: BlueGreenTask, findings: Findings, namespace: NamespaceIn
             "set-subscription-expiration-time --time 0, for topics topicPolicies set-subscription-expiration-time), or "
             "give a shorter drain_timeout",
         )
-
-
-def _time(names: _Expiry, topic: TopicInventory, namespace: NamespaceInventory, brokers: Mapping[str, str]) -> int:
-    """Return after what time something of a topic expires on green; 0 for never."""
-    own = topic.policies or {}
-    levels = (
-        own.get(names.of_topic),
-        own.get(f"{GLOBAL}{names.of_topic}"),
-        namespace.policies.raw.get(names.of_namespace),
-    )
-    return next((int(value) for value in (*levels, brokers.get(names.of_brokers)) if value is not None), 0)
 
 
 def _has_content(task: BlueGreenTask, name: TopicName) -> bool:

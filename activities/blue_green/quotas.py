@@ -13,7 +13,6 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.tenants import Tenant
-from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import TopicStats
 from models.blue_green.differences import Difference, DifferenceKind
 from models.lifecycle.failures import Blocker, some
@@ -269,7 +268,7 @@ def _most_clients(topics: Iterable[TopicInventory], limit: _ClientLimit) -> dict
     return {
         str(topic.name): max((count for stats in topic.stats for count in limit.counts(stats)), default=0)
         for topic in topics
-        if not _has_policy(topic, limit.of_topic)
+        if topic.own_policy(limit.of_topic) is None
     }
 
 
@@ -282,7 +281,7 @@ def _refused_types(limits: _Limits, inventory: NamespaceInventory, topics: Itera
     refused = [
         f"{topic.name} {sub.name} ({sub.type})"
         for topic in topics
-        if not _has_policy(topic, _TYPES)
+        if topic.own_policy(_TYPES) is None
         for sub in topic.subscriptions.values()
         if sub.consumers and sub.type not in allowed
     ]
@@ -296,10 +295,6 @@ def _refused_types(limits: _Limits, inventory: NamespaceInventory, topics: Itera
         "(pulsar-admin namespaces set-subscription-types-enabled)."
     )
     return [Blocker(code="GREEN_SUBSCRIPTION_TYPES", cause=cause, cure=cure)]
-
-
-def _has_policy(topic: TopicInventory, name: str) -> bool:
-    return any(known.removeprefix(GLOBAL) == name for known in topic.policies or {})
 
 
 class _Limits(NamedTuple):

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.admin.schemas import Schema
+from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import COMPACTION, PERSISTENT, Client, TopicStats, is_brokers_cursor
 from clients.pulsar.names import TopicName
 
@@ -108,6 +109,15 @@ class TopicInventory:
     def unloadable(self) -> tuple[Part, ...]:
         """What no broker can load."""
         return tuple(part for part in self.parts if part.stats is None)
+
+    def own_policy(self, name: str) -> Any:
+        """Return a policy that is set on the topic itself; None where it has none.
+
+        Args:
+            name: without the prefix of policies that hold in all clusters, before which one of this cluster counts.
+        """
+        policies = self.policies or {}
+        return policies.get(name, policies.get(f"{GLOBAL}{name}"))
 
     def after_return(self, ended: Container[TopicName]) -> TopicInventory:
         """The same once its clients are not sent away any more, and the parts that were ended for that are gone."""

@@ -82,12 +82,6 @@ def _keeping(policies: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _of_topic(topic: TopicInventory, name: str) -> Any:
-    """Return a policy of the topic itself; None where it has none."""
-    policies = topic.policies or {}
-    return policies.get(name, policies.get(f"{GLOBAL}{name}"))
-
-
 def _check_retention(findings: Findings, topic: TopicInventory, *, remove: bool) -> None:
     if not (kept := _keeping(topic.policies or {})):
         return
@@ -109,8 +103,8 @@ def _check_backlog(
     findings: Findings, topic: TopicInventory, namespace: Mapping[str, Any], broker: Mapping[str, str]
 ) -> None:
     """Note policies by which a topic keeps what was not consumed longer than its segments would."""
-    lost = [name for name, given in _limits(namespace, broker).items() if _is_longer(_of_topic(topic, name), given)]
-    own: Mapping[str, Any] = _of_topic(topic, BACKLOG_QUOTAS) or {}
+    lost = [name for name, given in _limits(namespace, broker).items() if _is_longer(topic.own_policy(name), given)]
+    own: Mapping[str, Any] = topic.own_policy(BACKLOG_QUOTAS) or {}
     quotas: Mapping[str, Any] = namespace.get("backlog_quota_map") or {}
     for kind, field in _QUOTAS.items():
         there = quotas.get(kind) or _default_quota(kind, broker)
@@ -192,7 +186,7 @@ def _check_replication(
     findings: Findings, topic: TopicInventory, namespace: Mapping[str, Any], broker: Mapping[str, str]
 ) -> None:
     # Replicators that run are reported from the topic's statistics; a link that is down has none.
-    wanted = _of_topic(topic, "replication") or namespace.get("replication_clusters") or ()
+    wanted = topic.own_policy("replication") or namespace.get("replication_clusters") or ()
     running = {name for part in topic.parts if part.stats for name in part.stats.replication}
     if others := sorted({*wanted} - running - {broker.get("clusterName")}):
         findings.block(
@@ -225,7 +219,7 @@ def _check_rights(findings: Findings, name: TopicName, namespace: Mapping[str, A
 def _check_deletion(
     findings: Findings, topic: TopicInventory, namespace: Mapping[str, Any], broker: Mapping[str, str]
 ) -> None:
-    policy = _of_topic(topic, "inactiveTopicPolicies") or namespace.get("inactive_topic_policies")
+    policy = topic.own_policy("inactiveTopicPolicies") or namespace.get("inactive_topic_policies")
     if policy:
         deletes, mode = policy.get("deleteWhileInactive"), policy.get("inactiveTopicDeleteMode")
     else:
@@ -245,7 +239,7 @@ def _check_deletion(
 def _check_deduplication(
     findings: Findings, topic: TopicInventory, namespace: Mapping[str, Any], broker: Mapping[str, str]
 ) -> None:
-    on = _of_topic(topic, "deduplicationEnabled")
+    on = topic.own_policy("deduplicationEnabled")
     if on is None:
         on = namespace.get("deduplicationEnabled")
     if on is None:
