@@ -44,8 +44,8 @@ def check_one(
     begun = _is_begun(store, name, workflow_id)
     check_topic(findings, topic, record, begun=begun)
     check_controlled(findings, name, store)
-    if other is None and not begun:
-        # Those of a topic that has the name are its own.
+    if record.state is RecordState.ABSENT and other is None and not begun:
+        # Those of a scalable topic that has the name are its own.
         check_segments(findings, topic, store.children(SegmentName.folder(name)))
     namespace = admin.namespaces.policies(name.namespace_path).raw
     broker = admin.brokers.runtime_configuration()
