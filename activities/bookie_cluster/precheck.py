@@ -245,7 +245,7 @@ class SwitchPrecheckRun:
         lost = dangling(source.ledgers, self._named)
         ids = sorted({one.ledger_id for one in lost})
         with self._task.ledgers(source.cluster) as directory:
-            made = {one for one, record in zip(ids, directory.read(ids), strict=True) if record is not None}
+            made = directory.existing(ids)
         return [one for one in lost if one.ledger_id not in made]
 
     def _warn_of_deleted(self, target: ClusterInspection, chosen: Ledgers) -> None:

@@ -170,6 +170,14 @@ class LedgerDirectory(Closeable):
         """
         return [_ledger(one) if one else None for one in self._reader.read(self._paths(ids))]
 
+    def existing(self, ids: Sequence[int]) -> set[int]:
+        """Return which of these ledgers are there, whether or not their metadata can be decoded.
+
+        Raises:
+            StoreError: as `scan`.
+        """
+        return {one for one, found in zip(ids, self._reader.read(self._paths(ids)), strict=True) if found is not None}
+
     def bookies(self) -> dict[str, Bookie]:
         """The bookies that are up, by their ids."""
         found: dict[str, Bookie] = {}
