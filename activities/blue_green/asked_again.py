@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.inventory import read_namespace
@@ -15,20 +15,23 @@ from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
 
 
-def require_as_asked(task: BlueGreenTask, guards: Iterable[NamespaceGuard]) -> None:
+def require_as_asked(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
     """Ask again how namespaces and their topics replicate, what shadows them, when they expire and what is unknown.
 
     Raises:
         ApplicationError: `ParticipantsNotReady`, where PRECHECK would have refused it.
     """
+    if not guards:
+        return
     findings, census = Findings(), FeatureCensus(task.input.cluster)
+    settings = task.green.brokers.runtime_configuration()
     for guard in guards:
         blue = read_namespace(task.blue, guard.namespace, task.context.check)
         if blue is None:
             continue
         check_replication(task, findings, blue)
         check_shadows(findings, task.input.green_cluster, blue)
-        check_expiry(task, findings, blue)
+        check_expiry(task, findings, blue, settings)
         for topic in blue.topics.values():
             census.add_topic(topic)
     census.check(findings, task.input.kind, task.input.accept, [BROKERS_UNKNOWN])

@@ -101,7 +101,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
     with task.green_store() as store:
         there = records(store)
     found, lines, missing = _Found(lacking_address(task.input.green)), list[str](), 0
-    census = FeatureCensus(task.input.cluster)
+    census, settings = FeatureCensus(task.input.cluster), task.green.brokers.runtime_configuration()
     for done, name in enumerate(names):
         task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)
         if name in begun:
@@ -117,7 +117,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
             green = after_return(green, made_anew, there.get(name), task.input.green_cluster)
         check_replication(task, findings, blue)
         check_fit(task, findings, blue)
-        check_expiry(task, findings, blue)
+        check_expiry(task, findings, blue, settings)
         check_resource_group(task, findings, blue)
         blue = check_topics(task, findings, blue)
         differing = judged(task, name, differences(blue, green, names=task.names, release=task.green_release))

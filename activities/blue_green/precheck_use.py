@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from activities.blue_green.context import BlueGreenTask
@@ -107,7 +107,9 @@ class TopicUse:
         )
 
 
-def check_expiry(task: BlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
+def check_expiry(
+    task: BlueGreenTask, findings: Findings, namespace: NamespaceInventory, brokers: Mapping[str, str]
+) -> None:
     """Note a blocker for topics whose subscriptions green may delete while their consumers still read on blue.
 
     Messages that may expire in that time are a warning.
@@ -119,8 +121,9 @@ def check_expiry(task: BlueGreenTask, findings: Findings, namespace: NamespaceIn
         task: the step.
         findings: where blockers go.
         namespace: of blue.
+        brokers: settings of green's.
     """
-    brokers, policies = task.green.brokers.runtime_configuration(), namespace.policies.raw
+    policies = namespace.policies.raw
     expiration, ttl = subscription_expiration(policies, brokers), message_ttl(policies, brokers)
     drain = task.input.drain_timeout.total_seconds()
     short, old = list[str](), list[str]()

@@ -117,8 +117,12 @@ def require_covered(input: CoveredInput, look: Callable[[FeatureCensus], object]
     require_unblocked(findings)
 
 
-def require_unblocked(findings: Findings) -> None:
+def require_unblocked(findings: Findings, what: str = "the cluster") -> None:
     """Refuse to continue where a check after PRECHECK has found a blocker.
+
+    Args:
+        findings: of the check.
+        what: has changed.
 
     Raises:
         ApplicationError: `ParticipantsNotReady`, with all of them.
@@ -126,5 +130,5 @@ def require_unblocked(findings: Findings) -> None:
     if findings.blockers:
         named = "; ".join(map(str, findings.blockers))
         raise ApplicationError(
-            f"since PRECHECK the cluster has changed: {named}", type=FailureKind.NOT_READY, non_retryable=True
+            f"since PRECHECK {what} has changed: {named}", type=FailureKind.NOT_READY, non_retryable=True
         )

@@ -141,7 +141,7 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
                     claim.forget_flag()
             settled = _settle(task, context, flag, pre)
             floor = settled.floor
-            # Nobody blocked all that writes such records since the flag was set.
+            # Brokers of 5.0.1 go on writing such records after the flag was set.
             require_no_indexed(task.input, task.runtime.access)
             context.check()
             # The check before this is the last moment at which a rollback or a deadline can prevent the commit.

@@ -13,12 +13,11 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import cast
 
-from temporalio.exceptions import ApplicationError
-
+from activities.lifecycle.coverage import require_unblocked
 from activities.lifecycle.precheck import Findings
 from clients.store import Record, StoreReader
 from clients.stores import Access, open_reader
-from models.lifecycle.failures import FailureKind, some
+from models.lifecycle.failures import some
 from models.metadata_store.input import MetadataStoreInput, Mode
 
 # Parents of the records that a transaction of a scalable topic writes with a partition key, an index, or a number from
@@ -69,12 +68,7 @@ def require_no_indexed(input: MetadataStoreInput, access: Access) -> None:
     findings = Findings()
     with open_reader(input.source_url, access) as source:
         check_indexed(input, source, findings)
-    if findings.blockers:
-        raise ApplicationError(
-            f"since PRECHECK the source has changed: {'; '.join(map(str, findings.blockers))}",
-            type=FailureKind.NOT_READY,
-            non_retryable=True,
-        )
+    require_unblocked(findings, "the source")
 
 
 def has_scalable_topics(reader: StoreReader) -> bool:

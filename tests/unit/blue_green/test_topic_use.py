@@ -35,11 +35,8 @@ IN_USE = TopicStats(subscriptions={"s": SubscriptionStats()})
 OLD = TopicStats(subscriptions={"s": SubscriptionStats(consumers=(Client(address="/h:1", client_version="2.10.2"),))})
 
 
-def task(*looks: TopicStats, brokers: dict[str, str] | None = None, **fields: object) -> BlueGreenTask:
-    """Two clusters; blue has one topic, which is like this when it is looked at, and then stays as in the last look.
-
-    Green's brokers have these settings.
-    """
+def task(*looks: TopicStats, **fields: object) -> BlueGreenTask:
+    """Two clusters; blue has one topic, which is like this when it is looked at, and then stays as in the last look."""
     found: Iterator[TopicStats] = iter(looks)
     last = looks[-1:] or (TopicStats(),)
 
@@ -61,7 +58,7 @@ def task(*looks: TopicStats, brokers: dict[str, str] | None = None, **fields: ob
         SimpleNamespace(
             input=BlueGreenInput.model_validate({**needed, "quiesce_timeout": "PT0.1S", **fields}),
             blue=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names)),
-            green=SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=lambda: brokers or {})),
+            green=SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=dict)),
             each=each,
             context=SimpleNamespace(pause=ignore, waiting_for=ignore, waits_no_more=ignore, check=ignore),
         ),
@@ -229,10 +226,10 @@ def test_subscriptions_that_expire_while_blue_is_drained(
     findings = Findings()
     settings = {"subscriptionExpirationTimeMinutes": brokers}
     inventory = namespace(topic(IN_USE, **own), subscription_expiration_time_minutes=policy)
-    check_expiry(task(brokers=settings), findings, inventory)
+    check_expiry(task(), findings, inventory, settings)
     assert [blocker.code for blocker in findings.blockers] == ["GREEN_EXPIRES_SUBSCRIPTIONS"] * refused
     unused = Findings()
-    check_expiry(task(brokers=settings), unused, namespace(topic(READY, **own)))
+    check_expiry(task(), unused, namespace(topic(READY, **own)), settings)
     assert unused.blockers == []
 
 
@@ -240,5 +237,5 @@ def test_subscriptions_that_expire_while_blue_is_drained(
 def test_messages_that_expire_while_blue_is_drained(seconds: int | None, *, warned: bool) -> None:
     """Messages that green may give up within `drain_timeout` are a warning."""
     findings = Findings()
-    check_expiry(task(), findings, namespace(topic(IN_USE), message_ttl_in_seconds=seconds))
+    check_expiry(task(), findings, namespace(topic(IN_USE), message_ttl_in_seconds=seconds), {})
     assert (findings.blockers, len(findings.warnings)) == ([], int(warned))
