@@ -8,15 +8,17 @@ EXAMPLES ?= 200
 ONLY ?= *
 SEED ?=
 REPLAY ?=
-SOURCES := pyproject.toml scalable_client/pyproject.toml deploy/compile_protos.py $(shell find clients -name '*.proto')
+SOURCES := pyproject.toml scalable_client/pyproject.toml devstack/pyproject.toml deploy/compile_protos.py $(shell find clients -name '*.proto')
 LOCK := uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 --quiet
 
+# Before anything is installed: these modules need the standard library only.
+DEVSTACK := PYTHONPATH=devstack $(BIN)/python -m
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 # Without compiling: Python does that for what it imports, which is little of what is installed.
 define INSTALL
 	DIST_EXTRA_CONFIG=$(CURDIR)/deploy/stored-wheels.cfg $(PIP) --no-compile --require-hashes $(LOCKS:%=-r %)
-	$(PIP) --no-deps --no-build-isolation --editable . --editable scalable_client
+	$(PIP) --no-deps --no-build-isolation --editable . --editable scalable_client --editable devstack
 	@touch $@
 endef
 
@@ -42,26 +44,26 @@ $(BIN)/python:
 	@$(PYTHON) -m venv $(VENV)
 
 machine: | $(BIN)/python # What has to be on it is named before anything is fetched.
-	@$(BIN)/python -m deploy.devstack.machine
+	@$(DEVSTACK) pulsar_devstack.machine
 
 provision: machine setup ## Fetch and build the servers (once; then it takes no time)
 	@$(BIN)/pulsar-migrate dev provision
 
 demo: ready-for-demo ## Move a live cluster from ZooKeeper to Oxia, under traffic, and verify it
-	@$(BIN)/python -m deploy.demos metadata-store
+	@$(BIN)/python -m demos metadata-store
 
 demo-%: ready-for-demo ## Another migration: make demo-bookie-cluster
-	@$(BIN)/python -m deploy.demos $*
+	@$(BIN)/python -m demos $*
 
 # The empty recipe keeps make from looking for a demo of this name.
 demo-bookie-switch: demo-bookie-cluster ;
 
 # What a demo needs and no more: without the tools of development and what only tests start.
 ready-for-demo: | $(BIN)/python
-	@$(BIN)/python -m deploy.devstack.prepare $(VENV)/.demo
+	@$(DEVSTACK) pulsar_devstack.prepare $(VENV)/.demo
 
 demo-down: $(VENV)/.demo ## Stop what a demo left running
-	@$(BIN)/python -m deploy.demos down
+	@$(BIN)/python -m demos down
 
 test: machine setup ## All checks and all tests, two jobs side by side (JOBS=1: one), each with its time
 	@$(BIN)/python -m tests.tiers --jobs $(JOBS)
@@ -94,7 +96,7 @@ bench-%: provision ## A migration beside its peer: make bench-metadata, make ben
 	@$(BIN)/python -m bench $*
 
 lock: ## Resolve the dependencies anew (needs uv)
-	$(LOCK) --upgrade pyproject.toml --extra demo --group dev --output-file requirements-dev.lock
+	$(LOCK) --upgrade pyproject.toml --group dev --output-file requirements-dev.lock
 	$(LOCK) --upgrade pyproject.toml --constraint requirements-dev.lock --output-file requirements.lock
 	$(LOCK) --upgrade --group demo --constraint requirements-dev.lock --output-file requirements-demo.lock
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import sys
 from importlib import import_module
 
-from deploy.devstack.machine import export_java_home
+from pulsar_devstack.machine import export_java_home
 from worker.catalog import KINDS
 
 _NAMES = {

@@ -7,7 +7,6 @@ import traceback
 
 import typer
 
-from cli.commands.dev import dev_command
 from cli.commands.doctor import doctor_app
 from cli.commands.features import features_app
 from cli.commands.gateway import gateway_command
@@ -22,12 +21,13 @@ from cli.commands.throttle import throttle_command
 from cli.commands.verbs import verb_command
 from cli.commands.window import window_command
 from cli.commands.worker import worker_command
+from cli.extensions import extension_commands
 from cli.help import Sections
 from cli.migrations import commands_of
 from cli.topic_controller import topic_app
 from models.lifecycle.verbs import Verb
+from process.exit_codes import CommandFailed, ExitCode, leave, report, table
 from worker.catalog import KINDS
-from worker.exit_codes import CommandFailed, ExitCode, leave, report, table
 
 NAME = "pulsar-migrate"
 
@@ -68,12 +68,13 @@ app.command("gateway", rich_help_panel=_RUN)(gateway_command)
 app.add_typer(doctor_app(), name="doctor", rich_help_panel=_RUN)
 app.add_typer(features_app(), name="features", rich_help_panel=_RUN)
 app.add_typer(topic_app(), name="topic", rich_help_panel=_TOPICS)
-app.command(
-    "dev",
-    rich_help_panel=_RUN,
-    add_help_option=False,
-    context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-)(dev_command)
+for _name, _command in extension_commands().items():
+    app.command(
+        _name,
+        rich_help_panel=_RUN,
+        add_help_option=False,
+        context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
+    )(_command)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from datetime import timedelta
 from temporalio.client import Client
 from temporalio.service import RPCError
 
-from worker.exit_codes import CommandFailed
+from process.exit_codes import CommandFailed
 
 LIMIT = timedelta(seconds=2)
 """Longest time that a shell may hang at a tabulator."""
@@ -20,7 +20,7 @@ def running_ids(incomplete: str) -> list[str]:
     """Ids of running migrations that begin as typed; none if Temporal does not answer at once."""
     # Only here: the shell's own start-up asks for this module too.
     from cli.listing import running_query
-    from worker.connection import connect, quiet_runtime
+    from temporal.client import connect, quiet_runtime
 
     async def ids(client: Client) -> list[str]:
         return [one.id async for one in client.list_workflows(running_query(), limit=MOST)]

@@ -15,7 +15,7 @@ from pydantic import BaseModel
 from models.lifecycle.base import faults, valid_fields
 from models.lifecycle.fields import read_duration
 from models.lifecycle.input import WorkflowInput
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
 
 InputT = TypeVar("InputT", bound=WorkflowInput)
 

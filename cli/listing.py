@@ -10,8 +10,8 @@ from temporalio.client import Client, WorkflowExecution
 
 from cli.view import View, look
 from models.lifecycle.status import Outcome, Progress, Waiting
+from temporal.client import ANSWER_LIMIT
 from worker.catalog import KINDS
-from worker.connection import ANSWER_LIMIT
 
 QUERY_LIMIT = timedelta(seconds=2)
 """Longest wait for one migration's own answer: a list with a few that no worker serves shall not take minutes."""

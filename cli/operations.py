@@ -22,10 +22,10 @@ from temporalio.service import RPCError, RPCStatusCode
 from cli.inputs import input_json
 from cli.view import View, look, not_found
 from models.lifecycle.input import WorkflowInput
+from process.exit_codes import CommandFailed, ExitCode
+from temporal.client import ANSWER_LIMIT, connect, quiet_runtime
+from temporal.search_attributes import register_search_attributes
 from worker.catalog import Registered
-from worker.connection import ANSWER_LIMIT, connect, quiet_runtime
-from worker.exit_codes import CommandFailed, ExitCode
-from worker.registration import register_search_attributes
 
 AnswerT = TypeVar("AnswerT")
 ResultT = TypeVar("ResultT")

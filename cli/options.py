@@ -14,7 +14,7 @@ from pydantic_settings import BaseSettings
 
 from cli.completion import running_ids
 from models.settings import Settings
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
 
 SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 

@@ -18,8 +18,8 @@ from cli.temporal_lines import query_line
 from cli.topic_lines import change_line, layout_lines, prune_lines, scaling_lines, stats_lines, status_lines
 from cli.updates import checked, send_update
 from models.lifecycle.input import ClusterName
-from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.auto_scale import AutoScaleChange
 from models.topic_controller.input import (
     KIND,
@@ -35,8 +35,8 @@ from models.topic_controller.input import (
 from models.topic_controller.pruning import Pruned, PruneRequest
 from models.topic_controller.sessions import GraceChange
 from models.topic_controller.state import ControllerStatus, LayoutChange, Scaling, TopicReport
-from worker.connection import ANSWER_LIMIT
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
+from temporal.client import ANSWER_LIMIT
 
 AnswerT = TypeVar("AnswerT")
 

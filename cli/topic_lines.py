@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from cli.tables import table_lines
 from models.lifecycle.units import Quantity, Unit, format_value
-from models.segment import SegmentInfo
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SegmentInfo
 from models.topic_controller.assignment import in_order
 from models.topic_controller.pruning import Pruned
 from models.topic_controller.state import ControllerStatus, LayoutChange, Scaling, SegmentStats, TopicReport

@@ -12,7 +12,7 @@ from cli.operations import against_temporal, execute_update
 from cli.options import hint
 from cli.temporal_lines import update_line
 from models.lifecycle.base import faults
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
 
 AnswerT = TypeVar("AnswerT")
 ModelT = TypeVar("ModelT", bound=BaseModel)

@@ -22,9 +22,9 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Progress, ProgressReport, Status, WaitReason
+from process.exit_codes import CommandFailed, ExitCode, code_of_failure
+from temporal.client import ANSWER_LIMIT
 from worker.catalog import ENTITIES
-from worker.connection import ANSWER_LIMIT
-from worker.exit_codes import CommandFailed, ExitCode, code_of_failure
 
 Handle = WorkflowHandle[Any, Report]
 

@@ -7,7 +7,7 @@ from typing import Self
 from pydantic import BaseModel, ConfigDict, Field
 from pydantic.alias_generators import to_camel
 
-from models.segment import SegmentState, SubscriptionKind
+from models.segments.segment import SegmentState, SubscriptionKind
 from models.topic_controller.names import segment_topic
 from models.topic_controller.state import ControllerStatus, SegmentStats, TopicReport
 

@@ -22,11 +22,11 @@ from gateway.certificate import follow
 from gateway.controllers import Controllers
 from gateway.settings import GatewaySettings
 from gateway.tokens import Tokens, TokensError
-from worker.connection import connect, worker_runtime
-from worker.exit_codes import CommandFailed, ExitCode, leave
-from worker.lifetime import serve_and_leave, stop_on_signals, tell_ready, withdraw
-from worker.logs import configure_logs
-from worker.registration import register_search_attributes
+from process.exit_codes import CommandFailed, ExitCode, leave
+from process.lifetime import serve_and_leave, stop_on_signals, tell_ready, withdraw
+from process.logs import configure_logs
+from temporal.client import connect, worker_runtime
+from temporal.search_attributes import register_search_attributes
 
 FAREWELL = timedelta(seconds=20)
 """Longest wait for requests that are under way; Kubernetes kills after 30 s by default."""

@@ -17,8 +17,8 @@ from gateway.errors import Refusal, unavailable
 from gateway.settings import GatewaySettings
 from models.lifecycle.base import faults
 from models.lifecycle.failures import FailureKind
-from models.segment import LayoutError, SegmentInfo
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import LayoutError, SegmentInfo
 from models.topic_controller.input import (
     ControllerInput,
     Deletion,

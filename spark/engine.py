@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from clients.errors import StoreError, StoreUnreachable
-from spark.gateway import start_gateway
+from spark.jvm import start_gateway
 from spark.lanes import LOCAL_SLOTS, Lanes, Limits, cluster_limits, local_limits
 from spark.run import Run
 from spark.session import Session

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from deploy.devstack.machine import export_java_home
+from pulsar_devstack.machine import export_java_home
 from spark.environment import settle
 
 # Tests run Temporal's core in the process that starts Spark.

@@ -71,7 +71,7 @@ class Registered:
 class Kind(Registered, Generic[InputT]):
     """One kind of migration.
 
-    Its own commands are in `cli.<package>`, its demo is `deploy.demos.<package>`, its page `docs/<package>.md`,
+    Its own commands are in `cli.<package>`, its demo is `demos.<package>`, its page `docs/<package>.md`,
     all of them shared by the kinds of one package but for the page.
 
     Attributes:
@@ -101,7 +101,7 @@ class Kind(Registered, Generic[InputT]):
     @property
     def demo(self) -> str:
         """The module with its demo."""
-        return f"deploy.demos.{self.package}"
+        return f"demos.{self.package}"
 
 
 @dataclass(frozen=True)

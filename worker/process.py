@@ -21,13 +21,13 @@ from temporalio.worker import Worker
 from activities.lifecycle.progress import HEARTBEAT_THROTTLE
 from models.lifecycle.names import observers_queue
 from models.settings import Settings
+from process.exit_codes import CommandFailed, ExitCode, leave
+from process.lifetime import serve_and_leave, stop_on_signals, tell_ready, withdraw
+from process.logs import configure_logs
 from spark.environment import settle
+from temporal.client import connect, worker_runtime
+from temporal.search_attributes import register_search_attributes
 from worker import catalog as migrations
-from worker.connection import connect, worker_runtime
-from worker.exit_codes import CommandFailed, ExitCode, leave
-from worker.lifetime import serve_and_leave, stop_on_signals, tell_ready, withdraw
-from worker.logs import configure_logs
-from worker.registration import register_search_attributes
 from worker.versioning import deployment_config, set_current_line
 
 if TYPE_CHECKING:

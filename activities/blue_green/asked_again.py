@@ -9,10 +9,10 @@ from activities.blue_green.inventory import read_namespace
 from activities.blue_green.precheck_clusters import check_replication
 from activities.blue_green.precheck_names import check_shadows
 from activities.blue_green.precheck_use import check_expiry
-from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
-from activities.lifecycle.coverage import require_unblocked
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
+from activities.pulsar.able_brokers import BROKERS_UNKNOWN
+from activities.pulsar.coverage import require_unblocked
+from activities.pulsar.feature_census import FeatureCensus
 
 
 def require_as_asked(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:

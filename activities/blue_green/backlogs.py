@@ -16,11 +16,11 @@ from activities.blue_green.copied_cursors import compare_cursors, compare_entrie
 from activities.blue_green.saved_clients import saved_clients
 from activities.blue_green.subscription_copy import Idle, SubscriptionCopy, comes_behind, copy_tail, seed_topics
 from activities.blue_green.topics import look_at, subscriptions_of, topics_of
-from activities.lifecycle.ledger_ids import ledgers_of
+from activities.pulsar.ledger_ids import ledgers_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import read_flag
+from clients.pulsar.records.namespace_flag import read_flag
 from clients.zookeeper.coordination import CoordinationReader
 from models.blue_green.claims import FLIPPED
 from models.blue_green.copies import Carried, CopyFigures, CopyProof, CursorFigures

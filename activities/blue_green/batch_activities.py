@@ -14,9 +14,9 @@ from activities.blue_green import load as loading
 from activities.blue_green import quiesce as quiescing
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard, is_held
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import require_covered
 from activities.lifecycle.runner import attempt_number, run_activity
 from activities.lifecycle.runtime import Runtime
+from activities.pulsar.coverage import require_covered
 from clients.cas.store import CasStore
 from models.blue_green.batch import BatchInput, attempt_of
 from models.blue_green.copies import Carried, CopyFigures

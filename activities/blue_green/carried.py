@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from activities.blue_green.deltas import Delta, as_text, not_carried
 from activities.blue_green.inventory import NamespaceInventory
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory
 from clients.pulsar.admin.namespaces import Policies
 from models.releases import PolicyField, Release
 

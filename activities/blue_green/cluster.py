@@ -8,23 +8,23 @@ from contextlib import suppress
 
 from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, MigrationGuard, NamespaceGuard
 from activities.blue_green.flags import urls_of, wait_until_cluster_seen
-from activities.blue_green.held_policies import INACTIVE, put_back
 from activities.blue_green.leftovers import use_of
 from activities.blue_green.listing import forget_failures, is_of_brokers, namespaces_of
+from activities.blue_green.overridden_policies import INACTIVE, put_back
 from activities.blue_green.records import records, sent_away, sent_elsewhere
 from activities.blue_green.saved_clients import forget_clients
 from activities.blue_green.subscription_copy import forget_copies
 from activities.blue_green.throttle import let_go, let_go_of_ended
 from activities.blue_green.topics import topics_of
 from activities.blue_green.way_back import forget_kept, send_away_again, take_rest_back, widen_cluster_flag
-from activities.lifecycle.held_policies import LOOK_EVERY, SEEN_WITHIN
-from activities.lifecycle.namespace_guard import recorded_namespaces
+from activities.pulsar.namespace_guard import recorded_namespaces
+from activities.pulsar.overridden_policies import LOOK_EVERY, SEEN_WITHIN
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention, StoreUnreachable
 from clients.pulsar.admin.clusters import ClusterMigration
 from clients.pulsar.admin.errors import AdminUnreachable
-from clients.pulsar.cluster_flag import set_cluster_flag
-from clients.pulsar.namespace_flag import read_flag
+from clients.pulsar.records.cluster_flag import set_cluster_flag
+from clients.pulsar.records.namespace_flag import read_flag
 from models.blue_green.claims import ChangedSetting, NamespaceClaim, Stage, is_held_back
 from models.blue_green.results import Completion, Released
 from models.defects import has_defect

@@ -7,14 +7,14 @@ from contextlib import ExitStack, contextmanager
 from functools import cached_property
 from typing import Self
 
-from activities.lifecycle import namespace_guard as guards
 from activities.lifecycle import parallel
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import survey
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.parallel import LANES, ItemT, ResultT
-from activities.lifecycle.registrations import brokers
 from activities.lifecycle.runtime import Runtime
+from activities.pulsar import namespace_guard as guards
+from activities.pulsar.coverage import survey
+from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.registrations import brokers
 from clients.cas.claims import ClaimKeeper, read_claim
 from clients.cas.store import CasStore
 from clients.errors import NoServer, StoreUnsupported

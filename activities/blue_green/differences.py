@@ -20,7 +20,7 @@ from activities.blue_green.deltas import (
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.topic_differences import topic_deltas
 from activities.blue_green.translation import bundle_count, comparable, translated_policies, translated_tenant
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.namespace_policies import PolicyPath, can_be_set
 from clients.pulsar.admin.namespaces import BookieAffinity

@@ -25,14 +25,14 @@ from activities.blue_green.topics import (
     subscriptions_of,
     topics_of,
 )
-from activities.lifecycle.stored_topics import stored
+from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.errors import StoreContention
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.topics import REPLICATOR, Position, SubscriptionStats
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import read_flag
+from clients.pulsar.records.namespace_flag import read_flag
 from clients.pulsar.wire.place import Place
 from models.blue_green.claims import Stage, TopicClients, is_held_back
 from models.blue_green.input import IdleSubscriptions

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from activities.blue_green.context import BlueGreenTask
-from activities.lifecycle.held_policies import LOOK_EVERY, SEEN_WITHIN
+from activities.pulsar.overridden_policies import LOOK_EVERY, SEEN_WITHIN
 from clients.errors import StoreConflict, StoreContention, StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.clusters import ClusterMigration, ClusterUrls

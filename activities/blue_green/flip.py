@@ -9,18 +9,18 @@ from activities.blue_green.backlogs import carry_again
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.flags import require_answers, sends_to_green, urls_of, wait_until_seen
 from activities.blue_green.green_ready import green_trouble
-from activities.blue_green.held_policies import AUTO_CREATION, put_back
 from activities.blue_green.late import create_late, provision_late
 from activities.blue_green.load import look_at_all, note_consumers
 from activities.blue_green.movable import await_movable
+from activities.blue_green.overridden_policies import AUTO_CREATION, put_back
 from activities.blue_green.reopened import end_again
 from activities.blue_green.throttle import await_quiet, let_go, require_quiet, require_seen_quiet, throttle
 from activities.blue_green.topics import is_terminated, look_at, topics_of
-from activities.lifecycle.held_policies import LOOK_EVERY, hold, wait_until_known
+from activities.pulsar.overridden_policies import LOOK_EVERY, hold, wait_until_known
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import read_flag, set_flag
+from clients.pulsar.records.namespace_flag import read_flag, set_flag
 from models.blue_green.claims import FLIPPED, Stage
 from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Flipped

@@ -7,15 +7,15 @@ from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.flags import urls_of
-from activities.blue_green.held_policies import INACTIVE, put_back
 from activities.blue_green.leftovers import DeletionRules, deletion_refusal, needed_by
+from activities.blue_green.overridden_policies import INACTIVE, put_back
 from activities.blue_green.records import records
 from activities.blue_green.topics import look_at, topics_of
-from activities.lifecycle.stored_topics import stored
+from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import read_flag
+from clients.pulsar.records.namespace_flag import read_flag
 from models.blue_green.claims import Stage
 from models.blue_green.results import Census, CleanupStep
 from models.lifecycle.failures import NAMED, FailedItem

@@ -9,10 +9,10 @@ from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.listing import scalable_topics
 from activities.blue_green.precheck_clusters import check_running
 from activities.blue_green.topics import look_at
-from activities.lifecycle.brokers import BrokerView
-from activities.lifecycle.held_policies import LOOK_EVERY
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import brokers
+from activities.pulsar.brokers import BrokerView
+from activities.pulsar.overridden_policies import LOOK_EVERY
+from activities.pulsar.registrations import brokers
 from clients.errors import StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.names import TopicName

@@ -11,7 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeVar
 
-from activities.lifecycle.topic_inventory import TopicInventory, TopicReader, is_system_topic, is_transaction_topic
+from activities.pulsar.topic_inventory import TopicInventory, TopicReader, is_system_topic, is_transaction_topic
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import BookieAffinity, Policies

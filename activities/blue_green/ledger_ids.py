@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from activities.lifecycle.ledger_ids import ledgers_of, next_ledger_id
+from activities.pulsar.ledger_ids import ledgers_of, next_ledger_id
 from clients.bookkeeper.idgen import raise_generator
 from clients.oxia.idgen import raise_oxia_generator
 from clients.pulsar.admin.client import PulsarAdminReader

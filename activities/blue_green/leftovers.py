@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
 from activities.blue_green.topics import cursors_of, look_at, subscriptions_of
-from activities.lifecycle.stored_topics import stored
+from activities.pulsar.stored_topics import stored
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminUnsupported
 from clients.pulsar.admin.namespaces import Retention

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from activities.blue_green.client_versions import cannot_follow, lacking_address
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.topics import look_at, topics_of
-from activities.lifecycle.held_policies import LOOK_EVERY
+from activities.pulsar.overridden_policies import LOOK_EVERY
 from clients.errors import StoreConflict
 from clients.pulsar.admin.topics import Client, TopicStats
 from clients.pulsar.names import TopicName

@@ -17,10 +17,10 @@ from activities.blue_green.client_versions import (
 )
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.differences import differences
-from activities.blue_green.held_policies import as_before
 from activities.blue_green.inventory import NamespaceInventory, TopicInventory, read_namespace
 from activities.blue_green.ledger_ids import compare_ids
 from activities.blue_green.listing import namespaces_of, selected
+from activities.blue_green.overridden_policies import as_before
 from activities.blue_green.precheck_brokers import check_isolation, check_resource_group
 from activities.blue_green.precheck_clusters import check_clusters, check_replication
 from activities.blue_green.precheck_green import check_fit, check_green, judge
@@ -30,10 +30,10 @@ from activities.blue_green.precheck_way_back import check_way_back
 from activities.blue_green.provision import judged
 from activities.blue_green.records import records, sent_away
 from activities.blue_green.way_back import after_return
-from activities.lifecycle.coverage import covered
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.releases import refuse_untested
+from activities.pulsar.coverage import covered
+from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.releases import refuse_untested
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.admin.topics import Client
 from clients.stores import Access

@@ -11,12 +11,12 @@ from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.precheck_redirects import check_redirects
 from activities.blue_green.precheck_stores import check_configuration_stores
 from activities.blue_green.quotas import broker_differences
-from activities.lifecycle.cluster_checks import check_store
-from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import brokers
-from activities.lifecycle.releases import SeenBroker, check_releases, read_broker
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.cluster_checks import check_store
+from activities.pulsar.exclusion import no_brokers
+from activities.pulsar.registrations import brokers
+from activities.pulsar.releases import SeenBroker, check_releases, read_broker
+from activities.pulsar.topic_inventory import TopicInventory
 from clients.errors import StoreError
 from clients.pulsar.admin.brokers import broker_addresses, registered_urls
 from clients.pulsar.admin.client import PulsarAdminReader

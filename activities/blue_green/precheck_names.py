@@ -9,7 +9,7 @@ from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.listing import is_v1, scalable_topics
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory
 from clients.pulsar.names import TopicName
 from models.blue_green.input import BlueGreenInput
 from models.lifecycle.failures import some

@@ -11,8 +11,8 @@ from activities.blue_green.records import sent_elsewhere
 from activities.blue_green.topics import topics_of
 from activities.lifecycle.precheck import Findings
 from clients.cas.store import CasReader
-from clients.pulsar.cluster_flag import read_cluster_flag
-from clients.pulsar.namespace_flag import read_flag
+from clients.pulsar.records.cluster_flag import read_cluster_flag
+from clients.pulsar.records.namespace_flag import read_flag
 from clients.stores import open_cas_reader
 from models.blue_green.input import BlueGreenInput
 from models.lifecycle.failures import some

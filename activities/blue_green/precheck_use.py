@@ -10,8 +10,8 @@ from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.movable import replicators_down, transactions_in
 from activities.blue_green.topics import look_at
-from activities.lifecycle.held_policies import LOOK_EVERY
 from activities.lifecycle.precheck import Findings
+from activities.pulsar.overridden_policies import LOOK_EVERY
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
 from models.broker_settings import message_ttl, subscription_expiration

@@ -11,7 +11,7 @@ from activities.blue_green.listing import namespaces_of
 from activities.blue_green.way_back import ended_topics
 from activities.lifecycle.precheck import Findings
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import flag_time
+from clients.pulsar.records.namespace_flag import flag_time
 from models.lifecycle.failures import some
 
 _SWEEP = "clusterMigrationCheckDurationSeconds"

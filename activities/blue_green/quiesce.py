@@ -7,12 +7,12 @@ from collections.abc import Sequence
 
 from activities.blue_green.asked_again import require_as_asked
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.held_policies import INACTIVE
 from activities.blue_green.late import provision_late
 from activities.blue_green.load import provision_batch
 from activities.blue_green.movable import await_movable
+from activities.blue_green.overridden_policies import INACTIVE
 from activities.blue_green.throttle import throttled_rate, topics_by_guard, wait_until_quiet
-from activities.lifecycle.held_policies import hold
+from activities.pulsar.overridden_policies import hold
 from clients.cas.store import CasStore
 from models.blue_green.claims import FLIPPED, Stage
 from models.blue_green.results import Quiet

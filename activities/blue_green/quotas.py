@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.translation import cluster_names
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import Policies

@@ -8,11 +8,11 @@ from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.flags import led_elsewhere
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.topics import topics_of
-from activities.lifecycle.namespace_guard import recorded_namespaces
-from activities.lifecycle.stored_topics import stored
+from activities.pulsar.namespace_guard import recorded_namespaces
+from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasReader
-from clients.pulsar.cluster_flag import read_cluster_flag
-from clients.pulsar.namespace_flag import read_flag
+from clients.pulsar.records.cluster_flag import read_cluster_flag
+from clients.pulsar.records.namespace_flag import read_flag
 from models.blue_green.claims import FLIPPED, NamespaceClaim
 from models.lifecycle.claim import namespace_record
 from models.lifecycle.failures import some

@@ -16,7 +16,7 @@ from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.saved_clients import save_clients, saved_clients
-from activities.lifecycle.stored_topics import stored
+from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.topics import InternalInfo, InternalStats, Position

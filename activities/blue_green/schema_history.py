@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from activities.blue_green.deltas import Change, Delta, differs, extra, missing
-from activities.lifecycle.schema_versions import FREED, STRATEGY, add_version, bind
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.schema_versions import FREED, STRATEGY, add_version, bind
+from activities.pulsar.topic_inventory import TopicInventory
 from clients.pulsar.admin.late_requests import FencedAdmin
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.names import TopicName

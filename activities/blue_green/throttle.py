@@ -14,15 +14,15 @@ from contextlib import suppress
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.cut_messages import require_whole_messages
-from activities.blue_green.held_policies import AUTO_CREATION, put_back, rate
+from activities.blue_green.overridden_policies import AUTO_CREATION, put_back, rate
 from activities.blue_green.topics import Traffic, is_terminated, look_at, show_blue, topics_of, traffic_of
-from activities.lifecycle.held_policies import HeldPolicy, held_value, hold, is_held, tell_again
+from activities.pulsar.overridden_policies import HeldPolicy, held_value, hold, is_held, tell_again
 from clients.errors import StoreConflict, StoreContention, StoreNotFound
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.admin.topics import InternalStats, TopicStats
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import read_flag
+from clients.pulsar.records.namespace_flag import read_flag
 from models.blue_green.claims import is_held_back
 from models.blue_green.results import Quiet
 from models.defects import has_defect

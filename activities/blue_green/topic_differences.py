@@ -8,8 +8,8 @@ from typing import Any
 from activities.blue_green.deltas import Change, Delta, as_text, differs, extra, missing, policy_of_green
 from activities.blue_green.schema_history import schema_deltas
 from activities.blue_green.translation import translated_topic_policies
-from activities.lifecycle.schema_versions import FREED
-from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
+from activities.pulsar.schema_versions import FREED
+from activities.pulsar.topic_inventory import SubscriptionInventory, TopicInventory
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.names import TopicName

@@ -9,20 +9,20 @@ from activities.blue_green.context import BlueGreenTask, NamespaceGuard, is_held
 from activities.blue_green.flags import wait_until_seen
 from activities.blue_green.flip import end_or_give_up
 from activities.blue_green.green_use import used_on_green
-from activities.blue_green.held_policies import INACTIVE, put_back
+from activities.blue_green.overridden_policies import INACTIVE, put_back
 from activities.blue_green.records import sent_away
 from activities.blue_green.saved_clients import save_clients, saved_clients
 from activities.blue_green.throttle import let_go
 from activities.blue_green.topics import look_at, topics_of
 from activities.blue_green.way_back import send_away_again
-from activities.lifecycle.stored_topics import stored
+from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasReader, CasStore, retry
 from clients.errors import StoreContention, StoreNotFound
 from clients.pulsar.admin.errors import AdminConflict, AdminUnreachable
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.managed_ledgers import without_termination
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import read_flag, set_flag
+from clients.pulsar.records.namespace_flag import read_flag, set_flag
 from models.blue_green.claims import Stage, TopicClients
 from models.blue_green.results import Undone
 from models.lifecycle.failures import NAMED

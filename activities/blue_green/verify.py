@@ -12,7 +12,7 @@ from activities.blue_green.listing import scalable_topics
 from activities.blue_green.reopened import end_again, may_open_again
 from activities.blue_green.saved_clients import saved_clients
 from activities.blue_green.topics import look_at, named, subscriptions_of, topics_of
-from activities.lifecycle.stored_topics import after_end, stored
+from activities.pulsar.stored_topics import after_end, stored
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName

@@ -13,21 +13,21 @@ from typing import NamedTuple
 from activities.blue_green.context import BlueGreenTask, MigrationGuard, NamespaceGuard
 from activities.blue_green.flags import wait_until_cluster_seen, wait_until_seen
 from activities.blue_green.green_use import used_on_green
-from activities.blue_green.held_policies import INACTIVE, as_before
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.leftovers import DeletionRules, deletion_refusal, use_of
 from activities.blue_green.listing import namespaces_of
+from activities.blue_green.overridden_policies import INACTIVE, as_before
 from activities.blue_green.records import read_record
 from activities.blue_green.topics import topics_of
-from activities.lifecycle.held_policies import exchange
-from activities.lifecycle.stored_topics import stored
+from activities.pulsar.overridden_policies import exchange
+from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound
 from clients.pulsar.admin.clusters import ClusterMigration
 from clients.pulsar.admin.errors import AdminNotFound
-from clients.pulsar.cluster_flag import read_cluster_flag, set_cluster_flag
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import read_flag, set_flag
+from clients.pulsar.records.cluster_flag import read_cluster_flag, set_cluster_flag
+from clients.pulsar.records.namespace_flag import read_flag, set_flag
 from models.blue_green.claims import NamespaceClaim, Stage
 from models.lifecycle.claim import Changed, namespace_record
 

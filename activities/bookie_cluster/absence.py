@@ -16,8 +16,8 @@ from urllib.parse import urlsplit
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import progress_path
-from activities.lifecycle.registrations import Service, held_by_sessions
-from clients.pulsar.bookie_registry import BookieRegistry
+from activities.pulsar.registrations import Service, held_by_sessions
+from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import StoreReader
 from models.bookie_cluster.input import Direction
 from models.lifecycle.base import Result

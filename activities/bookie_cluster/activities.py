@@ -11,10 +11,10 @@ from activities.bookie_cluster import attribution, brokers, build, cleanup, regi
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import covered
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.runner import run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
+from activities.pulsar.coverage import covered
+from activities.pulsar.feature_census import FeatureCensus
 from models.bookie_cluster.input import KIND, BookieClusterInput, Direction, Proof
 from models.bookie_cluster.results import (
     BrokersOn,

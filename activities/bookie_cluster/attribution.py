@@ -28,7 +28,7 @@ from activities.bookie_cluster.plugin_admin import PluginAdmin
 from activities.bookie_cluster.progress import ATTRIBUTIONS, SwitchProgress, read_failed
 from activities.bookie_cluster.schema_attribution import rewrite
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import brokers
+from activities.pulsar.registrations import brokers
 from clients.bookkeeper.ledger_table import LedgerFacts, LedgerTable
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.errors import StoreConflict

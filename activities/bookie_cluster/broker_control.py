@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 from temporalio.exceptions import ApplicationError
 
 from activities.bookie_cluster.context import BookieClusterTask
+from activities.bookie_cluster.leashed_command import CommandFailed, run_leashed
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.leashed_command import CommandFailed, run_leashed
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess, token_auth
 from clients.pulsar.admin.errors import AdminError

@@ -14,11 +14,11 @@ from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.bookie_cluster.registry import require_metadata_here
 from activities.bookie_cluster.strays import strays
-from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import require_covered
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import BROKERS, Service, brokers, persistent_registration
+from activities.pulsar.brokers import BrokerView
+from activities.pulsar.coverage import require_covered
+from activities.pulsar.registrations import BROKERS, Service, brokers, persistent_registration
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.store import Record, StoreReader
 from models.bookie_cluster.input import Direction, Proof

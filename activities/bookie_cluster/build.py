@@ -28,7 +28,7 @@ from clients.bookkeeper.digests import read_header
 from clients.bookkeeper.idgen import raise_generator, read_generator
 from clients.bookkeeper.last_entries import last_entries
 from clients.errors import StoreError
-from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import StoreReader
 from models.bookie_cluster.input import Direction, Routing
 from models.bookie_cluster.results import CopySummary, IdCheck

@@ -18,9 +18,9 @@ from activities.bookie_cluster.deleted_ids import note_deleted
 from activities.bookie_cluster.ledger_copier import name, usage
 from activities.bookie_cluster.ledgers import Ledgers, attributed_references, progress_path, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledger_id, read_failed, read_verified
-from activities.lifecycle.brokers import BrokerView, SeenCluster
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import brokers
+from activities.pulsar.brokers import BrokerView, SeenCluster
+from activities.pulsar.registrations import brokers
 from clients.bookkeeper.cluster import open_cluster
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter, LedgerRecord

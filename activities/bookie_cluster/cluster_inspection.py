@@ -11,7 +11,7 @@ from itertools import product
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, scan
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import persistent_registration
+from activities.pulsar.registrations import persistent_registration
 from clients.bookkeeper.layout import AVAILABLE, READ_ONLY
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.ledgers import Bookie, LedgerDirectory

@@ -6,13 +6,13 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import survey
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.runtime import Runtime
+from activities.pulsar.coverage import survey
+from activities.pulsar.feature_census import FeatureCensus
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasReader
-from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import StoreReader
 from clients.stores import Access, open_cas, open_cas_reader, open_reader, revoke_permits
 from clients.zookeeper.coordination import Coordination, CoordinationReader

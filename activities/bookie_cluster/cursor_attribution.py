@@ -10,7 +10,7 @@ from typing import NamedTuple
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.plugin_admin import PluginAdmin
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import brokers
+from activities.pulsar.registrations import brokers
 from clients.errors import StoreDenied, StoreUnreachable
 from clients.pulsar.admin.errors import AdminError, AdminUnreachable
 from clients.pulsar.attribution import attribution

@@ -15,7 +15,7 @@ from itertools import accumulate, pairwise
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.progress import pack, read_lists
-from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import StoreReader
 from models.bookie_cluster.input import BookieCluster
 from models.bookie_registry import progress_node

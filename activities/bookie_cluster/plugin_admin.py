@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Self
 
-from activities.lifecycle.registrations import Service
+from activities.pulsar.registrations import Service
 from clients.errors import (
     StoreConflict,
     StoreDenied,

@@ -24,20 +24,20 @@ from activities.bookie_cluster.ledgers import (
 from activities.bookie_cluster.plan_preview import Estimate, estimate, plan_preview
 from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.exclusion import (
+from activities.lifecycle.precheck import Findings
+from activities.pulsar.exclusion import (
     another_cluster,
     bookies_on_the_move,
     claimed,
     metadata_on_the_move,
     other_holder,
 )
-from activities.lifecycle.precheck import Findings
 from clients.bookkeeper.idgen import high_path
 from clients.cas.claims import read_claim
 from clients.cas.store import CasReader
 from clients.errors import StoreConflict
 from clients.pulsar.attribution import ATTRIBUTION
-from clients.pulsar.bookie_registry import BookieRegistryReader
+from clients.pulsar.records.bookie_registry import BookieRegistryReader
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference, ReferenceKind
 from models.bookie_cluster.input import KIND, LedgerScope, Routing

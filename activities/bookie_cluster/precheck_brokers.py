@@ -6,12 +6,12 @@ from collections.abc import Callable, Sequence
 
 from activities.bookie_cluster.broker_control import missing_settings
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
-from activities.lifecycle.brokers import BrokerView, bookie_cluster_of
-from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import BROKERS, Service, brokers, persistent_registration
-from activities.lifecycle.releases import SeenBroker, check_releases
+from activities.pulsar.able_brokers import BROKERS_UNKNOWN
+from activities.pulsar.brokers import BrokerView, bookie_cluster_of
+from activities.pulsar.exclusion import no_brokers
+from activities.pulsar.registrations import BROKERS, Service, brokers, persistent_registration
+from activities.pulsar.releases import SeenBroker, check_releases
 from models.bookie_cluster.input import Routing
 from models.defects import Product
 from models.releases import Behaviour

@@ -16,7 +16,7 @@ from typing import Any
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.id_numbers import IdNumbers
 from clients.bookkeeper.copy_result import Begun
-from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import Record, StoreReader
 from models.bookie_cluster.input import LedgerScope
 from models.bookie_registry import SwitchClaim

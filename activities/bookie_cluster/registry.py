@@ -8,14 +8,14 @@ from datetime import UTC, datetime
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck_brokers import ask_brokers
 from activities.bookie_cluster.progress import REPORTED, SCOPE, VERIFIED
-from activities.lifecycle.able_brokers import AbleBrokers
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import require_covered
-from activities.lifecycle.exclusion import bookies_on_the_move, metadata_on_the_move
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import Service, brokers, none_since
+from activities.pulsar.able_brokers import AbleBrokers
+from activities.pulsar.coverage import require_covered
+from activities.pulsar.exclusion import bookies_on_the_move, metadata_on_the_move
+from activities.pulsar.registrations import Service, brokers, none_since
 from clients.errors import StoreConflict
-from clients.pulsar.bookie_registry import BookieRegistry, origin_of
+from clients.pulsar.records.bookie_registry import BookieRegistry, origin_of
 from clients.store import StoreReader
 from models.bookie_cluster.input import Direction, Routing
 from models.bookie_cluster.results import Directive, Registration

@@ -21,7 +21,7 @@ from activities.bookie_cluster.ledgers import (
 )
 from activities.bookie_cluster.progress import MISSING_LEDGERS, SwitchProgress
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import Service, brokers, brokers_mark, none_since
+from activities.pulsar.registrations import Service, brokers, brokers_mark, none_since
 from clients.errors import StoreConflict
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference

@@ -8,7 +8,7 @@ from typing import TypeVar
 from temporalio.client import Client
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.source_watch import Watches
+from activities.metadata_store.source_watch import Watches
 from clients.errors import NoCredentials
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.wire.access import WireAccess

@@ -9,18 +9,18 @@ from typing import TypeVar
 
 from temporalio import activity
 
-from activities.lifecycle.afterwork import Afterwork
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import covered
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.runner import run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
 from activities.metadata_store import catch_up as catching_up
 from activities.metadata_store import cutover, preparation, way_back
 from activities.metadata_store import pre_copy as copying
+from activities.metadata_store.background_tasks import Afterwork
 from activities.metadata_store.census import census, require_left
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.precheck import PrecheckRun
+from activities.pulsar.coverage import covered
+from activities.pulsar.feature_census import FeatureCensus
 from clients.errors import StoreContention
 from models.lifecycle.execution import Execution
 from models.lifecycle.verbs import Speed

@@ -8,12 +8,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from functools import cache, partial
 
-from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
-from activities.lifecycle.brokers import BrokerView
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import Service
-from activities.lifecycle.releases import SeenBroker, check_releases
 from activities.metadata_store.indexed import has_scalable_topics
+from activities.pulsar.able_brokers import BROKERS_UNKNOWN
+from activities.pulsar.brokers import BrokerView
+from activities.pulsar.registrations import Service
+from activities.pulsar.releases import SeenBroker, check_releases
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_reader, trees_overlap

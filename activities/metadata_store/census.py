@@ -7,9 +7,9 @@ from collections.abc import Collection, Mapping
 
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.brokers import BrokerView
-from activities.lifecycle.registrations import brokers, participants, registered, still_in_use
 from activities.metadata_store.occupied import ledgers_only_in
+from activities.pulsar.brokers import BrokerView
+from activities.pulsar.registrations import brokers, participants, registered, still_in_use
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
 from clients.store import StoreReader

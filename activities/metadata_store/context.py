@@ -9,14 +9,14 @@ from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, repeat
 
-from activities.lifecycle.afterwork import Afterwork
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import survey
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.runtime import Runtime
-from activities.lifecycle.source_watch import SourceWatch
+from activities.metadata_store.background_tasks import Afterwork
 from activities.metadata_store.claims import TargetKeeper
 from activities.metadata_store.flag import FlagKeeper, read_state
+from activities.metadata_store.source_watch import SourceWatch
+from activities.pulsar.coverage import survey
+from activities.pulsar.feature_census import FeatureCensus
 from clients.cas.claims import ClaimKeeper
 from clients.stores import late_writes_last, open_cas, revoke_permits
 from clients.zookeeper.watch import ChangeFeed

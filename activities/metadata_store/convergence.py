@@ -13,8 +13,8 @@ from typing import NamedTuple
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.source_watch import DirtyPaths, SourceWatch
 from activities.metadata_store.context import MetadataStoreTask, some
+from activities.metadata_store.source_watch import DirtyPaths, SourceWatch
 from clients.pulsar.roots import is_pulsars
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind

@@ -8,7 +8,6 @@ from typing import NamedTuple
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import participants, registered, still_in_use, still_registered
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.convergence import all_changes, converge, follow_late_writes, follow_once
 from activities.metadata_store.flag import FlagKeeper, FlagState
@@ -16,6 +15,7 @@ from activities.metadata_store.indexed import require_no_indexed
 from activities.metadata_store.pre_copy import raise_floor
 from activities.metadata_store.repair import repair_many
 from activities.metadata_store.way_back import rebroadcast_flag, release
+from activities.pulsar.registrations import participants, registered, still_in_use, still_registered
 from clients.pulsar.roots import is_pulsars
 from clients.store import StoreReader
 from clients.stores import last_transaction, open_reader

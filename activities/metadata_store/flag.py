@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from clients.cas.claims import ClaimKeeper, read_claim, require_newest
 from clients.cas.store import CasReader, CasStore, Create, Delete, Set, retry
 from clients.errors import StoreConflict, Superseded, VersionConflict
-from clients.pulsar.migration_flag import foreign_flag, read_flag
+from clients.pulsar.records.migration_flag import foreign_flag, read_flag
 from models.lifecycle.claim import CLAIM, Attempt
 from models.metadata_store.claims import SourceClaim
 from models.migration_flag import BLOCKING_PHASES, FLAG, OPEN_PHASES, Flag, FlagPhase

@@ -13,8 +13,8 @@ from collections.abc import Iterator
 from itertools import islice
 from typing import cast
 
-from activities.lifecycle.coverage import require_unblocked
 from activities.lifecycle.precheck import Findings
+from activities.pulsar.coverage import require_unblocked
 from clients.store import Record, StoreReader
 from clients.stores import Access, open_reader
 from models.lifecycle.failures import some

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 
-from activities.lifecycle.ledger_ids import next_ledger_id
-from activities.lifecycle.registrations import becomes_true, registered
+from activities.pulsar.ledger_ids import next_ledger_id
+from activities.pulsar.registrations import becomes_true, registered
 from clients.store import COORDINATOR, Record, StoreReader
 from clients.stores import Access
 from models.lifecycle.failures import Blocker

@@ -9,12 +9,12 @@ from typing import NamedTuple
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import registered
 from activities.metadata_store.claims import refuse_one_store
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.convergence import FEW_CHANGES, all_changes, converge
 from activities.metadata_store.occupied import irreplaceable, not_empty, record_of_others, used_by_others
 from activities.metadata_store.repair import repair_many
+from activities.pulsar.registrations import registered
 from clients.errors import StoreConflict
 from clients.oxia.version_floor import raise_version_floor
 from clients.stores import open_reader

@@ -5,23 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
-from activities.lifecycle.exclusion import (
-    CLUSTERS,
-    another_cluster,
-    bookies_on_the_move,
-    claimed,
-    no_brokers,
-    other_holder,
-)
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import (
-    becomes_true,
-    brokers,
-    participants,
-    persistent_registration,
-    registered,
-    still_in_use,
-)
 from activities.metadata_store.brokers import ask_brokers, ledgers_elsewhere
 from activities.metadata_store.flag import FlagState, read_state
 from activities.metadata_store.indexed import check_indexed
@@ -32,12 +16,28 @@ from activities.metadata_store.occupied import (
     record_of_others,
     used_by_others,
 )
+from activities.pulsar.exclusion import (
+    CLUSTERS,
+    another_cluster,
+    bookies_on_the_move,
+    claimed,
+    no_brokers,
+    other_holder,
+)
+from activities.pulsar.registrations import (
+    becomes_true,
+    brokers,
+    participants,
+    persistent_registration,
+    registered,
+    still_in_use,
+)
 from clients.cas.claims import held_by
 from clients.cas.store import CasReader
 from clients.errors import StoreUnsupported
 from clients.oxia.probe import probe_target, speaks_v1
 from clients.pulsar.admin.access import AdminAccess
-from clients.pulsar.migration_flag import foreign_flag, moved_to, read_flag
+from clients.pulsar.records.migration_flag import foreign_flag, moved_to, read_flag
 from clients.pulsar.roots import is_pulsars
 from clients.store import StoreReader
 from clients.stores import Access, open_cas_reader, open_reader

@@ -8,17 +8,17 @@ from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.able_brokers import AbleBrokers
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import require_covered
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import Service, brokers, participants, registered
-from activities.lifecycle.source_watch import SourceWatch
 from activities.metadata_store.brokers import ask_brokers
 from activities.metadata_store.catch_up import not_caught_up
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.indexed import require_no_indexed
+from activities.metadata_store.source_watch import SourceWatch
 from activities.metadata_store.way_back import REBROADCAST_AFTER
+from activities.pulsar.able_brokers import AbleBrokers
+from activities.pulsar.coverage import require_covered
+from activities.pulsar.registrations import Service, brokers, participants, registered
 from clients.equivalence import is_recreated
 from clients.store import StoreReader
 from clients.stores import open_reader, write_mark

@@ -7,9 +7,9 @@ import time
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import still_in_use
 from activities.metadata_store.context import MetadataStoreTask
-from clients.pulsar.migration_flag import foreign_flag
+from activities.pulsar.registrations import still_in_use
+from clients.pulsar.records.migration_flag import foreign_flag
 from clients.stores import open_reader
 from models.lifecycle.failures import FailureKind
 from models.metadata_store.input import Mode

@@ -6,7 +6,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
 
-from activities.lifecycle.topic_inventory import Part, TopicInventory
+from activities.pulsar.topic_inventory import Part, TopicInventory
 from clients.pulsar.admin.topics import Client, TopicStats
 from clients.pulsar.names import TopicName
 from models.lifecycle.failures import NAMED

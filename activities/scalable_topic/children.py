@@ -19,11 +19,11 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, clear_empty, read_scalable
+from clients.pulsar.records.scalable_topics import RecordState, clear_empty, read_scalable
 from models.lifecycle.failures import some
 from models.scalable_topic.claims import Stage
-from models.segment import SegmentInfo
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SegmentInfo
 
 HARMLESS = (RecordState.ABSENT, RecordState.EMPTY)
 """States of the record of a topic that is regular."""

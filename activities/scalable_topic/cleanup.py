@@ -9,8 +9,8 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
-from activities.lifecycle.namespace_guard import RecordGuard
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.namespace_guard import RecordGuard
+from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.census import census
 from activities.scalable_topic.cluster import TopicRefused, give_back, own_topics, patiently
 from activities.scalable_topic.context import GRACE, ClusterTask
@@ -22,13 +22,13 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.lifecycle.failures import NAMED, FailedItem, some
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import TopicClaim
 from models.scalable_topic.results import CleanedUp
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 
 
 def clean_up(task: ClusterTask[ClusterInput]) -> CleanedUp:

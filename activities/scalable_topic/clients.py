@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
 
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.census import census, chunking_producers, open_transactions, transactional_producers
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.regular import ordered_types, with_types

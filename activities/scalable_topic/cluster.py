@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import TypeVar
 from urllib.parse import unquote
 
-from activities.lifecycle.namespace_guard import RecordGuard, recorded_namespaces
+from activities.pulsar.namespace_guard import RecordGuard, recorded_namespaces
 from activities.scalable_topic.auto_scale import set_or_fall_back
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.flip import flip_of
@@ -20,7 +20,7 @@ from clients.errors import StoreContention
 from clients.pulsar.admin.errors import AdminError, AdminServerError, AdminUnreachable
 from clients.pulsar.creation_locks import allow_creation, bar_path
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable, unreadable
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable, unreadable
 from models.lifecycle.status import WaitKind
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import TOPICS, Stage, TopicClaim, is_ours

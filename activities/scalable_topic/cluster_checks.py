@@ -9,10 +9,10 @@ from contextlib import suppress
 
 import httpx
 
-from activities.lifecycle.cluster_checks import check_store
-from activities.lifecycle.exclusion import no_brokers
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.releases import check_releases, read_broker
+from activities.pulsar.cluster_checks import check_store
+from activities.pulsar.exclusion import no_brokers
+from activities.pulsar.releases import check_releases, read_broker
 from activities.scalable_topic.auto_scale import stored_policy
 from activities.scalable_topic.context import ClusterTask
 from clients.cas.claims import read_claim

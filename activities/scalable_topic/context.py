@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import TypeVar
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.coverage import ResultT, covered, survey
-from activities.lifecycle.feature_census import FeatureCensus
-from activities.lifecycle.namespace_guard import NamespaceGuard, RecordGuard
-from activities.lifecycle.pulsar_cluster import PulsarCluster
-from activities.lifecycle.registrations import brokers
 from activities.lifecycle.runtime import Runtime
-from activities.lifecycle.topic_inventory import Part, TopicInventory, TopicReader
+from activities.pulsar.coverage import ResultT, covered, survey
+from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.namespace_guard import NamespaceGuard, RecordGuard
+from activities.pulsar.pulsar_cluster import PulsarCluster
+from activities.pulsar.registrations import brokers
+from activities.pulsar.topic_inventory import Part, TopicInventory, TopicReader
 from activities.scalable_topic.owners import Owners
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore

@@ -42,7 +42,7 @@ from clients.pulsar.names import TopicName
 from models.lifecycle.claim import CLAIM, PacedClaim
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.copies import CopiedOut, KeyHash
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 from spark.scalable_topic.copy_record import CopyRecord, read_stored, record_path
 from spark.scalable_topic.spec import CopyOut
 

@@ -11,7 +11,7 @@ from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from models.lifecycle.failures import some
 from models.lifecycle.status import ProgressTask, ProgressUnit
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 from spark.engine import SparkEngine
 from spark.scalable_topic import jobs
 from spark.scalable_topic.copy_record import (

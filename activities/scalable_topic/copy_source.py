@@ -9,12 +9,12 @@ from clients.errors import StoreConflict, StoreNotFound, StoreUnreachable
 from clients.pulsar.formats_pb2 import ManagedLedgerInfo
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import StoredTopic, TopicName, stored_topic
-from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from clients.pulsar.wire.access import NOTE, WireAccess
 from clients.pulsar.wire.place import EARLIEST, Place
 from clients.pulsar.wire.reader import RawReader
-from models.segment import SegmentInfo
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SegmentInfo
 
 
 def parents_of(layout: SegmentLayout) -> dict[int, tuple[int, ...]]:

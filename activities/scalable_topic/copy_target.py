@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 
-from activities.lifecycle.schema_versions import complete_versions
+from activities.pulsar.schema_versions import complete_versions
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention, StoreUnsupported, VersionConflict
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound

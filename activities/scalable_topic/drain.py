@@ -6,20 +6,20 @@ import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
-from activities.lifecycle.stored_topics import after_end, stored
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.stored_topics import after_end, stored
+from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.clients import until_next_look
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.regular import durable_of, regular_parts, with_types
 from clients.pulsar.admin.errors import AdminNotFound
-from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions, unreadable
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable, recorded_subscriptions, unreadable
 from models.lifecycle.failures import some
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.scalable_topic.results import DrainedTopic, TopicCheck
-from models.segment import SegmentInfo
-from models.segment_layout import SegmentLayout
-from models.segment_layout_check import layout_faults
+from models.segments.layout import SegmentLayout
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SegmentInfo
 
 _CONSUME = "let consumers of these subscriptions run; `proceed` ends the wait"
 _LOAD = "see why they cannot; `proceed` ends the wait"

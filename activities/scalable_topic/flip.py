@@ -14,10 +14,10 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from activities.lifecycle.context import Cancelled
-from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.parallel import Each, in_turn
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
+from activities.pulsar.namespace_guard import RecordGuard
+from activities.pulsar.topic_inventory import SubscriptionInventory, TopicInventory
 from activities.scalable_topic.census import open_transactions
 from activities.scalable_topic.children import HARMLESS, TopicGuard, make_children, strays, take_back_children
 from activities.scalable_topic.clients import waits_for
@@ -43,7 +43,7 @@ from clients.pulsar.admin.errors import AdminConflict, AdminDenied, AdminError, 
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.creation_locks import allow_creation
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import (
+from clients.pulsar.records.scalable_topics import (
     RecordState,
     ScalableRecord,
     clear_empty,
@@ -54,9 +54,9 @@ from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import Stage, TopicClaim
 from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import FlipAnswer, FlippedTopic
-from models.segment import SegmentInfo
-from models.segment_layout import SegmentLayout
-from models.segment_layout_check import migration_faults
+from models.segments.layout import SegmentLayout
+from models.segments.layout_check import migration_faults
+from models.segments.segment import SegmentInfo
 
 _TRIES = 3
 # A broker has decided not to do it: clients that cannot follow are attached, or the worker lacks the right.

@@ -14,13 +14,13 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from activities.lifecycle.namespace_guard import RecordGuard
+from activities.pulsar.namespace_guard import RecordGuard
 from activities.scalable_topic.context import GRACE, ClusterTask
 from activities.scalable_topic.regular import durable_of, regular_parts
 from clients.cas.store import CasReader
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import controller_of, read_scalable, recorded_subscriptions
+from clients.pulsar.records.scalable_topics import controller_of, read_scalable, recorded_subscriptions
 from models.lifecycle.status import WaitKind
 from models.scalable_topic.claims import TopicClaim
 

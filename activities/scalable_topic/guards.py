@@ -10,8 +10,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.held_policies import Brokers, HeldPolicy, hold, is_held, put_back, wait_until_known
-from activities.lifecycle.namespace_guard import NamespaceGuard
+from activities.pulsar.namespace_guard import NamespaceGuard
+from activities.pulsar.overridden_policies import Brokers, HeldPolicy, hold, is_held, put_back, wait_until_known
 from clients.errors import StoreConflict
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy

@@ -6,9 +6,9 @@ import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import filterfalse, islice
 
-from activities.lifecycle.coverage import require_covered
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
+from activities.pulsar.coverage import require_covered
+from activities.pulsar.feature_census import FeatureCensus
 from activities.scalable_topic.cluster import give_back, holds_cluster, take
 from activities.scalable_topic.cluster_checks import check_auto_scale, check_cluster, check_rights
 from activities.scalable_topic.context import ClusterTask
@@ -19,7 +19,7 @@ from activities.scalable_topic.regular import durable_of
 from clients.cas.store import CasReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import read_scalable
+from clients.pulsar.records.scalable_topics import read_scalable
 from clients.stores import open_cas_reader
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import NAMED, FailedItem

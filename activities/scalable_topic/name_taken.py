@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.children import TopicGuard, look_at_segment
 from activities.scalable_topic.regular import regular_parts
 from clients.cas.store import CasReader, CasStore
@@ -20,7 +20,7 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import SegmentName, TopicName
-from clients.pulsar.scalable_records import (
+from clients.pulsar.records.scalable_topics import (
     ScalableRecord,
     clear_empty,
     cursors_on,
@@ -29,9 +29,9 @@ from clients.pulsar.scalable_records import (
     remove_record,
 )
 from models.lifecycle.failures import some
-from models.segment import SegmentInfo
-from models.segment_layout import SegmentLayout
-from models.segment_repair import comes_from
+from models.segments.layout import SegmentLayout
+from models.segments.repair import comes_from
+from models.segments.segment import SegmentInfo
 
 _LOOKS, _PAUSE = 8, 0.25
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from activities.lifecycle.coverage import require_covered
-from activities.lifecycle.namespace_guard import RecordGuard
+from activities.pulsar.coverage import require_covered
+from activities.pulsar.namespace_guard import RecordGuard
 from activities.scalable_topic import cluster
 from activities.scalable_topic.auto_scale import set_or_fall_back
 from activities.scalable_topic.cluster import give_back, holds_cluster, keep_for_grace, take
@@ -15,7 +15,7 @@ from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.guards import require_held
 from activities.scalable_topic.name_taken import foreign_layout, name_is_taken
 from clients.cas.store import CasStore
-from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.scalable_topic.claims import Stage, TopicClaim
 from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import Released, Undone

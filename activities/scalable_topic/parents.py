@@ -11,10 +11,10 @@ from collections.abc import Callable
 from clients.cas.store import CasStore, retry
 from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import controller_of, read_scalable, set_while_none_leads
-from models.segment import SegmentInfo
-from models.segment_layout import SegmentLayout
-from models.segment_repair import with_kept_parents
+from clients.pulsar.records.scalable_topics import controller_of, read_scalable, set_while_none_leads
+from models.segments.layout import SegmentLayout
+from models.segments.repair import with_kept_parents
+from models.segments.segment import SegmentInfo
 
 
 def regular_parents(layout: SegmentLayout) -> list[SegmentInfo]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, cast
 
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.regular import durable_of
 from activities.scalable_topic.topic_checks import kind_of
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -20,7 +20,7 @@ from clients.pulsar.admin.topic_policies import GLOBAL
 from clients.pulsar.names import TopicName
 from models.broker_settings import message_ttl, subscription_expiration
 from models.lifecycle.failures import some
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
 
 _Rights = Mapping[str, Sequence[str]]
 """What each role may do."""

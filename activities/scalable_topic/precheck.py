@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.children import planned
 from activities.scalable_topic.cluster_checks import check_auto_scale, check_cluster, check_rights
 from activities.scalable_topic.context import TopicTask

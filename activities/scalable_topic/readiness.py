@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.name_taken import check_name, foreign_layout
 from activities.scalable_topic.policy_checks import check_policies
 from activities.scalable_topic.topic_checks import check_controlled, check_segments, check_topic
 from clients.cas.store import CasReader
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.names import SegmentName, TopicName
-from clients.pulsar.scalable_records import RecordState, ScalableRecord, read_scalable
+from clients.pulsar.records.scalable_topics import RecordState, ScalableRecord, read_scalable
 from models.scalable_topic.claims import Stage, TopicClaim, topic_record
 from models.scalable_topic.input import TopicOptions, cleans_up
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 
 from activities.lifecycle.parallel import Each, in_turn
-from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
+from activities.pulsar.topic_inventory import SubscriptionInventory, TopicInventory
 from activities.scalable_topic.regular import ORDERED, durable_of
 from activities.scalable_topic.topic_checks import kind_of
 from clients.cas.store import CasReader, CasStore
@@ -13,7 +13,7 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.names import SegmentName, TopicName, recordable
-from clients.pulsar.scalable_records import (
+from clients.pulsar.records.scalable_topics import (
     Fence,
     cursors_on,
     keep_subscription,
@@ -21,7 +21,7 @@ from clients.pulsar.scalable_records import (
     recorded_subscriptions,
 )
 from models.lifecycle.failures import some
-from models.segment import SegmentInfo
+from models.segments.segment import SegmentInfo
 
 
 def to_record(store: CasReader, topic: TopicInventory, registered: Collection[str]) -> list[SubscriptionInventory]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory
+from activities.pulsar.topic_inventory import SubscriptionInventory, TopicInventory
 from activities.scalable_topic.children import parts_of
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound

@@ -9,18 +9,18 @@ import re
 from collections.abc import Collection
 
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import SubscriptionInventory, TopicInventory, is_system_topic
+from activities.pulsar.topic_inventory import SubscriptionInventory, TopicInventory, is_system_topic
 from activities.scalable_topic.census import census, open_transactions
 from activities.scalable_topic.children import planned
 from activities.scalable_topic.regular import ORDERED
 from activities.topic_controller.records import record_path
 from clients.cas.store import CasReader
 from clients.pulsar.names import TopicName, encoded, recordable
-from clients.pulsar.scalable_records import RecordState, ScalableRecord
+from clients.pulsar.records.scalable_topics import RecordState, ScalableRecord
 from models.lifecycle.failures import some
 from models.scalable_topic.copies import KEEPER
-from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.names import scalable_topic_of
 
 # Of a subscription that has had no consumer since its topic was loaded.

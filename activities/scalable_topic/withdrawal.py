@@ -18,7 +18,7 @@ from clients.errors import StoreContention
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.creation_locks import allow_creation, bar_creation, bar_path, creation_locks
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import read_scalable
+from clients.pulsar.records.scalable_topics import read_scalable
 from models.lifecycle.failures import some
 from models.scalable_topic.claims import Stage
 

@@ -10,9 +10,9 @@ from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.polling import Look, poll
-from activities.lifecycle.pulsar_cluster import PulsarCluster
 from activities.lifecycle.runner import require_open, run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.topic_controller import change, sessions, topic
 from activities.topic_controller.context import ControllerTask, Role
 from activities.topic_controller.observers import Observers

@@ -26,7 +26,7 @@ from activities.topic_controller.segments import (
 )
 from clients.errors import RetryableError, StoreConflict
 from clients.pulsar.admin.errors import AdminError, AdminNotFound
-from models.segment import LayoutError
+from models.segments.segment import LayoutError
 from models.topic_controller.record import ControlledLayout, Mutation
 from models.topic_controller.state import Committed, Prepared
 

@@ -6,15 +6,15 @@ import time
 from enum import Enum, auto
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.pulsar_cluster import PulsarCluster
 from activities.lifecycle.runtime import Runtime
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.topic_controller.fence import LeadKeeper
 from activities.topic_controller.records import Records, controller_path, coordinator_path
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.errors import AdminDenied
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.lifecycle.claim import Attempt
 from models.topic_controller.input import ControllerInput, claim_holder
 

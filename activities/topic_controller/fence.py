@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 
-from activities.lifecycle.exclusion import metadata_on_the_move
+from activities.pulsar.exclusion import metadata_on_the_move
 from clients.cas.claims import ClaimKeeper, Held
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreContention

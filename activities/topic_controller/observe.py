@@ -24,8 +24,8 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import SubscriptionStats
 from clients.pulsar.names import TopicName
-from models.segment import SegmentInfo
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SegmentInfo
 from models.topic_controller.assignment import has_turn
 from models.topic_controller.observation import Observation, Watching
 from models.topic_controller.record import ControlledLayout

@@ -10,7 +10,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from activities.lifecycle.polling import Look
-from activities.lifecycle.pulsar_cluster import PulsarCluster
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import segment_topic
 from activities.topic_controller.publish import publish
@@ -20,7 +20,7 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.topics import is_brokers_cursor
 from clients.pulsar.names import TopicName
-from models.segment import LayoutError, SegmentInfo
+from models.segments.segment import LayoutError, SegmentInfo
 from models.topic_controller.input import ControllerInput
 from models.topic_controller.pruning import Contents, Kept, Pruned, PruneTask, PruneWatch, kept, removable
 from models.topic_controller.record import ControlledLayout, Retired

@@ -25,7 +25,7 @@ from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Node, 
 from clients.errors import StoreConflict, StoreUnsupported, VersionConflict
 from clients.pulsar.names import TopicName
 from models.lifecycle.base import faults
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.record import ControlledLayout
 
 ResultT = TypeVar("ResultT")

@@ -9,7 +9,7 @@ from typing import Any, cast
 from zoneinfo import ZoneInfoNotFoundError
 
 from activities.lifecycle.polling import Look
-from activities.lifecycle.pulsar_cluster import PulsarCluster
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.topic_controller.names import layout_topic, segment_topic
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader

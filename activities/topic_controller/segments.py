@@ -16,7 +16,7 @@ from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServe
 from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
 from clients.pulsar.admin.topics import COMPACTION, EARLIEST, InternalStats, Position, is_brokers_cursor
 from clients.pulsar.names import TopicName
-from models.segment import SegmentInfo
+from models.segments.segment import SegmentInfo
 
 # Brokers delete topics that nobody uses, and with them what a later consumer would have got.
 _STAYS = {

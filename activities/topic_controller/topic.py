@@ -6,11 +6,11 @@ import time
 from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
-from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
-from activities.lifecycle.coverage import survey
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.releases import check_releases, read_broker
+from activities.pulsar.able_brokers import BROKERS_UNKNOWN
+from activities.pulsar.coverage import survey
+from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.releases import check_releases, read_broker
 from activities.topic_controller.change import complete_last
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import layout_topic, segment_topic
@@ -36,7 +36,7 @@ from models.broker_settings import subscription_expiration
 from models.lifecycle.failures import some
 from models.lifecycle.input import Accepted
 from models.lifecycle.status import WaitKind
-from models.segment import LayoutError, SegmentInfo
+from models.segments.segment import LayoutError, SegmentInfo
 from models.topic_controller.input import KIND, Deletion, InitialPosition, SegmentRequest, SubscriptionRequest
 from models.topic_controller.record import ControlledLayout
 from models.topic_controller.state import Opened, Prepared, SegmentStats, TopicReport

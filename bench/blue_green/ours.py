@@ -11,10 +11,10 @@ from pathlib import Path
 
 from bench.lifecycle.machine import importable
 from bench.metadata_store.measure import execute
-from deploy.devstack.children import Child
-from deploy.devstack.moving.clusters import BLUE, GREEN
-from deploy.devstack.stack import Stack
 from models.blue_green.input import BlueGreenInput
+from pulsar_devstack.children import Child
+from pulsar_devstack.moving.clusters import BLUE, GREEN
+from pulsar_devstack.stack import Stack
 
 _START_SECONDS = 180.0
 

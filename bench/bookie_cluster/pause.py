@@ -10,15 +10,15 @@ from pathlib import Path
 from bench.bookie_cluster.runs import PEER
 from bench.lifecycle.machine import importable
 from bench.metadata_store.measure import execute
-from deploy.devstack.children import Child
-from deploy.devstack.jvm import JavaProgram
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.servers import METADATA_DRIVERS
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import Traffic
 from models.bookie_cluster.input import BookieClusterInput
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
+from pulsar_devstack.children import Child
+from pulsar_devstack.jvm import JavaProgram
+from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.servers import METADATA_DRIVERS
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import Traffic
 
 CLOSED, OPEN = 10_000, 20
 _ENTRIES, _SIZE = 5, 1_000

@@ -16,11 +16,11 @@ from bench.lifecycle.processes import Meter
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.stores import Access
 from clients.zookeeper.coordination import Coordination
-from deploy.devstack.children import Child
-from deploy.devstack.jvm import JavaProgram
 from models.bookie_registry import SwitchClaim
 from models.ledger_store import parse_ledger_store_uri
 from models.store_url import parse_store_url
+from pulsar_devstack.children import Child
+from pulsar_devstack.jvm import JavaProgram
 
 _START_SECONDS = 180.0
 _RUN_SECONDS = 1_800.0

@@ -19,12 +19,12 @@ from bench.memory.damage import damage
 from bench.memory.meter import MemoryMeter, Usage
 from bench.metadata_store import dataset
 from bench.metadata_store.servers import Ports, Stores
-from deploy.devstack.cache import cache_folder
-from deploy.devstack.children import Child
-from deploy.devstack.jvm import JavaProgram
-from deploy.devstack.provision import Toolchain, provision
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
 from models.metadata_store.input import KIND as METADATA_STORE
+from pulsar_devstack.cache import cache_folder
+from pulsar_devstack.children import Child
+from pulsar_devstack.jvm import JavaProgram
+from pulsar_devstack.provision import Toolchain, provision
 
 _OUT = Path(__file__).parents[1] / "out" / "memory.json"
 _START_SECONDS = 900.0

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, TypeVar
 
-from activities.lifecycle.afterwork import Afterwork
 from activities.lifecycle.context import ActivityContext
 from activities.metadata_store import catch_up as catching_up
 from activities.metadata_store import cutover, preparation, way_back
 from activities.metadata_store import pre_copy as copying
+from activities.metadata_store.background_tasks import Afterwork
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.precheck import PrecheckRun
 from bench.memory.steps import Scheduler, Steps

@@ -17,7 +17,6 @@ from bench.metadata_store.flag import FlagWatch
 from bench.metadata_store.peer import Peer
 from bench.metadata_store.results import Side
 from bench.metadata_store.servers import Stores
-from deploy.devstack.children import Child
 from models.lifecycle.input import MigrationInput
 from models.lifecycle.names import TASK_QUEUE
 from models.lifecycle.report import Report
@@ -25,7 +24,8 @@ from models.lifecycle.status import PhaseEntry
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from models.migration_flag import FlagPhase
-from worker.payloads import DATA_CONVERTER
+from pulsar_devstack.children import Child
+from temporal.converter import DATA_CONVERTER
 
 _START_SECONDS = 180.0
 _END_SECONDS = 60.0

@@ -14,11 +14,11 @@ from typing import Self
 
 from bench.metadata_store.dataset import Dataset
 from clients.stores import Access, open_reader
-from deploy.devstack import configs, probes, supervise
-from deploy.devstack.errors import ServerFailed
-from deploy.devstack.ports import PortBlock
-from deploy.devstack.toolchain import DATA, Toolchain
 from models.store_url import parse_store_url
+from pulsar_devstack import configs, probes, supervise
+from pulsar_devstack.errors import ServerFailed
+from pulsar_devstack.ports import PortBlock
+from pulsar_devstack.toolchain import DATA, Toolchain
 
 _START_SECONDS = 900.0
 _STOP_SECONDS = 20.0

@@ -15,13 +15,13 @@ from temporalio.client import Client
 from bench.lifecycle.machine import importable
 from bench.metadata_store.measure import execute
 from bench.scalable_topic.results import TopicFlip
-from deploy.devstack.children import Child
-from deploy.devstack.stack import Stack
 from models.lifecycle.report import Report
 from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.scalable_topic.phases import Phase
 from models.scalable_topic.state import TopicFigures
-from worker.payloads import DATA_CONVERTER
+from pulsar_devstack.children import Child
+from pulsar_devstack.stack import Stack
+from temporal.converter import DATA_CONVERTER
 
 _START_SECONDS = 180.0
 # Each topic waits for the consumer that comes last.

@@ -16,10 +16,10 @@ from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas_reader
-from deploy.devstack.moving.scalable_plan import ScalableTopicPlan
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
 from models.store_url import parse_store_url
+from pulsar_devstack.moving.scalable_plan import ScalableTopicPlan
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
 
 CLUSTER = "bench"
 _ACCESS = AdminAccess(timeout=60)

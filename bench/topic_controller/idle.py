@@ -27,13 +27,13 @@ from bench.lifecycle.processes import cpu_seconds, rss_bytes, tree
 from bench.topic_controller.servers import begin_worker, settings_of
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
-from deploy.devstack.moving.clusters import create_namespace
-from deploy.devstack.provision import provision
-from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.names import TASK_QUEUE
 from models.topic_controller.input import ControllerInput, SplitRequest, SubscriptionRequest
 from models.topic_controller.sessions import GraceChange, Registrations
-from worker.payloads import DATA_CONVERTER
+from pulsar_devstack.moving.clusters import create_namespace
+from pulsar_devstack.provision import provision
+from pulsar_devstack.stack import Stack, StackSpec
+from temporal.converter import DATA_CONVERTER
 
 _CLUSTER, _NAMESPACE, _SUBSCRIPTION = "bench", "bench/idle", "bill"
 _AT_ONCE = 16

@@ -24,9 +24,9 @@ from bench.topic_controller.joins import Wave, at_once, connections
 from bench.topic_controller.results import Side
 from bench.topic_controller.servers import CLUSTER, NAMESPACE, Servers
 from bench.topic_controller.sides import ORDERED, Topic
-from deploy.devstack.provision import provision
 from models.topic_controller.input import controller_id
-from worker.payloads import DATA_CONVERTER
+from pulsar_devstack.provision import provision
+from temporal.converter import DATA_CONVERTER
 
 _TOPIC, _SEGMENTS = f"persistent://{NAMESPACE}/life", 4
 

@@ -17,15 +17,15 @@ from bench.lifecycle.machine import importable
 from bench.topic_controller.results import Side
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
-from deploy.devstack.children import Child
-from deploy.devstack.gateway import gateway_settings
-from deploy.devstack.moving.clusters import create_namespace
-from deploy.devstack.ports import free_port
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
 from models.topic_controller.input import controller_id
 from models.topic_controller.sessions import GraceChange
-from worker.payloads import DATA_CONVERTER
+from pulsar_devstack.children import Child
+from pulsar_devstack.gateway import gateway_settings
+from pulsar_devstack.moving.clusters import create_namespace
+from pulsar_devstack.ports import free_port
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
+from temporal.converter import DATA_CONVERTER
 
 CLUSTER = "bench"
 NAMESPACE = "bench/topics"

@@ -10,8 +10,8 @@ from bench.topic_controller.results import Side
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
-from deploy.devstack.moving.plan import Language
-from models.segment import SegmentInfo, SubscriptionKind
+from models.segments.segment import SegmentInfo, SubscriptionKind
+from pulsar_devstack.moving.plan import Language
 
 ORDERED, SHARED = "billing", "audit"
 _MOST_SEGMENTS = 6

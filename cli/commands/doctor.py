@@ -14,8 +14,8 @@ from cli.migrations import Servers, servers_of
 from cli.options import Form, Output, answer, read_settings
 from models.lifecycle.input import Accepted, CoveredInput, WorkflowInput
 from models.lifecycle.names import TASK_QUEUE
+from process.exit_codes import CommandFailed
 from worker.catalog import ALL, Registered
-from worker.exit_codes import CommandFailed
 
 _HELP = "Check what a worker and a migration need. Nothing is written. Run it where the worker runs, as the worker."
 _COUNTED = {Level.OK: "ok", Level.WARNING: "with a warning", Level.FAILED: "failed"}

@@ -18,8 +18,8 @@ from models.coverage.results import SHOWN
 from models.coverage.table import COLUMNS, Feature, column_of, coverage
 from models.credentials import UnknownCredentials
 from models.lifecycle.input import CoveredInput, WorkflowInput
+from process.exit_codes import CommandFailed, ExitCode
 from worker.catalog import ALL, Registered
-from worker.exit_codes import CommandFailed, ExitCode
 
 _HELP = "List what Pulsar clusters use, and what becomes of it in each migration. With an input, read what is in use."
 _Kind = Annotated[str | None, typer.Option("-k", "--kind", metavar="KIND", help="Only this column.")]
@@ -76,8 +76,8 @@ def _read(kind: Registered, input: WorkflowInput, *, output: Form, objects: Path
     if servers is None:
         raise CommandFailed(ExitCode.USAGE, f"{kind.name} names no servers that could be read")
     # Only here: clients of stores take time to import.
-    from activities.lifecycle.coverage import survey
-    from activities.lifecycle.feature_census import FeatureCensus
+    from activities.pulsar.coverage import survey
+    from activities.pulsar.feature_census import FeatureCensus
     from clients.errors import StoreError
     from clients.pulsar.admin.access import AdminAccess
     from clients.stores import Access

@@ -10,8 +10,8 @@ from temporalio.client import Client
 
 from cli.operations import against_temporal
 from cli.options import WorkflowId
-from worker.connection import ANSWER_LIMIT
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
+from temporal.client import ANSWER_LIMIT
 
 
 def history_command(

@@ -13,10 +13,10 @@ from temporalio.client import WorkflowHistory
 from temporalio.worker import Replayer
 
 from cli.options import Form, Output, answer
+from process.exit_codes import CommandFailed, ExitCode
+from temporal.client import quiet_runtime
+from temporal.converter import DATA_CONVERTER
 from worker import catalog
-from worker.connection import quiet_runtime
-from worker.exit_codes import CommandFailed, ExitCode
-from worker.payloads import DATA_CONVERTER
 
 _LONGEST = 500
 

@@ -10,7 +10,7 @@ from cli.operations import against_temporal
 from cli.options import Form, Output, WorkflowId, answer
 from cli.rendering import lines
 from cli.view import code_of_report, look
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
 
 
 def report_command(workflow_id: WorkflowId, output: Output = Form.TEXT) -> None:

@@ -15,8 +15,8 @@ from cli.operations import against_temporal, start, status_of
 from cli.options import Form, Output, answer, hint, read_settings
 from cli.temporal_lines import start_line
 from models.lifecycle.input import MigrationInput, WorkflowInput
+from process.exit_codes import ExitCode
 from worker.catalog import ENTITIES, KINDS, Entity, Kind, Registered
-from worker.exit_codes import ExitCode
 
 # A worker that starts takes up to a minute on a busy machine.
 _FIRST_ANSWER = timedelta(seconds=90)

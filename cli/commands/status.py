@@ -18,7 +18,7 @@ from cli.options import Form, Output, WorkflowId, answer, hint
 from cli.rendering import ending, headline, lines, screen
 from cli.temporal_lines import query_line
 from cli.view import View, look
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
 
 _EVERY = timedelta(seconds=2)
 

@@ -13,7 +13,7 @@ from cli.options import Form, Output, WorkflowId, answer
 from cli.updates import send_update
 from cli.view import look
 from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse
-from worker.exit_codes import CommandFailed
+from process.exit_codes import CommandFailed
 
 HELP = {
     Verb.ROLLBACK: "Undo a migration; refused behind its point of no return.",

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from cli.doctor.findings import Finding, warning
 from models.lifecycle.units import format_value
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
 
 SOON = timedelta(days=30)
 """A certificate with less time left is worth a warning: windows last for weeks."""

@@ -17,7 +17,7 @@ from clients.pulsar.admin.access import AdminAccess, token_auth
 from models.credentials import Credentials
 from models.lifecycle.units import Unit, format_value
 from models.settings import Settings
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
 
 _BEARER = "Bearer "
 

@@ -21,7 +21,7 @@ from cli.doctor.credentials import credential_checks
 from cli.doctor.findings import Check
 from models.credentials import Credentials
 from models.settings import Settings
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
 
 OLDEST_JAVA = 17
 PATIENCE = 5.0

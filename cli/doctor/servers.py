@@ -6,15 +6,15 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from functools import partial
 
-from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
-from activities.lifecycle.brokers import BrokerView
-from activities.lifecycle.coverage import check_zookeeper, survey
-from activities.lifecycle.exclusion import CLUSTERS
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import Service
-from activities.lifecycle.registrations import brokers as registered_brokers
-from activities.lifecycle.releases import check_releases
+from activities.pulsar.able_brokers import BROKERS_UNKNOWN
+from activities.pulsar.brokers import BrokerView
+from activities.pulsar.coverage import check_zookeeper, survey
+from activities.pulsar.exclusion import CLUSTERS
+from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.registrations import Service
+from activities.pulsar.registrations import brokers as registered_brokers
+from activities.pulsar.releases import check_releases
 from cli.doctor.findings import Check, Finding, failed, ok, run_checks, warning
 from cli.doctor.process import variable
 from cli.migrations import Servers
@@ -34,7 +34,7 @@ from models.lifecycle.units import Quantity, Unit, format_value
 from models.releases import Release, behaviour_differences, default_differences
 from models.settings import Settings
 from models.store_url import StoreUrl
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
 
 _NOTHING_ACCEPTED = Accepted()
 

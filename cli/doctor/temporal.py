@@ -19,9 +19,9 @@ from temporalio.service import RPCError, RPCStatusCode
 from cli.doctor.findings import Finding, failed, ok, warning
 from models.lifecycle.names import SEARCH_ATTRIBUTES
 from models.lifecycle.units import format_value
-from worker.connection import ANSWER_LIMIT, connect, quiet_runtime
-from worker.exit_codes import CommandFailed, ExitCode
-from worker.registration import create_line, missing_search_attributes
+from process.exit_codes import CommandFailed, ExitCode
+from temporal.client import ANSWER_LIMIT, connect, quiet_runtime
+from temporal.search_attributes import create_line, missing_search_attributes
 
 
 def temporal_findings(queue: str) -> list[Finding]:

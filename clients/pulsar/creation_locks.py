@@ -13,7 +13,7 @@ from uuid import uuid4
 from clients.cas.store import CasReader, CasStore, Delete, retry
 from clients.errors import StoreError
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import Fence, delete_fenced
+from clients.pulsar.records.scalable_topics import Fence, delete_fenced
 
 _LOCKS = "/topic-creation-locks"
 _OURS = "pulsar-migrate"

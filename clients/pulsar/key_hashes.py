@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import lru_cache
 
 from models.scalable_topic.copies import KeyHash
-from models.segment_layout import key_hash
+from models.segments.layout import key_hash
 
 _MASK_64 = (1 << 64) - 1
 _MASK_32 = (1 << 32) - 1

@@ -24,8 +24,8 @@ from gateway.api.parts import (
 from gateway.controllers import Refused
 from gateway.errors import Refusal
 from models.lifecycle.failures import FailureKind
-from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import MOST_SEGMENTS, InitialPosition, SubscriptionRequest
 from models.topic_controller.sessions import ConsumerAssignment, ConsumerKind, Instance, whole_assignment
 

@@ -6,7 +6,7 @@ from urllib.parse import quote
 
 from models.lifecycle.claim import CLAIM, Changed, Claim
 from models.scalable_topic.operation_results import TopicOutcome
-from models.segment import SegmentInfo
+from models.segments.segment import SegmentInfo
 
 OPERATIONS = f"{CLAIM}-operations"
 """Where records of single topics are."""

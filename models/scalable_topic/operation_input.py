@@ -13,7 +13,7 @@ from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.copies import KeyHash
 from models.scalable_topic.input import whole_topic
-from models.segment import MAX_BUCKETS
+from models.segments.segment import MAX_BUCKETS
 from models.topic_names import partition_number
 
 KIND = "scalable-operation"

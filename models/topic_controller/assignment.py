@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from models.segment import SegmentInfo
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SegmentInfo
 
 Assignments = dict[str, tuple[int, ...]]
 """Ids of segments by consumer; a consumer without any has none."""

@@ -13,7 +13,7 @@ from models.lifecycle.base import Frozen
 from models.lifecycle.cluster import ClusterAccess
 from models.lifecycle.fields import Bool
 from models.lifecycle.input import CoveredInput
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.auto_scale import AutoScale
 from models.topic_controller.names import is_node_name
 from models.topic_controller.pruning import Pruning

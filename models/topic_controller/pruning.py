@@ -9,7 +9,7 @@ from pydantic import Field
 
 from models.lifecycle.base import Frozen, Result
 from models.lifecycle.fields import Bool, Duration
-from models.segment import SegmentInfo
+from models.segments.segment import SegmentInfo
 from models.topic_controller.record import ControlledLayout
 
 FOR_EVER = -1

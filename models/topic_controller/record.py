@@ -11,8 +11,8 @@ from typing import Self
 
 from pydantic import Field
 
-from models.segment import LayoutError, SegmentInfo, Stored
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import LayoutError, SegmentInfo, Stored
 
 
 class Change(StrEnum):

@@ -7,8 +7,8 @@ from datetime import datetime
 from typing import NamedTuple, Self
 
 from models.lifecycle.base import Result
-from models.segment import HashRange
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import HashRange
 from models.topic_controller.auto_scale import AutoScale, Load
 from models.topic_controller.record import Change
 

@@ -11,8 +11,8 @@ from pydantic import AfterValidator, BaseModel, Field
 
 from models.lifecycle.base import Frozen, Result
 from models.lifecycle.fields import Duration
-from models.segment import HashRange, Stored
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import HashRange, Stored
 from models.topic_controller.assignment import Assignments, assign, changed
 from models.topic_controller.input import SubscriptionName
 from models.topic_controller.names import is_node_name, segment_topic

@@ -9,7 +9,7 @@ from pydantic import BaseModel, Field
 
 from models.lifecycle.base import Result
 from models.lifecycle.start import Start
-from models.segment import SegmentInfo, SubscriptionKind
+from models.segments.segment import SegmentInfo, SubscriptionKind
 from models.topic_controller.auto_scale import AutoScale
 from models.topic_controller.input import ControllerInput
 from models.topic_controller.news import News

@@ -10,7 +10,7 @@ from clients.pulsar.wire.reader import RawReader
 from clients.stores import open_cas
 from spark.fence import WriteFence, write_fence
 from spark.scalable_topic.copy_record import Held, SegmentRecord, place_of, read_stored, segment_path, write_stored
-from spark.scalable_topic.lanes import Lanes
+from spark.scalable_topic.partition_producers import Lanes
 from spark.scalable_topic.routing import Router
 from spark.scalable_topic.spec import CheckedPart, CopyOut, CopyPart, PartCheck, SegmentCopy, segment_of
 from spark.scalable_topic.sums import Sum, print_of

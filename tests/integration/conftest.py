@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import Stack, StackSpec
+from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.lifecycle.environment import Environment, Secrets
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess

@@ -17,13 +17,13 @@ _FAILBACK = "tests/integration/blue_green/test_failback.py"
 _FLIPS = "tests/integration/blue_green/test_flip.py"
 _FLIP = "activities/blue_green/flip.py"
 _UNDO = "activities/blue_green/undo.py"
-_HELD = "activities/lifecycle/held_policies.py"
+_HELD = "activities/pulsar/overridden_policies.py"
 _RECORDS = "activities/blue_green/records.py"
 
 MUTANTS = (
     Mutant(
         "blue-green/flag-without-fence",
-        "clients/pulsar/namespace_flag.py",
+        "clients/pulsar/records/namespace_flag.py",
         "fence, lambda policies:",
         "lambda: None, lambda policies:",
         (f"{_TRAPS}::test_late_attempt_does_not_flip",),
@@ -270,7 +270,7 @@ MUTANTS = (
     ),
     Mutant(
         "blue-green/cluster-flag-without-fence",
-        "clients/pulsar/cluster_flag.py",
+        "clients/pulsar/records/cluster_flag.py",
         "        fence()\n",
         "",
         (f"{_CLAIMS}::test_late_attempt_does_not_send_all_clients_away",),

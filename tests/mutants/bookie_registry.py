@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _REGISTRY = ("tests/unit/clients/test_bookie_registry.py",)
 _CLAIM_TELLS = "each of our writers changes the claim too, whose version is in the same transaction"
-_NODES = "clients/pulsar/bookie_registry.py"
+_NODES = "clients/pulsar/records/bookie_registry.py"
 
 MUTANTS = (
     Mutant(

@@ -101,7 +101,7 @@ MUTANTS = (
     ),
     Mutant(
         "bookie-cluster/a-broker-in-a-restart-ends-the-switch",
-        "activities/lifecycle/able_brokers.py",
+        "activities/pulsar/able_brokers.py",
         "if any(blocker.code != BROKERS_UNKNOWN for blocker in blockers) or time.monotonic() > self._until:",
         "if blockers:",
         (f"{_STEPS[0]}::test_a_broker_in_a_restart_is_waited_for",),

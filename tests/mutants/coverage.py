@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _TESTS = ("tests/unit/lifecycle/test_coverage.py",)
-_CENSUS, _CHECKS = "activities/lifecycle/feature_census.py", "activities/lifecycle/coverage.py"
+_CENSUS, _CHECKS = "activities/pulsar/feature_census.py", "activities/pulsar/coverage.py"
 
 MUTANTS = (
     Mutant(
@@ -59,7 +59,7 @@ MUTANTS = (
     ),
     Mutant(
         "coverage/untested-releases-pass",
-        "activities/lifecycle/releases.py",
+        "activities/pulsar/releases.py",
         "    if accepted.untested_versions:\n",
         "    if True:\n",
         ("tests/unit/lifecycle/test_defects.py",),

@@ -220,7 +220,7 @@ MUTANTS = (
     ),
     Mutant(
         "metadata-store/brokers-are-asked-once",
-        "activities/lifecycle/able_brokers.py",
+        "activities/pulsar/able_brokers.py",
         "            blockers = findings.blockers\n",
         "            blockers = findings.blockers[:0]\n",
         _broker("test_a_broker_that_restarts_with_other_settings"),

@@ -265,7 +265,7 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/an-empty-record-stays",
-        "clients/pulsar/scalable_records.py",
+        "clients/pulsar/records/scalable_topics.py",
         "        if record.state is RecordState.EMPTY:\n",
         "        if False:\n",
         (f"{_TESTS}/test_flip.py::test_an_empty_record_is_cleared_by_whoever_flips",),
@@ -286,14 +286,14 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/records-of-consumers-alone-stay",
-        "clients/pulsar/scalable_records.py",
+        "clients/pulsar/records/scalable_topics.py",
         "        if not node.value:\n            removals",
         "        if False:\n            removals",
         (f"{_TESTS}/test_early_streams.py::test_a_consumer_that_was_faster_gets_its_subscription_a_record",),
     ),
     Mutant(
         "scalable-topic/records-are-removed-late",
-        "clients/pulsar/scalable_records.py",
+        "clients/pulsar/records/scalable_topics.py",
         "        store.transaction([fence(), *parts])\n",
         "        fence()\n        store.transaction([*_removals(store, path, -1)])\n",
         (f"{_TESTS}/test_name_taken.py::test_a_late_removal",),

@@ -9,7 +9,7 @@ _LEASH = "tests/unit/lifecycle/test_leashed_command.py"
 _AFTERWORK = ("tests/unit/lifecycle/test_afterwork.py",)
 _CLAIMS, _FENCE = "clients/cas/claims.py", "spark/fence.py"
 _SPARK = "tests/integration/lifecycle/test_spark_engine.py"
-_COMMAND, _LEASHING = "activities/lifecycle/leashed_command.py", "activities/lifecycle/command_leash.py"
+_COMMAND, _LEASHING = "activities/bookie_cluster/leashed_command.py", "activities/bookie_cluster/command_leash.py"
 
 MUTANTS = (
     Mutant(
@@ -247,7 +247,7 @@ MUTANTS = (
     ),
     Mutant(
         "shared/deadline-is-given-up-when-the-store-is-away",
-        "activities/lifecycle/afterwork.py",
+        "activities/metadata_store/background_tasks.py",
         '            _log.warning("%s: %s", name, error)\n            return False',
         '            _log.warning("%s: %s", name, error)\n            return True',
         _AFTERWORK,

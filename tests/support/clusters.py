@@ -10,8 +10,8 @@ from clients.cas.store import CasStore
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.stores import Access, open_cas
-from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack
 
 
 @pytest.fixture(scope="module")

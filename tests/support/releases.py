@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.devstack.on_demand import with_release
-from deploy.devstack.server_releases import RELEASES, chosen_release
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
 from models.releases import Behaviour, parse_release
+from pulsar_devstack.on_demand import with_release
+from pulsar_devstack.server_releases import RELEASES, chosen_release
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
 from tests.support.stacks import MakeStack, SharedStack
 
 CHOSEN = chosen_release().line

@@ -17,9 +17,9 @@ from typing import Protocol, cast
 import pytest
 from _pytest.capture import CaptureManager
 
-from deploy.devstack.containers import ContainerStack, engine_trouble
-from deploy.devstack.provision import Toolchain, provision
-from deploy.devstack.stack import Stack, StackSpec
+from pulsar_devstack.containers import ContainerStack, engine_trouble
+from pulsar_devstack.provision import Toolchain, provision
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.lifecycle.worker import WorkerProcess
 
 _COMPLAINT = re.compile(r"\b(WARN|ERROR|FATAL)\b|Exception|Error:")

@@ -52,9 +52,9 @@ class Environment:
         _run([*_PIP, "--python", str(self.python), *arguments])
 
 
-def build_wheel(folder: Path) -> Path:
-    """Build the checkout's wheel into the folder."""
-    _run([*_PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(ROOT)])
+def build_wheel(folder: Path, project: Path = ROOT) -> Path:
+    """Build the wheel of one of the checkout's distributions into an empty folder; return the wheel."""
+    _run([*_PIP, "wheel", "--no-deps", "--no-build-isolation", "--wheel-dir", str(folder), str(project)])
     (wheel,) = folder.glob("*.whl")
     return wheel
 

@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.report import Report
     from models.lifecycle.status import Outcome
     from workflows.blue_green.policy import BATCH_POLICIES
-    from workflows.lifecycle.fenced import Call
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.start import read_start
 

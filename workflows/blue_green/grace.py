@@ -16,8 +16,8 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.failures import FailedItems
     from models.lifecycle.input import SourceCleanup
     from models.lifecycle.status import Outcome
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.failures import cause_of
-    from workflows.lifecycle.fenced import Call
     from workflows.lifecycle.migration import Migration
 
 # Blue may be turned off in the window, and what asks it must not keep `proceed` from ending that.

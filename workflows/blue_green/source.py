@@ -17,8 +17,8 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.report import Report
     from models.lifecycle.status import Outcome
     from models.lifecycle.waves import BatchResult, Page, failed_item
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.failures import cause_of
-    from workflows.lifecycle.fenced import Call
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.parent import this_run
     from workflows.lifecycle.wave_protocols import ChildSpec

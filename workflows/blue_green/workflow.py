@@ -23,7 +23,7 @@ with workflow.unsafe.imports_passed_through():
     from workflows.blue_green.grace import GraceWindow
     from workflows.blue_green.policy import POLICIES
     from workflows.blue_green.source import NamespaceSource
-    from workflows.lifecycle.fenced import Call
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.precheck import not_ready, require_ready
     from workflows.lifecycle.start import read_start

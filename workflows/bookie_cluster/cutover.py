@@ -15,7 +15,7 @@ with workflow.unsafe.imports_passed_through():
     from models.bookie_cluster.state import BookieClusterState, CopyFigures, CutoverStage
     from models.lifecycle.failures import FailureKind
     from models.lifecycle.units import Quantity, Unit
-    from workflows.lifecycle.fenced import Call
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.migration import Migration
 
 FORWARD, BACK = Direction.FORWARD, Direction.BACK

@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.failures import FailureKind
     from workflows.bookie_cluster.cutover import BACK, FORWARD, Cutover
     from workflows.bookie_cluster.policy import DELETION_DELAY
-    from workflows.lifecycle.fenced import Call
+    from workflows.lifecycle.activity_calls import Call
 
 PROMOTE_ROUNDS = 5
 """How often contested references are tried (PIP-477, "Phase 5: PROMOTE")."""

@@ -19,7 +19,7 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.status import WaitKind
     from models.lifecycle.verbs import Verb
     from workflows.bookie_cluster.cutover import BACK, CLEARING, FORWARD, Cutover, require_safe
-    from workflows.lifecycle.fenced import Call
+    from workflows.lifecycle.activity_calls import Call
 
 ResultT = TypeVar("ResultT")
 

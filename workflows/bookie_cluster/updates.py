@@ -17,7 +17,7 @@ with workflow.unsafe.imports_passed_through():
     from models.bookie_cluster.updates import CleanupOrder, ClientClosing, ReadModeChange, TargetLoss
     from models.lifecycle.policy import ENDED
     from models.lifecycle.verbs import Verb
-    from workflows.lifecycle.fenced import Call
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.migration import Migration, refused
 
 # How long an update may take to have its effect; the switch cannot end before its updates are answered.

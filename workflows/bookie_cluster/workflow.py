@@ -26,8 +26,8 @@ with workflow.unsafe.imports_passed_through():
     from workflows.bookie_cluster.cutover_restart import RestartCutover
     from workflows.bookie_cluster.policy import POLICIES, with_target_only
     from workflows.bookie_cluster.updates import SwitchUpdates
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.failures import FAILURES, cause_of
-    from workflows.lifecycle.fenced import Call
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.precheck import not_ready, require_ready
     from workflows.lifecycle.start import read_start

@@ -21,11 +21,11 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.state import StateT
     from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status
     from models.lifecycle.verbs import CutoverTime, HoldChange, Verb, VerbRequest, VerbResponse, WindowChange
-    from workflows.lifecycle.activities import ActivityRunner
     from workflows.lifecycle.continuation import Continuation, ContinuationDue
     from workflows.lifecycle.decisions import Decisions
     from workflows.lifecycle.failures import Interrupted, failure_of, raised_again
     from workflows.lifecycle.hold import CutoverHold
+    from workflows.lifecycle.phase_activities import ActivityRunner
     from workflows.lifecycle.phases import Phases, upsert
     from workflows.lifecycle.status import StatusBoard
     from workflows.lifecycle.timers import WINDOW, Timers

@@ -17,9 +17,9 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.state import MigrationState
     from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
     from models.lifecycle.verbs import Verb
-    from workflows.lifecycle.activities import ActivityRunner
     from workflows.lifecycle.continuation import Continuation, ContinuationDue
     from workflows.lifecycle.failures import FAILURES, Interrupted, cause_of, failure_of, raised_again
+    from workflows.lifecycle.phase_activities import ActivityRunner
     from workflows.lifecycle.status import StatusBoard
     from workflows.lifecycle.timers import Timers
 

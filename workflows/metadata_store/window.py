@@ -17,8 +17,8 @@ with workflow.unsafe.imports_passed_through():
     from models.metadata_store.phases import Phase
     from models.metadata_store.results import Census
     from models.metadata_store.state import MetadataStoreState
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.failures import cause_of
-    from workflows.lifecycle.fenced import Call
     from workflows.lifecycle.migration import Migration
     from workflows.metadata_store.watcher import on_watcher
 

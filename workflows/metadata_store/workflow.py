@@ -19,8 +19,8 @@ with workflow.unsafe.imports_passed_through():
     from models.metadata_store.results import Precheck, PreCopy
     from models.metadata_store.state import MetadataStoreStart, MetadataStoreState
     from models.migration_flag import BLOCKING_PHASES, FlagPhase
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.failures import FAILURES
-    from workflows.lifecycle.fenced import Call
     from workflows.lifecycle.migration import Migration, refused
     from workflows.lifecycle.precheck import not_ready, require_ready
     from workflows.lifecycle.start import read_start

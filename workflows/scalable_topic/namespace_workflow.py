@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from models.scalable_topic.phases import NamespacePhase as Phase
     from models.scalable_topic.results import CleanedUp, Released, Survey
     from models.scalable_topic.state import NamespaceStart, NamespaceState
-    from workflows.lifecycle.fenced import Call
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.precheck import not_ready, require_ready
     from workflows.lifecycle.start import read_start

@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
     from models.scalable_topic.operation_state import OperationStart, OperationState
     from models.scalable_topic.phases import OperationPhase as Phase
-    from workflows.lifecycle.fenced import Call
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.precheck import not_ready, require_ready
     from workflows.lifecycle.start import read_start

@@ -16,7 +16,7 @@ with workflow.unsafe.imports_passed_through():
     from models.scalable_topic.input import ScalableTopicInput, TopicOptions
     from models.scalable_topic.namespace_input import NamespaceScalableInput
     from models.scalable_topic.state import NamespaceState, TopicCertificate, TopicFigures
-    from workflows.lifecycle.fenced import Call
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.parent import this_run
     from workflows.lifecycle.wave_protocols import ChildSpec

@@ -18,8 +18,8 @@ with workflow.unsafe.imports_passed_through():
     from models.scalable_topic.phases import Phase
     from models.scalable_topic.results import CleanedUp, DrainedTopic, FlipAnswer, Precheck, Released
     from models.scalable_topic.state import TopicStart, TopicState
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.failures import FAILURES, failure_of, raised_again
-    from workflows.lifecycle.fenced import Call
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.precheck import not_ready, require_ready
     from workflows.lifecycle.start import read_start

@@ -9,12 +9,12 @@ from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
     from activities.topic_controller.activities import TopicControllerActivities as Activities
-    from models.segment import LayoutError
+    from models.segments.segment import LayoutError
     from models.topic_controller.input import Deletion
     from models.topic_controller.record import Change, ControlledLayout, Mutation
     from models.topic_controller.sessions import Coordinator
     from models.topic_controller.state import LayoutChange, Opening
-    from workflows.lifecycle.fenced import Call
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.migration import refused
     from workflows.topic_controller.lead import Lead
 

@@ -16,8 +16,8 @@ with workflow.unsafe.imports_passed_through():
     from models.topic_controller.input import ControllerInput
     from models.topic_controller.record import ControlledLayout
     from models.topic_controller.state import ControllerState
+    from workflows.lifecycle.activity_calls import FencedCalls
     from workflows.lifecycle.failures import failure_of, raised_again
-    from workflows.lifecycle.fenced import FencedCalls
     from workflows.lifecycle.migration import refused
     from workflows.lifecycle.phases import PHASE_KEY, upsert
     from workflows.topic_controller.details import render, status_of

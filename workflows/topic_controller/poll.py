@@ -13,8 +13,8 @@ from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_
 
 with workflow.unsafe.imports_passed_through():
     from workflows.lifecycle.failures import cause_of
+    from workflows.topic_controller.asyncio_tasks import end, is_ending
     from workflows.topic_controller.lead import Lead
-    from workflows.topic_controller.tasks import end, is_ending
 
 DueT = TypeVar("DueT")
 

@@ -11,7 +11,7 @@ from temporalio import workflow
 with workflow.unsafe.imports_passed_through():
     from activities.topic_controller.activities import TopicControllerActivities as Activities
     from models.topic_controller.pruning import Pruned, PruneRequest, PruneTask, PruneWatch, Pruning
-    from workflows.lifecycle.fenced import Call
+    from workflows.lifecycle.activity_calls import Call
     from workflows.topic_controller.lead import Lead
     from workflows.topic_controller.poll import Poll
 

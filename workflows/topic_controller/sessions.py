@@ -17,11 +17,11 @@ with workflow.unsafe.imports_passed_through():
     from models.topic_controller.observation import Observation, Watching
     from models.topic_controller.record import ControlledLayout
     from models.topic_controller.sessions import AssignmentChanges, Coordinator, Recalled
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.failures import failure_of
-    from workflows.lifecycle.fenced import Call
     from workflows.lifecycle.migration import refused
+    from workflows.topic_controller.asyncio_tasks import ended, is_ending
     from workflows.topic_controller.lead import Lead
-    from workflows.topic_controller.tasks import ended, is_ending
 
 _TELL = Call("Tell consumers what they read")
 _RECALL = Call("Ask brokers what is consumed already")

@@ -12,8 +12,8 @@ from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import SegmentName, TopicName
 from models.lifecycle.failures import some
 from models.scalable_topic.operation_results import TopicOutcome, Verdict
-from models.segment_layout import SegmentLayout
-from models.segment_layout_check import layout_faults
+from models.segments.layout import SegmentLayout
+from models.segments.layout_check import layout_faults
 
 
 def audit(look: Look) -> TopicOutcome:

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from activities.lifecycle.namespace_guard import RecordGuard
+from activities.pulsar.namespace_guard import RecordGuard
 from activities.scalable_topic.context import ClusterTask
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound, StoreUnsupported
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.names import TopicName, encoded
-from clients.pulsar.scalable_records import RecordState, read_scalable, unreadable
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable, unreadable
 from models.scalable_topic.operation_claims import OperatedTopic
 from models.scalable_topic.operation_input import ScalableOperationInput
 from models.scalable_topic.operation_results import TopicOutcome, Verdict
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 
 OperationTask = ClusterTask[ScalableOperationInput]
 """One attempt's view of an operation."""

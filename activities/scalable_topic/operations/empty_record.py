@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from activities.scalable_topic.operations.context import Hand, Look
 from clients.errors import StoreConflict
-from clients.pulsar.scalable_records import RecordState, clear_empty, read_scalable, unreadable
+from clients.pulsar.records.scalable_topics import RecordState, clear_empty, read_scalable, unreadable
 from models.scalable_topic.operation_results import TopicOutcome, Verdict
 
 

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import suppress
 
-from activities.lifecycle.namespace_guard import RecordGuard
+from activities.pulsar.namespace_guard import RecordGuard
 from activities.scalable_topic.operations.context import Hand
 from clients.cas.store import CasStore
 from clients.errors import StoreNotFound
 from clients.pulsar.json_records import Record, change_record, read_record
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_policy import with_value
-from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.lifecycle.claim import Changed
 from models.scalable_topic.operation_claims import OperatedTopic
 

@@ -18,10 +18,10 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError
 from models.scalable_topic.operation_results import TopicOutcome, Verdict
-from models.segment import SegmentInfo
-from models.segment_change import SegmentChange
-from models.segment_layout import SegmentLayout
-from models.segment_layout_check import layout_faults
+from models.segments.change import SegmentChange
+from models.segments.layout import SegmentLayout
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SegmentInfo
 
 Choose = Callable[[Look, SegmentLayout], SegmentChange]
 """Which segments are changed."""

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from activities.lifecycle.registrations import BROKERS
+from activities.pulsar.registrations import BROKERS
 from activities.scalable_topic.operations.context import Hand, Look
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.late_requests import change_or_never
-from clients.pulsar.scalable_records import controller_of
+from clients.pulsar.records.scalable_topics import controller_of
 
 NOT_LEADER = "This broker is not the leader"
 """What a broker answers that does not lead a topic, also where the metadata store says that it does."""

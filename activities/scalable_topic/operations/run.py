@@ -7,10 +7,10 @@ import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
 
-from activities.lifecycle.coverage import require_covered
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.parallel import in_turn
 from activities.lifecycle.precheck import Findings
+from activities.pulsar.coverage import require_covered
+from activities.pulsar.feature_census import FeatureCensus
 from activities.scalable_topic.cluster import give_back, take
 from activities.scalable_topic.cluster_checks import check_servers
 from activities.scalable_topic.operations.context import Hand, Look, OperationTask, local
@@ -29,13 +29,13 @@ from clients.errors import (
 )
 from clients.pulsar.admin.errors import AdminError, AdminServerError, AdminUnreachable
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import controller_of
+from clients.pulsar.records.scalable_topics import controller_of
 from clients.stores import open_cas_reader
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.scalable_topic.operation_input import Operation
 from models.scalable_topic.operation_results import OperationCheck, OperationOutcome, TopicOutcome, Verdict
 from models.scalable_topic.results import Released
-from models.segment import LayoutError
+from models.segments.segment import LayoutError
 
 ResultT = TypeVar("ResultT")
 

@@ -9,9 +9,9 @@ from activities.scalable_topic.operations.layout_change import carried_out, plan
 from clients.pulsar.segment_loads import segment_load
 from models.scalable_topic.operation_input import SegmentChoice
 from models.scalable_topic.operation_results import TopicOutcome
-from models.segment import LayoutError, SegmentInfo
-from models.segment_change import SegmentChange
-from models.segment_layout import SegmentLayout
+from models.segments.change import SegmentChange
+from models.segments.layout import SegmentLayout
+from models.segments.segment import LayoutError, SegmentInfo
 
 
 def look_at_split(look: Look) -> TopicOutcome:

@@ -15,10 +15,10 @@ from activities.scalable_topic.topic_checks import kind_of
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import SegmentName, recordable, stored_topic
-from clients.pulsar.scalable_records import cursors_on, keep_subscription, recorded_subscriptions
+from clients.pulsar.records.scalable_topics import cursors_on, keep_subscription, recorded_subscriptions
 from models.lifecycle.failures import some
-from models.segment import SegmentInfo, SubscriptionKind
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SegmentInfo, SubscriptionKind
 
 
 class Secured(NamedTuple):

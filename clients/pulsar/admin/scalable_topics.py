@@ -17,8 +17,8 @@ from clients.pulsar.admin.answers import NAMES, Answer
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.http import Endpoint, ReadEndpoint
 from clients.pulsar.names import TopicName, encoded, encoded_namespace
-from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SubscriptionKind
 
 # The first scalable topic of a cluster took a broker half a minute (seen).
 _CREATION = 60.0

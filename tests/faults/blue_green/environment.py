@@ -9,7 +9,7 @@ from typing import NamedTuple, Self
 
 from activities.blue_green.cluster import HELD_OFF
 from activities.blue_green.records import records
-from activities.lifecycle.stored_topics import stored
+from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasReader
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
@@ -17,13 +17,13 @@ from clients.pulsar.admin.clusters import ClusterMigration
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import read_flag
+from clients.pulsar.records.namespace_flag import read_flag
 from clients.stores import Access, open_cas_reader
-from deploy.devstack.stack import Stack
 from models.blue_green.claims import Stage
 from models.blue_green.input import BlueGreenInput
 from models.lifecycle.claim import CLAIM, namespace_record
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack
 from tests.faults.lifecycle.stack_pool import Cluster
 from tests.support.blue_green.environment import BLUE, Clusters
 

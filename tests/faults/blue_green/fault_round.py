@@ -10,14 +10,14 @@ from temporalio.service import RPCError
 
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.names import TopicName
-from deploy.devstack.moving.clusters import TwoClusters
-from deploy.devstack.moving.plan import ConsumerPlan, Language, Subscribed, TopicPlan
-from deploy.devstack.server import Server
-from deploy.devstack.traffic import send_to
 from models.blue_green.input import BlueGreenInput
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status
 from models.lifecycle.verbs import Verb
+from pulsar_devstack.moving.clusters import TwoClusters
+from pulsar_devstack.moving.plan import ConsumerPlan, Language, Subscribed, TopicPlan
+from pulsar_devstack.server import Server
+from pulsar_devstack.traffic import send_to
 from tests.faults.blue_green.environment import BlueAndGreen, Standing
 from tests.faults.blue_green.flow import Flow, faults_of, topic
 from tests.faults.blue_green.rounds import BACK, BlueGreenRound, Victim

@@ -14,13 +14,13 @@ from typing import NamedTuple, Self
 from activities.blue_green.topics import look_at
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.admin.topics import TopicStats
-from deploy.devstack.background import BackgroundThread
-from deploy.devstack.moving.account import Account, settle
-from deploy.devstack.moving.clusters import pieces
-from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
-from deploy.devstack.moving.python_clients import NUMBER, PythonClients
-from deploy.devstack.moving.records import ConsumerRecord, Received
-from deploy.devstack.traffic import await_that, pulsar
+from pulsar_devstack.background import BackgroundThread
+from pulsar_devstack.moving.account import Account, settle
+from pulsar_devstack.moving.clusters import pieces
+from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
+from pulsar_devstack.moving.python_clients import NUMBER, PythonClients
+from pulsar_devstack.moving.records import ConsumerRecord, Received
+from pulsar_devstack.traffic import await_that, pulsar
 from tests.support.blue_green.environment import Clusters
 from tests.support.waiting import wait_for
 

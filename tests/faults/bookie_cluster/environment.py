@@ -15,10 +15,6 @@ from activities.bookie_cluster.progress import REPORTED, SCOPE, VERIFIED
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerRecord
 from clients.errors import StoreError
 from clients.stores import Access
-from deploy.devstack.admin import StackAdmin
-from deploy.devstack.background import BackgroundThread
-from deploy.devstack.stack import StackSpec
-from deploy.devstack.toolchain import Toolchain
 from models.bookie_cluster.input import BookieCluster, BookieClusterInput
 from models.bookie_registry import (
     ORCHESTRATOR,
@@ -31,6 +27,10 @@ from models.bookie_registry import (
 )
 from models.ledger_store import parse_ledger_store_uri
 from models.lifecycle.claim import CLAIM
+from pulsar_devstack.admin import StackAdmin
+from pulsar_devstack.background import BackgroundThread
+from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.toolchain import Toolchain
 from tests.faults.lifecycle.stack_pool import Cluster
 from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.bookie_cluster.dataset_kinds import Plain, Typed

@@ -15,10 +15,10 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
-from deploy.devstack.errors import ServerFailed
-from deploy.devstack.server import Server
-from deploy.devstack.stack import Stack
 from models.lifecycle.report import Report
+from pulsar_devstack.errors import ServerFailed
+from pulsar_devstack.server import Server
+from pulsar_devstack.stack import Stack
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
 from tests.support.lifecycle.gates import Gates

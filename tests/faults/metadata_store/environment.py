@@ -10,10 +10,10 @@ import grpc
 from kazoo.exceptions import KazooException, NoNodeError
 from kazoo.handlers.threading import KazooTimeoutError
 
-from deploy.devstack.background import BackgroundThread
-from deploy.devstack.stack import Stack
 from models.metadata_store.input import MetadataStoreInput
 from models.migration_flag import BLOCKING_PHASES, Flag, FlagPhase
+from pulsar_devstack.background import BackgroundThread
+from pulsar_devstack.stack import Stack
 from tests.support.metadata_store import stores
 from tests.support.waiting import wait_for
 

@@ -9,14 +9,14 @@ from typing import Any
 
 from temporalio.service import RPCError
 
-from deploy.devstack.admin import StackAdmin, accepts
-from deploy.devstack.server import Server
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import Traffic, send_to
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.migration_flag import BLOCKING_PHASES, FlagPhase
+from pulsar_devstack.admin import StackAdmin, accepts
+from pulsar_devstack.server import Server
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import Traffic, send_to
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.stack_pool import StackPool

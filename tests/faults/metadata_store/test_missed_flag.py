@@ -6,10 +6,10 @@ from collections.abc import Generator
 
 import pytest
 
-from deploy.devstack import configs
-from deploy.devstack.stack import Stack
 from models.lifecycle.verbs import Verb
 from models.migration_flag import FlagPhase
+from pulsar_devstack import configs
+from pulsar_devstack.stack import Stack
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.stack_pool import StackPool
 from tests.faults.metadata_store.environment import input

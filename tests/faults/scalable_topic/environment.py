@@ -8,17 +8,17 @@ from typing import Any
 from clients.cas.store import CasReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, controller_of, read_scalable, recorded_subscriptions
+from clients.pulsar.records.scalable_topics import RecordState, controller_of, read_scalable, recorded_subscriptions
 from clients.stores import Access, open_cas_reader
-from deploy.devstack.moving.scalable_plan import ScalableTopicPlan
-from deploy.devstack.server import Server
-from deploy.devstack.stack import StackSpec
-from deploy.devstack.toolchain import Toolchain
 from models.lifecycle.claim import CLAIM
 from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.namespace_input import NamespaceScalableInput
-from models.segment_layout_check import layout_faults
+from models.segments.layout_check import layout_faults
 from models.store_url import parse_store_url
+from pulsar_devstack.moving.scalable_plan import ScalableTopicPlan
+from pulsar_devstack.server import Server
+from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.toolchain import Toolchain
 from tests.faults.lifecycle.shared_cluster import SharedCluster
 from tests.faults.lifecycle.stack_pool import Cluster
 from tests.support.scalable_topic.standing import Standing, below, read_standing, regular_states

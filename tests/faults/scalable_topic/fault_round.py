@@ -9,13 +9,13 @@ from pathlib import Path
 from temporalio.service import RPCError
 
 from clients.pulsar.names import TopicName
-from deploy.devstack.moving.scalable_plan import ScalableTopicPlan
-from deploy.devstack.server import Server
 from models.lifecycle.input import MigrationInput
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.scalable_topic.state import NamespaceFigures, TopicCertificate
+from pulsar_devstack.moving.scalable_plan import ScalableTopicPlan
+from pulsar_devstack.server import Server
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment, end_state
 from tests.faults.lifecycle.rounds import CUT, SILENT, SLOW

@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from deploy.devstack.moving.account import Account
-from deploy.devstack.moving.plan import ConsumerPlan
-from deploy.devstack.moving.records import ConsumerRecord
-from deploy.devstack.moving.scalable_plan import ScalableTopicPlan
-from deploy.devstack.moving.scalable_traffic import Absence, ScalableTraffic
-from deploy.devstack.toolchain import Toolchain
-from deploy.devstack.traffic import await_that
+from pulsar_devstack.moving.account import Account
+from pulsar_devstack.moving.plan import ConsumerPlan
+from pulsar_devstack.moving.records import ConsumerRecord
+from pulsar_devstack.moving.scalable_plan import ScalableTopicPlan
+from pulsar_devstack.moving.scalable_traffic import Absence, ScalableTraffic
+from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.traffic import await_that
 from tests.faults.scalable_topic.environment import ScalableCluster
 
 INTERVAL = 0.1

@@ -10,10 +10,8 @@ from pydantic import BaseModel
 from activities.topic_controller.names import layout_topic, segment_topic
 from activities.topic_controller.records import record_path
 from clients.stores import Access, open_cas
-from deploy.devstack.server import Server
-from deploy.devstack.stack import StackSpec
-from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SubscriptionKind
 from models.store_url import parse_store_url
 from models.topic_controller.input import (
     ControllerUrls,
@@ -28,6 +26,8 @@ from models.topic_controller.pruning import PruneRequest
 from models.topic_controller.record import ControlledLayout
 from models.topic_controller.sessions import Registrations
 from models.topic_controller.state import SegmentStats
+from pulsar_devstack.server import Server
+from pulsar_devstack.stack import StackSpec
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.shared_cluster import TENANT, SharedCluster

@@ -12,12 +12,12 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
-from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.status import WaitKind
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import SplitRequest
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.support.lifecycle.gates import Edge, Gate
 from tests.support.lifecycle.operator import Operator

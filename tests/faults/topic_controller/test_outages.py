@@ -14,9 +14,10 @@ from temporalio.api.workflowservice.v1 import RegisterNamespaceRequest
 from temporalio.client import Client, WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
-from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.failures import FailureKind
 from models.topic_controller.input import SplitRequest
+from pulsar_devstack.stack import Stack, StackSpec
+from temporal.converter import DATA_CONVERTER
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.rounds import TEMPORAL
 from tests.support.lifecycle.operator import Operator
@@ -24,7 +25,6 @@ from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.stacks import MakeStack
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.flowing import SOME, flowing
-from worker.payloads import DATA_CONVERTER
 
 _UPDATE_LIMIT = 120.0
 _OTHER = "other"

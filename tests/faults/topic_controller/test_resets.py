@@ -11,8 +11,8 @@ import pytest
 from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
-from deploy.devstack.stack import Stack, StackSpec
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.stack import Stack, StackSpec
 from pulsar_scalable import ScalableClient
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.support.lifecycle.gates import Edge, Gate

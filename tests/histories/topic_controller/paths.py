@@ -9,7 +9,7 @@ from datetime import timedelta
 from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.failures import FailureKind
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import (
     ControllerUrls,
     Deletion,

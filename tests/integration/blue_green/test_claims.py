@@ -13,9 +13,9 @@ from activities.blue_green.precheck import precheck
 from clients.cas.claims import ClaimKeeper, read_claim
 from clients.errors import ClaimHeld, StoreConflict, Superseded
 from clients.pulsar.admin.clusters import ClusterMigration, ClusterUrls
-from clients.pulsar.cluster_flag import set_cluster_flag
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import set_flag
+from clients.pulsar.records.cluster_flag import set_cluster_flag
+from clients.pulsar.records.namespace_flag import set_flag
 from clients.stores import Access, open_cas
 from models.blue_green.claims import BlueGreenClaim
 from models.lifecycle.claim import Attempt, Claim

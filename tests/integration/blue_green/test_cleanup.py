@@ -9,8 +9,8 @@ from clients.cas.claims import read_claim
 from clients.errors import StoreUnreachable
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
-from deploy.devstack.traffic import send_to
 from models.blue_green.claims import BlueGreenClaim
+from pulsar_devstack.traffic import send_to
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 

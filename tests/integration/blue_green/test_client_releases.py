@@ -12,8 +12,10 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
-from deploy.devstack.moving.clusters import pieces
-from deploy.devstack.moving.plan import (
+from models.lifecycle.status import Outcome
+from models.releases import LINES, TESTED, Behaviour, parse_release
+from pulsar_devstack.moving.clusters import pieces
+from pulsar_devstack.moving.plan import (
     MOVABLE,
     ConsumerPlan,
     Language,
@@ -22,11 +24,9 @@ from deploy.devstack.moving.plan import (
     TopicPlan,
     mixed_topics,
 )
-from deploy.devstack.moving.traffic import MovingTraffic
-from deploy.devstack.on_demand import with_release
-from deploy.devstack.toolchain import Toolchain
-from models.lifecycle.status import Outcome
-from models.releases import LINES, TESTED, Behaviour, parse_release
+from pulsar_devstack.moving.traffic import MovingTraffic
+from pulsar_devstack.on_demand import with_release
+from pulsar_devstack.toolchain import Toolchain
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment

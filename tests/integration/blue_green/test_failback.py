@@ -8,11 +8,11 @@ from activities.blue_green import cluster, load
 from activities.blue_green.precheck_way_back import check_way_back
 from activities.blue_green.topics import look_at
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.stored_topics import stored
+from activities.pulsar.stored_topics import stored
 from clients.errors import StoreConflict
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
-from deploy.devstack.traffic import send_to
+from pulsar_devstack.traffic import send_to
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 from tests.support.clients.proxy import Proxy

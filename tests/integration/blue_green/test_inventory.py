@@ -11,12 +11,12 @@ import pytest
 
 from activities.blue_green.inventory import read_namespace
 from activities.blue_green.quotas import broker_differences, green_clusters, green_quotas, green_room
-from activities.lifecycle.stored_topics import stored
+from activities.pulsar.stored_topics import stored
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.names import TopicName
-from deploy.devstack.traffic import quiet_client, send_to
+from pulsar_devstack.traffic import quiet_client, send_to
 from tests.support.blue_green.environment import BLUE, NAMES, Clusters
 from tests.support.blue_green.namespaces import create_namespace, create_topic, set_topic_policies
 from tests.support.waiting import wait_for

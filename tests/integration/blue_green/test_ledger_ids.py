@@ -11,13 +11,13 @@ from activities.blue_green.ledger_ids import compare_ids, raise_ids, renew_ledge
 from clients.bookkeeper.idgen import raise_generator
 from clients.stores import Access
 from clients.zookeeper.coordination import Coordination
-from deploy.devstack.moving.account import Account
-from deploy.devstack.moving.clusters import TwoClusters, pieces
-from deploy.devstack.moving.flips import flip_quiet
-from deploy.devstack.moving.plan import MOVABLE, ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
-from deploy.devstack.moving.traffic import MovingTraffic
-from deploy.devstack.toolchain import Toolchain
 from models.store_url import parse_store_url
+from pulsar_devstack.moving.account import Account
+from pulsar_devstack.moving.clusters import TwoClusters, pieces
+from pulsar_devstack.moving.flips import flip_quiet
+from pulsar_devstack.moving.plan import MOVABLE, ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
+from pulsar_devstack.moving.traffic import MovingTraffic
+from pulsar_devstack.toolchain import Toolchain
 from tests.support.blue_green.environment import Clusters
 
 _MESSAGES = 100

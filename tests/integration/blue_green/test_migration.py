@@ -9,9 +9,8 @@ from activities.blue_green.records import records
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import read_flag
+from clients.pulsar.records.namespace_flag import read_flag
 from clients.stores import Access, open_cas_reader
-from deploy.devstack.traffic import Traffic
 from models.blue_green.claims import Stage
 from models.blue_green.input import BlueGreenInput
 from models.defects import has_defect
@@ -21,6 +20,7 @@ from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.releases import parse_release
 from models.store_url import parse_store_url
+from pulsar_devstack.traffic import Traffic
 from tests.support.blue_green.environment import BLUE, GREEN, Clusters
 from tests.support.blue_green.namespaces import set_topic_policies
 from tests.support.lifecycle.environment import Environment

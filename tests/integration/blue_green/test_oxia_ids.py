@@ -7,8 +7,8 @@ from clients.oxia.idgen import raise_oxia_generator, read_oxia_generator
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from deploy.devstack.traffic import Traffic
 from models.store_url import StoreUrl, parse_store_url
+from pulsar_devstack.traffic import Traffic
 from tests.support.blue_green.environment import OXIA_SPEC
 from tests.support.blue_green.namespaces import create_namespace, create_topic
 from tests.support.stacks import SharedStack

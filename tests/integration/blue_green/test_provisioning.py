@@ -18,10 +18,10 @@ from activities.blue_green.quotas import green_quotas
 from clients.errors import Superseded
 from clients.pulsar.admin.namespaces import BookieAffinity, NamespaceAction
 from clients.pulsar.names import TopicName
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import send_to
 from models.blue_green.differences import DifferenceKind, Provisioned
 from models.releases import parse_release
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import send_to
 from tests.support.blue_green.environment import BLUE, GREEN, NAMES, Clusters
 from tests.support.blue_green.namespaces import (
     ODD,

@@ -18,11 +18,11 @@ from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from clients.errors import StoreContention, StoreUnreachable
 from clients.pulsar.admin.errors import AdminServerError
 from clients.pulsar.names import TopicName
-from deploy.devstack.toolchain import Toolchain
-from deploy.devstack.traffic import pulsar, quiet_client
 from models.blue_green.results import Flipped
 from models.defects import has_defect
 from models.releases import parse_release
+from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.traffic import pulsar, quiet_client
 from tests.support.blue_green.environment import BLUE_SPEC, GREEN_SPEC, Clusters, open_clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 from tests.support.stacks import MakeStack, SharedStack

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from clients.pulsar.admin.namespaces import PublishRate
-from clients.pulsar.namespace_flag import read_flag
+from clients.pulsar.records.namespace_flag import read_flag
 from clients.stores import Access, open_cas_reader
-from deploy.devstack.traffic import Traffic, send_to
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.store_url import parse_store_url
+from pulsar_devstack.traffic import Traffic, send_to
 from tests.support.blue_green.backlogs import received, sent
 from tests.support.blue_green.cleanup import clean_up
 from tests.support.blue_green.environment import Clusters

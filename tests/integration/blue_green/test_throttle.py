@@ -11,9 +11,9 @@ import pytest
 
 from activities.blue_green import undo
 from clients.pulsar.names import TopicName
-from deploy.devstack.traffic import pulsar, quiet_client
 from models.defects import has_defect
 from models.releases import parse_release
+from pulsar_devstack.traffic import pulsar, quiet_client
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 from tests.support.waiting import wait_for

@@ -16,19 +16,19 @@ from activities.blue_green import drain, flip, green_ready, quiesce, throttle, u
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.topics import TopicLook, look_at
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.stored_topics import stored
+from activities.pulsar.stored_topics import stored
 from clients.errors import StoreConflict, StoreContention, Superseded
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.clusters import ClusterUrls
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
-from clients.pulsar.namespace_flag import read_flag, set_flag
 from clients.pulsar.namespace_policy import read_policy
-from deploy.devstack.traffic import Traffic, quiet_client, send_to
+from clients.pulsar.records.namespace_flag import read_flag, set_flag
 from models.blue_green.claims import NamespaceClaim, Stage
 from models.blue_green.input import IdleSubscriptions
 from models.releases import Behaviour, parse_release
+from pulsar_devstack.traffic import Traffic, quiet_client, send_to
 from tests.support.blue_green.environment import BLUE, Clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 from tests.support.waiting import wait_for

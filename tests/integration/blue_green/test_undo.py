@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from activities.blue_green import cluster, flip, undo
-from activities.lifecycle.stored_topics import stored
+from activities.pulsar.stored_topics import stored
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.names import TopicName
-from deploy.devstack.traffic import quiet_client, send_to
 from models.blue_green.claims import Stage
+from pulsar_devstack.traffic import quiet_client, send_to
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 

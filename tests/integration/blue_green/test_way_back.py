@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from deploy.devstack.moving.plan import mixed_topics
-from deploy.devstack.moving.traffic import MovingTraffic
-from deploy.devstack.toolchain import Toolchain
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
+from pulsar_devstack.moving.plan import mixed_topics
+from pulsar_devstack.moving.traffic import MovingTraffic
+from pulsar_devstack.toolchain import Toolchain
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.namespaces import create_topic
 from tests.support.lifecycle.environment import Environment

@@ -9,14 +9,14 @@ import pytest
 
 from activities.blue_green.records import records
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.namespace_flag import read_flag
+from clients.pulsar.records.namespace_flag import read_flag
 from clients.stores import Access, open_cas_reader
-from deploy.devstack.moving.plan import mixed_topics
-from deploy.devstack.moving.traffic import MovingTraffic
-from deploy.devstack.stack import Stack
-from deploy.devstack.toolchain import Toolchain
 from models.lifecycle.status import Outcome
 from models.store_url import parse_store_url
+from pulsar_devstack.moving.plan import mixed_topics
+from pulsar_devstack.moving.traffic import MovingTraffic
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.toolchain import Toolchain
 from tests.support.blue_green.environment import BLUE, BLUE_SPEC, GREEN, GREEN_SPEC, Clusters, open_clusters
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import MakeStack

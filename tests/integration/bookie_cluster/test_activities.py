@@ -25,12 +25,12 @@ from clients.errors import StoreConflict, Superseded
 from clients.pulsar.formats_pb2 import ManagedLedgerInfo
 from clients.stores import Access
 from clients.zookeeper.coordination import CoordinationReader
-from deploy.devstack.stack import StackSpec
 from models.bookie_cluster.results import SwitchPrecheck
 from models.bookie_cluster.updates import CleanupOrder
 from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.status import WaitKind
 from models.releases import Behaviour
+from pulsar_devstack.stack import StackSpec
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import (

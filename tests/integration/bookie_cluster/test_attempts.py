@@ -8,7 +8,7 @@ from threading import Barrier
 from typing import Any
 
 from clients.errors import StoreConflict
-from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.records.bookie_registry import BookieRegistry
 from models.bookie_registry import SwitchTarget
 from models.lifecycle.claim import Attempt
 from models.store_url import StoreUrl

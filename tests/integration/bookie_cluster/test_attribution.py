@@ -15,9 +15,6 @@ from clients.pulsar.attribution import ATTRIBUTION, attribution, set_schema_attr
 from clients.pulsar.formats_pb2 import ManagedLedgerInfo
 from clients.pulsar.names import TopicName
 from clients.stores import Access
-from deploy.devstack.server_releases import chosen_release
-from deploy.devstack.stack import StackSpec
-from deploy.devstack.traffic import send_to
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import Promotion
 from models.bookie_cluster.updates import ClientClosing
@@ -25,6 +22,9 @@ from models.bookie_registry import BOOTSTRAP, SWITCH_TARGET
 from models.defects import has_defect
 from models.lifecycle.failures import FailureKind
 from models.releases import parse_release
+from pulsar_devstack.server_releases import chosen_release
+from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.traffic import send_to
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, promote_against, stamps, without_stamps
 from tests.support.bookie_cluster.plugin_double import announce_doubles, bootstrap_marker

@@ -14,18 +14,18 @@ import pytest
 
 from activities.bookie_cluster.attribution import close_client, set_read_mode
 from activities.bookie_cluster.plugin_admin import PluginAdmin
-from activities.lifecycle.registrations import Service, brokers
+from activities.pulsar.registrations import Service, brokers
 from clients.errors import StoreConflict, StoreUnreachable, StoreUnsupported
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.fields import bytes_field
 from clients.pulsar.formats_pb2 import KeyValue
 from clients.pulsar.names import TopicName, cursor_name
-from deploy.devstack.admin import StackAdmin, topic_url
-from deploy.devstack.stack import StackSpec
-from deploy.devstack.traffic import quiet_client
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.updates import ClientClosing, ReadModeChange
 from models.bookie_registry import ReadMode
+from pulsar_devstack.admin import StackAdmin, topic_url
+from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.traffic import quiet_client
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster import cursor_node
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place

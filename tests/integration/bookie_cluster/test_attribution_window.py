@@ -12,8 +12,8 @@ from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from clients.bookkeeper.ledgers import LedgerDirectory
 from clients.errors import StoreConflict
 from clients.stores import Access
-from deploy.devstack.stack import StackSpec
 from models.bookie_cluster.updates import CleanupOrder
+from pulsar_devstack.stack import StackSpec
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, stamps
 from tests.support.bookie_cluster.plugin_double import announce_doubles

@@ -19,15 +19,15 @@ import pytest
 
 from activities.bookie_cluster import brokers, registry
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import brokers as registered
-from activities.lifecycle.registrations import brokers_mark
-from deploy.devstack.admin import topic_url
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import quiet_client
+from activities.pulsar.registrations import brokers as registered
+from activities.pulsar.registrations import brokers_mark
 from models.bookie_cluster.input import BookieClusterInput, BrokerControl, Direction
 from models.bookie_cluster.phases import Phase
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
+from pulsar_devstack.admin import topic_url
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import quiet_client
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.lifecycle.operator import Operator

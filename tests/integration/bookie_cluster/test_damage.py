@@ -20,9 +20,6 @@ from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import LedgerState, Segment
 from clients.bookkeeper.pool import Bookies
 from clients.stores import Access
-from deploy.devstack.admin import topic_url
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import quiet_client
 from models.bookie_cluster.input import BookieClusterInput, BrokerControl
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
@@ -31,6 +28,9 @@ from models.bookie_registry import ReadMode
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Verb
+from pulsar_devstack.admin import topic_url
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import quiet_client
 from tests.support.bookie_cluster.broker_webhook import TOKEN, BrokerWebhook
 from tests.support.clients.bookies import Cluster, Written, pack
 from tests.support.lifecycle.operator import Operator, Run

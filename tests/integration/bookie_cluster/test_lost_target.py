@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from deploy.devstack.admin import topic_url
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import quiet_client
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.updates import TargetLoss
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
+from pulsar_devstack.admin import topic_url
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import quiet_client
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.environment import Environment

@@ -21,10 +21,10 @@ from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import StoreConflict, Superseded
 from clients.stores import Access
-from deploy.devstack.stack import StackSpec
 from models.bookie_cluster.input import BookieClusterInput
 from models.ledger_store import parse_ledger_store_uri
 from models.lifecycle.claim import CLAIM
+from pulsar_devstack.stack import StackSpec
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import (
     BACK,

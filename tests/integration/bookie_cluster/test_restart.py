@@ -11,15 +11,15 @@ from dataclasses import dataclass
 
 import pytest
 
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import Traffic
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
+from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import Traffic
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
 from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.lifecycle.environment import Environment

@@ -7,10 +7,10 @@ import pytest
 from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import cleanup as cleaning
 from activities.bookie_cluster import registry, tail
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import StackSpec
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.updates import CleanupOrder
+from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.stack import StackSpec
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import SwitchEnvironment, codes

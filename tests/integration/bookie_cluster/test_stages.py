@@ -17,10 +17,6 @@ from temporalio.client import WorkflowUpdateFailedError
 
 from clients.pulsar.attribution import set_schema_attribution
 from clients.pulsar.names import TopicName
-from deploy.devstack.admin import topic_url
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import Traffic, quiet_client
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
@@ -29,6 +25,10 @@ from models.bookie_registry import ReadMode
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Speed, Verb, VerbRequest
+from pulsar_devstack.admin import topic_url
+from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import Traffic, quiet_client
 from tests.support.bookie_cluster import cursor_node
 from tests.support.bookie_cluster.attributed import NEW, OLD, Attributed, ledgers, stamps, without_stamps
 from tests.support.bookie_cluster.plugin_double import announce_doubles

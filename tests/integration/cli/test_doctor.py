@@ -8,10 +8,10 @@ from typing import Any
 
 import pytest
 
-from deploy.devstack.server_releases import chosen_release
-from deploy.devstack.stack import Stack, StackSpec
 from models.defects import Product, defects_of
 from models.releases import parse_release
+from pulsar_devstack.server_releases import chosen_release
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.lifecycle.commands import run_command
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.policies import POLICIES, PolicyRequest, make_namespace

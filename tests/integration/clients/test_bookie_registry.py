@@ -9,7 +9,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from clients.errors import ClaimHeld, StoreConflict, Superseded
-from clients.pulsar.bookie_registry import BookieRegistry, Entry
+from clients.pulsar.records.bookie_registry import BookieRegistry, Entry
 from clients.zookeeper.coordination import Coordination
 from models.bookie_registry import REGISTRY, ClusterStatus, ReadMode, RegisteredCluster
 from models.store_url import StoreUrl

@@ -25,13 +25,13 @@ from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import BookieNotWritable, StoreConflict, StoreUnreachable
 from clients.stores import Access
 from clients.zookeeper.coordination import Coordination
-from deploy.devstack.answering import Refused
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import Stack, StackSpec
 from models.bookie_registry import SwitchClaim
 from models.ledger_store import parse_ledger_store_uri
 from models.lifecycle.claim import PacedClaim
 from models.store_url import parse_store_url
+from pulsar_devstack.answering import Refused
+from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.stack import Stack, StackSpec
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import LedgerPair, batches
 from spark.engine import SparkEngine

@@ -17,8 +17,8 @@ from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.pool import Bookies
 from clients.errors import BookieNotWritable, LedgerUnreadable, StoreConflict, StoreUnreachable
 from clients.stores import Access
-from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack
 from tests.support.clients.bookies import Cluster, Written, pack, recover_ledger, resume_frozen
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, Refused, payloads_digest
 

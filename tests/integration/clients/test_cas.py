@@ -14,9 +14,9 @@ from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore, Check, Create, Delete, Set, retry
 from clients.errors import ClaimHeld, StoreConflict, StoreUnsupported, Superseded, VersionConflict
 from clients.stores import Access, open_cas, open_cas_reader, open_reader
-from deploy.devstack.stack import StackSpec
 from models.lifecycle.claim import CLAIM, Attempt, PacedClaim
 from models.store_url import StoreUrl, parse_store_url
+from pulsar_devstack.stack import StackSpec
 from spark.fence import WriteFence, claim_in
 from tests.support.clients.claims import attempt_of
 from tests.support.stacks import MakeStack

@@ -12,8 +12,8 @@ from clients.oxia.connection import OxiaConnection
 from clients.store import Record, Seen
 from clients.stores import Access, last_transaction, open_reader, open_remover, open_writer
 from clients.zookeeper.connection import Connection
-from deploy.devstack.spec import StackSpec
 from models.store_url import StoreUrl, parse_store_url
+from pulsar_devstack.spec import StackSpec
 from spark.metadata_store import jobs
 from spark.metadata_store.replica import Replica
 from spark.metadata_store.spec import Pair

@@ -22,9 +22,9 @@ from clients.store import Partition, Record
 from clients.stores import Access, late_writes_last, open_cas, open_reader, open_writer
 from clients.zookeeper import wire
 from clients.zookeeper.connection import Connection
-from deploy.devstack.spec import StackSpec
 from models.lifecycle.claim import Attempt
 from models.store_url import StoreUrl, parse_store_url
+from pulsar_devstack.spec import StackSpec
 from spark.engine import SparkEngine
 from spark.metadata_store import jobs, tasks
 from spark.metadata_store.spec import Pair

@@ -23,11 +23,11 @@ from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState,
 from clients.errors import StoreConflict, StoreProtocolError, StoreUnsupported, Superseded
 from clients.stores import Access, revoke_permits
 from clients.zookeeper import Coordination, CoordinationReader
-from deploy.devstack.admin import StackAdmin
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import send_to
 from models.store_url import StoreUrl, parse_store_url
+from pulsar_devstack.admin import StackAdmin
+from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import send_to
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for

@@ -12,8 +12,8 @@ from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment, decode_metadata
 from clients.stores import Access
 from clients.zookeeper import Coordination
-from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack
 
 OPEN = LedgerMetadata(
     ensemble_size=1,

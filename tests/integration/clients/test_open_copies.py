@@ -17,9 +17,9 @@ from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import LedgerUnreadable
 from clients.stores import Access
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import StackSpec
 from models.ledger_store import parse_ledger_store_uri
+from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.stack import StackSpec
 from tests.support.clients.java_ledgers import HeldLedger, JavaLedgers, Ledger
 from tests.support.stacks import MakeStack
 

@@ -20,9 +20,9 @@ from clients.oxia import writer as oxia_writer
 from clients.oxia.connection import OxiaConnection
 from clients.oxia.version_floor import level_versions, raise_version_floor
 from clients.store import ABSENT, COORDINATOR, Partition, Record
-from deploy.devstack.server import Server
-from deploy.devstack.spec import StackSpec
 from models.store_url import StoreUrl, parse_store_url
+from pulsar_devstack.server import Server
+from pulsar_devstack.spec import StackSpec
 from tests.support.clients.proxy import Proxy
 from tests.support.waiting import wait_for
 

@@ -13,8 +13,8 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from activities.lifecycle.brokers import BrokerView
-from activities.lifecycle.registrations import Service, brokers
+from activities.pulsar.brokers import BrokerView
+from activities.pulsar.registrations import Service, brokers
 from clients.errors import StoreDenied
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import ClientCredentials, OAuth2, Token, TokenFile
@@ -24,10 +24,10 @@ from clients.pulsar.admin.errors import AdminDenied, AdminUnreachable, AdminUntr
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_reader
 from clients.tls import Tls
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.server_releases import chosen_release
-from deploy.devstack.stack import Stack, StackSpec
 from models.store_url import parse_store_url
+from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.server_releases import chosen_release
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.clients.certificates import Authority
 from tests.support.clients.pulsar_auth import SUPERUSER, TokenEndpoint, TokenKey, tls_settings
 from tests.support.stacks import MakeStack

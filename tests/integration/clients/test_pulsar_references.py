@@ -22,10 +22,10 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.references import LedgerReference, ReferenceKind, references
 from clients.stores import Access
 from clients.zookeeper import Coordination, ZooKeeperReader
-from deploy.devstack.admin import StackAdmin, topic_url
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import quiet_client
 from models.store_url import parse_store_url
+from pulsar_devstack.admin import StackAdmin, topic_url
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import quiet_client
 from tests.support.bookie_cluster import cursor_node
 from tests.support.clients.bookies import recover_ledger
 from tests.support.stacks import MakeStack

@@ -19,8 +19,8 @@ from clients.errors import StoreDenied, StoreUnreachable
 from clients.store import Partition, Record, Unreadable
 from clients.stores import Access, trees_overlap
 from clients.zookeeper import Connection, ZooKeeperReader, ZooKeeperWriter, wire
-from deploy.devstack.server import Server
 from models.store_url import StoreUrl, parse_store_url
+from pulsar_devstack.server import Server
 from tests.support.clients.zookeeper_records import by_path, record, scan, write
 
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]

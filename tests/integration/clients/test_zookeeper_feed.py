@@ -20,8 +20,8 @@ from clients.zookeeper import (
     Set,
     four_letter,
 )
-from deploy.devstack.server import Server
 from models.store_url import StoreUrl, parse_store_url
+from pulsar_devstack.server import Server
 from tests.support.clients.zookeeper_records import record, write
 from tests.support.waiting import wait_for
 

@@ -13,8 +13,8 @@ from clients.errors import RecordNotWritable, StoreConflict, StoreUnreachable
 from clients.store import ABSENT, Record
 from clients.zookeeper import Coordination, Create, Set, ZooKeeperReader, ZooKeeperWriter, keeps_count
 from clients.zookeeper.ops import UNFINISHED
-from deploy.devstack.server import Server
 from models.store_url import StoreUrl, parse_store_url
+from pulsar_devstack.server import Server
 from tests.support.clients.zookeeper_records import by_path, contents, record, scan, write
 
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]

@@ -17,11 +17,11 @@ import pytest
 from temporalio.testing import WorkflowEnvironment
 
 from clients.pulsar.admin.errors import AdminError
-from deploy.devstack import supervise
-from deploy.devstack.admin import StackAdmin
-from deploy.devstack.errors import ServerFailed, StackConflict
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import Stack, StackSpec
+from pulsar_devstack import supervise
+from pulsar_devstack.admin import StackAdmin
+from pulsar_devstack.errors import ServerFailed, StackConflict
+from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.stacks import MakeStack
 
 SPEC = StackSpec(zookeepers=1, bookies=1, brokers=1, oxias=1, temporal=True)
@@ -152,8 +152,8 @@ def test_no_server_survives_its_parent(tmp_path: Path, toolchain: Toolchain) -> 
     script = (
         "import signal, sys\n"
         "from pathlib import Path\n"
-        "from deploy.devstack.provision import provision\n"
-        "from deploy.devstack.stack import Stack, StackSpec\n"
+        "from pulsar_devstack.provision import provision\n"
+        "from pulsar_devstack.stack import Stack, StackSpec\n"
         "stack = Stack(StackSpec(oxias=2), Path(sys.argv[1]), provision())\n"
         "stack.up()\n"
         "stack['oxia-2'].pause()\n"
@@ -175,8 +175,8 @@ def test_a_detached_stack_outlives_its_parent(tmp_path: Path, toolchain: Toolcha
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from deploy.devstack.provision import provision\n"
-        "from deploy.devstack.stack import Stack, StackSpec\n"
+        "from pulsar_devstack.provision import provision\n"
+        "from pulsar_devstack.stack import Stack, StackSpec\n"
         "Stack(StackSpec(oxias=1), Path(sys.argv[1]), provision(), detach=True).up()\n"
     )
     root = Path(__file__).parents[3]

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import Stack, StackSpec
+from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.clients.certificates import Authority
 from tests.support.clusters import admin
 from tests.support.gateway.processes import GatewayProcess

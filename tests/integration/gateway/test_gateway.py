@@ -16,11 +16,11 @@ from activities.topic_controller.names import segment_topic
 from bench.topic_controller.joins import measure
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from deploy.devstack.moving.keyed_traffic import Received, Receiving, Sending
-from deploy.devstack.stack import Stack
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 from models.topic_controller.input import controller_id
 from models.topic_controller.state import ControllerStatus
+from pulsar_devstack.moving.keyed_traffic import Received, Receiving, Sending
+from pulsar_devstack.stack import Stack
 from pulsar_scalable import ScalableClient, errors
 from pulsar_scalable.stream_consumer import StreamConsumer
 from tests.integration.gateway.conftest import CONSUMER, ROOT, OpenGateway, operator, token_line

@@ -10,8 +10,6 @@ from typing import Any
 import httpx
 import pytest
 
-from deploy.devstack.server_releases import chosen_release
-from deploy.devstack.stack import Stack, StackSpec
 from models.blue_green.input import BlueGreenInput
 from models.bookie_cluster.input import BookieClusterInput
 from models.coverage.results import FeatureUse
@@ -22,6 +20,8 @@ from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
 from models.releases import Behaviour, parse_release
 from models.scalable_topic.input import ScalableTopicInput
+from pulsar_devstack.server_releases import chosen_release
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.policies import POLICIES, make_namespace
 from tests.support.metadata_store import stores

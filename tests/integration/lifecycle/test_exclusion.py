@@ -10,9 +10,6 @@ from typing import Any
 
 import pytest
 
-from deploy.devstack.admin import topic_url
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import quiet_client
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.phases import Phase as SwitchPhase
 from models.bookie_registry import REGISTRY
@@ -23,6 +20,9 @@ from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase as StorePhase
 from models.migration_flag import FLAG, FlagPhase
+from pulsar_devstack.admin import topic_url
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import quiet_client
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack

@@ -8,19 +8,19 @@ from typing import NamedTuple
 
 import pytest
 
-from activities.lifecycle.registrations import BROKERS, brokers
 from activities.metadata_store.flag import FlagKeeper
+from activities.pulsar.registrations import BROKERS, brokers
 from clients.bookkeeper.idgen import raise_generator, read_generator
 from clients.errors import Superseded
-from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.stores import Access, open_cas, open_reader, trees_overlap
 from clients.zookeeper.coordination import Coordination
-from deploy.devstack.server import Server
-from deploy.devstack.stack import StackSpec
 from models.bookie_registry import ClusterStatus, RegisteredCluster
 from models.lifecycle.claim import CLAIM, PacedClaim
 from models.migration_flag import FlagPhase
 from models.store_url import StoreUrl
+from pulsar_devstack.server import Server
+from pulsar_devstack.stack import StackSpec
 from spark.fence import WriteFence, claim_in
 from tests.support.clients.claims import attempt_of, open_registry
 from tests.support.clients.ensemble import Ensemble

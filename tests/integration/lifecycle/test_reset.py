@@ -6,12 +6,12 @@ import json
 
 import pytest
 
-from deploy.devstack.stack import StackSpec
 from models.lifecycle.claim import CLAIM, Claim
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
+from pulsar_devstack.stack import StackSpec
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack

@@ -13,8 +13,6 @@ import pytest
 from temporalio.api.enums.v1 import EventType
 from temporalio.api.history.v1 import HistoryEvent
 
-from deploy.devstack.provision import Toolchain
-from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
@@ -22,6 +20,8 @@ from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from models.settings import Settings
+from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.lifecycle.newer_worker import NewerWorkerProcess
 from tests.support.lifecycle.operator import Operator, Run
 from tests.support.lifecycle.worker import WorkerProcess

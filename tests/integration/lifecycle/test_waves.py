@@ -9,15 +9,15 @@ import pytest_asyncio
 from temporalio.client import Client, WorkflowExecutionStatus, WorkflowFailureError
 from temporalio.exceptions import CancelledError
 
-from deploy.devstack.stack import StackSpec
 from models.lifecycle.status import Outcome, ProgressUnit, WaitKind
 from models.lifecycle.verbs import Verb
 from models.lifecycle.waves import ErrorBudget, WaveGate, WavePolicy
+from pulsar_devstack.stack import StackSpec
+from temporal.converter import DATA_CONVERTER
+from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.wave_catalog import Behaviour
 from tests.workflows.lifecycle.wave_operator import Operator, wave_operator
-from worker.payloads import DATA_CONVERTER
-from worker.registration import register_search_attributes
 
 GOOD = Behaviour()
 BAD = Behaviour(failed=("itself",))

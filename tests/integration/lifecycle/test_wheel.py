@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
-from deploy.devstack.stack import Stack, StackSpec
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
-from tests.support.wheel import Environment, build_wheel, runtime_environment
+from tests.support.wheel import ROOT, Environment, build_wheel, runtime_environment
 
 CLUSTER = "wheel"
 NODES = 500
-OURS = ("models", "clients", "spark", "activities", "workflows", "worker", "cli", "deploy")
+OURS = ("models", "clients", "spark", "activities", "workflows", "temporal", "process", "worker", "gateway", "cli")
 FOREIGN = 'raise ImportError(f"{__name__} is somebody else\'s: {__file__}")\n'
 _LIMIT = 120
 
@@ -84,9 +84,13 @@ def test_module_finds_itself(installed: Environment, tmp_path: Path) -> None:
     assert "worker" in done.stdout
 
 
-def test_dev_stack_is_installed(installed: Environment, stack: Stack, tmp_path: Path) -> None:
-    """The commands of the dev stack work without a checkout, down to the servers' own files."""
-    done = _run([str(installed.programs / "pulsar-migrate"), "dev", "status", "--folder", str(stack.folder)], tmp_path)
+def test_dev_stack_is_a_distribution_of_its_own(installed: Environment, stack: Stack, tmp_path: Path) -> None:
+    """`pulsar-migrate dev` exists, down to the servers' own files, where the dev stack is installed, and only there."""
+    command = [str(installed.programs / "pulsar-migrate"), "dev", "status", "--folder", str(stack.folder)]
+    assert "No such command 'dev'" in _run(command, tmp_path).stderr
+    wheels = tmp_path / "wheels"
+    installed.pip("install", "--no-deps", "--no-index", str(build_wheel(wheels, ROOT / "devstack")))
+    done = _run(command, tmp_path)
     assert done.returncode == 0, done.stdout + done.stderr
     assert "zookeeper-1" in done.stdout
 

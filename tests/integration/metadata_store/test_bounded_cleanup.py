@@ -14,9 +14,9 @@ from clients.oxia.reader import OxiaReader
 from clients.store import Partition, Record
 from clients.stores import Access, open_cas, open_writer
 from clients.zookeeper.reader import ZooKeeperReader
-from deploy.devstack.spec import StackSpec
 from models.metadata_store.claims import SOURCE, SourceClaim
 from models.store_url import parse_store_url
+from pulsar_devstack.spec import StackSpec
 from spark.metadata_store import jobs
 from spark.metadata_store.spec import Pair
 from tests.support.clients.claims import attempt_of

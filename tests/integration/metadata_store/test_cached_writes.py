@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.devstack.admin import StackAdmin, refusal
-from deploy.devstack.background import BackgroundThread
-from deploy.devstack.stack import StackSpec
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
+from pulsar_devstack.admin import StackAdmin, refusal
+from pulsar_devstack.background import BackgroundThread
+from pulsar_devstack.stack import StackSpec
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack

@@ -11,10 +11,10 @@ from activities.metadata_store.flag import FlagKeeper, read_state
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, Superseded
 from clients.stores import Access, open_cas
-from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.claim import CLAIM
 from models.migration_flag import BLOCKING_PHASES, FLAG, FlagPhase
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.clients.claims import attempt_of
 from tests.support.stacks import MakeStack
 

@@ -21,13 +21,13 @@ from clients.cas.claims import read_claim
 from clients.errors import StoreConflict, Superseded
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_cas
-from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailureKind
 from models.metadata_store.claims import TargetClaim
 from models.metadata_store.results import Precheck, PreCopy
 from models.migration_flag import FLAG, Flag, FlagPhase
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack, StackSpec
 from spark.metadata_store import jobs
 from tests.support.metadata_store import stores
 from tests.support.metadata_store.steps import Place, open_place

@@ -15,11 +15,11 @@ from activities.metadata_store.context import MetadataStoreTask
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.names import TopicName
 from clients.stores import Access
-from deploy.devstack import configs
-from deploy.devstack.admin import StackAdmin, topic_url
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import pulsar, quiet_client, read_from, send_to
 from models.metadata_store.results import PreCopy
+from pulsar_devstack import configs
+from pulsar_devstack.admin import StackAdmin, topic_url
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import pulsar, quiet_client, read_from, send_to
 from tests.support.clients.proxy import Proxy
 from tests.support.metadata_store.steps import Place, open_place
 from tests.support.releases import live_migrations

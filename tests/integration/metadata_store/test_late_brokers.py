@@ -9,16 +9,16 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import brokers, participants
 from activities.metadata_store import cutover, pre_copy, preparation, way_back
 from activities.metadata_store.precheck import PrecheckRun
+from activities.pulsar.registrations import brokers, participants
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_reader, write_mark
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import send_to
 from models.lifecycle.failures import FailureKind
 from models.migration_flag import FLAG, FlagPhase
 from models.store_url import StoreUrl, parse_store_url
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import send_to
 from tests.support.metadata_store.steps import Place, open_place
 from tests.support.releases import live_migrations
 from tests.support.stacks import MakeStack

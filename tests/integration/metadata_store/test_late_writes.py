@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Any
 
 from clients.stores import Access, last_transaction
-from deploy.devstack.spec import StackSpec
 from models.store_url import parse_store_url
+from pulsar_devstack.spec import StackSpec
 from spark.metadata_store.replica import CommitPoint, Replica
 from spark.metadata_store.spec import Pair
 from tests.support.metadata_store import stores

@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 from kazoo.exceptions import NodeExistsError, NoNodeError
 
-from deploy.devstack.background import BackgroundThread
-from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
+from pulsar_devstack.background import BackgroundThread
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack

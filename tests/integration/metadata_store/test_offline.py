@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.devstack.admin import StackAdmin
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import read_from, send_to
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
 from models.releases import Behaviour
+from pulsar_devstack.admin import StackAdmin
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import read_from, send_to
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.releases import RELEASE

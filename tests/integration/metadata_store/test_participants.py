@@ -9,17 +9,17 @@ from functools import partial
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle import registrations
 from activities.metadata_store import cutover, pre_copy, preparation, way_back
 from activities.metadata_store.occupied import used_by_others
 from activities.metadata_store.precheck import PrecheckRun
+from activities.pulsar import registrations
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_reader
-from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.failures import FailureKind
 from models.metadata_store.results import PreCopy
 from models.migration_flag import FLAG, PARTICIPANTS
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.metadata_store.steps import Place, open_place
 from tests.support.stacks import MakeStack
 

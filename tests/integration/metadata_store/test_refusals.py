@@ -11,13 +11,13 @@ from typing import Any
 
 import pytest
 
-from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from models.metadata_store.claims import SourceClaim
 from models.metadata_store.input import MetadataStoreInput
 from models.migration_flag import PARTICIPANTS, FlagPhase
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.clients.old_oxia import OldOxia
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores

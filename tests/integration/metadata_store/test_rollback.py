@@ -15,16 +15,16 @@ from typing import Any
 
 import pytest
 
-from deploy.devstack.admin import StackAdmin
-from deploy.devstack.server import Server
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import Traffic
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from models.migration_flag import BLOCKING_PHASES, FlagPhase
+from pulsar_devstack.admin import StackAdmin
+from pulsar_devstack.server import Server
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import Traffic
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.metadata_store import stores

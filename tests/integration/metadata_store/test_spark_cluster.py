@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from deploy.devstack import supervise
-from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
+from pulsar_devstack import supervise
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.metadata_store import stores

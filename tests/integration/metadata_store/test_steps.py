@@ -16,11 +16,11 @@ from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.flag import FlagKeeper
 from clients.errors import StoreConflict, StoreContention, Superseded
 from clients.stores import Access, last_transaction, open_cas
-from deploy.devstack.stack import Stack, StackSpec
 from models.lifecycle.claim import CLAIM
 from models.metadata_store.results import PreCopy
 from models.migration_flag import FLAG, FlagPhase
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack, StackSpec
 from spark.metadata_store.replica import CommitPoint, Replica
 from spark.metadata_store.spec import Pair
 from tests.support.metadata_store.steps import Place, highest, open_place

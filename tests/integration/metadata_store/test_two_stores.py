@@ -9,12 +9,12 @@ from dataclasses import dataclass
 
 import pytest
 
-from deploy.devstack import configs
-from deploy.devstack.admin import StackAdmin
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import Traffic, read_from, send_to
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
+from pulsar_devstack import configs
+from pulsar_devstack.admin import StackAdmin
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import Traffic, read_from, send_to
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.releases import live_migrations

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from deploy.devstack.admin import StackAdmin, refusal
-from deploy.devstack.stack import StackSpec
-from deploy.devstack.traffic import Traffic, read_from, send_to
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
+from pulsar_devstack.admin import StackAdmin, refusal
+from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.traffic import Traffic, read_from, send_to
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.releases import live_migrations

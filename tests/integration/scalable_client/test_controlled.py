@@ -15,11 +15,11 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import Retention
-from deploy.devstack.moving.keyed_traffic import Received, Receiving, Sending
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
-from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.moving.keyed_traffic import Received, Receiving, Sending
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
 from pulsar_scalable import Checkpoint, ScalableClient, ScalableProducer, errors
 from pulsar_scalable.controlled.layout import ControlledLayout
 from pulsar_scalable.layout import Segment

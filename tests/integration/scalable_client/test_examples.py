@@ -14,8 +14,8 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
-from deploy.devstack.stack import Stack, StackSpec
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.stacks import SharedStack
 
 pytestmark = pytest.mark.exhaustive

@@ -12,11 +12,11 @@ import pytest
 
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
-from deploy.devstack.moving.client_program import ClientProgram
-from deploy.devstack.moving.plan import Language
-from deploy.devstack.on_demand import with_scalable_clients
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
+from pulsar_devstack.moving.client_program import ClientProgram
+from pulsar_devstack.moving.plan import Language
+from pulsar_devstack.on_demand import with_scalable_clients
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
 from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.layout import Layout

@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from clients.pulsar.admin.client import PulsarAdmin
-from deploy.devstack.moving.client_program import ClientProgram
-from deploy.devstack.moving.plan import Language
-from deploy.devstack.on_demand import with_scalable_clients
-from deploy.devstack.stack import Stack
-from deploy.devstack.toolchain import Toolchain
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.moving.client_program import ClientProgram
+from pulsar_devstack.moving.plan import Language
+from pulsar_devstack.on_demand import with_scalable_clients
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.toolchain import Toolchain
 from pulsar_scalable import ScalableClient
 from tests.support.scalable_client.interoperation import Kind, Together
 from tests.support.scalable_client.topics import make_scalable, scalable

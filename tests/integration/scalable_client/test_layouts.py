@@ -6,8 +6,8 @@ import pytest
 
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from deploy.devstack.stack import Stack
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from pulsar_devstack.stack import Stack
 from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import ScalableError, TopicNotFound
 from pulsar_scalable.layout import Layout

@@ -12,9 +12,9 @@ import pytest
 
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from pulsar_scalable.errors import ConsumerBusy, ProducerBusy, ScalableError, TopicTerminated, UnreadableMessage
 from pulsar_scalable.native import (
     Compression,

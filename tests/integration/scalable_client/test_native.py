@@ -14,9 +14,9 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
-from deploy.devstack.moving.keyed_traffic import Receiving, Sending
-from deploy.devstack.stack import Stack, StackSpec
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.moving.keyed_traffic import Receiving, Sending
+from pulsar_devstack.stack import Stack, StackSpec
 from pulsar_scalable import ScalableClient, errors
 from pulsar_scalable.aio import AsyncScalableClient
 from tests.support.stacks import SharedStack

@@ -11,16 +11,16 @@ from pathlib import Path
 import pytest
 from pydantic import SecretStr
 
-from activities.lifecycle.registrations import brokers
+from activities.pulsar.registrations import brokers
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import Token
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_reader
 from clients.tls import Tls
-from deploy.devstack.stack import StackSpec
-from deploy.devstack.toolchain import Toolchain
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.toolchain import Toolchain
 from pulsar_scalable.errors import AuthenticationFailed, ConnectionLost, NotAuthorized, ScalableError
 from pulsar_scalable.native import ConsumerKind, InitialPosition, NativeClient
 from tests.support.clients.certificates import Authority

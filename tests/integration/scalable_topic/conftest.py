@@ -9,12 +9,12 @@ from pathlib import Path
 import pytest
 
 from clients.cas.store import CasStore
-from deploy.devstack.moving.client_program import ClientProgram
-from deploy.devstack.moving.plan import Language
-from deploy.devstack.on_demand import with_scalable_clients
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
 from models.lifecycle.claim import CLAIM
+from pulsar_devstack.moving.client_program import ClientProgram
+from pulsar_devstack.moving.plan import Language
+from pulsar_devstack.on_demand import with_scalable_clients
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
 from tests.support.clusters import admin, store
 from tests.support.stacks import SharedStack
 

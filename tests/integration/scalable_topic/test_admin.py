@@ -13,12 +13,12 @@ from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminPreco
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas_reader
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import quiet_client, send_to
-from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
-from models.segment_layout_check import layout_faults
+from models.segments.layout import SegmentLayout
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SubscriptionKind
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import quiet_client, send_to
 from tests.support.scalable_topic.topics import delete_scalable
 from tests.support.stacks import SharedStack
 

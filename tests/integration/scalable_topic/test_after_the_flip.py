@@ -14,9 +14,9 @@ from clients.cas.store import CasStore
 from clients.errors import StoreUnreachable
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, recorded_subscriptions
-from deploy.devstack.stack import Stack
+from clients.pulsar.records.scalable_topics import RecordState, recorded_subscriptions
 from models.scalable_topic.claims import Stage
+from pulsar_devstack.stack import Stack
 from tests.support.scalable_topic.lying_broker import LyingBroker, failed, hung_up
 from tests.support.scalable_topic.standing import Standing, read_standing, topic_faults
 from tests.support.scalable_topic.steps import TopicSteps

@@ -10,14 +10,14 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas
-from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
-from deploy.devstack.moving.traffic import MovingTraffic
-from deploy.devstack.on_demand import with_scalable_clients
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
-from models.segment import SubscriptionKind
-from models.segment_layout_check import layout_faults
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SubscriptionKind
 from models.store_url import parse_store_url
+from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
+from pulsar_devstack.moving.traffic import MovingTraffic
+from pulsar_devstack.on_demand import with_scalable_clients
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
 from tests.support.scalable_topic.flips import flip_of
 from tests.support.stacks import SharedStack
 

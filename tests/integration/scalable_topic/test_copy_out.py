@@ -17,11 +17,11 @@ from clients.pulsar.wire.access import NOTE, WireAccess
 from clients.pulsar.wire.frames import Message
 from clients.pulsar.wire.producer import RawProducer
 from clients.stores import Access, open_cas_reader
-from deploy.devstack.stack import Stack
 from models.scalable_topic.copies import KeyHash
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack
 from spark.scalable_topic.copy_record import SegmentRecord, read_stored, record_path, segment_path
-from spark.scalable_topic.lanes import Lanes
+from spark.scalable_topic.partition_producers import Lanes
 from spark.scalable_topic.routing import Piece, Router, signed
 from spark.scalable_topic.spec import CopyOut, producer_of
 from tests.support.scalable_topic.copies import (

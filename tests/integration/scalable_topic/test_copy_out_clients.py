@@ -21,13 +21,13 @@ from clients.pulsar.wire.batches import unpack
 from clients.pulsar.wire.frames import Message, framed
 from clients.pulsar.wire.producer import RawProducer
 from clients.pulsar.wire.pulsar_api_pb2 import KeyValue, MessageMetadata
-from deploy.devstack.moving.plan import Language, ProducerPlan, TopicPlan
-from deploy.devstack.moving.traffic import MovingTraffic
-from deploy.devstack.on_demand import with_scalable_clients
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
-from deploy.devstack.traffic import quiet_client
 from models.scalable_topic.copies import KeyHash
+from pulsar_devstack.moving.plan import Language, ProducerPlan, TopicPlan
+from pulsar_devstack.moving.traffic import MovingTraffic
+from pulsar_devstack.on_demand import with_scalable_clients
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.traffic import quiet_client
 from tests.support.scalable_topic.copies import (
     APP,
     Copier,

@@ -11,13 +11,13 @@ from clients.errors import RetryableError, StoreConflict, StoreNotFound
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import read_scalable
+from clients.pulsar.records.scalable_topics import read_scalable
 from clients.stores import Access, open_cas
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
 from models.scalable_topic.copies import KeyHash
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from tests.support.scalable_topic.copies import (
     APP,
     SPACE,

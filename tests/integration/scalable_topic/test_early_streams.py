@@ -7,11 +7,11 @@ import pytest
 from clients.cas.store import CasStore, Check
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import keep_subscription, recorded_subscriptions
-from deploy.devstack.moving.client_program import ClientProgram
-from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
-from deploy.devstack.stack import Stack
-from models.segment import SubscriptionKind
+from clients.pulsar.records.scalable_topics import keep_subscription, recorded_subscriptions
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.moving.client_program import ClientProgram
+from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
+from pulsar_devstack.stack import Stack
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar
 from tests.support.waiting import wait_for
 

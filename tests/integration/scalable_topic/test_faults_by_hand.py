@@ -14,17 +14,17 @@ from temporalio.service import RPCError
 from clients.cas.store import CasStore, Check
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, clear_empty, read_scalable
-from deploy.devstack.moving.client_program import ClientProgram
-from deploy.devstack.moving.plan import Language, ProducerPlan
-from deploy.devstack.stack import Stack
+from clients.pulsar.records.scalable_topics import RecordState, clear_empty, read_scalable
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.phases import Phase
 from models.scalable_topic.state import TopicCertificate
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from pulsar_devstack.moving.client_program import ClientProgram
+from pulsar_devstack.moving.plan import Language, ProducerPlan
+from pulsar_devstack.stack import Stack
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.scalable_topic.lying_broker import Act, Answer, Ask, LyingBroker, failed, failed_but_done, hung_up

@@ -14,14 +14,14 @@ from clients.errors import StoreConflict, Superseded
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
-from deploy.devstack.moving.client_program import ClientProgram
-from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable, recorded_subscriptions
 from models.scalable_topic.claims import Stage
-from models.segment import SubscriptionKind
-from models.segment_layout_check import layout_faults
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.moving.client_program import ClientProgram
+from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from tests.support.scalable_topic.flips import FreeTopic, flip_of
 from tests.support.scalable_topic.topics import MESSAGES, fill, pulsar
 from tests.support.waiting import wait_for

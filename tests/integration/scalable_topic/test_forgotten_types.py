@@ -9,10 +9,10 @@ from activities.scalable_topic.precheck import precheck
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
-from deploy.devstack.stack import Stack
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable, recorded_subscriptions
 from models.scalable_topic.claims import TopicClaim, topic_record
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.stack import Stack
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, make_topic, pulsar
 from tests.support.scalable_topic.topics import drain as consume_all

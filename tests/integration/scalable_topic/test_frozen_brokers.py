@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from activities.lifecycle import pulsar_cluster
+from activities.pulsar import pulsar_cluster
 from activities.scalable_topic import flip, one_topic
 from clients.cas.store import CasStore
 from clients.pulsar.admin import scalable_topics
@@ -16,9 +16,9 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminServerError
 from clients.pulsar.creation_locks import bar_path
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import quiet_client
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import quiet_client
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import QUEUE, make_topic, pulsar
 from tests.support.stacks import MakeStack

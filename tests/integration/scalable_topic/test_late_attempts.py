@@ -15,9 +15,9 @@ from clients.errors import StoreError, Superseded
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.creation_locks import bar_path
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable
-from deploy.devstack.stack import Stack
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.scalable_topic.results import CleanedUp
+from pulsar_devstack.stack import Stack
 from tests.support.scalable_topic.standing import Standing, changes, read_standing
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
 from tests.support.scalable_topic.topics import make_topic

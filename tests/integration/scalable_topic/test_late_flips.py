@@ -9,19 +9,19 @@ from contextlib import closing
 
 import pytest
 
-from activities.lifecycle import pulsar_cluster
+from activities.pulsar import pulsar_cluster
 from activities.scalable_topic import cleanup, flip, one_topic
 from clients.cas.store import CasStore
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from clients.stores import Access, open_cas
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.traffic import quiet_client
-from models.segment_layout_check import layout_faults, migration_faults
+from models.segments.layout_check import layout_faults, migration_faults
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.traffic import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps, refused

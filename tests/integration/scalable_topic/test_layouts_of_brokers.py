@@ -7,9 +7,9 @@ from collections.abc import Generator
 
 import pytest
 
-from deploy.devstack.answering import Refused
-from deploy.devstack.toolchain import Toolchain
-from models.segment_layout import SegmentLayout, key_hash
+from models.segments.layout import SegmentLayout, key_hash
+from pulsar_devstack.answering import Refused
+from pulsar_devstack.toolchain import Toolchain
 from tests.support.scalable_topic.layouts import JavaLayouts, Step, random_steps
 
 pytestmark = pytest.mark.exhaustive

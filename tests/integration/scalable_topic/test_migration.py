@@ -7,21 +7,21 @@ from contextlib import closing
 
 import pytest
 
-from activities.lifecycle.namespace_guard import recorded_namespaces
+from activities.pulsar.namespace_guard import recorded_namespaces
 from clients.cas.store import CasReader
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_policy import read_policy
-from clients.pulsar.scalable_records import RecordState, read_scalable
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.phases import Phase
 from models.scalable_topic.state import TopicCertificate, TopicFigures
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run

@@ -9,14 +9,14 @@ from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreError
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import read_scalable, recorded_subscriptions
-from deploy.devstack.moving.client_program import ClientProgram
-from deploy.devstack.moving.plan import Language, ProducerPlan
-from deploy.devstack.stack import Stack
+from clients.pulsar.records.scalable_topics import read_scalable, recorded_subscriptions
 from models.scalable_topic.claims import Stage
 from models.scalable_topic.results import Precheck
-from models.segment import SubscriptionKind
-from models.segment_repair import comes_from
+from models.segments.repair import comes_from
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.moving.client_program import ClientProgram
+from pulsar_devstack.moving.plan import Language, ProducerPlan
+from pulsar_devstack.stack import Stack
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar, stream_plan
 from tests.support.waiting import wait_for

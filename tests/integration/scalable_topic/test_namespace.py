@@ -4,20 +4,20 @@ from __future__ import annotations
 
 import pytest
 
-from activities.lifecycle.namespace_guard import recorded_namespaces
+from activities.pulsar.namespace_guard import recorded_namespaces
 from activities.scalable_topic.cluster import recorded_topics
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import read_scalable, recorded_subscriptions
-from deploy.devstack.stack import Stack
+from clients.pulsar.records.scalable_topics import read_scalable, recorded_subscriptions
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.status import Outcome
 from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.scalable_topic.state import NamespaceCertificate, NamespaceFigures
-from models.segment_layout_check import layout_faults
-from models.segment_repair import comes_from
+from models.segments.layout_check import layout_faults
+from models.segments.repair import comes_from
+from pulsar_devstack.stack import Stack
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 

@@ -12,10 +12,10 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable
-from deploy.devstack.stack import Stack
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.lifecycle.claim import CLAIM
 from models.scalable_topic.claims import topic_record
+from pulsar_devstack.stack import Stack
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import make_topic
 

@@ -21,15 +21,15 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.json_records import read_record
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, controller_of, read_scalable, recorded_subscriptions
-from deploy.devstack.stack import Stack, StackSpec
+from clients.pulsar.records.scalable_topics import RecordState, controller_of, read_scalable, recorded_subscriptions
 from models.lifecycle.claim import CLAIM
 from models.scalable_topic.operation_claims import OPERATIONS
 from models.scalable_topic.operation_input import Operation
 from models.scalable_topic.results import Released
-from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
-from models.segment_layout_check import layout_faults
+from models.segments.layout import SegmentLayout
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar

@@ -11,13 +11,13 @@ from clients.cas.claims import read_claim
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import controller_of
-from deploy.devstack.server import Server
-from deploy.devstack.stack import Stack, StackSpec
+from clients.pulsar.records.scalable_topics import controller_of
 from models.scalable_topic.operation_claims import OperatedTopic, operation_record
 from models.scalable_topic.operation_input import Operation
-from models.segment import SubscriptionKind
-from models.segment_layout_check import layout_faults
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.server import Server
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.stacks import SharedStack
 from tests.support.waiting import wait_for

@@ -8,15 +8,15 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable, recorded_subscriptions
 from clients.stores import Access, open_cas
-from deploy.devstack.stack import StackSpec
 from models.lifecycle.claim import CLAIM
 from models.scalable_topic.operation_claims import OPERATIONS
 from models.scalable_topic.operation_input import Operation
-from models.segment import SubscriptionKind
-from models.segment_layout_check import layout_faults
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SubscriptionKind
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import StackSpec
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for

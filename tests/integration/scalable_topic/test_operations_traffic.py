@@ -11,14 +11,14 @@ from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import recorded_subscriptions
-from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
-from deploy.devstack.moving.traffic import MovingTraffic
-from deploy.devstack.on_demand import with_scalable_clients
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
+from clients.pulsar.records.scalable_topics import recorded_subscriptions
 from models.scalable_topic.operation_input import Operation
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
+from pulsar_devstack.moving.traffic import MovingTraffic
+from pulsar_devstack.on_demand import with_scalable_clients
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
 from tests.support.scalable_topic.operations import carried_out
 from tests.support.stacks import SharedStack
 

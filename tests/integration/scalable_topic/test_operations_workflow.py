@@ -15,8 +15,7 @@ from temporalio.client import (
 from clients.cas.store import CasReader, CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, controller_of, read_scalable
-from deploy.devstack.stack import Stack
+from clients.pulsar.records.scalable_topics import RecordState, controller_of, read_scalable
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import NAMED
 from models.lifecycle.names import TASK_QUEUE
@@ -28,8 +27,9 @@ from models.scalable_topic.operation_claims import OPERATIONS
 from models.scalable_topic.operation_input import Operation, ScalableOperationInput
 from models.scalable_topic.operation_state import OperationCertificate, OperationFigures
 from models.scalable_topic.phases import OperationPhase, Phase
-from models.segment import SubscriptionKind
-from models.segment_layout_check import layout_faults
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.stack import Stack
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run

@@ -10,9 +10,9 @@ import httpx
 import pytest
 from pydantic import SecretStr
 
-from activities.lifecycle.namespace_guard import recorded_namespaces
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import brokers
+from activities.pulsar.namespace_guard import recorded_namespaces
+from activities.pulsar.registrations import brokers
 from activities.scalable_topic.cluster import recorded_topics
 from activities.scalable_topic.cluster_checks import check_rights
 from clients.pulsar.admin.access import AdminAccess
@@ -21,17 +21,17 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminDenied, AdminNotFound
 from clients.pulsar.admin.namespaces import NamespaceAction, Retention
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable, recorded_subscriptions
 from clients.stores import Access, open_cas, open_reader
 from clients.tls import Tls
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
 from models.lifecycle.claim import CLAIM
 from models.lifecycle.status import Outcome, WaitKind
 from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.phases import Phase
-from models.segment_repair import NEVER_DROPPED
+from models.segments.repair import NEVER_DROPPED
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.clients.certificates import Authority
 from tests.support.clients.pulsar_auth import TokenKey, tls_settings

@@ -13,9 +13,9 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.creation_locks import bar_path
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import MESSAGES, drain_all, fill, pulsar
 from tests.support.waiting import wait_for

@@ -10,7 +10,7 @@ from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.names import SegmentName, TopicName, recordable
-from clients.pulsar.scalable_records import (
+from clients.pulsar.records.scalable_topics import (
     RecordState,
     controller_of,
     cursors_on,
@@ -18,8 +18,8 @@ from clients.pulsar.scalable_records import (
     recorded_subscriptions,
     subscription_path,
 )
-from deploy.devstack.stack import Stack
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.stack import Stack
 
 ODD = "a b+c~d*e%fé"
 """Letters that are encoded in the names of other nodes."""

@@ -11,10 +11,10 @@ import pytest
 
 from activities.topic_controller.names import segment_topic
 from clients.pulsar.admin.client import PulsarAdmin
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
-from models.segment import SubscriptionKind
-from models.segment_layout_check import layout_faults
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from tests.integration.topic_controller.conftest import Control
 
 SPACE = "persistent://public/default"

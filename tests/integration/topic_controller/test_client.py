@@ -9,11 +9,11 @@ from contextlib import suppress
 import pytest
 
 from clients.pulsar.admin.client import PulsarAdmin
-from deploy.devstack.stack import Stack
 from models.defects import Product, defects_of
 from models.releases import parse_release
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import KIND
+from pulsar_devstack.stack import Stack
 from pulsar_scalable import Message, MessageId, QueueConsumer, ScalableClient, ScalableProducer, StreamConsumer
 from pulsar_scalable.errors import ScalableError, TimedOut, TopicNotFound
 from tests.integration.topic_controller.conftest import Control

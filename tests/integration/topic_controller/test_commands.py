@@ -8,14 +8,14 @@ from typing import Any
 
 import pytest
 
-from deploy.devstack.stack import Stack
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 from models.topic_controller.input import controller_id
 from models.topic_controller.pruning import Pruned
 from models.topic_controller.state import ControllerStatus, LayoutChange, TopicReport
+from process.exit_codes import ExitCode
+from pulsar_devstack.stack import Stack
 from tests.support.lifecycle.commands import run_command
 from tests.support.lifecycle.environment import Environment
-from worker.exit_codes import ExitCode
 
 TOPIC = "persistent://public/default/commanded"
 

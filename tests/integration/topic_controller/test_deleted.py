@@ -11,9 +11,9 @@ from activities.topic_controller.names import layout_topic, segment_topic
 from activities.topic_controller.records import record_path
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.stores import Access, open_cas
-from deploy.devstack.stack import Stack
 from models.store_url import parse_store_url
 from models.topic_controller.input import Deletion
+from pulsar_devstack.stack import Stack
 from pulsar_scalable import Message, ScalableClient
 from pulsar_scalable.errors import TopicNotFound
 from tests.integration.topic_controller.conftest import Control

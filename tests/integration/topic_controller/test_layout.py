@@ -11,13 +11,13 @@ from activities.topic_controller.records import record_path
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
 from models.lifecycle.failures import FailureKind
-from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
-from models.segment_layout_check import layout_faults
+from models.segments.layout import SegmentLayout
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import MergeRequest, SplitRequest, SubscriptionRequest
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from tests.integration.topic_controller.conftest import Control
 from tests.support.releases import native_topics
 from tests.support.scalable_topic.topics import pulsar

@@ -9,9 +9,9 @@ from clients.cas.claims import read_claim
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import pulsar
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import pulsar
 from pulsar_scalable import ScalableClient
 from tests.integration.topic_controller.conftest import Control
 

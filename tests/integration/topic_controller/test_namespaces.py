@@ -15,11 +15,11 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
-from deploy.devstack.on_demand import with_release
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
-from deploy.devstack.traffic import quiet_client
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.on_demand import with_release
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.traffic import quiet_client
 from pulsar_scalable import ScalableClient
 from tests.integration.topic_controller.conftest import Control
 from tests.support.releases import CHOSEN, with_sample

@@ -12,9 +12,9 @@ from activities.topic_controller.names import segment_topic
 from activities.topic_controller.records import ROOT, record_path
 from clients.cas.store import CasStore, Node
 from clients.pulsar.admin.client import PulsarAdmin
-from deploy.devstack.stack import Stack, StackSpec
-from models.segment import SubscriptionKind
-from models.segment_layout_check import layout_faults
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.stack import Stack, StackSpec
 from tests.integration.topic_controller.conftest import Control
 from tests.integration.topic_controller.test_pruning import exists
 from tests.support.stacks import MakeStack

@@ -14,10 +14,10 @@ from activities.topic_controller.publish import LAYOUT
 from activities.topic_controller.records import read_record, record_path
 from clients.cas.store import CasStore, remove_tree
 from clients.pulsar.admin.client import PulsarAdmin
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import Deletion, SplitRequest, SubscriptionRequest
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from pulsar_scalable import ScalableClient, ScalableProducer, StreamConsumer
 from pulsar_scalable.errors import TimedOut
 from tests.integration.topic_controller.conftest import Control

@@ -12,10 +12,10 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
-from models.segment import SubscriptionKind
-from models.segment_layout_check import layout_faults
+from models.segments.layout_check import layout_faults
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from tests.integration.topic_controller.conftest import Control
 from tests.integration.topic_controller.test_layout import published
 from tests.support.scalable_topic.topics import pulsar

@@ -17,15 +17,15 @@ from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, read_scalable
-from deploy.devstack.moving.keyed_traffic import Received, Receiving, Sending
-from deploy.devstack.stack import Stack
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.lifecycle.failures import FailureKind
 from models.scalable_topic.operation_input import Operation
-from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import ControllerUrls, Deletion, MergeRequest, SplitRequest, SubscriptionRequest
 from models.topic_controller.pruning import PruneRequest
+from pulsar_devstack.moving.keyed_traffic import Received, Receiving, Sending
+from pulsar_devstack.stack import Stack
 from pulsar_scalable import ScalableClient, ScalableProducer
 from pulsar_scalable.controlled.library import pulsar
 from tests.integration.topic_controller.conftest import Control

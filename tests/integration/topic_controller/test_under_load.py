@@ -14,10 +14,10 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.namespaces import Retention
-from deploy.devstack.moving.keyed_traffic import Receiving
-from deploy.devstack.stack import Stack
-from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SubscriptionKind
+from pulsar_devstack.moving.keyed_traffic import Receiving
+from pulsar_devstack.stack import Stack
 from tests.integration.topic_controller.conftest import Control
 from tests.support.releases import with_sample
 from tests.support.topic_controller.controllers import Controller

@@ -17,12 +17,12 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.clusters import ClusterUrls
 from clients.pulsar.admin.late_requests import change_or_never
-from deploy.devstack.moving.clusters import TwoClusters
-from deploy.devstack.on_demand import with_release
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
 from models.blue_green.input import BlueGreenInput
 from models.releases import Release, parse_release
+from pulsar_devstack.moving.clusters import TwoClusters
+from pulsar_devstack.on_demand import with_release
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
 from tests.support.stacks import SharedStack
 
 BLUE, GREEN = "blue", "green"

@@ -13,17 +13,17 @@ from typing import Any
 
 from pydantic import SecretStr
 
-from activities.lifecycle.registrations import brokers
+from activities.pulsar.registrations import brokers
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import Token
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.stores import Access, open_reader
 from clients.tls import Tls
-from deploy.devstack.stack import Stack, StackSpec
-from deploy.devstack.toolchain import Toolchain
-from deploy.devstack.traffic import pulsar
 from models.blue_green.input import BlueGreenInput
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.traffic import pulsar
 from tests.support.clients.certificates import Authority
 from tests.support.clients.pulsar_auth import TokenKey, tls_settings
 from tests.support.lifecycle.environment import Secrets

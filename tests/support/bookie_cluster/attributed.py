@@ -21,10 +21,10 @@ from clients.pulsar.formats_pb2 import SchemaLocator
 from clients.pulsar.names import TopicName
 from clients.store import Partition, Record, StoreReader, Unreadable
 from clients.stores import open_reader
-from deploy.devstack.admin import StackAdmin
-from deploy.devstack.stack import Stack
 from models.bookie_cluster.input import BookieClusterInput, Direction, Routing
 from models.bookie_cluster.results import CopySummary, Promotion
+from pulsar_devstack.admin import StackAdmin
+from pulsar_devstack.stack import Stack
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.plugin_double import PluginDouble

@@ -7,10 +7,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 from temporalio.service import RPCError
 
-from deploy.devstack.background import BackgroundThread
-from deploy.devstack.server import Server
-from deploy.devstack.stack import Stack
 from models.lifecycle.status import WaitKind, WaitReason
+from pulsar_devstack.background import BackgroundThread
+from pulsar_devstack.server import Server
+from pulsar_devstack.stack import Stack
 from tests.support.lifecycle.operator import Run
 
 _SETTING = "bookkeeperMetadataServiceUri="

@@ -14,17 +14,17 @@ from activities.bookie_cluster.ledgers import progress_path
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.bookie_cluster.progress import read_verified
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.registrations import brokers
+from activities.pulsar.registrations import brokers
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.pool import Bookies
 from clients.stores import Access
-from deploy.devstack.admin import topic_url
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
 from models.bookie_cluster.input import BookieClusterInput, Direction
 from models.bookie_cluster.results import CopySummary, LedgersDeleted, SwitchPrecheck, TailCopy
 from models.bookie_cluster.updates import CleanupOrder
 from models.ledger_store import parse_ledger_store_uri
+from pulsar_devstack.admin import topic_url
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.clients.bookies import Cluster, Written
 from tests.support.waiting import wait_for

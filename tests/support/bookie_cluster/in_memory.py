@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from typing import Any, cast
 
 from clients.cas.claims import ClaimKeeper
-from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.records.bookie_registry import BookieRegistry
 from models.bookie_cluster.input import Direction
 from models.bookie_registry import REGISTRY, ClusterStatus, RegisteredCluster, SwitchClaim
 from models.lifecycle.claim import Attempt

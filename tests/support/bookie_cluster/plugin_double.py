@@ -27,8 +27,8 @@ from urllib.parse import quote, quote_plus
 import httpx
 from kazoo.exceptions import BadVersionError, NoNodeError
 
-from deploy.devstack.server import Server
-from deploy.devstack.stack import Stack
+from pulsar_devstack.server import Server
+from pulsar_devstack.stack import Stack
 from tests.support.bookie_cluster import cursor_node
 from tests.support.http_server import HttpServer
 from tests.support.metadata_store.stores import kazoo

@@ -6,7 +6,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from clients.cas.claims import ClaimKeeper
-from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.stores import Access, open_cas
 from models.bookie_registry import REGISTRY, SwitchClaim
 from models.lifecycle.claim import Attempt

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from deploy.devstack.answering import Refused
-from deploy.devstack.java_tool import JavaTool
-from deploy.devstack.toolchain import Toolchain
+from pulsar_devstack.answering import Refused
+from pulsar_devstack.java_tool import JavaTool
+from pulsar_devstack.toolchain import Toolchain
 
 __all__ = ["Digest", "HeldLedger", "JavaLedgers", "Ledger", "LedgerRead", "Refused", "payloads_digest"]
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from deploy.devstack.admin import topic_url
-from deploy.devstack.java_tool import JavaTool
-from deploy.devstack.toolchain import Toolchain
+from pulsar_devstack.admin import topic_url
+from pulsar_devstack.java_tool import JavaTool
+from pulsar_devstack.toolchain import Toolchain
 
 SchemaKind = Literal["AVRO", "JSON"]
 

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from kazoo.client import KazooClient
 
-from deploy.devstack.server import Server
-from deploy.devstack.spec import StackSpec
 from models.store_url import StoreUrl, parse_store_url
+from pulsar_devstack.server import Server
+from pulsar_devstack.spec import StackSpec
 
 if TYPE_CHECKING:
     from tests.support.stacks import SharedStack

@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from deploy.devstack import supervise
-from deploy.devstack.gateway import gateway_settings
-from deploy.devstack.stack import Stack
+from pulsar_devstack import supervise
+from pulsar_devstack.gateway import gateway_settings
+from pulsar_devstack.stack import Stack
 from tests.support.waiting import wait_for
 
 _ROOT = Path(__file__).parents[3]

@@ -21,8 +21,8 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.runtime import Runtime
 
-from deploy.devstack import supervise
 from models.settings import Settings
+from pulsar_devstack import supervise
 from tests.support.lifecycle.gates import FOLDER_VARIABLE, Edge, Gate, Gates
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.topic_controller.held_changes import STEP, Step, hold_changes

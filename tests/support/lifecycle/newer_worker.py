@@ -18,8 +18,8 @@ from temporalio import activity
 from temporalio.client import Client
 from temporalio.runtime import Runtime
 
-from deploy.devstack import supervise
 from models.settings import Settings
+from pulsar_devstack import supervise
 from tests.support.lifecycle.worker import WorkerProcess
 from worker import process
 

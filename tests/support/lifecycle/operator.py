@@ -24,9 +24,9 @@ from models.lifecycle.names import TASK_QUEUE
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Progress, Status, WaitKind
 from models.lifecycle.verbs import Speed, Verb, VerbRequest, VerbResponse, WindowChange
+from temporal.converter import DATA_CONVERTER
 from tests.support.waiting import wait_for
 from worker.catalog import KINDS
-from worker.payloads import DATA_CONVERTER
 
 ResultT = TypeVar("ResultT")
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from deploy.devstack import supervise
+from pulsar_devstack import supervise
 from tests.support.waiting import wait_for
 
 _ROOT = Path(__file__).parents[3]

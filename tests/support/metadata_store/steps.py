@@ -9,17 +9,17 @@ from typing import Any, TypeVar, cast
 
 from temporalio.client import Client
 
-from activities.lifecycle.afterwork import Afterwork
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
+from activities.metadata_store.background_tasks import Afterwork
 from activities.metadata_store.context import MetadataStoreTask
 from clients.oxia.client import OxiaClient
-from deploy.devstack.stack import Stack
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
 from models.metadata_store.input import MetadataStoreInput
 from models.settings import Settings
 from models.store_url import parse_store_url
+from pulsar_devstack.stack import Stack
 from tests.support.lifecycle.in_process import in_process
 from tests.support.metadata_store import stores
 

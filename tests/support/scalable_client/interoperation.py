@@ -9,8 +9,8 @@ from collections.abc import Iterable
 from enum import Enum, auto
 from typing import NamedTuple
 
-from deploy.devstack.moving.client_program import ClientProgram
-from deploy.devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
+from pulsar_devstack.moving.client_program import ClientProgram
+from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 from pulsar_scalable import CheckpointConsumer, QueueConsumer, ScalableClient, StreamConsumer
 from pulsar_scalable.errors import AlreadyClosed, ScalableError, TimedOut
 from tests.support.scalable_client.topics import SUBSCRIPTION

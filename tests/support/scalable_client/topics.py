@@ -7,7 +7,7 @@ from itertools import count
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
 from pulsar_scalable.errors import TimedOut
 from pulsar_scalable.native import Message, SegmentConsumer
 

@@ -26,12 +26,12 @@ from clients.pulsar.wire.frames import Message, framed
 from clients.pulsar.wire.producer import RawProducer
 from clients.pulsar.wire.pulsar_api_pb2 import KeyValue, MessageMetadata
 from clients.pulsar.wire.reader import RawReader
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
 from models.lifecycle.claim import Attempt, Claim
 from models.scalable_topic.copies import CopiedOut
 from models.scalable_topic.operation_input import ScalableOperationInput
 from models.settings import Settings
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.topics import pulsar
 from tests.support.waiting import wait_for

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from activities.lifecycle.topic_inventory import TopicInventory, TopicReader
+from activities.pulsar.topic_inventory import TopicInventory, TopicReader
 from activities.scalable_topic.flip import Flip
 from clients.cas.store import CasStore, Check
 from clients.pulsar.admin.client import PulsarAdmin

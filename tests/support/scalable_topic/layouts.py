@@ -8,9 +8,9 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from deploy.devstack.java_tool import JavaTool
-from deploy.devstack.toolchain import Toolchain
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from pulsar_devstack.java_tool import JavaTool
+from pulsar_devstack.toolchain import Toolchain
 
 
 class Step(NamedTuple):

@@ -14,12 +14,12 @@ from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.operations import run
 from activities.scalable_topic.operations.context import OperationTask
 from activities.scalable_topic.owners import Owners
-from deploy.devstack.stack import Stack
 from models.lifecycle.claim import Attempt, Claim
 from models.scalable_topic.operation_input import Operation, ScalableOperationInput
 from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
 from models.settings import Settings
 from models.store_url import StoreUrl
+from pulsar_devstack.stack import Stack
 
 _EPOCHS = itertools.count(int(time.time() * 1000))
 

@@ -11,9 +11,9 @@ from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from clients.pulsar.namespace_policy import read_policy
-from clients.pulsar.scalable_records import RecordState, read_scalable, recorded_subscriptions
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable, recorded_subscriptions
 from models.lifecycle.claim import CLAIM
-from models.segment_layout_check import layout_faults
+from models.segments.layout_check import layout_faults
 
 _ACCESS = AdminAccess(timeout=30)
 _NOTES = (CLAIM, *(f"{CLAIM}-{what}" for what in ("namespaces", "topics", "operations")))

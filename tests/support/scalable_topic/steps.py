@@ -13,19 +13,19 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.namespace_guard import RecordGuard
 from activities.lifecycle.runtime import Runtime
+from activities.pulsar.namespace_guard import RecordGuard
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.flip import flip_of
 from activities.scalable_topic.owners import Owners
 from clients.cas.store import Check
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.names import TopicName
-from deploy.devstack.stack import Stack
 from models.lifecycle.claim import Attempt, Claim
 from models.scalable_topic.input import ScalableTopicInput
 from models.settings import Settings
 from models.store_url import StoreUrl
+from pulsar_devstack.stack import Stack
 
 ResultT = TypeVar("ResultT")
 

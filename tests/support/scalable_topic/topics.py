@@ -11,11 +11,11 @@ from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import read_scalable
-from deploy.devstack.moving.plan import ConsumerPlan, Language, Subscribed
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
-from models.segment import SegmentInfo
+from clients.pulsar.records.scalable_topics import read_scalable
+from models.segments.segment import SegmentInfo
+from pulsar_devstack.moving.plan import ConsumerPlan, Language, Subscribed
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.standing import OWN_POLICIES
 from tests.support.waiting import wait_for

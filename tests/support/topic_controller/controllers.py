@@ -15,10 +15,9 @@ from temporalio.client import WorkflowFailureError, WorkflowHandle, WorkflowUpda
 from temporalio.exceptions import ApplicationError, TemporalError
 
 from clients.pulsar.names import TopicName
-from deploy.devstack.stack import Stack
 from models.lifecycle.names import TASK_QUEUE
-from models.segment import SubscriptionKind
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.auto_scale import AutoScaleChange
 from models.topic_controller.input import (
     ControllerInput,
@@ -33,6 +32,7 @@ from models.topic_controller.input import (
 from models.topic_controller.pruning import Pruned, PruneRequest, Pruning, PruningChange
 from models.topic_controller.sessions import ConsumerAssignment, Departures, GraceChange, Registrations
 from models.topic_controller.state import ControllerStatus, LayoutChange, TopicReport
+from pulsar_devstack.stack import Stack
 from tests.support.lifecycle.operator import Operator
 from tests.support.waiting import wait_for
 

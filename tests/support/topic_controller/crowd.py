@@ -19,9 +19,9 @@ from clients.cas.store import CasStore, Node
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
-from deploy.devstack.background import BackgroundThread
-from deploy.devstack.stack import Stack
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from pulsar_devstack.background import BackgroundThread
+from pulsar_devstack.stack import Stack
 from tests.support.topic_controller.connections import drop_connections
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.traffic import ORDERED, Traffic

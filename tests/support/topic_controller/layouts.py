@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from models.segment import SegmentInfo
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SegmentInfo
 
 
 def widest(layout: SegmentLayout) -> SegmentInfo:

@@ -15,12 +15,12 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas_reader
-from deploy.devstack.background import BackgroundThread
-from deploy.devstack.stack import Stack
-from deploy.devstack.traffic import quiet_client
-from models.segment_layout_check import layout_faults
+from models.segments.layout_check import layout_faults
 from models.store_url import parse_store_url
 from models.topic_controller.record import PublishedLayout
+from pulsar_devstack.background import BackgroundThread
+from pulsar_devstack.stack import Stack
+from pulsar_devstack.traffic import quiet_client
 from pulsar_scalable.controlled.library import pulsar
 
 _EVERY = 0.5

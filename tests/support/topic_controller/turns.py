@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from models.segment import SegmentInfo
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SegmentInfo
 
 Told = dict[str, tuple[int, ...]]
 """Ids of segments, by consumer."""

@@ -10,7 +10,7 @@ from activities.blue_green.differences import differences, tenant_differences
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.quotas import are_defaults, broker_differences, is_default
 from activities.blue_green.translation import translated_policies, translated_tenant
-from activities.lifecycle.topic_inventory import Part, TopicInventory, is_system_topic
+from activities.pulsar.topic_inventory import Part, TopicInventory, is_system_topic
 from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.tenants import Tenant

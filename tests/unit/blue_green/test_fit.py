@@ -13,7 +13,7 @@ from activities.blue_green.precheck_brokers import check_isolation, check_resour
 from activities.blue_green.precheck_clusters import check_running
 from activities.blue_green.quotas import green_quotas
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import Part, TopicInventory
+from activities.pulsar.topic_inventory import Part, TopicInventory
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminUnreachable
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats

@@ -11,7 +11,7 @@ import pytest
 _ROOT = Path(__file__).parents[3]
 _FILES = (
     *sorted((_ROOT / "activities/blue_green").glob("*.py")),
-    _ROOT / "activities/lifecycle/schema_versions.py",
+    _ROOT / "activities/pulsar/schema_versions.py",
     _ROOT / "activities/scalable_topic/copy_target.py",
 )
 

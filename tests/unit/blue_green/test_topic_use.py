@@ -15,7 +15,7 @@ from activities.blue_green.movable import await_movable, require_movable
 from activities.blue_green.precheck_clusters import check_replication
 from activities.blue_green.precheck_use import TopicUse, check_expiry
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import Part, TopicInventory, is_system_topic, is_transaction_topic
+from activities.pulsar.topic_inventory import Part, TopicInventory, is_system_topic, is_transaction_topic
 from clients.errors import StoreConflict
 from clients.pulsar.admin.topics import Client, EntryHead, ReplicationStats, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName

@@ -16,13 +16,13 @@ from activities.bookie_cluster import absence, brokers, registry
 from activities.bookie_cluster.absence import Absence
 from activities.bookie_cluster.broker_control import BrokerController
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
-from activities.lifecycle.brokers import SeenCluster
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import Service
+from activities.pulsar.able_brokers import BROKERS_UNKNOWN
+from activities.pulsar.brokers import SeenCluster
+from activities.pulsar.registrations import Service
 from clients.errors import StoreConflict, Superseded
-from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.records.bookie_registry import BookieRegistry
 from models.bookie_cluster.input import Direction, Routing
 from models.bookie_cluster.results import BrokersOn, BrokersStopped, Directive
 from models.bookie_registry import SwitchTarget

@@ -13,8 +13,8 @@ import pytest
 
 from activities.bookie_cluster import cleanup
 from activities.bookie_cluster.ledgers import Ledgers
-from activities.lifecycle.brokers import SeenCluster
 from activities.lifecycle.context import ActivityContext
+from activities.pulsar.brokers import SeenCluster
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment

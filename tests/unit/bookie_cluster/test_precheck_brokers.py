@@ -7,8 +7,8 @@ import pytest
 from activities.bookie_cluster import precheck_brokers
 from activities.bookie_cluster.precheck_brokers import ask_brokers
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.registrations import Service
-from activities.lifecycle.releases import SeenBroker
+from activities.pulsar.registrations import Service
+from activities.pulsar.releases import SeenBroker
 from tests.support.bookie_cluster.in_memory import MemorySwitch, answering, opened
 
 SETTINGS = {"bookkeeperMetadataServiceUri": "zk+hierarchical://127.0.0.1:2181/ledgers"}

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from activities.bookie_cluster.progress import NODE_BYTES, SwitchProgress, pack, read_verified
 from clients.cas.claims import ClaimKeeper
 from clients.errors import Superseded
-from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import Record, StoreReader
 from models.bookie_cluster.input import LedgerScope
 from models.bookie_registry import REGISTRY, SwitchClaim

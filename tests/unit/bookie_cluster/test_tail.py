@@ -14,7 +14,7 @@ import pytest
 from activities.bookie_cluster import tail
 from activities.bookie_cluster.ledgers import Ledgers, Verified
 from activities.lifecycle.context import ActivityContext, Cancelled
-from activities.lifecycle.registrations import Service
+from activities.pulsar.registrations import Service
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.metadata import LedgerState
 from clients.errors import StoreConflict, StoreUnsupported, Superseded

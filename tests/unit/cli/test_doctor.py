@@ -24,7 +24,7 @@ from cli.doctor.servers import server_findings
 from cli.migrations import Servers
 from models.settings import Settings
 from models.store_url import parse_store_url
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
 
 AUTHORITIES = certifi.where()
 TLS = Path(__file__).parent / "tls"

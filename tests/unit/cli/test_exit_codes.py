@@ -14,9 +14,9 @@ from cli.view import code_of_report
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
-from worker.exit_codes import MEANINGS, CommandFailed, ExitCode, code_of_failure, table
-from worker.logs import JsonLines, configure_logs
-from worker.registration import create_line
+from process.exit_codes import MEANINGS, CommandFailed, ExitCode, code_of_failure, table
+from process.logs import JsonLines, configure_logs
+from temporal.search_attributes import create_line
 
 
 def test_numbers_are_kept() -> None:

@@ -18,8 +18,8 @@ from models.bookie_cluster.input import BookieClusterInput
 from models.lifecycle.verbs import Verb, VerbRequest
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.topic_controller.input import ControllerInput
+from process.exit_codes import CommandFailed, ExitCode
 from worker.catalog import KINDS
-from worker.exit_codes import CommandFailed, ExitCode
 
 SOURCE, TARGET = "zk:zk-1:2181,zk-2:2181/pulsar", "oxia://oxia:6648/default"
 REQUIRED = {"cluster": "prod", "source": SOURCE, "target": TARGET}

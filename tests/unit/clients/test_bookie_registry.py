@@ -10,7 +10,7 @@ import pytest
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import Node
 from clients.errors import StoreConflict, Superseded
-from clients.pulsar.bookie_registry import BookieRegistry
+from clients.pulsar.records.bookie_registry import BookieRegistry
 from models.bookie_registry import REGISTRY, ClusterStatus, RegisteredCluster, SwitchClaim
 from models.lifecycle.claim import CLAIM
 from tests.support.clients.claims import attempt_of

@@ -11,13 +11,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.devstack import supervise
-from deploy.devstack.containers import image_of, shell_command
-from deploy.devstack.errors import StackConflict
-from deploy.devstack.ports import PortBlock
-from deploy.devstack.runner import ProcessRunner
-from deploy.devstack.servers import ServerPlan
-from deploy.devstack.supervise import ProcessId, ProcessRecord
+from pulsar_devstack import supervise
+from pulsar_devstack.containers import image_of, shell_command
+from pulsar_devstack.errors import StackConflict
+from pulsar_devstack.ports import PortBlock
+from pulsar_devstack.runner import ProcessRunner
+from pulsar_devstack.servers import ServerPlan
+from pulsar_devstack.supervise import ProcessId, ProcessRecord
 
 SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 

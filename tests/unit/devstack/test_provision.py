@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from deploy.devstack import tools
-from deploy.devstack.cache import Cache, Product, cache_folder, sha256_of
-from deploy.devstack.errors import ChecksumMismatch, ProvisionFailed, ToolMissing
-from deploy.devstack.jars import check_jars, lock_file, read_lock
-from deploy.devstack.server_releases import RELEASES, VARIABLE, ServerRelease, chosen_release
-from deploy.devstack.temporal import temporal_product
-from deploy.devstack.toolchain import DATA
+from pulsar_devstack import tools
+from pulsar_devstack.cache import Cache, Product, cache_folder, sha256_of
+from pulsar_devstack.errors import ChecksumMismatch, ProvisionFailed, ToolMissing
+from pulsar_devstack.jars import check_jars, lock_file, read_lock
+from pulsar_devstack.server_releases import RELEASES, VARIABLE, ServerRelease, chosen_release
+from pulsar_devstack.temporal import temporal_product
+from pulsar_devstack.toolchain import DATA
 
 
 class Counting:

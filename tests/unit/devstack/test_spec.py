@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from deploy.devstack import configs, servers
-from deploy.devstack.errors import NotInStack
-from deploy.devstack.spec import StackSpec
-from deploy.devstack.state import StackState
-from deploy.devstack.toolchain import Toolchain
+from pulsar_devstack import configs, servers
+from pulsar_devstack.errors import NotInStack
+from pulsar_devstack.spec import StackSpec
+from pulsar_devstack.state import StackState
+from pulsar_devstack.toolchain import Toolchain
 
 
 def state_of(spec: StackSpec) -> StackState:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from deploy.devstack.timings import Span, Timings, time_alone
+from pulsar_devstack.timings import Span, Timings, time_alone
 
 PIP, JARS, GO = Span("pip", 0, 30), Span("jars", 5, 60), Span("go", 5, 75)
 
@@ -42,6 +42,6 @@ def test_the_table_names_every_item_and_the_whole() -> None:
 
 def test_preparation_needs_nothing_installed() -> None:
     """What runs before the installation imports with the standard library alone."""
-    root = Path(__file__).parents[3]
-    code = f"import sys; sys.path.insert(0, {str(root)!r}); import deploy.devstack.prepare"
+    root = Path(__file__).parents[3] / "devstack"
+    code = f"import sys; sys.path.insert(0, {str(root)!r}); import pulsar_devstack.prepare"
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=60)

@@ -27,7 +27,7 @@ from gateway.errors import unavailable
 from gateway.settings import GatewaySettings
 from gateway.tokens import Tokens
 from models.lifecycle.failures import FailureKind
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 from models.topic_controller.pruning import Pruned
 from models.topic_controller.sessions import ConsumerAssignment
 

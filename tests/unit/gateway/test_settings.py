@@ -7,7 +7,7 @@ from pydantic import ValidationError
 
 from cli.options import settings_of
 from gateway.settings import PREFIX, GatewaySettings
-from worker.exit_codes import CommandFailed, ExitCode
+from process.exit_codes import CommandFailed, ExitCode
 
 NEEDED = {"CLUSTER": "prod", "METADATA_URL": "zk:zk-1:2181", "ADMIN_URLS": '["http://broker-1:8080"]'}
 

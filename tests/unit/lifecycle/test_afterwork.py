@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from itertools import repeat
 
-from activities.lifecycle.afterwork import Afterwork
+from activities.metadata_store.background_tasks import Afterwork
 from clients.errors import StoreConflict, StoreUnreachable
 
 _PATIENCE = 10.0

@@ -27,7 +27,7 @@ every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: ki
 def test_each_migration_is_in_every_layer(kind: Kind[Any]) -> None:
     """A migration has one name: its package or module stands under it in each layer, and so does its page."""
     tests = [f"tests.{tier}" for tier in ("unit", "workflows", "integration", "faults", "histories", "support")]
-    layers = ["models", "workflows", "activities", "spark", "deploy.demos", "bench", *tests]
+    layers = ["models", "workflows", "activities", "spark", "demos", "bench", *tests]
     assert [layer for layer in layers if find_spec(f"{layer}.{kind.package}") is None] == []
     assert (ROOT / kind.page).is_file()
     assert find_spec(kind.demo) is not None
@@ -57,8 +57,8 @@ def test_commands_of_one_migration_explain_themselves(kind: Kind[Any]) -> None:
 
 def test_a_short_command_imports_no_spark() -> None:
     """The command line starts without Spark and activities; `replay` and `worker` import them when run."""
-    program = "import sys, cli.app; print(*[name for name in sys.modules if name.split('.')[0] in sys.argv[1:]])"
-    heavy = ["pyspark", "activities", "spark", "kazoo", "deploy"]
+    program = "import sys, cli.app; print(*[name for name in sys.modules if {name, name.split('.')[0]} & {*sys.argv[1:]}])"
+    heavy = ["pyspark", "activities", "spark", "kazoo", "pulsar_devstack.cli"]
     found = subprocess.run(
         [sys.executable, "-c", program, *heavy], cwd=ROOT, capture_output=True, text=True, check=True
     )

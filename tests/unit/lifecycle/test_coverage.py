@@ -13,12 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.able_brokers import BROKERS_UNKNOWN
-from activities.lifecycle.coverage import covered, require_covered
-from activities.lifecycle.feature_census import FeatureCensus
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.releases import SeenBroker
-from activities.lifecycle.topic_inventory import Part, TopicInventory
+from activities.pulsar.able_brokers import BROKERS_UNKNOWN
+from activities.pulsar.coverage import covered, require_covered
+from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.releases import SeenBroker
+from activities.pulsar.topic_inventory import Part, TopicInventory
 from clients.errors import StoreUnreachable
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
@@ -109,7 +109,7 @@ def test_codes_are_those_of_the_checks(kind: str, feature: str, code: str) -> No
     if not code.isupper():
         assert code in KINDS[kind].input.model_fields, feature
         return
-    folders = [ROOT / "activities" / _FOLDERS[kind], ROOT / "activities/lifecycle"]
+    folders = [ROOT / "activities" / _FOLDERS[kind], ROOT / "activities/lifecycle", ROOT / "activities/pulsar"]
     texts = [path.read_text() for folder in folders for path in folder.rglob("*.py")]
     ending = code.partition("_")[2]
     composed = rf'"{code}"|f"{{[^}}]*}}_{re.escape(ending)}"' if ending else f'"{code}"'

@@ -8,7 +8,7 @@ from itertools import product as pairs
 import pytest
 
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.releases import SeenBroker, check_releases, check_zookeepers
+from activities.pulsar.releases import SeenBroker, check_releases, check_zookeepers
 from deploy.generated_pages import PAGES, ROOT
 from models.defects import Product, defects_of, has_defect, known_defects, unknown_ids
 from models.lifecycle.input import Accepted

@@ -22,9 +22,9 @@ from models.lifecycle.names import SEARCH_ATTRIBUTES
 from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb
 from models.settings import Settings
+from process.exit_codes import MEANINGS, ExitCode
 from worker import catalog as migrations
 from worker.catalog import ENTITIES, KINDS, Kind, Registered
-from worker.exit_codes import MEANINGS, ExitCode
 
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "bench/README.md"])
@@ -199,7 +199,7 @@ def test_blockers_of_the_switch_are_those_of_the_code() -> None:
         for file in [
             *ROOT.glob("activities/bookie_cluster/*.py"),
             *(
-                ROOT / f"activities/lifecycle/{name}.py"
+                ROOT / f"activities/pulsar/{name}.py"
                 for name in ("precheck", "exclusion", "registrations", "able_brokers")
             ),
         ]
@@ -214,7 +214,7 @@ def test_blockers_of_the_metadata_store_are_those_of_the_code() -> None:
     shared = ("registrations", "releases", "able_brokers")
     files = [
         *ROOT.glob("activities/metadata_store/*.py"),
-        *(ROOT / f"activities/lifecycle/{name}.py" for name in shared),
+        *(ROOT / f"activities/pulsar/{name}.py" for name in shared),
     ]
     source = "".join(file.read_text() for file in files)
     patterns = (r'block\(\s*(?:#.*\s*)?"([A-Z_]+)"', r'code(?:: str)?\s*=\s*"([A-Z_]+)"', r'([A-Z_]+) = "\1"')
@@ -226,7 +226,7 @@ def test_blockers_of_the_metadata_store_are_those_of_the_code() -> None:
 
 def test_blockers_of_scalable_topics_are_those_of_the_code() -> None:
     """The pages for one topic and for many explain every code that their prechecks give, and no other."""
-    files = [*ROOT.glob("activities/scalable_topic/*.py"), ROOT / "activities/lifecycle/exclusion.py"]
+    files = [*ROOT.glob("activities/scalable_topic/*.py"), ROOT / "activities/pulsar/exclusion.py"]
     source = "".join(file.read_text() for file in files)
     patterns = (r'block\(\s*"([A-Z_]+)"', r'code(?:: str)?\s*=\s*"([A-Z_]+)"')
     given = {code for pattern in patterns for code in re.findall(pattern, source)}

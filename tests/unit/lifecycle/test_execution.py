@@ -10,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 from models.lifecycle.base import Result
 from models.lifecycle.execution import Execution
 from models.metadata_store.input import MetadataStoreInput
-from worker.payloads import DATA_CONVERTER
+from temporal.converter import DATA_CONVERTER
 
 INPUT = MetadataStoreInput(cluster="c", source="zk:127.0.0.1:1", target="oxia://127.0.0.1:2", full_verify=True)
 

@@ -17,7 +17,7 @@ from clients.pulsar.admin.auth import ClientCredentials, Token, TokenFile
 from clients.stores import Access
 from models.credentials import UnknownCredentials
 from models.settings import Settings
-from worker.exit_codes import CommandFailed
+from process.exit_codes import CommandFailed
 
 SECRET = "hidden-secret"
 

@@ -10,7 +10,7 @@ from typing import cast
 
 import pytest
 
-from activities.lifecycle.source_watch import DirtyPaths, SourceWatch, Watches
+from activities.metadata_store.source_watch import DirtyPaths, SourceWatch, Watches
 from clients.errors import StoreUnreachable, Superseded
 from clients.zookeeper.watch import ChangeFeed
 from models.lifecycle.claim import CLAIM, Attempt

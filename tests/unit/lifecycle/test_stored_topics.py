@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from activities.lifecycle.stored_topics import after_end
+from activities.pulsar.stored_topics import after_end
 from clients.pulsar.admin.topics import InternalInfo, LedgerStats, Position
 
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.releases import SeenBroker
 from activities.metadata_store import brokers as asked
 from activities.metadata_store.brokers import check_ledgers, check_settings
+from activities.pulsar.releases import SeenBroker
 from clients.stores import Access
 from models.metadata_store.input import MetadataStoreInput
 

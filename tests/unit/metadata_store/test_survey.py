@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from activities.lifecycle.registrations import Service
 from activities.metadata_store import precheck
 from activities.metadata_store.precheck import PrecheckRun
+from activities.pulsar.registrations import Service
 from clients.equivalence import Equivalence, is_held, is_recreated
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.roots import is_nested_store, is_pulsars

@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.segment_layout import SegmentLayout
-from models.segment_layout import key_hash as expected_hash
+from models.segments.layout import SegmentLayout
+from models.segments.layout import key_hash as expected_hash
 from pulsar_scalable.errors import LayoutError
 from pulsar_scalable.layout import (
     Layout,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from activities.lifecycle.topic_inventory import Part, TopicInventory
+from activities.pulsar.topic_inventory import Part, TopicInventory
 from activities.scalable_topic.census import census
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName

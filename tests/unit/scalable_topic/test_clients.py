@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import Part, TopicInventory
+from activities.pulsar.topic_inventory import Part, TopicInventory
 from activities.scalable_topic.clients import waits_for
 from activities.scalable_topic.topic_checks import check_topic
 from clients.pulsar.admin.topics import Client, TopicStats
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, ScalableRecord
+from clients.pulsar.records.scalable_topics import RecordState, ScalableRecord
 
 _TOPIC = TopicName("acme", "shop", "orders")
 _V5 = Client(producer_name="p", metadata={"__pulsar.v5.managed": "true"})

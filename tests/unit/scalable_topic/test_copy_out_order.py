@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from activities.scalable_topic.copy_source import descendants_of, parents_of
 from clients.errors import StoreUnreachable
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 from spark.chains import run_chains
 from tests.support.scalable_topic.layouts import random_steps
 

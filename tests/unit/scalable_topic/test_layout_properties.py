@@ -13,9 +13,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from models.segment import FULL, HASHES, HashRange, LayoutError, SegmentInfo, SegmentState
-from models.segment_layout import SegmentLayout, key_hash
-from models.segment_layout_check import layout_faults
+from models.segments.layout import SegmentLayout, key_hash
+from models.segments.layout_check import layout_faults
+from models.segments.segment import FULL, HASHES, HashRange, LayoutError, SegmentInfo, SegmentState
 from tests.support.scalable_topic.layouts import random_steps
 
 _DERIVED = ("sealed", "active", "root", "leaf", "legacy")

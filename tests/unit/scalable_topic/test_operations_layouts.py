@@ -8,11 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.segment import LayoutError
-from models.segment_change import SegmentChange
-from models.segment_layout import SegmentLayout
-from models.segment_layout_check import layout_faults
-from models.segment_repair import NEVER_DROPPED, comes_from, with_kept_parents
+from models.segments.change import SegmentChange
+from models.segments.layout import SegmentLayout
+from models.segments.layout_check import layout_faults
+from models.segments.repair import NEVER_DROPPED, comes_from, with_kept_parents
+from models.segments.segment import LayoutError
 from tests.support.scalable_topic.layouts import random_steps
 
 

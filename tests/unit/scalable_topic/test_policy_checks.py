@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import Part, TopicInventory
+from activities.pulsar.topic_inventory import Part, TopicInventory
 from activities.scalable_topic.policy_checks import check_policies
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName

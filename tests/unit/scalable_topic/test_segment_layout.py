@@ -12,9 +12,9 @@ from pydantic import ValidationError
 
 from clients.pulsar.key_hashes import partition_of
 from models.scalable_topic.copies import KeyHash
-from models.segment import HASHES, HashRange, LayoutError
-from models.segment_layout import SegmentLayout, key_hash
-from models.segment_layout_check import layout_faults, migration_faults
+from models.segments.layout import SegmentLayout, key_hash
+from models.segments.layout_check import layout_faults, migration_faults
+from models.segments.segment import HASHES, HashRange, LayoutError
 from tests.support.scalable_client.key_vectors import GENERATED_DIGEST, KEYS, VECTORS, KeyVector, digest, generated_keys
 from tests.support.scalable_topic.layouts import random_steps
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from activities.lifecycle.precheck import Findings
-from activities.lifecycle.topic_inventory import Part, TopicInventory
+from activities.pulsar.topic_inventory import Part, TopicInventory
 from activities.scalable_topic.topic_checks import check_controlled, check_segments, check_topic, undrained_streams
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.topics import COMPACTION, Client, TopicStats
 from clients.pulsar.names import TopicName
-from clients.pulsar.scalable_records import RecordState, ScalableRecord
+from clients.pulsar.records.scalable_topics import RecordState, ScalableRecord
 from tests.support.clients.memory_store import MemoryStore
 
 _TOPIC = TopicName("acme", "shop", "orders")

@@ -9,7 +9,7 @@ from unittest.mock import Mock
 
 import pytest
 
-from activities.lifecycle.topic_inventory import TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.cluster import (
     TopicRefused,
     _complete_topic,  # pyright: ignore[reportPrivateUsage]
@@ -23,7 +23,7 @@ from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.creation_locks import allow_creation, bar_creation, bar_path, creation_locks
 from clients.pulsar.names import TopicName
 from models.scalable_topic.claims import Stage
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 from tests.support.clients.memory_store import MemoryStore
 
 _TOPIC = TopicName("acme", "shop", "orders")

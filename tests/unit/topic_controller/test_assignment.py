@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 from models.topic_controller.assignment import Assignments, assign, changed
 
 _NAMES = st.sets(st.sampled_from([f"consumer-{number}" for number in range(8)]), max_size=8)

@@ -12,7 +12,7 @@ from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.segments import load_again
 from clients.errors import RetryableError
 from clients.pulsar.names import TopicName
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 
 
 class Broker:

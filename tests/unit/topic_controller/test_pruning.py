@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from models.segment import LayoutError
-from models.segment_layout_check import layout_faults
+from models.segments.layout_check import layout_faults
+from models.segments.segment import LayoutError
 from models.topic_controller.pruning import Contents, PruneRequest, PruneWatch, Pruning, kept, removable
 from models.topic_controller.record import Change, ControlledLayout, Mutation
 

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from models.segment import LayoutError
+from models.segments.segment import LayoutError
 from models.topic_controller.record import Change, ControlledLayout, Mutation, PublishedLayout
 from pulsar_scalable.controlled.layout import parse_layout
 from pulsar_scalable.names import TopicName

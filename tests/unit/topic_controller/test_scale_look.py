@@ -9,7 +9,7 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from activities.lifecycle.pulsar_cluster import PulsarCluster
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.topic_controller.scale import await_scale
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdminReader

@@ -14,7 +14,7 @@ from clients.cas.store import Part
 from clients.errors import StoreUnsupported, Superseded
 from clients.pulsar.names import TopicName
 from models.lifecycle.claim import Attempt
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
 from tests.support.clients.memory_store import MemoryStore
 
 TOPIC = TopicName.parse("persistent://acme/shop/orders")

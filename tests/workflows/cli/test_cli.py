@@ -25,7 +25,6 @@ from temporalio.exceptions import ApplicationError
 from cli.commands.replay import replay
 from cli.commands.status import watch
 from cli.options import Form
-from deploy.devstack.stack import StackSpec
 from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import SEARCH_ATTRIBUTES, TASK_QUEUE
@@ -34,12 +33,13 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Undo
 from models.metadata_store.input import KIND, MetadataStoreInput
 from models.metadata_store.state import MetadataStoreState
+from process.exit_codes import CommandFailed, ExitCode
+from pulsar_devstack.stack import StackSpec
+from temporal.converter import DATA_CONVERTER
+from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.workers import workers
-from worker.exit_codes import CommandFailed, ExitCode
-from worker.payloads import DATA_CONVERTER
-from worker.registration import register_search_attributes
-from workflows.lifecycle.fenced import Call
+from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
 
 LIMIT = 60.0

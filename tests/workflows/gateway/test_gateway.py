@@ -18,22 +18,22 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.workflow import UnfinishedUpdateHandlersWarning
 
-from deploy.devstack.stack import StackSpec
 from gateway.api.access import Door
 from gateway.api.app import build_app
 from gateway.controllers import Controllers
 from gateway.settings import GatewaySettings
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import TASK_QUEUE
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
 from models.topic_controller.input import controller_id
 from models.topic_controller.state import ControllerStatus
+from pulsar_devstack.stack import StackSpec
+from temporal.converter import DATA_CONVERTER
+from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import IDENTITY, Harness, staffed
 from tests.workflows.topic_controller.activities import PLAN, Script
-from worker.payloads import DATA_CONVERTER
-from worker.registration import register_search_attributes
 from workflows.lifecycle.continuation import HISTORY_LIMIT
 
 NO_CONTENT, NOT_FOUND, CONFLICT, WRONG, UNAVAILABLE = 204, 404, 409, 412, 503

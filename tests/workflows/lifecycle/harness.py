@@ -29,11 +29,11 @@ from models.lifecycle.names import SEARCH_ATTRIBUTES, TASK_QUEUE, observers_queu
 from models.lifecycle.report import Report
 from models.lifecycle.status import Status
 from models.lifecycle.verbs import Verb, VerbRequest, VerbResponse
+from temporal.converter import DATA_CONVERTER
 from tests.workflows.lifecycle.doubles import OWN_QUEUE, Doubles, Script
 from tests.workflows.lifecycle.workers import workers
 from tests.workflows.metadata_store import activities as metadata_store_steps
 from worker import catalog as migrations
-from worker.payloads import DATA_CONVERTER
 from workflows.lifecycle.continuation import HISTORY_LIMIT
 
 IDENTITY = "worker"

@@ -16,20 +16,20 @@ import pytest
 from temporalio.client import Client
 from temporalio.testing import WorkflowEnvironment
 
-from deploy.devstack.stack import StackSpec
 from models.bookie_cluster.phases import Phase as SwitchPhase
 from models.lifecycle.names import TASK_QUEUE
 from models.lifecycle.status import Outcome, ProgressReport, Status, WaitKind
 from models.lifecycle.verbs import Verb, WindowChange
 from models.metadata_store.phases import Phase
+from pulsar_devstack.stack import StackSpec
+from temporal.converter import DATA_CONVERTER
+from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack
 from tests.workflows.bookie_cluster import activities as switch
 from tests.workflows.lifecycle.doubles import Hang, Script
 from tests.workflows.lifecycle.harness import IDENTITY, Harness, Run, staffed, status_of
 from tests.workflows.metadata_store import activities as metadata
 from worker.catalog import KINDS
-from worker.payloads import DATA_CONVERTER
-from worker.registration import register_search_attributes
 
 LIMIT = 15
 """Events after which a run continues: few, but Temporal begins no two runs of a workflow within a second."""

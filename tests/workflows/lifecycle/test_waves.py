@@ -16,11 +16,11 @@ from temporalio.worker import Replayer
 from models.lifecycle.change_windows import ChangeWindows, DailyWindow
 from models.lifecycle.status import WaitKind
 from models.lifecycle.waves import ErrorBudget, WaveGate, WavePolicy, WavesOutcome, WhenHeld
+from temporal.converter import DATA_CONVERTER
 from tests.workflows.lifecycle.harness import Harness
 from tests.workflows.lifecycle.wave_catalog import Behaviour
 from tests.workflows.lifecycle.wave_operator import Operator, Run, wave_operator
 from tests.workflows.lifecycle.wave_workflows import Many
-from worker.payloads import DATA_CONVERTER
 
 STOP = WhenHeld.STOP
 GOOD = Behaviour()

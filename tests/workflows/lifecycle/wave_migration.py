@@ -20,7 +20,7 @@ with workflow.unsafe.imports_passed_through():
     from models.lifecycle.waves import BatchResult, Page, WaveState, WaveStatus
     from tests.workflows.lifecycle.wave_catalog import SHOWN, Catalogs, ManyTopicsInput
     from tests.workflows.lifecycle.wave_workflows import BatchInput
-    from workflows.lifecycle.fenced import Call
+    from workflows.lifecycle.activity_calls import Call
     from workflows.lifecycle.migration import Migration
     from workflows.lifecycle.wave_children import read_batch_result
     from workflows.lifecycle.wave_protocols import ChildSpec

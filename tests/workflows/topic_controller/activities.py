@@ -13,8 +13,8 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError, RPCStatusCode
 
 from activities.lifecycle.polling import NOTHING_DUE
-from models.segment import LayoutError, SubscriptionKind
-from models.segment_layout import SegmentLayout
+from models.segments.layout import SegmentLayout
+from models.segments.segment import LayoutError, SubscriptionKind
 from models.topic_controller.input import (
     KIND,
     ControllerUrls,

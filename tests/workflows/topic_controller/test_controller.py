@@ -12,7 +12,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import ProgressReport, WaitKind, WaitReason
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import (
     ControllerUrls,
     Deletion,

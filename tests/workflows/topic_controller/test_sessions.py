@@ -12,7 +12,7 @@ from temporalio.client import WorkflowFailureError
 from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.lifecycle.failures import FailureKind
-from models.segment import SubscriptionKind
+from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import Deletion, SplitRequest, SubscriptionRequest, Unsubscription
 from models.topic_controller.observation import Observation
 from models.topic_controller.sessions import (

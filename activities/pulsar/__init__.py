@@ -1,0 +1,1 @@
+"""Reading and changing Pulsar clusters, as several migrations need it."""

@@ -1,0 +1,65 @@
+"""Ask brokers again what PRECHECK asked: days may have passed, and one may have been restarted with other settings."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+
+from temporalio.exceptions import ApplicationError
+
+from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.precheck import Findings
+from activities.pulsar.registrations import Service
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.status import WaitKind
+
+BROKERS_UNKNOWN = "BROKERS_UNKNOWN"
+"""Code of the blocker for a broker that does not answer."""
+
+# Seconds between two questions to a broker that does not answer.
+_ASK_EVERY = 1.0
+
+
+class AbleBrokers:
+    """Asks each session of a broker once whether it can take part in a migration.
+
+    Args:
+        context: reports what is waited for.
+        running: returns the brokers that are registered now.
+        ask: asks these brokers, and adds a blocker for what stands in the way.
+        patience: seconds that a broker may take to answer; it may be in a restart.
+    """
+
+    def __init__(
+        self,
+        context: ActivityContext,
+        running: Callable[[], Sequence[Service]],
+        ask: Callable[[Sequence[Service], Findings], object],
+        patience: float,
+    ) -> None:
+        self._context = context
+        self._running = running
+        self._ask = ask
+        self._until = time.monotonic() + patience
+        self._asked: set[int] = set()
+
+    def require(self) -> None:
+        """Ask the registered brokers whose sessions were not asked yet.
+
+        Raises:
+            ApplicationError: `ParticipantsNotReady` where one cannot take part, or does not answer in time.
+        """
+        while unasked := [broker for broker in self._running() if broker.owner not in self._asked]:
+            findings = Findings()
+            self._ask(unasked, findings)
+            blockers = findings.blockers
+            if not blockers:
+                self._asked.update(broker.owner for broker in unasked)
+                break
+            named = "; ".join(map(str, blockers))
+            if any(blocker.code != BROKERS_UNKNOWN for blocker in blockers) or time.monotonic() > self._until:
+                why = f"since PRECHECK brokers have changed: {named}"
+                raise ApplicationError(why, type=FailureKind.NOT_READY, non_retryable=True)
+            self._context.waiting_for(WaitKind.PARTICIPANTS, named)
+            self._context.pause(_ASK_EVERY)
+        self._context.waits_no_more()

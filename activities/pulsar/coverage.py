@@ -1,0 +1,134 @@
+"""Compare what a cluster uses with the coverage table: in prechecks, and again before the point of no return."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from typing import TypeVar
+
+from temporalio.exceptions import ApplicationError
+
+from activities.lifecycle.precheck import Findings
+from activities.pulsar.able_brokers import BROKERS_UNKNOWN
+from activities.pulsar.brokers import BrokerView
+from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.registrations import brokers
+from activities.pulsar.releases import SeenBroker, check_zookeepers
+from clients.pulsar.admin.access import AdminAccess
+from clients.stores import Access, open_reader
+from clients.zookeeper.coordination import zookeeper_release
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.input import Accepted, CoveredInput
+from models.lifecycle.precheck import PrecheckResult
+from models.store_url import StoreUrl
+
+ResultT = TypeVar("ResultT", bound=PrecheckResult)
+
+
+def survey(
+    census: FeatureCensus,
+    store: StoreUrl,
+    access: Access,
+    admin: AdminAccess,
+    selects: Callable[[str], bool] = lambda _: True,
+    *,
+    tenants: Collection[str] | None = None,
+    own: Collection[str] = (),
+) -> list[SeenBroker]:
+    """Have a census take the settings of all registered brokers, and what the metadata store holds.
+
+    Args:
+        census: takes it.
+        store: the brokers' metadata store.
+        access: credentials and timeout of stores.
+        admin: how brokers are asked.
+        selects: whether a migration concerns a namespace, `tenant/namespace`.
+        tenants: those that have such namespaces; None for all.
+        own: paths below the root that the migration's plan names.
+
+    Returns:
+        The registered brokers as they describe themselves.
+
+    Raises:
+        StoreError: the store cannot be read.
+    """
+    with open_reader(store, access) as reader, BrokerView(admin) as view:
+        seen = [view.read(broker) for broker in brokers(reader)]
+        census.add_brokers(seen)
+        census.add_store(reader, selects, tenants=tenants, own=own)
+    return seen
+
+
+def check_zookeeper(findings: Findings, store: StoreUrl, access: Access, accepted: Accepted) -> None:
+    """Note servers of a metadata store whose release of ZooKeeper was not tested; nothing for another store."""
+    if store.scheme == "zk":
+        versions = {host: zookeeper_release(host, timeout=access.timeout) for host in store.hosts}
+        check_zookeepers(findings, versions, accepted)
+
+
+def covered(
+    result: ResultT,
+    input: CoveredInput,
+    census: FeatureCensus,
+    look: Callable[[FeatureCensus], object],
+    *,
+    store: StoreUrl,
+    access: Access,
+) -> ResultT:
+    """Return the result of a precheck with the features in use, and with blockers for what is not covered.
+
+    Args:
+        result: of the migration's own checks.
+        input: of the migration.
+        census: may have taken topics already.
+        look: has the census take the rest.
+        store: the brokers' metadata store.
+        access: credentials and timeout of stores.
+    """
+    findings = Findings()
+    read = findings.attempt("the census of features", lambda: look(census), of="CENSUS")
+    known = {blocker.code for blocker in result.blockers}
+    features = census.check(findings, input.kind, input.accept, known)
+    if read:  # Another server at that address would keep us waiting.
+        check_zookeeper(findings, store, access, input.accepted)
+    return result.model_copy(
+        update={
+            "blockers": (*result.blockers, *findings.blockers),
+            "warnings": (*result.warnings, *findings.warnings),
+            "features": features,
+        }
+    )
+
+
+def require_covered(input: CoveredInput, look: Callable[[FeatureCensus], object]) -> None:
+    """Compare again what can change after the precheck: settings of brokers, paths and policies.
+
+    Args:
+        input: of the migration.
+        look: has a census take what a cluster uses.
+
+    Raises:
+        ApplicationError: `ParticipantsNotReady`, where something is in use that is not covered.
+        StoreError: the cluster cannot be read.
+    """
+    census, findings = FeatureCensus(input.cluster), Findings()
+    look(census)
+    # A broker that does not answer may be in a restart; the migration's own checks wait for it.
+    census.check(findings, input.kind, input.accept, [BROKERS_UNKNOWN])
+    require_unblocked(findings)
+
+
+def require_unblocked(findings: Findings, what: str = "the cluster") -> None:
+    """Refuse to continue where a check after PRECHECK has found a blocker.
+
+    Args:
+        findings: of the check.
+        what: has changed.
+
+    Raises:
+        ApplicationError: `ParticipantsNotReady`, with all of them.
+    """
+    if findings.blockers:
+        named = "; ".join(map(str, findings.blockers))
+        raise ApplicationError(
+            f"since PRECHECK {what} has changed: {named}", type=FailureKind.NOT_READY, non_retryable=True
+        )

@@ -1,0 +1,246 @@
+"""What brokers keep of scalable topics in their metadata store, read where they write it (PIP-468, "Metadata").
+
+The admin interface answers for good records alone, and a controller knows what it read when it began; who repairs has
+to see what stands.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
+from enum import StrEnum
+from typing import NamedTuple, cast
+from urllib.parse import unquote_plus
+
+from pydantic import ValidationError
+
+from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Set, retry
+from clients.errors import StoreConflict, StoreUnsupported
+from clients.pulsar.admin.topics import is_brokers_cursor
+from clients.pulsar.names import StoredTopic, TopicName
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SubscriptionKind
+
+Fence = Callable[[], Check]
+"""Raises where another attempt is in charge; the part of a transaction by which a late one is refused."""
+
+
+class RecordState(StrEnum):
+    """How the record of a topic stands.
+
+    EMPTY: a broker reported the load of a segment before the record was written, or after it was deleted; whoever asks
+    brokers for the topic gets errors (5.0.1).
+    """
+
+    ABSENT = "absent"
+    EMPTY = "empty"
+    BROKEN = "broken"
+    GOOD = "good"
+
+
+class ScalableRecord(NamedTuple):
+    """The record of a topic.
+
+    Attributes:
+        state: how it stands.
+        layout: what it holds, where that is good.
+        version: of the node; -1 where there is none.
+    """
+
+    state: RecordState
+    layout: SegmentLayout | None = None
+    version: int = -1
+
+
+def read_scalable(store: CasReader, topic: TopicName) -> ScalableRecord:
+    """The record of a topic, however it stands."""
+    node = store.get(topic.scalable_path)
+    if node is None:
+        return ScalableRecord(RecordState.ABSENT)
+    if not node.value:
+        return ScalableRecord(RecordState.EMPTY, version=node.version)
+    try:
+        return ScalableRecord(RecordState.GOOD, SegmentLayout.parse(node.value), node.version)
+    except ValidationError:
+        return ScalableRecord(RecordState.BROKEN, version=node.version)
+
+
+def unreadable(topic: TopicName, state: RecordState) -> str:
+    """Say what is wrong with a record that holds no layout which this version can read.
+
+    One with a value may be of a newer release, and of a topic that is in use: nobody is told to delete it.
+    """
+    if state is RecordState.BROKEN:
+        return (
+            f"{topic.scalable_path} in the metadata store holds what this version of pulsar-migrate cannot read. If "
+            "brokers can, it is of a newer release: use a newer pulsar-migrate, and leave the node as it is"
+        )
+    return f"{topic.scalable_path} in the metadata store is {state}, and brokers fail whenever they are asked for it"
+
+
+def clear_empty(store: CasStore, topic: TopicName, fence: Fence) -> None:
+    """Remove the record of a topic that has no value, with all beneath it, which keeps brokers from writing a good one.
+
+    Args:
+        store: the brokers' metadata store.
+        topic: whose record it is.
+        fence: see `Fence`.
+
+    Raises:
+        StoreContention: brokers write beneath it again and again.
+    """
+
+    def clear() -> None:
+        record = read_scalable(store, topic)
+        if record.state is RecordState.EMPTY:
+            _remove(store, topic.scalable_path, record.version, fence)
+
+    retry(clear, topic.scalable_path)
+
+
+def remove_record(
+    store: CasStore, topic: TopicName, version: int, fence: Fence, require: Callable[[], object] = lambda: None
+) -> None:
+    """Remove the record of a topic with all beneath it, if it is still the one that was read.
+
+    Args:
+        store: the brokers' metadata store.
+        topic: whose record it is.
+        version: of the record that was read.
+        fence: see `Fence`.
+        require: raises where what is beneath it has to stay; asked before each try.
+
+    Raises:
+        StoreConflict: the record has changed.
+        StoreContention: brokers write beneath it again and again.
+    """
+    path = topic.scalable_path
+
+    def remove() -> None:
+        node = store.get(path)
+        if node is None:
+            return
+        if node.version != version:
+            raise StoreConflict(f"the record of {topic} has changed while it was removed; start again")
+        require()
+        _remove(store, path, version, fence)
+
+    retry(remove, path)
+
+
+def controller_of(store: CasReader, topic: TopicName) -> str | None:
+    """The broker that is the topic's controller, `host:port` of its admin interface; None where no broker is."""
+    node = store.get(controller_path(topic))
+    return None if node is None else str(json.loads(node.value))
+
+
+def controller_path(topic: TopicName) -> str:
+    """The node that the topic's controller holds while its session lasts."""
+    return f"{topic.scalable_path}/controller"
+
+
+def set_while_none_leads(store: CasStore, topic: TopicName, layout: SegmentLayout, version: int) -> None:
+    """Write the record in a moment in which no broker leads the topic, as far as the store can tell.
+
+    Args:
+        store: the brokers' metadata store.
+        topic: the scalable one.
+        layout: what the record shall hold.
+        version: of the record that was read.
+
+    Raises:
+        VersionConflict: it has changed since, or a broker leads the topic.
+    """
+    path, seat, value = topic.scalable_path, controller_path(topic), layout.encode()
+    with suppress(StoreUnsupported):
+        store.transaction([Create(seat), Set(path, value, version), Delete(seat, -1)])
+        return
+    store.set(path, value, version)
+
+
+def recorded_subscriptions(store: CasReader, topic: TopicName) -> dict[str, SubscriptionKind | None]:
+    """Subscriptions that have a record, by name, with its kind; None for one that only its consumers have made."""
+    base = f"{topic.scalable_path}/subscriptions"
+    return {name: _kind(store, f"{base}/{name}") for name in store.children(base)}
+
+
+def cursors_on(store: CasReader, stored: StoredTopic) -> list[str]:
+    """Durable subscriptions that have a cursor on what holds messages, as its managed ledger names them."""
+    names = map(unquote_plus, store.children(stored.managed_ledger_path))
+    return [name for name in names if not is_brokers_cursor(name)]
+
+
+def subscription_path(topic: TopicName, subscription: str) -> str:
+    """The node of a subscription's record; unlike those of topics, these names are not encoded (5.0.1)."""
+    return f"{topic.scalable_path}/subscriptions/{subscription}"
+
+
+def keep_subscription(
+    store: CasStore, topic: TopicName, subscription: str, kind: SubscriptionKind, fence: Fence
+) -> None:
+    """See that a subscription which was registered has its record, also where a consumer of it came first.
+
+    Such a consumer has a node made that is without a value. A broker that is asked for the record then says that all is
+    done, and writes nothing; and ZooKeeper removes the node with its last consumer, so that brokers forget the
+    subscription with all that it has not consumed (5.0.1). A node of that sort stays one whatever it holds. So
+    it gives way to another, and with it go the notes of its consumers, which their broker knows by heart.
+
+    Args:
+        store: the brokers' metadata store.
+        topic: the scalable one.
+        subscription: its name.
+        kind: what the record says.
+        fence: see `Fence`.
+
+    Raises:
+        StoreConflict: it is not registered.
+        StoreContention: consumers come and go too fast.
+    """
+    path = subscription_path(topic, subscription)
+
+    def keep() -> None:
+        node = store.get(path)
+        if node is None:
+            raise StoreConflict(f"{subscription} of {topic} has no record after a broker said that it was registered")
+        if not node.value:
+            removals = [*_removals(store, path, node.version)]
+            record = Create(path, json.dumps({"type": kind.value}).encode())
+            store.transaction([fence(), *removals, record])
+
+    retry(keep, path)
+
+
+def _remove(store: CasStore, path: str, version: int, fence: Fence) -> None:
+    """Remove what was read before the fence is asked, and nothing that comes later."""
+    delete_fenced(store, [*_removals(store, path, version)], fence)
+
+
+def delete_fenced(store: CasStore, parts: Sequence[Delete], fence: Fence) -> None:
+    """Delete records that stand at these versions, unless another attempt is in charge.
+
+    Raises:
+        VersionConflict: one has changed.
+    """
+    try:
+        store.transaction([fence(), *parts])
+    except StoreUnsupported:
+        # Such a store gives no version twice (Oxia), so that none of these can hit a record that was made later.
+        for part in parts:
+            fence()
+            store.delete(part.path, part.version)
+
+
+def _removals(store: CasReader, path: str, version: int) -> Iterator[Delete]:
+    for child in (f"{path}/{name}" for name in store.children(path)):
+        if node := store.get(child):
+            yield from _removals(store, child, node.version)
+    yield Delete(path, version)
+
+
+def _kind(store: CasReader, path: str) -> SubscriptionKind | None:
+    node = store.get(path)
+    if node is None or not node.value:
+        return None
+    record = cast("dict[str, str]", json.loads(node.value))
+    return SubscriptionKind(record["type"])

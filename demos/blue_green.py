@@ -1,0 +1,140 @@
+"""Move all traffic of a live Pulsar cluster to another one on this machine, and verify the outcome.
+
+`make demo-blue-green` starts two clusters, a Temporal server and a worker, runs Python and Java clients with all four
+types of subscriptions, moves four namespaces through the `temporal` CLI, the canary first, checks the outcome, and
+leaves everything running. The exit code is 0 only if every check held. With `down` (`make demo-down`) it ends them.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from clients.pulsar.admin.access import AdminAccess
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.topics import TopicStats
+from demos.stage import Stage, say, title
+from models.blue_green.input import KIND
+from models.blue_green.phases import Phase
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome, WaitKind
+from pulsar_devstack.moving.account import Account
+from pulsar_devstack.moving.clusters import create_namespace, pieces
+from pulsar_devstack.moving.plan import TopicPlan, mixed_topics
+from pulsar_devstack.moving.traffic import MovingTraffic
+from pulsar_devstack.stack import Stack, StackSpec
+
+BLUE, GREEN = "blue", "green"
+# The default is 0: brokers never look for topics to move.
+_SETTINGS = {"clusterMigrationCheckDurationSeconds": "1"}
+BLUE_SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, temporal=True, cluster=BLUE, broker_settings=_SETTINGS)
+GREEN_SPEC = StackSpec(zookeepers=1, bookies=1, brokers=1, cluster=GREEN, broker_settings=_SETTINGS)
+CANARY = "shop/canary"
+OTHERS = ("shop/orders", "shop/payments", "shop/stock")
+TOPICS_EACH = 2
+RATE = 20
+HISTORY = 100
+
+
+def demo() -> int:
+    """Tell the whole story, from nothing to its verdict; returns the exit code."""
+    stage = Stage(BLUE_SPEC, "BlueGreenMigration", f"{KIND}/{BLUE}", second=GREEN_SPEC)
+    stage.start_servers()
+    access = AdminAccess(timeout=30)
+    blue, green = stage.stack, stage.second
+    with PulsarAdmin.open(access, blue.admin_urls) as of_blue, PulsarAdmin.open(access, green.admin_urls) as of_green:
+        topics = _live_namespaces(of_blue)
+        tools = blue.state.toolchain
+        with MovingTraffic(blue.broker_url, topics, stage.folder, tools) as traffic:
+            consumers = sum(len(topic.consumers) for topic in topics)
+            say(f"from now on {len(topics)} producers and {consumers} consumers run, in Python and in Java")
+            traffic.wait_for_more(HISTORY)
+            stage.rehearse(_plan(blue, green))
+            _move(stage, traffic)
+            left = _clients(of_blue, topics)
+            traffic.wait_for_more(HISTORY)
+            there = _clients(of_green, topics)
+            # Not `cleanup`: that waits until nobody has begun at blue for a while, and these clients just did.
+            title("The end of the grace window: blue's topics stay")
+            stage.signal("proceed", "demo: checks are done")
+            report = stage.report()
+            traffic.wait_for_more(HISTORY)
+            account = traffic.stop()
+        title("Verified")
+        stage.check(f"no client is left on blue; {there} producers and consumers are on green", there and not left)
+    _verify(stage, report, account)
+    return stage.conclude(f"no producer waited longer than {account.longest_gap:.1f} s for an acknowledgement")
+
+
+def _live_namespaces(blue: PulsarAdmin) -> list[TopicPlan]:
+    """Namespaces of all kinds of topics: plain, partitioned, with batches, with schemas."""
+    title("A live cluster")
+    plans: list[TopicPlan] = []
+    for number, namespace in enumerate((CANARY, *OTHERS)):
+        begin = number * TOPICS_EACH
+        topics = mixed_topics(namespace, begin + TOPICS_EACH, RATE)[begin:]
+        create_namespace(blue, BLUE, namespace, topics)
+        say(f"{namespace}: {', '.join(str(name) for topic in topics for name in pieces(topic))}")
+        plans += topics
+    return plans
+
+
+def _move(stage: Stage, traffic: MovingTraffic) -> None:
+    def beside() -> str:
+        return f"{traffic.account().acknowledged:>6,} messages"
+
+    title("The migration: first the canary")
+    stage.start({**_plan(stage.stack, stage.second), "grace_window": "PT1H"})
+    stage.follow(Phase.FLIP, beside, WaitKind.GATE)
+    title("The canary is on green, and does well: go on")
+    stage.signal("proceed", "demo: the canary does well")
+    stage.follow(Phase.GRACE, beside)
+
+
+def _plan(blue: Stack, green: Stack) -> dict[str, Any]:
+    return {
+        "cluster": BLUE,
+        "blue": _reached(blue),
+        "green_cluster": GREEN,
+        "green": _reached(green),
+        "namespaces": [CANARY, "shop/*"],
+    }
+
+
+def _reached(stack: Stack) -> dict[str, Any]:
+    return {
+        "metadata_url": stack.metadata_url,
+        "admin_urls": list(stack.admin_urls),
+        "service_url": stack.admin_urls[0],
+        "broker_service_url": stack.broker_url,
+    }
+
+
+def _clients(admin: PulsarAdmin, topics: list[TopicPlan]) -> int:
+    """Producers and consumers that a cluster has of these topics."""
+    there = {name for plan in topics for name in admin.topics.names(_namespace(plan))}
+    found = [admin.topics.stats(name) for plan in topics for name in pieces(plan) if str(name) in there]
+    return sum(map(_connected, found))
+
+
+def _connected(stats: TopicStats) -> int:
+    return len(stats.publishers) + sum(len(sub.consumers) for sub in stats.subscriptions.values())
+
+
+def _namespace(plan: TopicPlan) -> str:
+    return "/".join(plan.topic.partition("://")[2].split("/")[:2])
+
+
+def _verify(stage: Stage, report: Report, account: Account) -> None:
+    seen = report.certificate
+    stage.check(f"outcome: {report.outcome} ({report.summary})", report.outcome is Outcome.DONE)
+    stage.check(
+        f"certificate: {seen['topics_compared']} topics and partitions compared, {seen['subscriptions_on_green']} "
+        f"subscriptions on green, {seen['missing_clients']} clients missing",
+        not seen["faults"] and not seen["missing_clients"],
+    )
+    stage.check(
+        f"all {account.acknowledged:,} acknowledged messages arrived, in order, and no client is dead",
+        not account.faults(),
+    )
+    for fault in account.faults():
+        say(f"       {fault}")

@@ -1,0 +1,119 @@
+"""Move a live Pulsar cluster from ZooKeeper to Oxia on this machine, and verify that nothing was lost.
+
+`make demo` starts real servers and a worker, runs producers and consumers,
+migrates through the `temporal` CLI, checks the outcome, and leaves servers and worker running for a look around. The
+exit code is 0 only if every check held. With `down` (`make demo-down`) it ends them.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+from demos.stage import Stage, say, title
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome
+from models.metadata_store.input import KIND
+from models.metadata_store.phases import Phase
+from pulsar_devstack.admin import StackAdmin
+from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.traffic import Churn, Traffic
+
+CLUSTER = "demo"
+SPEC = StackSpec(
+    zookeepers=1,
+    bookies=1,
+    brokers=2,
+    oxias=1,
+    temporal=True,
+    cluster=CLUSTER,
+    # Most topics here have no clients, and brokers would delete them after a minute.
+    broker_settings={"brokerDeleteInactiveTopicsEnabled": "false"},
+)
+
+TENANTS = 3
+NAMESPACES = 2
+TOPICS = 20
+BUSY_TOPICS = 6
+NEW_TOPICS = 20
+
+
+def demo() -> int:
+    """Tell the whole story, from nothing to its verdict; returns the exit code."""
+    stage = Stage(SPEC, "MetadataStoreMigration", f"{KIND}/{CLUSTER}")
+    stage.start_servers()
+    stack = stage.stack
+    admin = StackAdmin(stack.admin_urls[0])
+    title("A live cluster")
+    topics = admin.create_all((f"tenant-{t}/ns-{n}/topic-{i:02}" for t, n, i in _numbers()), CLUSTER)
+    say(f"{TENANTS} tenants, {TENANTS * NAMESPACES} namespaces, {len(topics)} topics")
+    churn = Churn(admin, "tenant-1/ns-1/during-")
+    busy = topics[:: len(topics) // BUSY_TOPICS]
+    plan = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url}
+    with Traffic(stack.broker_url, busy, log=stage.folder / "traffic.log") as traffic, churn:
+        say(f"from now on {len(traffic.lanes)} producers and {len(traffic.lanes)} consumers run,")
+        say("and somebody creates topics, one after the other")
+        stage.rehearse(plan)
+        before = admin.ledger_counts(topics)
+        _migrate(stage, plan, traffic)
+        _after_commit(stage, admin, [*topics, *churn.created], before)
+        report = _end_window(stage)
+    _verify(stage, report, traffic)
+    _verify_churn(stage, admin, churn)
+    return stage.conclude(f"metadata writes were blocked for {report.figures['blocked_seconds']:.2f} s")
+
+
+def _migrate(stage: Stage, plan: dict[str, Any], traffic: Traffic) -> None:
+    title("The migration")
+    stage.start({**plan, "validation_window": "PT1H"})
+    stage.follow(Phase.VALIDATION, lambda: f"{traffic.sent:>7,} messages")
+
+
+def _end_window(stage: Stage) -> Report:
+    title("The end of the validation window")
+    stage.update("change_window", {"remaining": "PT30M"})
+    stage.signal("cleanup", "demo: checks are done")
+    return stage.report()
+
+
+def _after_commit(stage: Stage, admin: StackAdmin, topics: list[str], before: Counter[int]) -> None:
+    title("After COMPLETED: brokers write to Oxia")
+    new = admin.create_all((f"tenant-0/ns-0/after-{number:02}" for number in range(NEW_TOPICS)), CLUSTER)
+    fresh, now = admin.ledger_counts(new), admin.ledger_counts([*topics, *new])
+    reused = sorted(ledger for ledger, uses in now.items() if uses > 1)
+    say(f"ledger ids before: up to {max(before)}; of the {len(new)} new topics: {min(fresh)} to {max(fresh)}")
+    stage.check(f"{len(new)} topics were created", len(new) == NEW_TOPICS and len(fresh) >= NEW_TOPICS)
+    stage.check(f"{len(now)} ledgers of {len(topics) + len(new)} topics, no id used twice", not reused)
+    stage.check("every new ledger id is above every old one", min(fresh) > max(before))
+
+
+def _verify(stage: Stage, report: Report, traffic: Traffic) -> None:
+    title("Verified")
+    faults, lanes = traffic.faults(), traffic.lanes
+    longest = max(lane.longest_wait for lane in lanes)
+    errors = sum(len(lane.send_errors) for lane in lanes)
+    stage.check(f"outcome: {report.outcome} ({report.summary})", report.outcome is Outcome.DONE)
+    compared = report.certificate.get("compared_in_pre_copy", 0)
+    blocked, differences = (report.certificate.get(name) for name in ("compared_while_blocked", "differences"))
+    stage.check(
+        f"certificate: {compared:,} records compared beside the traffic, {blocked} while writes were blocked, "
+        f"{differences} differences",
+        compared > 0 and differences == 0,
+    )
+    stage.check(f"all {traffic.sent:,} acknowledged messages arrived, in order", not faults)
+    stage.check(f"no send failed; no producer waited longer than {longest:.2f} s for its next message", errors == 0)
+    for fault in faults:
+        say(f"       {fault}")
+
+
+def _verify_churn(stage: Stage, admin: StackAdmin, churn: Churn) -> None:
+    lost = sorted(set(churn.created) - set(admin.topics.names(churn.namespace)))
+    stage.check(f"all {len(churn.created)} topics that were created while the migration ran are there", not lost)
+    say(f"       {churn.refused} creations were refused meanwhile, and tried again")
+    for name in lost:
+        say(f"       lost: {name}")
+
+
+def _numbers() -> Iterator[tuple[int, int, int]]:
+    return ((t, n, i) for t in range(TENANTS) for n in range(NAMESPACES) for i in range(TOPICS))

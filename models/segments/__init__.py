@@ -1,0 +1,1 @@
+"""Segments of scalable topics: their layout, its changes and its repair."""

@@ -1,0 +1,62 @@
+"""The life of a process that serves: ready, asked to stop, and gone with an exit code."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import signal
+from collections.abc import Awaitable
+from pathlib import Path
+from typing import NoReturn
+
+from process.exit_codes import CommandFailed, ExitCode, leave, report
+
+_log = logging.getLogger(__name__)
+
+
+async def serve_and_leave(serving: Awaitable[ExitCode], ready_file: Path | None, what: str) -> NoReturn:
+    """Serve, and leave from inside the loop: its own end would wait for threads that still hang in a store.
+
+    Args:
+        serving: ends with the exit code.
+        ready_file: removed at the end.
+        what: serves, for the log.
+    """
+    try:
+        code = await serving
+    except CommandFailed as error:
+        code = report(error)
+    except Exception:  # noqa: BLE001 - the last place where it can be told
+        _log.exception("the %s failed", what)
+        code = ExitCode.UNEXPECTED
+    finally:
+        withdraw(ready_file)
+    leave(code)
+
+
+def stop_on_signals() -> asyncio.Future[ExitCode]:
+    """Has the exit code once SIGTERM or SIGINT has come; the second one ends the process at once."""
+    loop = asyncio.get_running_loop()
+    stop: asyncio.Future[ExitCode] = loop.create_future()
+
+    def take(code: ExitCode) -> None:
+        if stop.done():
+            leave(ExitCode.INTERRUPTED)
+        stop.set_result(code)
+
+    loop.add_signal_handler(signal.SIGTERM, take, ExitCode.OK)
+    loop.add_signal_handler(signal.SIGINT, take, ExitCode.INTERRUPTED)
+    return stop
+
+
+def tell_ready(line: str, ready_file: Path | None) -> None:
+    """Say that the process serves, on standard output and in a file."""
+    if ready_file:
+        ready_file.write_text(f"{line}\n")
+    print(line, flush=True)
+
+
+def withdraw(ready_file: Path | None) -> None:
+    """The process serves no more."""
+    if ready_file:
+        ready_file.unlink(missing_ok=True)

@@ -1,0 +1,53 @@
+"""Log lines of the process: plain text or JSON, on standard error."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import sys
+from datetime import UTC, datetime
+from typing import Any
+
+from process.exit_codes import CommandFailed, ExitCode
+
+VARIABLE = "PULSAR_MIGRATE_LOG"
+CORE_LOGGER = "temporalio.core"
+"""Where the SDK's native part logs to."""
+
+_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+class JsonLines(logging.Formatter):
+    """One JSON object for each record: `ts`, `level`, `logger`, `event`, what was given as `extra`, and `error`."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Write the record as one line."""
+        line: dict[str, Any] = {
+            "ts": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
+            "level": record.levelname,
+            "logger": record.name,
+            "event": record.getMessage(),
+        }
+        line |= {name: value for name, value in vars(record).items() if name not in _STANDARD}
+        if record.exc_info:
+            line["error"] = self.formatException(record.exc_info)
+        return json.dumps(line, default=str, ensure_ascii=False)
+
+
+def configure_logs() -> None:
+    """Set up logging for a worker's process as `PULSAR_MIGRATE_LOG` says: `text` (default) or `json`.
+
+    Raises:
+        CommandFailed: it says something else.
+    """
+    form = os.environ.get(VARIABLE, "text")
+    if form not in {"text", "json"}:
+        raise CommandFailed(ExitCode.USAGE, f"{VARIABLE}={form} is unknown.", f"set {VARIABLE} to text or json")
+    handler = logging.StreamHandler(sys.stderr)
+    text = logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s")
+    handler.setFormatter(JsonLines() if form == "json" else text)
+    logging.basicConfig(level=logging.INFO, handlers=[handler], force=True)
+    # These clients report every message that they exchange.
+    for noisy in ("py4j", "kazoo", "httpx"):
+        logging.getLogger(noisy).setLevel(logging.WARNING)
