@@ -12,7 +12,7 @@ SOURCES := pyproject.toml scalable_client/pyproject.toml devstack/pyproject.toml
 LOCK := uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 --quiet
 
 # Before anything is installed: these modules need the standard library only.
-DEVSTACK := PYTHONPATH=devstack $(BIN)/python -m
+DEVSTACK := PYTHONPATH=.:devstack $(BIN)/python -m
 PIP := $(BIN)/pip install --quiet --disable-pip-version-check
 
 # Without compiling: Python does that for what it imports, which is little of what is installed.

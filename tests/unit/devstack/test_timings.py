@@ -42,6 +42,6 @@ def test_the_table_names_every_item_and_the_whole() -> None:
 
 def test_preparation_needs_nothing_installed() -> None:
     """What runs before the installation imports with the standard library alone."""
-    root = Path(__file__).parents[3] / "devstack"
-    code = f"import sys; sys.path.insert(0, {str(root)!r}); import pulsar_devstack.prepare"
+    root = Path(__file__).parents[3]
+    code = f"import sys; sys.path[:0] = [{str(root)!r}, {str(root / 'devstack')!r}]; import pulsar_devstack.prepare"
     subprocess.run([sys.executable, "-I", "-S", "-c", code], check=True, timeout=60)

@@ -57,7 +57,9 @@ def test_commands_of_one_migration_explain_themselves(kind: Kind[Any]) -> None:
 
 def test_a_short_command_imports_no_spark() -> None:
     """The command line starts without Spark and activities; `replay` and `worker` import them when run."""
-    program = "import sys, cli.app; print(*[name for name in sys.modules if {name, name.split('.')[0]} & {*sys.argv[1:]}])"
+    program = (
+        "import sys, cli.app; print(*[name for name in sys.modules if {name, name.split('.')[0]} & {*sys.argv[1:]}])"
+    )
     heavy = ["pyspark", "activities", "spark", "kazoo", "pulsar_devstack.cli"]
     found = subprocess.run(
         [sys.executable, "-c", program, *heavy], cwd=ROOT, capture_output=True, text=True, check=True

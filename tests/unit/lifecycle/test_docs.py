@@ -198,10 +198,8 @@ def test_blockers_of_the_switch_are_those_of_the_code() -> None:
         file.read_text()
         for file in [
             *ROOT.glob("activities/bookie_cluster/*.py"),
-            *(
-                ROOT / f"activities/pulsar/{name}.py"
-                for name in ("precheck", "exclusion", "registrations", "able_brokers")
-            ),
+            ROOT / "activities/lifecycle/precheck.py",
+            *(ROOT / f"activities/pulsar/{name}.py" for name in ("exclusion", "registrations", "able_brokers")),
         ]
     )
     patterns = (r'block\(\s*"([A-Z_]+)"', r'\("([A-Z_]+)", "', r'code(?:: str)?\s*=\s*"([A-Z_]+)"', r'([A-Z_]+) = "\1"')
