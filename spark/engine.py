@@ -302,4 +302,5 @@ def _jvm_died() -> bool:
 
 
 def _import_code(_: int) -> None:
-    import spark.metadata_store.tasks  # noqa: F401  # pyright: ignore[reportUnusedImport] - the import is what is wanted
+    # The clients of all stores are nearly all that the tasks of any migration import.
+    import clients.stores  # noqa: F401  # pyright: ignore[reportUnusedImport] - the import is what is wanted

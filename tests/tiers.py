@@ -71,10 +71,12 @@ def stages(more: Sequence[str] = ()) -> list[list[Job]]:
         more: arguments for the tests.
     """
     checks = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["pyright"]]
+    # The one check that cannot be run as a module of Python.
+    imports = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
     preparation = {
         # Outside of pytest, whose time limits are made for tests: the first time it builds for minutes.
         "servers": [[sys.executable, "-m", "pulsar_migrate", "dev", "provision"]],
-        "checks": [[sys.executable, "-m", *check] for check in checks],
+        "checks": [*([sys.executable, "-m", *check] for check in checks), imports],
         "unit": [[*PYTEST, "tests/unit"]],
     }
     tests = [f"{tier}/{area}" for tier in _SPLIT for area in _areas(tier)]

@@ -65,10 +65,3 @@ def test_a_short_command_imports_no_spark() -> None:
         [sys.executable, "-c", program, *heavy], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert found.stdout.split() == []
-
-
-def test_layers_depend_in_one_direction() -> None:
-    """`worker` knows nothing of `cli`: the catalog and the process run without a command line."""
-    program = "import sys, worker.catalog, worker.process; print([name for name in sys.modules if name[:3] == 'cli'])"
-    found = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=True)
-    assert found.stdout.split() == ["[]"]
