@@ -55,7 +55,9 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         if name in metafunc.fixturenames:
             count = None if options.rounds is None else (options.rounds + place) // len(_ROUNDS)
             chosen = choice.replay(options.replay) if options.replay else choice.rounds(count, options.seed)
-            metafunc.parametrize(name, chosen, ids=str)
+            first = choice.first if count is None and not options.replay else len(chosen)
+            rest = [pytest.param(fault, marks=pytest.mark.exhaustive) for fault in chosen[first:]]
+            metafunc.parametrize(name, [*chosen[:first], *rest], ids=str)
 
 
 @pytest.fixture(scope="session")

@@ -29,3 +29,22 @@ def wait_for(what: str, seen: Callable[[], ResultT | None], limit: float) -> Res
         if time.monotonic() > deadline:
             raise AssertionError(f"not seen within {limit:g} s: {what}; last answer: {found!r}")
         time.sleep(_PAUSE)
+
+
+def wait_until_equal(what: str, ask: Callable[[], object], expected: object, limit: float) -> None:
+    """Ask until the answer equals the expected value.
+
+    Args:
+        what: names the value in the failure.
+        ask: returns the actual value.
+        expected: what it becomes.
+        limit: seconds.
+
+    Raises:
+        AssertionError: it did not become equal in time; shows the expected value and the last actual one.
+    """
+    deadline = time.monotonic() + limit
+    while (actual := ask()) != expected:
+        if time.monotonic() > deadline:
+            raise AssertionError(f"not equal within {limit:g} s: {what}\nexpected: {expected!r}\nactual:   {actual!r}")
+        time.sleep(_PAUSE)

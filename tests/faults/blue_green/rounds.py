@@ -139,10 +139,10 @@ def matrix(seed: int) -> list[BlueGreenRound]:
 
 
 def sample(seed: int) -> list[BlueGreenRound]:
-    """Two rounds: a worker whose flip is done and not reported, and a late worker."""
+    """Two rounds: a late worker, and a worker whose flip is done and not reported."""
     return [
-        BlueGreenRound(Victim.WORKER, "bg_flip", Edge.AFTER, seed),
         BlueGreenRound(Victim.ZOMBIE, "bg_flip", Edge.BEFORE, seed),
+        BlueGreenRound(Victim.WORKER, "bg_flip", Edge.AFTER, seed),
     ]
 
 

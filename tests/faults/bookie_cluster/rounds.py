@@ -180,10 +180,10 @@ def matrix(seed: int) -> list[SwitchRound]:
 
 
 def sample(seed: int) -> list[SwitchRound]:
-    """Two rounds: a worker with a bookie, and a late worker."""
+    """Two rounds: a late worker, and a worker with a bookie."""
     return [
-        SwitchRound(Victim.TARGET_AND_WORKER, "build", DURING, seed),
         SwitchRound(Victim.ZOMBIE, "copy_tail", DURING, seed),
+        SwitchRound(Victim.TARGET_AND_WORKER, "build", DURING, seed),
     ]
 
 

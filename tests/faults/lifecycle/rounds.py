@@ -127,15 +127,17 @@ class Choice:
 
     Attributes:
         kind: the rounds' type.
-        sample: a few rounds, for every run of the tests.
+        sample: a few rounds; `make test` runs the first ones, `make test-exhaustive` all.
         matrix: every victim at every boundary that makes a difference for it.
         at_random: a round that a seed decides.
+        first: how many rounds of the sample `make test` runs.
     """
 
     kind: type[Round]
     sample: Callable[[int], Sequence[Round]]
     matrix: Callable[[int], Sequence[Round]]
     at_random: Callable[[int], Round]
+    first: int = 1
 
     def rounds(self, count: int | None, seed: int) -> list[Round]:
         """The sample, or the first `count` of the matrix and then of random rounds."""

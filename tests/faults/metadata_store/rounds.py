@@ -135,10 +135,10 @@ def matrix(seed: int) -> list[MetadataRound]:
 
 
 def sample(seed: int) -> list[MetadataRound]:
-    """Two rounds: a worker with the target, and a late worker."""
+    """Two rounds: a late worker, and a worker with the target."""
     return [
-        MetadataRound(Victim.OXIA_AND_WORKER, "copy_changes", Edge.AFTER, seed),
         MetadataRound(Victim.ZOMBIE, "pre_copy", DURING, seed),
+        MetadataRound(Victim.OXIA_AND_WORKER, "copy_changes", Edge.AFTER, seed),
     ]
 
 

@@ -46,7 +46,7 @@ from tests.support.bookie_cluster.environment import (
 from tests.support.metadata_store.stores import kazoo
 from tests.support.releases import RELEASE
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 DATA = [b"some data"] * 3
 OTHER_DATA = [b"other data"] * 3
@@ -74,7 +74,7 @@ def environment(make_stack: MakeStack, engine: SparkEngine) -> SwitchEnvironment
     environment = SwitchEnvironment(stack, Steps(engine))
     environment.send()
     # Brokers write positions some time after an acknowledgement, and the first one of each makes a ledger.
-    wait_for("ledgers of positions", lambda: len(_positions(environment)) == len(TOPICS), 30)
+    wait_until_equal("ledgers of positions", lambda: len(_positions(environment)), len(TOPICS), 30)
     return environment
 
 

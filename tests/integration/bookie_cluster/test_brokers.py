@@ -33,7 +33,7 @@ from tests.support.bookie_cluster.activities import Steps
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")
@@ -220,7 +220,7 @@ def test_stopped_means_that_nothing_answers(place: Place) -> None:
     context = ActivityContext()
     with ThreadPoolExecutor(1) as pool:
         pending = pool.submit(brokers.stop, steps.task(input), context)
-        wait_for("the wait for both", lambda: said(context).count("is registered") == 2, 30)
+        wait_until_equal("the wait for both", lambda: said(context).count("is registered"), 2, 30)
         frozen.pause()
         gone = datetime.now(UTC)
         place.stack["broker-1"].stop()

@@ -30,7 +30,7 @@ from spark.metadata_store import jobs, tasks
 from spark.metadata_store.spec import Pair
 from tests.support.clients.claims import attempt_of
 from tests.support.stacks import SharedStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_until_equal
 
 RECORDS = 6_000
 PATHS = [b"/bulk/%04d" % number for number in range(RECORDS)]
@@ -122,7 +122,7 @@ def _frozen(pair: Pair, me: Attempt, task: Callable[[Pair], None]) -> Generator[
     process.start()
     stat = Path(f"/proc/{process.pid}/stat")
     try:
-        wait_for("a frozen task", lambda: stat.read_text().rpartition(")")[2].split()[0] == "T", 60)
+        wait_until_equal("a frozen task", lambda: stat.read_text().rpartition(")")[2].split()[0], "T", 60)
         yield
     finally:
         assert process.pid is not None

@@ -22,7 +22,7 @@ from clients.pulsar.names import TopicName
 from pulsar_devstack.stack import StackSpec
 from tests.support.clients.proxy import Proxy
 from tests.support.stacks import SharedStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_until_equal
 
 NAMESPACE = "public/default"
 NOT_SENT = 7
@@ -122,8 +122,8 @@ def test_nothing_arrives_of_a_worker_that_was_frozen(url: str, topic: TopicName)
         child.start()
     for child in children:
         stat = Path(f"/proc/{child.pid}/stat")
-        wait_for(
-            "a frozen worker", lambda stat=stat: stat.read_text().rpartition(")")[2].split()[0] == "T", _CHILD_LIMIT
+        wait_until_equal(
+            "a frozen worker", lambda stat=stat: stat.read_text().rpartition(")")[2].split()[0], "T", _CHILD_LIMIT
         )
     # As long as a broker keeps a connection without requests; there is nothing else to wait for.
     threading.Event().wait(IDLE_LIMIT)

@@ -30,7 +30,7 @@ from pulsar_devstack.stack import StackSpec
 from pulsar_devstack.traffic import pulsar
 from tests.support.clients.pulsar_auth import SUPERUSER, TokenKey
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 CLUSTER, TENANT, SPACE = "here", "acme", "acme/orders"
 GREEN = ClusterUrls(service_url="http://127.0.0.1:1", broker_service_url="pulsar://127.0.0.1:2")
@@ -87,7 +87,7 @@ def test_brokers(admin: PulsarAdmin, urls: tuple[str, str]) -> None:
     assert name in brokers.dynamic_names()
     brokers.set_dynamic(name, "4321")
     assert brokers.dynamic_values() == {name: "4321"}
-    wait_for("the broker", lambda: brokers.runtime_configuration()[name] == "4321", 10)
+    wait_until_equal("the broker", lambda: brokers.runtime_configuration()[name], "4321", 10)
     brokers.remove_dynamic(name)
     assert brokers.dynamic_values() == {}
     with pytest.raises(AdminPreconditionFailed):
@@ -352,7 +352,7 @@ def test_compaction(admin: PulsarAdmin) -> None:
     name = topic(admin, "compacted")
     assert admin.topics.compaction(name).status == "NOT_RUN"
     admin.topics.compact(name)
-    wait_for("the compaction", lambda: admin.topics.compaction(name).status == "SUCCESS", 30)
+    wait_until_equal("the compaction", lambda: admin.topics.compaction(name).status, "SUCCESS", 30)
 
 
 def test_a_namespace_moves_to_another_cluster(admin: PulsarAdmin) -> None:

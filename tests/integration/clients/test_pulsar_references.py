@@ -29,7 +29,7 @@ from pulsar_devstack.traffic import quiet_client
 from tests.support.bookie_cluster import cursor_node
 from tests.support.clients.bookies import recover_ledger
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 # The library has no types.
 pulsar: Any = importlib.import_module("pulsar")
@@ -85,7 +85,7 @@ def fill(stack: Stack) -> None:
         for number in range(9):
             producer.send(b"%d" % number, partition_key=f"key-{number % 3}")
         admin.topics.compact(compacted)
-        wait_for("the compaction", lambda: admin.topics.compaction(compacted).status == "SUCCESS", 60)
+        wait_until_equal("the compaction", lambda: admin.topics.compaction(compacted).status, "SUCCESS", 60)
         client.subscribe(topic_url("delayed"), "later", consumer_type=pulsar.ConsumerType.Shared)
         producer = client.create_producer(topic_url("delayed"), batching_enabled=False)
         for number in range(MESSAGES):

@@ -23,7 +23,7 @@ from clients.zookeeper import (
 from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.server import Server
 from tests.support.clients.zookeeper_records import record, write
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_until_equal
 
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]
 
@@ -214,7 +214,7 @@ def test_coordination_that_is_denied_at_once(url: StoreUrl, monkeypatch: pytest.
     def start_and_be_denied(client: Any) -> Any:
         client.add_listener(states.append)
         connected = start(client)
-        wait_for("the session has come and gone", lambda: states == [KazooState.CONNECTED, KazooState.LOST], 5)
+        wait_until_equal("the session has come and gone", lambda: states, [KazooState.CONNECTED, KazooState.LOST], 5)
         return connected
 
     monkeypatch.setattr(KazooClient, "start_async", start_and_be_denied)

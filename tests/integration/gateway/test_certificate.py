@@ -13,7 +13,7 @@ import pytest
 from gateway.certificate import follow
 from tests.integration.gateway.conftest import HOST
 from tests.support.clients.certificates import Authority, Identity
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 
 def der_of(identity: Identity) -> bytes:
@@ -42,7 +42,7 @@ def test_a_renewed_certificate_is_used(authority: Authority, tmp_path: Path, cap
         wait_for("the pair to be refused", lambda: "cannot be used" in caplog.text, 10)
         assert shown(port) == der_of(old)
         shutil.copy(new.key_file, key)
-        wait_for("the new one", lambda: shown(port) == der_of(new), 10)
+        wait_until_equal("the new one", lambda: shown(port), der_of(new), 10)
 
     async def serve() -> None:
         async with await asyncio.start_server(lambda _, writer: writer.close(), HOST, ssl=served) as server:

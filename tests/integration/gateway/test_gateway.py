@@ -28,7 +28,7 @@ from tests.support.clients.certificates import Authority
 from tests.support.gateway.processes import GatewayProcess
 from tests.support.lifecycle.environment import Environment
 from tests.support.releases import native_topics
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 NO_CONTENT = HTTPStatus.NO_CONTENT
 SPACE = "scalable/public/default"
@@ -188,13 +188,13 @@ def test_two_gateways(open_gateway: OpenGateway, stack: Stack) -> None:
         put(first, f"{SPACE}/rest-two?numInitialSegments=2")
         put(second, f"{SPACE}/rest-two/subscriptions/bill")
         consumers = {name: client.subscribe_stream(topic, "bill", consumer_name=name) for name in ("a", "b")}
-        wait_for("a segment for each", lambda: _read(consumers) == {"a": [0], "b": [1]}, 30)
+        wait_until_equal("a segment for each", lambda: _read(consumers), {"a": [0], "b": [1]}, 30)
         gone.kill()
         assert second.post(f"{SPACE}/rest-two/split/1").status_code == NO_CONTENT
         consumers["c"] = client.subscribe_stream(topic, "bill", consumer_name="c")
-        wait_for("a segment for each of three", lambda: _read(consumers) == {"a": [0], "b": [2], "c": [3]}, 30)
+        wait_until_equal("a segment for each of three", lambda: _read(consumers), {"a": [0], "b": [2], "c": [3]}, 30)
         consumers.pop("a").close()
-        wait_for("what it had to be read", lambda: _read(consumers) == {"b": [0, 3], "c": [2]}, 30)
+        wait_until_equal("what it had to be read", lambda: _read(consumers), {"b": [0, 3], "c": [2]}, 30)
         _leave([*consumers.values()])
         assert second.delete(f"{SPACE}/rest-two?force=true").status_code == NO_CONTENT
 
@@ -251,7 +251,7 @@ def test_who_hangs_up(open_gateway: OpenGateway) -> None:
     with operator(gateway.url) as anybody:
         put(anybody, f"{SPACE}/rest-gone")
         split_and_go(gateway.url, "rest-gone")
-        wait_for("the split", lambda: layout_of(anybody, "rest-gone").epoch == 1, 60)
+        wait_until_equal("the split", lambda: layout_of(anybody, "rest-gone").epoch, 1, 60)
         assert anybody.delete(f"{SPACE}/rest-gone").status_code == NO_CONTENT
 
 

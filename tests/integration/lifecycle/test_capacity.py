@@ -23,7 +23,7 @@ from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 pytestmark = pytest.mark.exhaustive
 
@@ -118,7 +118,7 @@ def test_writes_are_given_back_before_spark_is_there(stack: Stack, tmp_path: Pat
             # The watch was lost with the first worker, and finding it anew is a job for Spark.
             assert "Spark" in str(run.wait_until_it_waits_for(WaitKind.SPARK).waiting)
             run.signal(Verb.ROLLBACK)
-            wait_for("writes that are given back", lambda: flag() == FlagPhase.FAILED, 60)
+            wait_until_equal("writes that are given back", flag, FlagPhase.FAILED, 60)
             print(f"writes were given back {time.monotonic() - begun:.1f} s after the start of the worker")
             run.wait_until_it_waits_for(WaitKind.SPARK)
             let_java_start.touch()

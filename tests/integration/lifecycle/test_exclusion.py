@@ -26,7 +26,7 @@ from pulsar_devstack.traffic import quiet_client
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_until_equal
 
 CLUSTER = "exclusive"
 _BROKERS_OWN = (
@@ -180,7 +180,7 @@ def test_a_switch_on_a_store_that_was_left_is_refused(stack: Stack, environment:
     stack["second-bookie-1"].stop()
     with stores.kazoo(stack.zk_url) as client:
         bookies = "/second-ledgers/available"
-        wait_for("its registration is gone", lambda: client.get_children(bookies) == ["readonly"], 30)
+        wait_until_equal("its registration is gone", lambda: client.get_children(bookies), ["readonly"], 30)
     assert environment.operator.run(move(stack)).outcome is Outcome.DONE
     with stores.kazoo(stack.zk_url) as client:
         assert json.loads(client.get(FLAG)[0])["phase"] == FlagPhase.COMPLETED

@@ -17,7 +17,7 @@ import pytest
 
 from clients.errors import LedgerUnreadable, StoreConflict, StoreUnreachable
 from spark.engine import SparkEngine
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 
 @pytest.fixture(scope="module")
@@ -55,7 +55,7 @@ def _take_long(marker: str) -> None:
 def _meet(marker: str) -> int:
     """Wait for the other task of a run of two."""
     Path(marker).touch()
-    wait_for("the other task", lambda: len(list(Path(marker).parent.iterdir())) == 2, 30)
+    wait_until_equal("the other task", lambda: len(list(Path(marker).parent.iterdir())), 2, 30)
     return 2
 
 
@@ -162,7 +162,7 @@ def test_runs_wait_for_the_session(tmp_path: Path) -> None:
     early = SparkEngine("local[2]")
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(early.run, [-1], abs, tag="early")
-        wait_for("the wait", lambda: early.waits_for("early") == "Spark, which is starting", 10)
+        wait_until_equal("the wait", lambda: early.waits_for("early"), "Spark, which is starting", 10)
         assert early.waits_for("other") == ""
         early.cancel("early")
         assert "cancelled" in str(waiting.exception(10))

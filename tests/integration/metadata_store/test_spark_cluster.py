@@ -23,7 +23,7 @@ from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_until_equal
 
 pytestmark = pytest.mark.exhaustive
 
@@ -74,7 +74,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Generator[SparkCluster]:
     try:
         for name, command in commands.items():
             children.append(supervise.spawn(command, cwd=folder, log=folder / f"{name}.log", detach=False))
-        wait_for("the registration of the workers", lambda: _registered(folder / "master.log") == WORKERS, 60)
+        wait_until_equal("the registration of the workers", lambda: _registered(folder / "master.log"), WORKERS, 60)
         yield SparkCluster(url, _bare_python(folder), work)
     finally:
         for child in children:

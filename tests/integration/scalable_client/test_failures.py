@@ -24,7 +24,7 @@ from pulsar_scalable.native import Assignment, ConsumerKind, MessageId, NativeCl
 from tests.support.scalable_client.interoperation import Kind, Together
 from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 pytestmark = pytest.mark.exhaustive
 
@@ -125,7 +125,7 @@ def test_a_leader_that_dies(stack: Stack, admin: PulsarAdmin, client: NativeClie
         wait_for("another leader", lambda: all(one.is_registered for one in registrations), _LIMIT)
         print(f"registered again after {time.monotonic() - begun:.1f} s")
         admin.scalable_topics.split(name, 0)
-        wait_for("the split", lambda: watch.layout.epoch == 1, _LIMIT)
+        wait_until_equal("the split", lambda: watch.layout.epoch, 1, _LIMIT)
 
         def ids() -> set[int]:
             return {segment.id for one in registrations for segment in one.assignment.segments}

@@ -19,7 +19,7 @@ from pulsar_scalable.layout import key_hash
 from pulsar_scalable.native import ConsumerKind, ConsumerType, NativeClient
 from tests.support.scalable_client.fake_broker import unheard
 from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 pytestmark = pytest.mark.exhaustive
 
@@ -75,7 +75,7 @@ def test_what_is_sent_java_reads(admin: PulsarAdmin, client: NativeClient, java:
         (record,) = java.collect()[1]
         return sorted((one.key, one.number) for one in record.received)
 
-    wait_for("all messages", lambda: received() == sorted(sent), _LIMIT)
+    wait_until_equal("all messages", received, sorted(sent), _LIMIT)
     assert java.collect()[1][0].corrupt == 0
 
 
@@ -85,7 +85,7 @@ def test_a_stream_with_a_java_consumer(admin: PulsarAdmin, client: NativeClient,
     registration = client.register(scalable(name), SUBSCRIPTION, "python", ConsumerKind.STREAM, lambda _: None)
     assert len(registration.assignment.segments) == 4
     java.subscribe([ConsumerPlan("java", scalable(name), Language.JAVA_V5, Subscribed.FAILOVER, named=SUBSCRIPTION)])
-    wait_for("the balance", lambda: len(registration.assignment.segments) == 2, _LIMIT)
+    wait_until_equal("the balance", lambda: len(registration.assignment.segments), 2, _LIMIT)
     ours = {one.id for one in registration.assignment.segments}
     layout = client.look_up(scalable(name))
     sent: list[tuple[str, int]] = []
@@ -96,7 +96,7 @@ def test_a_stream_with_a_java_consumer(admin: PulsarAdmin, client: NativeClient,
         )
         if segment.id not in ours:
             sent.append((key, 0))
-    wait_for("Java's half", lambda: len(java.collect()[1][0].received) == 2, _LIMIT)
+    wait_until_equal("Java's half", lambda: len(java.collect()[1][0].received), 2, _LIMIT)
     assert sorted((one.key, one.number) for one in java.collect()[1][0].received) == sorted(sent)
     for one in registration.assignment.segments:
         consumer = client.subscribe(one.topic, SUBSCRIPTION, ConsumerType.Exclusive)

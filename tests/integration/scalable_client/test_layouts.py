@@ -13,7 +13,7 @@ from pulsar_scalable.errors import ScalableError, TopicNotFound
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, InitialPosition, NativeClient
 from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 _LIMIT = 30.0
 
@@ -44,10 +44,10 @@ def test_splits_and_merges_are_told(admin: PulsarAdmin, client: NativeClient) ->
     assert same(watch.layout, admin.scalable_topics.layout(name))
     assert watch.layout.topic == scalable(name)
     admin.scalable_topics.split(name, 1)
-    wait_for("the split", lambda: watch.layout.epoch == 1, _LIMIT)
+    wait_until_equal("the split", lambda: watch.layout.epoch, 1, _LIMIT)
     assert same(watch.layout, admin.scalable_topics.layout(name))
     admin.scalable_topics.merge(name, 3, 4)
-    wait_for("the merge", lambda: watch.layout.epoch == 2, _LIMIT)
+    wait_until_equal("the merge", lambda: watch.layout.epoch, 2, _LIMIT)
     assert same(watch.layout, admin.scalable_topics.layout(name))
     assert same(client.look_up(scalable(name)), admin.scalable_topics.layout(name))
     assert [one.epoch for one in told] == [0, 1, 2]
@@ -109,13 +109,13 @@ def test_stream_consumers_share_segments(admin: PulsarAdmin, client: NativeClien
     assert ids(first.assignment) == {0, 1, 2, 3}
     assert first.assignment.segments[0].topic == client.look_up(scalable(name)).segments[0].topic(scalable(name))
     second = client.register(scalable(name), SUBSCRIPTION, "second", ConsumerKind.STREAM, lambda _: None)
-    wait_for("the balance", lambda: len(ids(first.assignment)) == len(ids(second.assignment)) == 2, _LIMIT)
+    wait_until_equal("the balance", lambda: [len(ids(one.assignment)) for one in (first, second)], [2, 2], _LIMIT)
     assert ids(first.assignment) | ids(second.assignment) == {0, 1, 2, 3}
     topic = scalable(name)
     segment = client.look_up(topic).segments[0]
     client.create_producer(segment.topic(topic)).send(b"held")
     admin.scalable_topics.split(name, 0)
-    wait_for("the parent", lambda: first.assignment.epoch == second.assignment.epoch == 1, _LIMIT)
+    wait_until_equal("the parent", lambda: [one.assignment.epoch for one in (first, second)], [1, 1], _LIMIT)
     assert ids(first.assignment) | ids(second.assignment) == {0, 1, 2, 3}
     consumer = client.subscribe(segment.topic(topic), SUBSCRIPTION, initial_position=InitialPosition.Earliest)
     assert [one.data() for one in take_all(consumer)] == [b"held"]
@@ -129,11 +129,13 @@ def test_checkpoint_consumers_do_not_wait_for_parents(admin: PulsarAdmin, client
         client.register(scalable(name), "checkpoints", one, ConsumerKind.CHECKPOINT, lambda _: None)
         for one in ("one", "two")
     ]
-    wait_for("the balance", lambda: [len(ids(one.assignment)) for one in pair] == [1, 1], _LIMIT)
+    wait_until_equal("the balance", lambda: [len(ids(one.assignment)) for one in pair], [1, 1], _LIMIT)
     segment = client.look_up(scalable(name)).segments[0]
     client.create_producer(segment.topic(scalable(name))).send(b"held")
     admin.scalable_topics.split(name, 0)
-    wait_for("the children", lambda: set[int]().union(*(ids(one.assignment) for one in pair)) == {0, 1, 2, 3}, _LIMIT)
+    wait_until_equal(
+        "the children", lambda: set[int]().union(*(ids(one.assignment) for one in pair)), {0, 1, 2, 3}, _LIMIT
+    )
 
 
 def test_a_consumer_that_comes_back_keeps_its_segments(admin: PulsarAdmin, client: NativeClient) -> None:
@@ -141,11 +143,11 @@ def test_a_consumer_that_comes_back_keeps_its_segments(admin: PulsarAdmin, clien
     name, others = make_scalable(admin, 2), list[Assignment]()
     client.register(scalable(name), SUBSCRIPTION, "other", ConsumerKind.STREAM, others.append)
     leaving = client.register(scalable(name), SUBSCRIPTION, "leaving", ConsumerKind.STREAM, lambda _: None)
-    wait_for("the balance", lambda: len(ids(others[-1])) == 1, _LIMIT)
+    wait_until_equal("the balance", lambda: len(ids(others[-1])), 1, _LIMIT)
     had, seen = ids(leaving.assignment), len(others)
     leaving.detach()
     back = client.register(scalable(name), SUBSCRIPTION, "leaving", ConsumerKind.STREAM, lambda _: None)
     assert ids(back.assignment) == had
     assert len(others) == seen
     back.close()
-    wait_for("all segments", lambda: len(ids(others[-1])) == 2, 5)
+    wait_until_equal("all segments", lambda: len(ids(others[-1])), 2, 5)

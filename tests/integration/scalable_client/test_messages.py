@@ -27,7 +27,7 @@ from pulsar_scalable.native import (
 )
 from tests.support.scalable_client.fake_broker import unheard
 from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 pytestmark = pytest.mark.exhaustive
 
@@ -114,8 +114,8 @@ def test_a_split_amid_sending(admin: PulsarAdmin, client: NativeClient, turn: in
     assert all(isinstance(found, TopicTerminated) for _, found in outcomes[len(stored) :])
     assert stored == list(range(len(stored)))
     assert [int(one.data()) for one in take_all(consumer)] == stored
-    wait_for("the end", lambda: ended == [consumer], _LIMIT)
-    wait_for("the layout", lambda: watch.layout.epoch == 1, _LIMIT)
+    wait_until_equal("the end", lambda: ended, [consumer], _LIMIT)
+    wait_until_equal("the layout", lambda: watch.layout.epoch, 1, _LIMIT)
     layout = watch.layout
     client.create_producer(layout.topic_of(layout.active[0])).send(b"on")
     print(f"turn {turn}: {len(stored)} stored, {number - len(stored)} failed")

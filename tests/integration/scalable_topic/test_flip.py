@@ -24,7 +24,7 @@ from pulsar_devstack.stack import Stack
 from pulsar_devstack.traffic import quiet_client
 from tests.support.scalable_topic.flips import FreeTopic, flip_of
 from tests.support.scalable_topic.topics import MESSAGES, fill, pulsar
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 
 class _Late(FreeTopic):
@@ -178,7 +178,7 @@ def test_producers_with_many_messages_under_way_go_on(
     producers, _ = clients.collect()
     assert [record.errors for record in producers] == 4 * [[]]
     sent = {(one.key, one.number) for record in producers for one in record.sent}
-    wait_for("all messages", lambda: {*_received(clients)} == sent, 60)
+    wait_until_equal("all messages", lambda: {*_received(clients)}, sent, 60)
     # What the first consumer had got, and not yet acknowledged, may come again.
     assert admin.topics.stats(name).subscriptions["queue"].msg_backlog == 0
 

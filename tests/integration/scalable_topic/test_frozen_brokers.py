@@ -22,7 +22,7 @@ from pulsar_devstack.traffic import quiet_client
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import QUEUE, make_topic, pulsar
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 _LIMIT = 90.0
 _FAILED = "Failed to migrate topic to scalable"
@@ -53,7 +53,7 @@ def test_a_broker_that_froze_with_the_request(
             steps.run(flip.flip)
         assert asked == [True]
         # The other broker takes over what the frozen one had, and its refusal has segments deleted.
-        wait_for("the session to end", lambda: len(store.children("/loadbalance/brokers")) == 1, _LIMIT)
+        wait_until_equal("the session to end", lambda: len(store.children("/loadbalance/brokers")), 1, _LIMIT)
         with pytest.raises(AdminServerError):
             steps.run(flip.flip)
     with closing(quiet_client(f"pulsar://{stack['broker-2'].address}")) as client:

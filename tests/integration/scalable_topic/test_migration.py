@@ -26,7 +26,7 @@ from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, consume, drain, fill, pulsar
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_until_equal
 
 OWN = Retention(retention_time_in_minutes=7, retention_size_in_m_b=70)
 FOR_EVER = Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
@@ -156,7 +156,7 @@ def test_the_next_start_puts_back_what_a_terminated_run_has_changed(
     assert admin.namespaces.retention(name.namespace_path) == FOR_EVER
     later = start(_input(stack, admin, other))
     later.wait_until_it_waits_for(WaitKind.HOLD)
-    wait_for("the policies of before", lambda: admin.namespaces.retention(name.namespace_path) == OWN, 30)
+    wait_until_equal("the policies of before", lambda: admin.namespaces.retention(name.namespace_path), OWN, 30)
     later.steer(Verb.ROLLBACK)
     assert later.result().outcome is Outcome.ROLLED_BACK
     for each in (name, other):

@@ -19,7 +19,7 @@ from models.store_url import parse_store_url
 from pulsar_devstack.stack import StackSpec
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_until_equal
 
 SPACE = "public/default"
 OWN = AutoScalePolicy(enabled=True, min_segments=2)
@@ -45,7 +45,7 @@ def test_operations_on_oxia(make_stack: MakeStack) -> None:
         done = carried_out(stack, Operation.MERGE, str(name), segments=(1, 3), run_id="run-2")
         assert (done.changed, done.failures) == (1, ())
         assert layout_faults(admin.scalable_topics.layout(name)) == []
-        wait_for("the broker's cache follows", lambda: admin.scalable_topics.auto_scale_policy(name) == OWN, 10)
+        wait_until_equal("the broker's cache follows", lambda: admin.scalable_topics.auto_scale_policy(name), OWN, 10)
         assert recorded_subscriptions(store, name) == {"unrecorded": SubscriptionKind.QUEUE}
         empty = TopicName.parse(f"{SPACE}/empty")
         store.create(empty.scalable_path, b"")

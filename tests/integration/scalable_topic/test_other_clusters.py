@@ -38,7 +38,7 @@ from tests.support.clients.pulsar_auth import TokenKey, tls_settings
 from tests.support.lifecycle.environment import Environment
 from tests.support.scalable_topic.topics import QUEUE, fill, regular_parents_of
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_until_equal
 
 OWN = Retention(retention_time_in_minutes=7, retention_size_in_m_b=70)
 FOR_EVER = Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
@@ -66,7 +66,7 @@ def test_brokers_on_oxia(make_stack: MakeStack, environment: Environment) -> Non
         kept = {"auto_scale": {"enabled": False}}
         run = environment.operator.start(_input(stack, admin, name, client_timeout="PT0S", **kept))
         assert "ordered subscriptions with a backlog" in run.failure().message
-        wait_for("the policies of before", lambda: admin.namespaces.retention("on/oxia") == OWN, 30)
+        wait_until_equal("the policies of before", lambda: admin.namespaces.retention("on/oxia"), OWN, 30)
         for one in (QUEUE, "stream"):
             admin.subscriptions.skip_all(name, one)
         report = environment.operator.run(_input(stack, admin, name, **kept))

@@ -18,7 +18,7 @@ from pulsar_devstack.stack import Stack
 from pulsar_devstack.traffic import quiet_client
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import MESSAGES, drain_all, fill, pulsar
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_until_equal
 
 _FOR_EVER = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
 _KNOWN = 30.0
@@ -86,4 +86,4 @@ def test_what_changes_after_a_flip_died_is_looked_at(
 
 def _retain(admin: PulsarAdmin, name: TopicName) -> None:
     admin.topic_policies.set(name, "retention", _FOR_EVER)
-    wait_for("the policy", lambda: admin.topic_policies.get(name, "retention") == _FOR_EVER, _KNOWN)
+    wait_until_equal("the policy", lambda: admin.topic_policies.get(name, "retention"), _FOR_EVER, _KNOWN)

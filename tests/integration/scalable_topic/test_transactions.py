@@ -20,7 +20,7 @@ from tests.support.clients.java_messages import JavaMessages
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import pulsar
 from tests.support.stacks import MakeStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 # The client gives its transaction, and what it waits for, 60 s.
 _ENDED = 90.0
@@ -54,7 +54,7 @@ def test_open_transactions_are_waited_for(
     with JavaMessages(toolchain, tmp_path) as java:
         client = threading.Thread(target=transact)
         client.start()
-        wait_for("the transaction", lambda: admin.topics.stats(name).ongoing_txn_count == 1, _ENDED)
+        wait_until_equal("the transaction", lambda: admin.topics.stats(name).ongoing_txn_count, 1, _ENDED)
         assert steps.run(flip.flip).refused == f"open transactions: {name} (1)"
         client.join()
         wait_for("the end of the transaction", lambda: not admin.topics.stats(name).ongoing_txn_count, _ENDED)

@@ -20,7 +20,7 @@ from tests.integration.topic_controller.conftest import Control
 from tests.support.releases import with_sample
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.registrar import Registrar
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 # A sample of `make test-releases`.
 pytestmark = pytest.mark.parametrize("stack", with_sample("4.0"), indirect=True, scope="module")
@@ -54,13 +54,13 @@ def test_a_batch_of_which_one_is_wanted_again(control: Control, client: Scalable
         consumer.negative_acknowledge(first)
         # The application is slow: the others came again while they waited, and the first one stands behind them.
         waiting = consumer._inbox._items  # pyright: ignore[reportPrivateUsage] - nothing else tells what waits
-        wait_for("the first one again", lambda: len(waiting) == BATCH, 30)
+        wait_until_equal("the first one again", lambda: len(waiting), BATCH, 30)
         messages = [consumer.receive(30_000) for _ in range(BATCH)]
         assert messages[-1].message_id() == first.message_id()
         assert {one.message_id().entry_id() for one in messages} == {first.message_id().entry_id()}, "it is one batch"
         for one in messages:
             consumer.acknowledge(one)
-        wait_for("nothing is left", lambda: controller.stats().subscriptions["work"] == 0, 30)
+        wait_until_equal("nothing is left", lambda: controller.stats().subscriptions["work"], 0, 30)
     controller.delete(force=True)
 
 

@@ -15,7 +15,7 @@ from pulsar_scalable.errors import TimedOut
 from tests.integration.topic_controller.conftest import Control
 from tests.integration.topic_controller.test_people import clients
 from tests.support.topic_controller.registrar import Registrar
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_until_equal
 
 TOPIC = "persistent://public/default/drained"
 SEGMENTS = 4
@@ -79,11 +79,11 @@ def test_what_is_left_again_of_a_drained_segment_is_read_again(
             producer.send(b"new", partition_key=key)
         count = len(KEYS)
         assert _received(consumer, 2 * count) == [b"old"] * count + [b"new"] * count
-        wait_for("the new segments to be read", lambda: consumer.segments == [1, 2], 30)
+        wait_until_equal("the new segments to be read", lambda: consumer.segments, [1, 2], 30)
         old = segment_topic(controller.name, "0000-ffff-0")
         admin.subscriptions.reset_to(old, "bill", EARLIEST)
         assert _received(consumer, count) == [b"old"] * count
-        wait_for("the new segments to be read again", lambda: consumer.segments == [1, 2], 30)
+        wait_until_equal("the new segments to be read again", lambda: consumer.segments, [1, 2], 30)
         producer.send(b"last", partition_key="0")
         assert _received(consumer, 1) == [b"last"]
         assert admin.topics.stats(old).subscriptions["bill"].msg_backlog == 0
@@ -112,7 +112,7 @@ def test_what_nobody_looked_at(control: Control, stack: Stack, admin: PulsarAdmi
             controller.split(0)
             send(b"new")
             assert _received(consumer, 2 * count) == [b"old"] * count + [b"new"] * count
-            wait_for("the new segments to be read", lambda: consumer.segments == [1, 2], 30)
+            wait_until_equal("the new segments to be read", lambda: consumer.segments, [1, 2], 30)
         old = segment_topic(controller.name, "0000-ffff-0")
         admin.subscriptions.reset_to(old, "bill", EARLIEST)
         send(b"last")

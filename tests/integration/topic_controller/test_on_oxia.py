@@ -23,7 +23,7 @@ from tests.support.topic_controller.flowing import SOME
 from tests.support.topic_controller.oracle import Oracle
 from tests.support.topic_controller.registrar import Registrar
 from tests.support.topic_controller.traffic import ORDERED, SHARED, Traffic
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_until_equal
 
 TOPIC = "persistent://public/default/on-oxia"
 RATE = 100
@@ -67,7 +67,7 @@ def notes_of(store: CasStore, controller: Controller) -> dict[str, Node]:
 
 def at_rest(controller: Controller, store: CasStore, expected: dict[str, tuple[int, ...]]) -> None:
     """Wait until consumers read these segments, for the controller and in the metadata store."""
-    wait_for(f"{expected}", lambda: controller.assignments(ORDERED) == expected, LIMIT)
+    wait_until_equal(f"{expected}", lambda: controller.assignments(ORDERED), expected, LIMIT)
     noted = {name: tuple(json.loads(node.value)["segments"]) for name, node in notes_of(store, controller).items()}
     assert noted == expected
 

@@ -25,7 +25,7 @@ from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.layouts import widest
 from tests.support.topic_controller.oracle import Oracle
 from tests.support.topic_controller.registrar import Registrar
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 SPACE = "persistent://public/default"
 
@@ -239,7 +239,7 @@ def test_a_subscription_that_is_deleted_under_its_consumer(control: Control, sta
         producer.send(b"between", partition_key="k")
         controller.subscribe("bill")
         producer.send(b"behind", partition_key="k")
-        wait_for("its session", lambda: controller.assignments("bill") == {"one": (0,)}, 60)
+        wait_until_equal("its session", lambda: controller.assignments("bill"), {"one": (0,)}, 60)
         found = [consumer.receive(30_000)]
         while found[-1].data() != b"behind":
             found.append(consumer.receive(30_000))

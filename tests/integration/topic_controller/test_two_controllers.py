@@ -39,7 +39,7 @@ from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.flowing import SOME, flowing
 from tests.support.topic_controller.oracle import published
 from tests.support.topic_controller.traffic import ORDERED as BILL
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 pytestmark = native_topics
 
@@ -303,7 +303,7 @@ def test_a_broker_that_takes_over(environment: Environment, stack: Stack, admin:
         carried_out(stack, Operation.CLEAR_EMPTY, "public/default/taken-*")
         joined.result(LIMIT)
         controller.split(0)
-        wait_for("three shares", lambda: {*controller.assignments(BILL).values()} == {(2,), (3,), (1,)}, LIMIT)
+        wait_until_equal("three shares", lambda: {*controller.assignments(BILL).values()}, {(2,), (3,), (1,)}, LIMIT)
     # One that is started then leaves all as it is.
     admin.scalable_topics.create(controller.name, 2)
     assert control(controller.input.topic).failure().type == FailureKind.CONFLICT

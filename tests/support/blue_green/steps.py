@@ -24,6 +24,15 @@ from tests.support.blue_green.environment import BLUE, Clusters
 ResultT = TypeVar("ResultT")
 
 _EPOCHS = itertools.count(int(time.time() * 1000))
+_LONGEST_PAUSE = 1.0
+
+
+class _Prompt(ActivityContext):
+    """Pauses briefly: where every attempt has ended, the rollback need not wait for requests that arrive late."""
+
+    def pause(self, seconds: float) -> None:
+        """See `ActivityContext.pause`."""
+        super().pause(min(seconds, _LONGEST_PAUSE))
 
 
 class Steps:
@@ -47,9 +56,10 @@ class Steps:
         return Attempt(self.input.workflow_id, self._run_id, self._started, next(_EPOCHS), 1)
 
     @contextmanager
-    def task(self, attempt: Attempt | None = None) -> Generator[BlueGreenTask]:
+    def task(self, attempt: Attempt | None = None, context: ActivityContext | None = None) -> Generator[BlueGreenTask]:
         """What a step of the whole migration gets."""
-        with BlueGreenTask(self._runtime, self.input, attempt or self.attempt(), ActivityContext()) as task:
+        link = context or ActivityContext()
+        with BlueGreenTask(self._runtime, self.input, attempt or self.attempt(), link) as task:
             yield task
 
     def whole(self, step: Callable[[BlueGreenTask], ResultT]) -> ResultT:
@@ -87,8 +97,9 @@ class Steps:
         self.whole(cluster.finish)
 
     def end(self) -> None:
-        """Give everything up that concerns both clusters as a whole."""
-        self.whole(cluster.release)
+        """Give everything up that concerns both clusters as a whole; no attempt of this migration is under way."""
+        with self.task(context=_Prompt()) as task:
+            cluster.release(task)
 
 
 def take(task: BlueGreenTask, store: CasStore, namespaces: Iterable[str]) -> Sequence[NamespaceGuard]:

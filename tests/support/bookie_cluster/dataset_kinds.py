@@ -12,7 +12,7 @@ from clients.pulsar.names import TopicName
 from pulsar_devstack.admin import topic_url
 from tests.support.bookie_cluster.dataset_log import KEEPER, Broker, Log, compare, pulsar, read_all
 from tests.support.clients.java_messages import Record, SchemaKind
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 _DAY_MS = 86_400_000
 _COMPACTIONS = 5
@@ -212,7 +212,7 @@ class Compacted:
         before = ledger()
         for _ in range(_COMPACTIONS):
             broker.admin.topics.compact(topic)
-            wait_for("the compaction", lambda: broker.admin.topics.compaction(topic).status == "SUCCESS", 60)
+            wait_until_equal("the compaction", lambda: broker.admin.topics.compaction(topic).status, "SUCCESS", 60)
             # The broker calls it a success before it reads from the new ledger, and on a busy machine loses the
             # compactor's acknowledgement now and then: nobody would ever read from that ledger.
             with suppress(AssertionError):

@@ -14,7 +14,7 @@ from typing import Self
 from pulsar_devstack.moving.keyed_traffic import Received, Receiving, Sending
 from pulsar_scalable import ScalableClient, StreamConsumer
 from pulsar_scalable.controlled.library import pulsar
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 SHARED, ORDERED = "work", "bill"
 """Subscriptions of each topic."""
@@ -117,7 +117,7 @@ class Traffic:
         """Wait until ordered consumers were told to read the active segments, each one of them, and no others."""
         wanted = sorted(active)
         with self._saying(lambda: "not all of them are read once"):
-            wait_for(f"consumers of {wanted}", lambda: sorted(self._told()) == wanted, limit)
+            wait_until_equal(f"consumers of {wanted}", lambda: sorted(self._told()), wanted, limit)
 
     def stop(self, limit: float = 90) -> None:
         """End the sending, and wait until what is stored has come; what is missing then is one of the `faults`."""

@@ -9,7 +9,7 @@ from contextlib import ExitStack, contextmanager
 import pytest
 
 from spark.lanes import Lanes, Limits, cluster_limits, local_limits
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 GOES_ON = threading.Event()
 
@@ -84,7 +84,7 @@ def test_whoever_has_least_comes_first() -> None:
         hold(one, lanes, "copy", 1)
         hold(rest, lanes, "copy", 1)
         with waiting(lanes, "first") as more:
-            wait_for("the longest wait", lambda: lanes._waiting["first"] == 1, 10)  # pyright: ignore[reportPrivateUsage]
+            wait_until_equal("the longest wait", lambda: lanes._waiting["first"], 1, 10)  # pyright: ignore[reportPrivateUsage]
             with waiting(lanes, "none") as none:
                 wait_for("a wait", lambda: lanes.waits("none"), 10)
                 assert not lanes.waits("first"), "it has one already"

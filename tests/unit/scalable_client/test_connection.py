@@ -23,7 +23,7 @@ from pulsar_scalable.wire.commands import Command
 from pulsar_scalable.wire.connection import Channel, Connection
 from pulsar_scalable.wire.pool import Pool
 from tests.support.scalable_client.fake_broker import FakeBroker, Peer
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 ACCESS = Access(operation_timeout=2, connection_timeout=2)
 LAST = commands.GetLastMessageIdResponse
@@ -261,7 +261,7 @@ def test_large_frames_are_sent_whole() -> None:
         threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
         for one in threads:
             one.start()
-        wait_for("all frames", lambda: len(broker.of(commands.Send)) == 60, 20)
+        wait_until_equal("all frames", lambda: len(broker.of(commands.Send)), 60, 20)
         connection.close()
         sent = [(one.producer_id, one.sequence_id) for one in broker.received if isinstance(one, commands.Send)]
     for number in range(3):

@@ -20,7 +20,7 @@ from pulsar_scalable.wire import commands
 from pulsar_scalable.wire.commands import AckType, Command, Deliver, MessageIdData
 from pulsar_scalable.wire.payload import MessageMetadata, SingleMessageMetadata, framed
 from tests.support.scalable_client.fake_broker import FakeBroker, Peer
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 TOPIC = "segment://public/default/orders/0000-ffff-0"
 Answer = list[Command | tuple[Command, bytes]] | None
@@ -104,7 +104,7 @@ def test_messages_and_permits() -> None:
         assert (message.data(), message.message_id(), message.topic_name()) == (b"m0", MessageId(7, 0), TOPIC)
         assert (message.publish_timestamp(), message.partition_key(), message.redelivery_count()) == (5, "", 0)
         assert data_of(consumer, 3) == [b"m1", b"m2", b"m3"]
-        wait_for("permits", lambda: broker.of(commands.Flow)[1:] == [commands.Flow(1, 2)] * 2, 3)
+        wait_until_equal("permits", lambda: broker.of(commands.Flow)[1:], [commands.Flow(1, 2)] * 2, 3)
         with pytest.raises(TimedOut):
             consumer.receive(50)
 
@@ -121,7 +121,7 @@ def test_batches_are_acknowledged_whole() -> None:
         assert acks(broker) == []
         consumer.acknowledge(messages[2])
         consumer.acknowledge(messages[0].message_id())
-        wait_for("the acknowledgement", lambda: acks(broker) == [(AckType.INDIVIDUAL, [3])], 3)
+        wait_until_equal("the acknowledgement", lambda: acks(broker), [(AckType.INDIVIDUAL, [3])], 3)
 
 
 def test_brokers_that_know_parts_of_batches() -> None:
@@ -138,7 +138,7 @@ def test_cumulative_acknowledgements() -> None:
         for number in (0, 2, 3, 4):
             consumer.acknowledge_cumulative(messages[number])
         expected = [(AckType.CUMULATIVE, [entry]) for entry in (0, 0, 1, 2)]
-        wait_for("acknowledgements", lambda: acks(broker) == expected, 3)
+        wait_until_equal("acknowledgements", lambda: acks(broker), expected, 3)
         shared = client.subscribe(TOPIC, "other", ConsumerType.Shared)
         with pytest.raises(Unsupported, match="one by one"):
             shared.acknowledge_cumulative(messages[0])
@@ -227,7 +227,7 @@ def test_lost_connections() -> None:
         allowed.set()
         wait_for("the connection", lambda: consumer.is_connected, 3)
         assert data_of(consumer, 2) == [b"m0", b"m1"]
-        wait_for("the acknowledgement", lambda: acks(broker) == [(AckType.INDIVIDUAL, [0])], 3)
+        wait_until_equal("the acknowledgement", lambda: acks(broker), [(AckType.INDIVIDUAL, [0])], 3)
 
 
 def test_closed_by_the_broker() -> None:
@@ -275,7 +275,7 @@ def test_unreadable_messages() -> None:
             consumer.receive(3000)
         consumer.acknowledge(caught.value.message_id)
         assert data_of(consumer, 1) == [b"m2"]
-        wait_for("the acknowledgement", lambda: acks(broker) == [(AckType.INDIVIDUAL, [1])], 3)
+        wait_until_equal("the acknowledgement", lambda: acks(broker), [(AckType.INDIVIDUAL, [1])], 3)
 
 
 def test_unreadable_messages_among_others() -> None:
@@ -290,7 +290,7 @@ def test_unreadable_messages_among_others() -> None:
             found[1].data()
         receiver.negative_acknowledge(found[1].raw)
         receiver.acknowledge(found[1].message_id().raw)
-        wait_for("the acknowledgement", lambda: acks(broker) == [(AckType.INDIVIDUAL, [1])], 3)
+        wait_until_equal("the acknowledgement", lambda: acks(broker), [(AckType.INDIVIDUAL, [1])], 3)
 
 
 @pytest.mark.parametrize("body", [b"", b"\0\0\0\x09x", framed(MessageMetadata(num_messages_in_batch=3), b"\0\0")])
@@ -312,7 +312,7 @@ def test_seeking_forgets_parts_of_batches() -> None:
         consumer = client.subscribe(TOPIC, "sub")
         consumer.acknowledge(consumer.receive(3000))
         broker.peers[0].push(commands.CloseConsumer(1, -1))
-        wait_for("the rest", lambda: len(broker.of(commands.Subscribe)) == 2, 3)
+        wait_until_equal("the rest", lambda: len(broker.of(commands.Subscribe)), 2, 3)
         assert data_of(consumer, 2) == [b"b1", b"b2"]
         consumer.seek(MessageId(7, 3))
         broker.peers[0].push(commands.CloseConsumer(1, -1))
@@ -373,7 +373,7 @@ def test_closing_wakes_who_waits() -> None:
         threading.Timer(0.1, consumer.close).start()
         with pytest.raises(AlreadyClosed):
             consumer.receive()
-        wait_for("the broker to be told", lambda: len(broker.of(commands.CloseConsumer)) == 1, 3)
+        wait_until_equal("the broker to be told", lambda: len(broker.of(commands.CloseConsumer)), 1, 3)
 
 
 def test_ids_are_serialized() -> None:

@@ -26,7 +26,7 @@ from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.registration import Assignment
 from pulsar_scalable.wire.commands import ConsumerKind
 from tests.support.http_server import HttpServer
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 TOPIC = TopicName("public/default/orders")
 PLACE = Place(TOPIC, "bill", "one", "instance-1")
@@ -221,8 +221,8 @@ def test_forgotten_before_the_first_answer(world: World) -> None:
     """An eviction that comes while the answer is under way is not taken for one of an earlier life."""
     world.meanwhile = world.evict
     session = world.session()
-    wait_for("the second registration", lambda: len(world.registered) == 2, _LIMIT)
-    wait_for("its assignment", lambda: world.told[-1] == (0, 1), _LIMIT)
+    wait_until_equal("the second registration", lambda: len(world.registered), 2, _LIMIT)
+    wait_until_equal("its assignment", lambda: world.told[-1], (0, 1), _LIMIT)
     assert (0, 1) in world.told
     session.detach()
 
@@ -232,8 +232,8 @@ def test_forgotten_before_a_later_answer(world: World) -> None:
     session = world.session()
     world.meanwhile = world.evict
     world.evict()
-    wait_for("the third registration", lambda: len(world.registered) == 3, _LIMIT)
-    wait_for("its assignment", lambda: world.told == [(0, 1), (), (0, 1), (), (0, 1)], _LIMIT)
+    wait_until_equal("the third registration", lambda: len(world.registered), 3, _LIMIT)
+    wait_until_equal("its assignment", lambda: world.told, [(0, 1), (), (0, 1), (), (0, 1)], _LIMIT)
     session.detach()
 
 
@@ -245,7 +245,7 @@ def test_answers_that_break(world: World, answer: bytes) -> None:
     assert len(world.registered) == 2
     world.broken = [answer]
     world.evict()
-    wait_for("its assignment", lambda: world.told == [(0, 1), (), (0, 1)], _LIMIT)
+    wait_until_equal("its assignment", lambda: world.told, [(0, 1), (), (0, 1)], _LIMIT)
     session.detach()
 
 
@@ -261,7 +261,7 @@ def test_a_registration_that_fails_of_anything(world: World, monkeypatch: pytest
 
     monkeypatch.setattr(rest, "join", fail_once)
     world.evict()
-    wait_for("its assignment", lambda: world.told == [(0, 1), (), (0, 1)], _LIMIT)
+    wait_until_equal("its assignment", lambda: world.told, [(0, 1), (), (0, 1)], _LIMIT)
     session.detach()
 
 
@@ -269,7 +269,7 @@ def test_a_function_for_tokens_that_fails(world: World) -> None:
     """It is asked again."""
     session = world.session(_token_that_fails_once())
     world.evict()
-    wait_for("its assignment", lambda: world.told == [(0, 1), (), (0, 1)], _LIMIT)
+    wait_until_equal("its assignment", lambda: world.told, [(0, 1), (), (0, 1)], _LIMIT)
     session.detach()
 
 
@@ -302,8 +302,8 @@ def test_a_topic_that_was_created_again(world: World, *, goes_soon: bool) -> Non
     assert (world.topic.opened, len(world.registered)) == (1, 1)
     world.topic.there, world.created_ms = True, NEW
     world.topic.layout(NEW)
-    wait_for("the second registration", lambda: len(world.registered) == 2, _LIMIT)
-    wait_for("its assignment", lambda: session.assignment.incarnation == NEW, _LIMIT)
+    wait_until_equal("the second registration", lambda: len(world.registered), 2, _LIMIT)
+    wait_until_equal("its assignment", lambda: session.assignment.incarnation, NEW, _LIMIT)
     session.detach()
 
 
@@ -324,5 +324,5 @@ def test_who_leaves_while_it_registers_again(world: World) -> None:
     session = world.session()
     world.meanwhile = session.leave
     world.evict(read=False)
-    wait_for("it leaves once more", lambda: world.left == 2, _LIMIT)
+    wait_until_equal("it leaves once more", lambda: world.left, 2, _LIMIT)
     assert {*world.instances} == {PLACE.instance}

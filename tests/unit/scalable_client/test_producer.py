@@ -26,7 +26,7 @@ from pulsar_scalable.wire.commands import Command, MessageIdData
 from pulsar_scalable.wire.frames import decode
 from pulsar_scalable.wire.payload import Entry
 from tests.support.scalable_client.fake_broker import FakeBroker, Peer, unheard
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_until_equal
 
 TOPIC = "segment://public/default/orders/0000-ffff-0"
 Outcome = tuple[int, ScalableError | MessageId | None]
@@ -147,7 +147,7 @@ def test_sent_again_after_a_lost_connection() -> None:
         producer = client.create_producer(TOPIC)
         for number in range(5):
             producer.send_async(b"x", outcomes.of(number))
-        wait_for("all to arrive", lambda: len(sent(broker)) == 5, 5)
+        wait_until_equal("all to arrive", lambda: len(sent(broker)), 5, 5)
         hold.set()
         broker.drop_all()
         producer.send_async(b"x", outcomes.of(5))
@@ -231,7 +231,7 @@ def test_messages_that_follow_a_termination() -> None:
 
         producer.send_async(b"x", again)
         producer.send_async(b"x", outcomes.of(1))
-        wait_for("the end of all", lambda: len(outcomes.all) == 3, 5)
+        wait_until_equal("the end of all", lambda: len(outcomes.all), 3, 5)
     assert outcomes.numbers == [0, 1, 9]
     assert all(isinstance(found, TopicTerminated) for _, found in outcomes.all)
 
@@ -279,7 +279,7 @@ def test_send_timeouts() -> None:
         producer = client.create_producer(TOPIC, send_timeout_millis=300)
         producer.send_async(b"x", outcomes.of(0))
         producer.send_async(b"x", outcomes.of(1))
-        wait_for("both to fail", lambda: len(outcomes.all) == 2, 3)
+        wait_until_equal("both to fail", lambda: len(outcomes.all), 2, 3)
         broker.peers[0].push(receipt(commands.Send(1, 0)))
         assert producer.pending_messages == 0
     assert all(isinstance(found, TimedOut) for _, found in outcomes.all)

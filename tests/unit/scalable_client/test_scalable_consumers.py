@@ -22,7 +22,7 @@ from pulsar_scalable.errors import (
 )
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
 from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_a_queue_reads_all_segments(world: FakeWorld, queue: QueueConsumer) -> N
     world.store(1, "d")
     tell()
     assert sorted(take(queue, 4)) == ["a", "b", "c", "d"]
-    wait_for("the sealed one is left", lambda: queue.segments == [1, 2, 3], 5)
+    wait_until_equal("the sealed one is left", lambda: queue.segments, [1, 2, 3], 5)
 
 
 def test_a_queue_keeps_what_is_not_acknowledged(world: FakeWorld, queue: QueueConsumer) -> None:
@@ -87,9 +87,9 @@ def test_where_a_new_subscription_begins(world: FakeWorld) -> None:
     world.seal(0)()
     latest, earliest = InitialPosition.Latest, InitialPosition.Earliest
     with QueueConsumer(world, TOPIC, "late", ConsumerOptions(initial_position=latest)):
-        wait_for("all segments", lambda: world.positions == dict.fromkeys(range(4), latest), 5)
+        wait_until_equal("all segments", lambda: world.positions, dict.fromkeys(range(4), latest), 5)
         world.seal(1)()
-        wait_for("new segments", lambda: [world.positions.get(one) for one in (4, 5)] == [earliest] * 2, 5)
+        wait_until_equal("new segments", lambda: [world.positions.get(one) for one in (4, 5)], [earliest] * 2, 5)
 
 
 def test_a_queue_waits_for_what_it_wants_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,9 +110,9 @@ def test_what_waits_comes_once(world: FakeWorld, queue: QueueConsumer) -> None:
     world.store(0, "a", "b", "c")
     assert queue.receive(5000).data() == b"a"
     cursor = world.segments[0].cursors["work"]
-    wait_for("the others", lambda: cursor.taken == {0, 1, 2}, 5)
+    wait_until_equal("the others", lambda: cursor.taken, {0, 1, 2}, 5)
     world.load_anew(0)
-    wait_for("all of it again", lambda: cursor.taken == {0, 1, 2}, 5)
+    wait_until_equal("all of it again", lambda: cursor.taken, {0, 1, 2}, 5)
     assert take(queue, 3) == ["b", "c", "a"]
     world.load_anew(0)
     assert take(queue, 0) == []
@@ -143,9 +143,9 @@ def test_a_stream_takes_the_order_of_the_broker(world: FakeWorld) -> None:
         world.store(0, *"abcd")
         assert [consumer.receive(5000).data() for _ in range(2)] == [b"a", b"b"]
         cursor = world.segments[0].cursors["bill"]
-        wait_for("the others", lambda: cursor.taken == {0, 1, 2, 3}, 5)
+        wait_until_equal("the others", lambda: cursor.taken, {0, 1, 2, 3}, 5)
         world.load_anew(0)
-        wait_for("all of it again", lambda: cursor.taken == {0, 1, 2, 3}, 5)
+        wait_until_equal("all of it again", lambda: cursor.taken, {0, 1, 2, 3}, 5)
         assert take(consumer, 4) == ["a", "b", "c", "d"]
 
 
@@ -257,7 +257,7 @@ def test_who_acknowledges_nothing_lets_others_go_first(world: FakeWorld, monkeyp
         world.assign("one", 0, shared=True)
         world.assign("two", 0, shared=True)
         assert take(two, 1) == ["a"]
-        wait_for("both are attached", lambda: len(world.segments[0].cursors["bill"].consumers) == 2, 10)
+        wait_until_equal("both are attached", lambda: len(world.segments[0].cursors["bill"].consumers), 2, 10)
 
 
 def test_a_segment_that_comes_back_at_once(world: FakeWorld) -> None:

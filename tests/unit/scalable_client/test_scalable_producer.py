@@ -18,7 +18,7 @@ from pulsar_scalable.native import MessageId
 from pulsar_scalable.options import ProducerOptions
 from pulsar_scalable.producer import ScalableProducer
 from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld, Outcomes, Stored
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 KEYS = [f"k{number}" for number in range(12)]
 
@@ -164,10 +164,10 @@ def stored_without_an_answer() -> Course:
     """One segment has stored forty messages, and acknowledged the first twenty."""
     course = Course(1, hasty=False)
     course.send(20)
-    wait_for("the first are acknowledged", lambda: course.producer.pending_messages == 0, 5)
+    wait_until_equal("the first are acknowledged", lambda: course.producer.pending_messages, 0, 5)
     course.take("lose", 0)
     course.send(20)
-    wait_for("the others are stored", lambda: len(course.world.segments[0].log) == 40, 5)
+    wait_until_equal("the others are stored", lambda: len(course.world.segments[0].log), 40, 5)
     return course
 
 
@@ -187,12 +187,12 @@ def test_what_is_stored_in_a_batch(known: int) -> None:
     """All its messages have the time at which the first one was sent; they are found, and not stored again."""
     course = Course(1, hasty=False)
     course.send(known)
-    wait_for("the first are acknowledged", lambda: course.producer.pending_messages == 0, 5)
+    wait_until_equal("the first are acknowledged", lambda: course.producer.pending_messages, 0, 5)
     course.take("lose", 0)
     log = course.world.segments[0].log
     for number in range(3):
         course.send(1)
-        wait_for("it is stored", lambda number=number: len(log) == known + number + 1, 5)
+        wait_until_equal("it is stored", lambda: len(log), known + number + 1, 5)
         begun = log[-1].published
         wait_for("time passes", lambda begun=begun: time.time() * 1000 > begun + 2, 5)
     for one in log[known:]:
@@ -212,7 +212,7 @@ def test_messages_of_an_earlier_life() -> None:
     with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
         world.segments[0].lose = 1
         producer.send_async(b"x", told.of(b"x"), partition_key="k")
-        wait_for("it is stored", lambda: len(log) == 3, 5)
+        wait_until_equal("it is stored", lambda: len(log), 3, 5)
         tell = world.seal(0)
         producer.send_async(b"y", told.of(b"y"), partition_key="k")
         wait_for("the other is refused", lambda: world.senders[0].refused, 5)
@@ -261,7 +261,7 @@ def test_a_sealed_segment_that_cannot_be_read_yet(cause: Exception) -> None:
         producer.send(b"first", partition_key="k")
         world.segments[0].lose = 1
         producer.send_async(b"second", told.of(b"second"), partition_key="k")
-        wait_for("it is stored", lambda: len(world.segments[0].log) == 2, 5)
+        wait_until_equal("it is stored", lambda: len(world.segments[0].log), 2, 5)
         world.seal(0)()
         producer.send_async(b"third", told.of(b"third"), partition_key="k")
         threading.Timer(2.5, world.unreadable.clear).start()
@@ -305,10 +305,10 @@ def test_what_was_stored_before_a_timeout_is_not_stored_again() -> None:
         world.segments[0].lose = 1
         producer.send_async(b"second", told.of(b"second"), partition_key="k")
         [second] = outbox._pending.values()  # pyright: ignore[reportPrivateUsage]
-        wait_for("it is stored", lambda: len(log) == 2, 5)
+        wait_until_equal("it is stored", lambda: len(log), 2, 5)
         for data in (b"third", b"fourth"):
             producer.send_async(data, told.of(data), partition_key="k")
-        wait_for("they are stored", lambda: len(log) == 4, 5)
+        wait_until_equal("they are stored", lambda: len(log), 4, 5)
         world.is_away = True
         outbox.expire(second.deadline)
         wait_for("the second one fails", lambda: told.told[b"second"], 5)
@@ -335,7 +335,7 @@ def test_a_split_after_a_timeout() -> None:
         world.is_away, world.segments[0].lose = False, 1
         for data in (b"second", b"third"):
             producer.send_async(data, told.of(data), partition_key="k")
-        wait_for("they are stored", lambda: len(log) == 3, 5)
+        wait_until_equal("they are stored", lambda: len(log), 3, 5)
         world.seal(0)()
         producer.send(b"last", partition_key="k")
     assert [told.told[data] for data in (b"second", b"third")] == [[None], [None]]
@@ -352,7 +352,7 @@ def test_a_defect_in_the_search_of_a_sealed_segment() -> None:
         producer.send(b"first", partition_key="k")
         world.segments[0].lose = 1
         producer.send_async(b"second", told.of(b"second"), partition_key="k")
-        wait_for("it is stored", lambda: len(world.segments[0].log) == 2, 5)
+        wait_until_equal("it is stored", lambda: len(world.segments[0].log), 2, 5)
         world.seal(0)()
         producer.send_async(b"third", told.of(b"third"), partition_key="k")
         wait_for("both outcomes", lambda: all(told.told.values()), 10)
@@ -385,7 +385,7 @@ def test_equal_messages_are_not_lost() -> None:
     outcomes = [Outcomes() for _ in range(6)]
     for one in outcomes:
         course.producer.send_async(b"same", one.of(b"same"), partition_key="k")
-    wait_for("all are stored", lambda: len(course.world.segments[0].log) == 6, 5)
+    wait_until_equal("all are stored", lambda: len(course.world.segments[0].log), 6, 5)
     course.take("split", 0)
     course.producer.send_async(b"last", course.outcomes.of(b"last"), partition_key="k")
     course.tell()
@@ -443,7 +443,7 @@ def test_a_layout_that_does_not_come() -> None:
             producer.send_async(str(number).encode(), nothing, partition_key="k")
         with pytest.raises(QueueFull, match="3 messages wait"):
             producer.send_async(b"more", nothing)
-        wait_for("they have failed", lambda: producer.pending_messages == 0, 5)
+        wait_until_equal("they have failed", lambda: producer.pending_messages, 0, 5)
         with pytest.raises(TimedOut, match="not stored after 400 ms"):
             producer.send(b"later", partition_key="k")
         tell()

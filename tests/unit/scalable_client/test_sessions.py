@@ -25,7 +25,7 @@ from pulsar_scalable.wire.scalable import (
     SegmentInfoProto,
 )
 from tests.support.scalable_client.fake_broker import FakeBroker, Peer, unheard
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 TOPIC = "topic://public/default/orders"
 Answer = list[Command] | None
@@ -71,7 +71,7 @@ def test_layouts_are_told_as_they_come() -> None:
         assert [one.epoch for one in told] == [3]
         for epoch in (3, 2, 4, 1, 5):
             broker.peers[0].push(update(session_of(broker), epoch))
-        wait_for("the newest", lambda: watch.layout.epoch == 5, 3)
+        wait_until_equal("the newest", lambda: watch.layout.epoch, 5, 3)
         assert (watch.layout.topic, [one.epoch for one in told]) == (TOPIC, [3, 4, 5])
         watch.close()
         wait_for("the session's end", lambda: broker.of(scalable.ScalableTopicClose), 3)
@@ -91,10 +91,10 @@ def test_a_regular_topic_that_becomes_scalable() -> None:
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         client.watch(TOPIC, told.append)
         broker.peers[0].push(update(session_of(broker), 0))
-        wait_for("the scalable one", lambda: len(told) == 2, 3)
+        wait_until_equal("the scalable one", lambda: len(told), 2, 3)
         broker.peers[0].push(update(session_of(broker), 0, legacy="persistent://x"))
         broker.peers[0].push(update(session_of(broker), 1))
-        wait_for("the next one", lambda: len(told) == 3, 3)
+        wait_until_equal("the next one", lambda: len(told), 3, 3)
     assert [one.synthetic for one in told] == [True, False, False]
 
 
@@ -113,7 +113,7 @@ def test_a_topic_that_is_created_again() -> None:
         client.watch(TOPIC, told.append)
         for epoch, created_ms in ((2, 900), (0, 5000), (1, 6000), (0, 5000)):
             broker.peers[0].push(layout(session_of(broker), epoch, created_ms))
-        wait_for("the second topic", lambda: [one.epoch for one in told] == [3, 0, 1], 3)
+        wait_until_equal("the second topic", lambda: [one.epoch for one in told], [3, 0, 1], 3)
     assert [one.incarnation for one in told] == [0, 1, 1]
 
 
@@ -164,11 +164,11 @@ def test_watches_outlive_connections_and_errors() -> None:
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         watch = client.watch(TOPIC, told.append)
         broker.drop_all()
-        wait_for("the third session", lambda: len(broker.of(ScalableTopicLookup)) == 3, 5)
+        wait_until_equal("the third session", lambda: len(broker.of(ScalableTopicLookup)), 3, 5)
         wait_for("recovery", lambda: watch.error is None, 3)
         assert watch.layout.epoch == 3
         broker.drop_all()
-        wait_for("the fourth", lambda: watch.layout.epoch == 4, 5)
+        wait_until_equal("the fourth", lambda: watch.layout.epoch, 4, 5)
     assert [one.epoch for one in told] == [3, 4]
 
 
@@ -228,7 +228,7 @@ def test_callbacks_that_fail() -> None:
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         client.watch(TOPIC, on_layout)
         broker.peers[0].push(update(session_of(broker), 1))
-        wait_for("both", lambda: told == [0, 1], 3)
+        wait_until_equal("both", lambda: told, [0, 1], 3)
 
 
 def test_silent_brokers() -> None:
@@ -283,7 +283,7 @@ def test_assignments() -> None:
         assert (asked.topic, asked.subscription, asked.consumer_name, asked.consumer_type) == (TOPIC, "sub", "me", 0)
         for found in (assigned(1, 1, 2), assigned(0, 9), assigned(2)):
             leader.push(found)
-        wait_for("the last one", lambda: registration.assignment.epoch == 2, 3)
+        wait_until_equal("the last one", lambda: registration.assignment.epoch, 2, 3)
         assert ids(told) == [[1], [1, 2], [9], []]
         registration.close()
         assert not registration.is_registered
@@ -312,7 +312,7 @@ def test_registrations_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
         wait_for("some registrations", lambda: len(broker.of(ScalableTopicSubscribe)) > 3, 3)
         assert ids(told) == [[1]]
         leader.first = assigned(1, 1, 2)
-        wait_for("the new segment", lambda: ids(told) == [[1], [1, 2]], 3)
+        wait_until_equal("the new segment", lambda: ids(told), [[1], [1, 2]], 3)
         names = {
             one.consumer_name for one in broker.of(ScalableTopicSubscribe) if isinstance(one, ScalableTopicSubscribe)
         }
@@ -337,7 +337,7 @@ def test_updates_before_the_answer() -> None:
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
         client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
         leader.push(assigned(1, 3))
-        wait_for("the last one", lambda: ids(told)[-1] == [3], 3)
+        wait_until_equal("the last one", lambda: ids(told)[-1], [3], 3)
     assert ids(told) == [[1], [1, 2], [3]]
 
 
@@ -384,7 +384,7 @@ def test_a_leader_that_lost_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
             wait_for("some looks", lambda: len(any_broker.of(ScalableTopicLookup)) > 3, 3)
             assert ids(told) == [[1]]
             leading.append(other.url)
-            wait_for("the next leader", lambda: ids(told) == [[1], [7]], 5)
+            wait_until_equal("the next leader", lambda: ids(told), [[1], [7]], 5)
 
 
 def test_a_leader_that_dies() -> None:
@@ -404,7 +404,7 @@ def test_a_leader_that_dies() -> None:
             registration = client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
             leading.append(other.url)
             one.drop_all()
-            wait_for("the next leader", lambda: ids(told) == [[1], [7]], 5)
+            wait_until_equal("the next leader", lambda: ids(told), [[1], [7]], 5)
             assert registration.is_registered
             names = {found.consumer_name for found in other.received if isinstance(found, ScalableTopicSubscribe)}
             assert names == {"me"}
