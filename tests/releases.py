@@ -61,7 +61,7 @@ _SWITCH = f"{_BOOKIES}/test_restart.py"
 _CONTROLLER = (
     "tests/integration/topic_controller",
     "tests/integration/gateway",
-    "tests/integration/scalable_client/test_controlled.py",
+    "scalable_client/tests/integration/test_controlled.py",
 )
 
 SELECTIONS: tuple[Selection, ...] = (

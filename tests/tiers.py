@@ -14,6 +14,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
@@ -26,6 +27,8 @@ SIDE_BY_SIDE = 2
 """Jobs at once: servers are waited for most of the time, and two cores are what everybody has."""
 
 _TESTS = Path(__file__).parent
+_CLIENT = "scalable_client/tests"
+"""The tests of the distribution pulsar-scalable."""
 _PREPARATION = ("servers", "checks", "unit")
 _SPLIT = ("integration", "workflows", "faults")
 """Tiers whose areas are jobs of their own, because no two share a server; the largest of a tier begin first."""
@@ -77,13 +80,14 @@ def stages(more: Sequence[str] = ()) -> list[list[Job]]:
         # Outside of pytest, whose time limits are made for tests: the first time it builds for minutes.
         "servers": [[sys.executable, "-m", "pulsar_migrate", "dev", "provision"]],
         "checks": [*([sys.executable, "-m", *check] for check in checks), imports],
-        "unit": [[*PYTEST, "tests/unit"]],
+        "unit": [[*PYTEST, "tests/unit", f"{_CLIENT}/unit"]],
     }
-    tests = [f"{tier}/{area}" for tier in _SPLIT for area in _areas(tier)]
+    tests = {f"{tier}/{folder.name}": f"tests/{tier}/{folder.name}" for tier in _SPLIT for folder in _areas(tier)}
+    tests = {"integration/scalable_client": f"{_CLIENT}/integration", **tests}
     return [
         [Job(name, preparation[name]) for name in _PREPARATION],
         [
-            *(Job(name, [[*PYTEST, *more, f"tests/{name}"]]) for name in tests),
+            *(Job(name, [[*PYTEST, *more, folder]]) for name, folder in tests.items()),
             *(
                 Job(each.job, [each.command([*PYTEST, *more], exhaustive=bool(more))])
                 for each in SELECTIONS
@@ -93,11 +97,11 @@ def stages(more: Sequence[str] = ()) -> list[list[Job]]:
     ]
 
 
-def _areas(tier: str) -> list[str]:
-    found = {file.parent.name: 0 for file in (_TESTS / tier).glob("*/test_*.py")}
+def _areas(tier: str) -> list[Path]:
+    sizes: dict[Path, int] = defaultdict(int)
     for file in (_TESTS / tier).glob("*/test_*.py"):
-        found[file.parent.name] += file.stat().st_size
-    return sorted(found, key=lambda area: -found[area])
+        sizes[file.parent] += file.stat().st_size
+    return sorted(sizes, key=lambda area: -sizes[area])
 
 
 class Jobs:

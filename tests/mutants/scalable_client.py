@@ -5,8 +5,8 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _CLIENT = "scalable_client/pulsar_scalable"
-_CONSUMERS = "tests/unit/scalable_client/test_scalable_consumers.py"
-_PRODUCER = "tests/unit/scalable_client/test_scalable_producer.py"
+_CONSUMERS = "scalable_client/tests/unit/test_scalable_consumers.py"
+_PRODUCER = "scalable_client/tests/unit/test_scalable_producer.py"
 
 MUTANTS = (
     Mutant(
@@ -42,14 +42,14 @@ MUTANTS = (
         f"{_CLIENT}/lane.py",
         "        elif len(stored) >= _MOST_WITHOUT_PLACE:\n",
         "        elif False:\n",
-        ("tests/unit/scalable_client/test_outgoing.py::test_what_deduplication_drops_is_not_kept",),
+        ("scalable_client/tests/unit/test_outgoing.py::test_what_deduplication_drops_is_not_kept",),
     ),
     Mutant(
         "scalable-client/what-a-cancelled-call-makes-stays",
         f"{_CLIENT}/aio.py",
         "            making.add_done_callback(_close_made)\n",
         "",
-        ("tests/unit/scalable_client/test_aio.py::test_a_call_that_is_cancelled_while_it_subscribes",),
+        ("scalable_client/tests/unit/test_aio.py::test_a_call_that_is_cancelled_while_it_subscribes",),
     ),
     Mutant(
         "scalable-client/what-timed-out-is-stored-later",
@@ -98,6 +98,6 @@ MUTANTS = (
         f"{_CLIENT}/native/watch.py",
         "            self._tell(replace(self._layout, deleted=True))\n",
         "            pass\n",
-        ("tests/unit/scalable_client/test_sessions.py::test_a_topic_that_is_deleted",),
+        ("scalable_client/tests/unit/test_sessions.py::test_a_topic_that_is_deleted",),
     ),
 )

@@ -21,9 +21,9 @@ def test_every_test_belongs_to_a_job() -> None:
     """The jobs of the default release take the tests of each tier and area once, whatever areas are added."""
     jobs = [job for stage in stages() for job in stage if job.tier != "releases"]
     paths = [Path(argument) for job in jobs for command in job.commands for argument in command]
-    chosen = [path for path in paths if path.parts[:1] == ("tests",)]
+    chosen = [path for path in paths if path.parts and path.parts[0] in {"tests", "scalable_client"}]
     root = Path(__file__).parents[3]
-    for test in (root / "tests").rglob("test_*.py"):
+    for test in [file for folder in ("tests", "scalable_client") for file in (root / folder).rglob("test_*.py")]:
         assert len([path for path in chosen if test.is_relative_to(root / path)]) == 1, test
 
 
@@ -33,7 +33,7 @@ def test_selections_of_releases_name_tests(selection: Selection) -> None:
     assert selection.line in RELEASES
     root = Path(__file__).parents[3]
     for argument in (*selection.tests, *selection.sample):
-        if argument.startswith("tests/"):
+        if argument.startswith(("tests/", "scalable_client/")):
             assert (root / argument.partition("::")[0]).exists(), argument
 
 

@@ -15,7 +15,7 @@ from models.scalable_topic.copies import KeyHash
 from models.segments.layout import SegmentLayout, key_hash
 from models.segments.layout_check import layout_faults, migration_faults
 from models.segments.segment import HASHES, HashRange, LayoutError
-from tests.support.scalable_client.key_vectors import GENERATED_DIGEST, KEYS, VECTORS, KeyVector, digest, generated_keys
+from tests.support.key_vectors import GENERATED_DIGEST, KEYS, VECTORS, KeyVector, digest, generated_keys
 from tests.support.scalable_topic.layouts import random_steps
 
 _TOPICS = ("persistent://t/n/x-partition-0", "persistent://t/n/x-partition-1", "persistent://t/n/x-partition-2")

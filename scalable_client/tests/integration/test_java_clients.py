@@ -7,6 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from scalable_client.tests.support.fake_broker import unheard
+from scalable_client.tests.support.topics import SUBSCRIPTION, make_scalable, scalable, take_all
 
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segments.segment import SubscriptionKind
@@ -17,8 +19,6 @@ from pulsar_devstack.stack import Stack
 from pulsar_devstack.toolchain import Toolchain
 from pulsar_scalable.layout import key_hash
 from pulsar_scalable.native import ConsumerKind, ConsumerType, NativeClient
-from tests.support.scalable_client.fake_broker import unheard
-from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
 from tests.support.waiting import wait_for, wait_until_equal
 
 pytestmark = pytest.mark.exhaustive

@@ -20,7 +20,7 @@ from tests.support.stacks import SharedStack
 
 pytestmark = pytest.mark.exhaustive
 
-FOLDER = Path(__file__).parents[3] / "scalable_client"
+FOLDER = Path(__file__).parents[2]
 BLOCKS = re.findall(r"```python\n(.*?)```", (FOLDER / "README.md").read_text(), re.DOTALL)
 URL = "pulsar://localhost:6650"
 

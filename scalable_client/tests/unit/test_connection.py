@@ -6,6 +6,7 @@ import threading
 import time
 
 import pytest
+from scalable_client.tests.support.fake_broker import FakeBroker, Peer
 
 from pulsar_scalable.errors import (
     AuthenticationFailed,
@@ -22,7 +23,6 @@ from pulsar_scalable.wire.access import Access, Address, addresses
 from pulsar_scalable.wire.commands import Command
 from pulsar_scalable.wire.connection import Channel, Connection
 from pulsar_scalable.wire.pool import Pool
-from tests.support.scalable_client.fake_broker import FakeBroker, Peer
 from tests.support.waiting import wait_for, wait_until_equal
 
 ACCESS = Access(operation_timeout=2, connection_timeout=2)

@@ -6,12 +6,12 @@ import threading
 
 from hypothesis import given
 from hypothesis import strategies as st
+from scalable_client.tests.support.fake_topics import FakeWorld, Stored
 
 from pulsar_scalable.backends import Content
 from pulsar_scalable.lane import Lane
 from pulsar_scalable.native import MessageId
 from pulsar_scalable.outgoing import Outgoing, stored_of
-from tests.support.scalable_client.fake_topics import FakeWorld, Stored
 
 
 def outgoing(number: int, data: bytes) -> Outgoing:

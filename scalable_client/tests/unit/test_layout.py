@@ -19,7 +19,7 @@ from pulsar_scalable.layout import (
     segment_hash,
     synthetic,
 )
-from tests.support.scalable_client.key_vectors import (
+from tests.support.key_vectors import (
     GENERATED_DIGEST,
     KEYS,
     VECTORS,

@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from scalable_client.tests.support.fake_topics import TOPIC, FakeWorld
 
 from pulsar_scalable import Checkpoint, CheckpointConsumer, InitialPosition, Message, QueueConsumer, StreamConsumer
 from pulsar_scalable.errors import (
@@ -21,7 +22,6 @@ from pulsar_scalable.errors import (
     Unsupported,
 )
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
-from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld
 from tests.support.waiting import wait_for, wait_until_equal
 
 

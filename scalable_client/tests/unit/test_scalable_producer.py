@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from scalable_client.tests.support.fake_topics import TOPIC, FakeWorld, Outcomes, Stored
 
 from pulsar_scalable.backends import Content
 from pulsar_scalable.errors import AlreadyClosed, ConnectionLost, QueueFull, ScalableError, TimedOut
 from pulsar_scalable.native import MessageId
 from pulsar_scalable.options import ProducerOptions
 from pulsar_scalable.producer import ScalableProducer
-from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld, Outcomes, Stored
 from tests.support.waiting import wait_for, wait_until_equal
 
 KEYS = [f"k{number}" for number in range(12)]

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 from pydantic import SecretStr
+from scalable_client.tests.support.fake_broker import unheard
+from scalable_client.tests.support.topics import take_all
 
 from activities.pulsar.registrations import brokers
 from clients.pulsar.admin.access import AdminAccess
@@ -25,8 +27,6 @@ from pulsar_scalable.errors import AuthenticationFailed, ConnectionLost, NotAuth
 from pulsar_scalable.native import ConsumerKind, InitialPosition, NativeClient
 from tests.support.clients.certificates import Authority
 from tests.support.clients.pulsar_auth import SUPERUSER, TokenKey, tls_settings
-from tests.support.scalable_client.fake_broker import unheard
-from tests.support.scalable_client.topics import take_all
 from tests.support.stacks import MakeStack
 
 pytestmark = pytest.mark.exhaustive

@@ -7,13 +7,13 @@ import threading
 import time
 
 import pytest
+from scalable_client.tests.support.fake_broker import FakeBroker, Peer, unheard
 
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.native import MessageId, NativeClient
 from pulsar_scalable.wire import commands
 from pulsar_scalable.wire.commands import Command, MessageIdData
 from pulsar_scalable.wire.payload import MessageMetadata, framed
-from tests.support.scalable_client.fake_broker import FakeBroker, Peer, unheard
 from tests.support.waiting import wait_for
 
 TOPIC = "segment://public/default/orders/0000-ffff-0"

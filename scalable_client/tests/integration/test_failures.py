@@ -9,6 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from scalable_client.tests.support.interoperation import Kind, Together
+from scalable_client.tests.support.topics import SUBSCRIPTION, make_scalable, scalable, take_all
 
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
@@ -21,8 +23,6 @@ from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, MessageId, NativeClient
-from tests.support.scalable_client.interoperation import Kind, Together
-from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for, wait_until_equal
 

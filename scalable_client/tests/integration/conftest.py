@@ -10,7 +10,10 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from pulsar_devstack.stack import Stack, StackSpec
 from pulsar_scalable.native import NativeClient
+from tests.support.lifecycle.environment import environment
 from tests.support.stacks import SharedStack
+
+__all__ = ["admin", "client", "environment", "stack"]
 
 
 @pytest.fixture(scope="module")

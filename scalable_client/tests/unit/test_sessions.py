@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 import pytest
+from scalable_client.tests.support.fake_broker import FakeBroker, Peer, unheard
 
 from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import NotTheLeader, Refused, ScalableError, TopicNotFound, Unsupported
@@ -24,7 +25,6 @@ from pulsar_scalable.wire.scalable import (
     ScalableTopicUpdate,
     SegmentInfoProto,
 )
-from tests.support.scalable_client.fake_broker import FakeBroker, Peer, unheard
 from tests.support.waiting import wait_for, wait_until_equal
 
 TOPIC = "topic://public/default/orders"

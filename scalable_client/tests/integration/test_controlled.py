@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
+from scalable_client.tests.support.stand_in import StandIn
 
 from activities.topic_controller.names import segment_topic
 from clients.pulsar.admin.access import AdminAccess
@@ -26,7 +27,6 @@ from pulsar_scalable.layout import Segment
 from pulsar_scalable.names import TopicName
 from tests.support.lifecycle.environment import Environment
 from tests.support.releases import stack_of, with_sample
-from tests.support.scalable_client.stand_in import StandIn
 from tests.support.stacks import MakeStack, SharedStack
 from tests.support.topic_controller.controllers import Controller
 from tests.support.waiting import wait_for

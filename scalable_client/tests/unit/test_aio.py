@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
+from scalable_client.tests.support.fake_topics import TOPIC, FakeWorld
 
 from pulsar_scalable import CheckpointConsumer, QueueConsumer, ScalableClient, ScalableProducer
 from pulsar_scalable.aio import (
@@ -18,7 +19,6 @@ from pulsar_scalable.aio import (
 from pulsar_scalable.errors import AlreadyClosed, TimedOut
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
-from tests.support.scalable_client.fake_topics import TOPIC, FakeWorld
 from tests.support.waiting import wait_for
 
 NUMBERS = [str(number) for number in range(20)]

@@ -7,6 +7,8 @@ from contextlib import closing
 from pathlib import Path
 
 import pytest
+from scalable_client.tests.support.interoperation import Kind, Together
+from scalable_client.tests.support.topics import make_scalable, scalable
 
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segments.segment import SubscriptionKind
@@ -16,8 +18,6 @@ from pulsar_devstack.on_demand import with_scalable_clients
 from pulsar_devstack.stack import Stack
 from pulsar_devstack.toolchain import Toolchain
 from pulsar_scalable import ScalableClient
-from tests.support.scalable_client.interoperation import Kind, Together
-from tests.support.scalable_client.topics import make_scalable, scalable
 
 
 @pytest.fixture

@@ -9,6 +9,8 @@ from contextlib import closing
 from typing import Any
 
 import pytest
+from scalable_client.tests.support.fake_broker import unheard
+from scalable_client.tests.support.topics import SUBSCRIPTION, make_scalable, scalable, take_all
 
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
@@ -25,8 +27,6 @@ from pulsar_scalable.native import (
     SegmentConsumer,
     SegmentProducer,
 )
-from tests.support.scalable_client.fake_broker import unheard
-from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
 from tests.support.waiting import wait_for, wait_until_equal
 
 pytestmark = pytest.mark.exhaustive

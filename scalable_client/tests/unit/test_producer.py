@@ -8,6 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from scalable_client.tests.support.fake_broker import FakeBroker, Peer, unheard
 
 from pulsar_scalable.errors import (
     AlreadyClosed,
@@ -25,7 +26,6 @@ from pulsar_scalable.wire import commands
 from pulsar_scalable.wire.commands import Command, MessageIdData
 from pulsar_scalable.wire.frames import decode
 from pulsar_scalable.wire.payload import Entry
-from tests.support.scalable_client.fake_broker import FakeBroker, Peer, unheard
 from tests.support.waiting import wait_until_equal
 
 TOPIC = "segment://public/default/orders/0000-ffff-0"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from scalable_client.tests.support.topics import SUBSCRIPTION, make_scalable, scalable, take_all
 
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
@@ -12,7 +13,6 @@ from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import ScalableError, TopicNotFound
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, InitialPosition, NativeClient
-from tests.support.scalable_client.topics import SUBSCRIPTION, make_scalable, scalable, take_all
 from tests.support.waiting import wait_for, wait_until_equal
 
 _LIMIT = 30.0

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+from scalable_client.tests.support.topics import take_all
 
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from pulsar_scalable.native import InitialPosition, MessageId, NativeClient
 from tests.support.blue_green.namespaces import create_namespace
-from tests.support.scalable_client.topics import take_all
 from tests.support.waiting import wait_for
 
 pytestmark = pytest.mark.exhaustive

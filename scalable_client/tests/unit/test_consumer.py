@@ -10,6 +10,7 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scalable_client.tests.support.fake_broker import FakeBroker, Peer
 
 from pulsar_scalable.errors import AlreadyClosed, ConsumerBusy, Refused, TimedOut, UnreadableMessage, Unsupported
 from pulsar_scalable.messages import Message
@@ -19,7 +20,6 @@ from pulsar_scalable.native_backend import NativeReceiver
 from pulsar_scalable.wire import commands
 from pulsar_scalable.wire.commands import AckType, Command, Deliver, MessageIdData
 from pulsar_scalable.wire.payload import MessageMetadata, SingleMessageMetadata, framed
-from tests.support.scalable_client.fake_broker import FakeBroker, Peer
 from tests.support.waiting import wait_for, wait_until_equal
 
 TOPIC = "segment://public/default/orders/0000-ffff-0"

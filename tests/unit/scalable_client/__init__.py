@@ -1,1 +1,0 @@
-"""Tests of the client for scalable topics, without servers."""
