@@ -56,7 +56,7 @@ class Registered:
         workflow: type of the workflow that a start names.
         input: that workflow's input.
         workflows: `module:class` of each workflow that a worker registers for it.
-        activities: `module:class` of its activities; each class takes the process's runtime.
+        activities: `module:class` of activities that are methods; each class takes the process's runtime.
     """
 
     package: str
@@ -124,7 +124,7 @@ _ALL: tuple[Kind[Any], ...] = (
         workflow="MetadataStoreMigration",
         input=MetadataStoreInput,
         workflows=("workflows.metadata_store.workflow:MetadataStoreMigration",),
-        activities=("activities.metadata_store.activities:MetadataStoreActivities",),
+        activities=(),
         state=MetadataStoreState,
         phases=metadata_store_phases.Phase,
     ),
@@ -217,9 +217,14 @@ def workflows() -> list[type]:
 
 
 def activities(runtime: Runtime) -> list[Callable[..., Any]]:
-    """All activities, bound to the process's runtime."""
+    """All activities, bound to the process's runtime: the steps of each package, and methods of classes."""
+    # Heavy, and of workers alone.
+    from activities.lifecycle.step import steps_of
+
+    packages = dict.fromkeys(kind.package for kind in ALL.values())
+    found = [step.bind(runtime) for package in packages for step in steps_of(f"activities.{package}")]
     classes = [resolve_name(name) for kind in ALL.values() for name in kind.activities]
-    return [activity for steps in classes for activity in activities_of(steps(runtime))]
+    return [*found, *(activity for steps in classes for activity in activities_of(steps(runtime)))]
 
 
 def observers(activities: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:

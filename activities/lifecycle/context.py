@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from typing import Any
 
 from models.lifecycle.status import Progress, ProgressReport, ProgressTask, ProgressUnit, WaitKind, WaitReason
 
@@ -34,11 +35,22 @@ class ActivityContext:
     Args:
         noted: what the attempt before has noted for this one.
         scheduled: when the activity was scheduled, before its first attempt; None for now.
+        waited: seconds from then to the start of this attempt, by the server's clock: this machine's may differ.
+        memory: of the last look of an activity that polls; None for none.
     """
 
-    def __init__(self, noted: Mapping[str, str] | None = None, scheduled: datetime | None = None) -> None:
+    def __init__(
+        self,
+        noted: Mapping[str, str] | None = None,
+        scheduled: datetime | None = None,
+        *,
+        waited: float = 0.0,
+        memory: Any = None,
+    ) -> None:
         #: What the next attempt has to know, should this one be lost; replaced as a whole.
         self.noted: Mapping[str, str] = dict(noted or {})
+        self.waited = waited
+        self.memory = memory
         self._scheduled = scheduled or datetime.now(UTC)
         self._stop = threading.Event()
         self._count: _Count | None = None

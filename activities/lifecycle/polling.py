@@ -38,20 +38,20 @@ class Look(NamedTuple, Generic[AnswerT]):
     memory: Any = None
 
 
-async def poll(look: Callable[[ActivityContext, Any], Look[AnswerT]]) -> AnswerT:
+async def poll(look: Callable[[ActivityContext], Look[AnswerT]]) -> AnswerT:
     """Look once; answers what is due.
 
     Args:
-        look: blocks; gets the memory of the last look, None for none.
+        look: blocks; finds the memory of the last look in its context, None for none.
 
     Raises:
         ApplicationError: nothing is due, or the look failed.
     """
     details = activity.info().heartbeat_details
     memory = cast("Any", details[0] if details else None)
-    context = ActivityContext()
+    context = ActivityContext(memory=memory)
     try:
-        seen = await in_thread(context, lambda: look(context, memory), lambda: activity.heartbeat(memory))
+        seen = await in_thread(context, lambda: look(context), lambda: activity.heartbeat(memory))
     except Exception as error:
         failure = as_failure(error)
         if failure is error:

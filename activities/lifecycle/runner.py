@@ -82,7 +82,9 @@ async def run_activity(
     Raises:
         ApplicationError: the work failed; its type is a `FailureKind`.
     """
-    context = ActivityContext(noted_before(), activity.info().scheduled_time)
+    info = activity.info()
+    waited = (info.started_time - info.scheduled_time).total_seconds()
+    context = ActivityContext(noted_before(), info.scheduled_time, waited=waited)
     gauges = Gauges(labels)
     async with told(client, context) as signals:
 

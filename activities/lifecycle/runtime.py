@@ -1,14 +1,15 @@
-"""What the steps share in one worker process: settings, the Spark session, and the watches that are open."""
+"""What the steps share in one worker process: settings, credentials, the Spark session, and resources of their own."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TypeVar
+import threading
+from collections.abc import Callable, Mapping
+from typing import TypeVar, cast
 
 from temporalio.client import Client
 
 from activities.lifecycle.context import ActivityContext
-from activities.metadata_store.source_watch import Watches
+from clients.closeable import Closeable
 from clients.errors import NoCredentials
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.wire.access import WireAccess
@@ -20,6 +21,7 @@ from models.settings import Settings
 from spark.engine import SparkEngine
 
 ValueT = TypeVar("ValueT")
+SharedT = TypeVar("SharedT", bound=Closeable)
 
 
 class Runtime:
@@ -44,7 +46,19 @@ class Runtime:
             settings.spark_master, driver_memory=settings.spark_driver_memory, conf=settings.spark_conf
         )
         self.bookie_tls = bookies_tls(settings)
-        self.watches = Watches()
+        self._shared: dict[Callable[[], Closeable], Closeable] = {}
+        self._lock = threading.Lock()
+
+    def shared(self, make: Callable[[], SharedT]) -> SharedT:
+        """Return what all steps of this process share, made by the first that asks, and closed with the process.
+
+        Args:
+            make: a class without arguments, such as the watches of sources.
+        """
+        with self._lock:
+            if make not in self._shared:
+                self._shared[make] = make()
+            return cast("SharedT", self._shared[make])
 
     def admin_of(self, credentials: str) -> AdminAccess:
         """How a cluster's admin interface is talked to, by the name of its credentials; empty for the common ones.
@@ -91,6 +105,7 @@ class Runtime:
         return WaitReason(kind=WaitKind.SPARK, why=why) if why else None
 
     def stop(self) -> None:
-        """Close all watches and end the session."""
-        self.watches.close()
+        """Close what steps share, and end the Spark session."""
+        for shared in self._shared.values():
+            shared.close()
         self.engine.stop()

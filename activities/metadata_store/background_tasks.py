@@ -12,7 +12,7 @@ from clients.errors import RetryableError, StoreError
 _log = logging.getLogger(__name__)
 
 
-class Afterwork(Closeable):
+class BackgroundTasks(Closeable):
     """Small pieces of work at set times, each in a thread of its own; all end with the process."""
 
     def __init__(self) -> None:

@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping
 
 from temporalio.exceptions import ApplicationError
 
+from activities.lifecycle.step import step
+from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.occupied import ledgers_only_in
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.registrations import brokers, participants, registered, still_in_use
 from clients.errors import StoreError
-from clients.pulsar.admin.access import AdminAccess
 from clients.store import StoreReader
 from clients.stores import Access, open_reader, trees_overlap
 from clients.zookeeper.coordination import four_letter
@@ -89,18 +90,18 @@ def _refuse(why: str, named: Collection[str], cure: str) -> None:
         raise ApplicationError(text, type=FailureKind.IN_USE, non_retryable=True)
 
 
-def census(input: MetadataStoreInput, access: Access, admin: AdminAccess, sessions: Mapping[str, int]) -> Census:
+@step(MetadataStoreTask, reads_only=True)
+def census(task: MetadataStoreTask, sessions: dict[str, int] | None = None) -> Census:
     """Return which services still use the source, by their sessions and by the brokers' own configuration.
 
     Args:
-        input: the migration.
-        access: credentials and timeout of stores.
-        admin: how brokers are asked.
+        task: the migration.
         sessions: of services in the target at the commit.
     """
+    input, access, admin = task.input, task.runtime.access, task.runtime.admin
     unknown: list[str] = []
     with open_reader(input.target_url, access) as target:
-        running, services, absent = brokers(target), not_restarted(target, sessions), absent_bookies(target)
+        running, services, absent = brokers(target), not_restarted(target, sessions or {}), absent_bookies(target)
     with open_reader(input.source_url, access) as source:
         # A service keeps its session in ZooKeeper after COMPLETED until its process restarts (4.2.4, 5.0.1).
         for service in registered(source):

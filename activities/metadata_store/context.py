@@ -11,10 +11,11 @@ from itertools import chain, repeat
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
-from activities.metadata_store.background_tasks import Afterwork
+from activities.lifecycle.step import StepTask
+from activities.metadata_store.background_tasks import BackgroundTasks
 from activities.metadata_store.claims import TargetKeeper
 from activities.metadata_store.flag import FlagKeeper, read_state
-from activities.metadata_store.source_watch import SourceWatch
+from activities.metadata_store.source_watch import SourceWatch, Watches
 from activities.pulsar.coverage import survey
 from activities.pulsar.feature_census import FeatureCensus
 from clients.cas.claims import ClaimKeeper
@@ -24,9 +25,8 @@ from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
 from models.lifecycle.status import WaitKind
 from models.metadata_store.claims import SourceClaim
-from models.metadata_store.input import MetadataStoreInput, Mode
+from models.metadata_store.input import KIND, MetadataStoreInput, Mode
 from models.migration_flag import FlagPhase
-from spark.engine import SparkEngine
 from spark.metadata_store.replica import Replica
 from spark.metadata_store.spec import Pair
 
@@ -43,25 +43,23 @@ _OFTEN, _SELDOM = 1.0, 10.0
 _REPEAT_FLAG = (5.0,) * 12 + (30.0,) * 28
 
 
-class MetadataStoreTask:
-    """One attempt's view of its migration.
+class MetadataStoreTask(StepTask[MetadataStoreInput]):
+    """One attempt's view of its migration: its stores, its claims, its watch. Arguments as in `StepTask`."""
 
-    Args:
-        runtime: what the process shares.
-        execution: the migration's input.
-        attempt: which attempt of the migration this is.
-        afterwork: what the process still does when a step has ended.
-    """
+    kind = KIND
+    input_type = MetadataStoreInput
 
     def __init__(
-        self, runtime: Runtime, execution: Execution[MetadataStoreInput], attempt: Attempt, afterwork: Afterwork
+        self,
+        runtime: Runtime,
+        execution: Execution[MetadataStoreInput],
+        attempt: Attempt,
+        context: ActivityContext,
     ) -> None:
-        self.runtime = runtime
-        self._afterwork = afterwork
-        self.input = input = execution.input
-        self.attempt = attempt
-        self.workflow_id = attempt.workflow_id
-        self.run_id = attempt.run_id
+        super().__init__(runtime, execution, attempt, context)
+        self._background = runtime.shared(BackgroundTasks)
+        self._watches = runtime.shared(Watches)
+        input = self.input
         self._pair = Pair(input.source_url, input.target_url, runtime.access, parts=input.concurrency)
         #: Whether metadata writes are blocked until this step is done.
         self.urgent = False
@@ -78,14 +76,9 @@ class MetadataStoreTask:
         return self.input.source_url.scheme == "zk"
 
     @property
-    def engine(self) -> SparkEngine:
-        """The Spark session of this process."""
-        return self.runtime.engine
-
-    @property
     def watch(self) -> SourceWatch:
         """The watch of this run's source; a new one, with a gap, if this process has none."""
-        return self.runtime.watches.of(self.attempt)
+        return self._watches.of(self.attempt)
 
     def new_watch(self) -> SourceWatch:
         """A watch, with a gap, in place of the one of this run, if there is one.
@@ -93,11 +86,11 @@ class MetadataStoreTask:
         Raises:
             Superseded: a newer attempt made that one.
         """
-        return self.runtime.watches.renew(self.attempt)
+        return self._watches.renew(self.attempt)
 
     def forget_watch(self) -> None:
         """End the watch of this run; harmless where there is none."""
-        self.runtime.watches.forget(self.run_id)
+        self._watches.forget(self.run_id)
 
     def survey(self, census: FeatureCensus) -> None:
         """Have a census take what the cluster of the source uses.
@@ -122,7 +115,7 @@ class MetadataStoreTask:
                 _log.warning("%s: the deadline passed with metadata writes blocked; gave them back", self.workflow_id)
             return True
 
-        self._afterwork.schedule(
+        self._background.schedule(
             f"deadline of {self.run_id}", chain([due], repeat(_OFTEN, 60), repeat(_SELDOM)), expire
         )
 
@@ -133,15 +126,11 @@ class MetadataStoreTask:
             with open_cas(self.input.source_url, self.runtime.access) as store:
                 return not FlagKeeper(store, self.attempt).rebroadcast()
 
-        self._afterwork.schedule(f"flag of {self.run_id}", _REPEAT_FLAG, again)
+        self._background.schedule(f"flag of {self.run_id}", _REPEAT_FLAG, again)
 
     def new_feed(self) -> ChangeFeed:
         """A feed of the source's changes, not started yet."""
         return ChangeFeed(self.input.source_url, auth=self.runtime.access.zookeeper_auth)
-
-    def tag(self, context: ActivityContext) -> str:
-        """A tag for Spark jobs, which are stopped when the step is cancelled."""
-        return self.runtime.tag(self.run_id, context)
 
     @property
     def fenced_pair(self) -> Pair:
@@ -195,20 +184,21 @@ class MetadataStoreTask:
                 with Replica(self.pair, claim.require) as replica:
                     yield replica
 
-    def await_late_writers(self, context: ActivityContext, since: float) -> None:
+    def await_late_writers(self, since: float) -> None:
         """Wait until the target applies nothing any more that bulk tasks sent before they lost its claim.
 
         Such a task may be frozen, or its network may be: what it sent would bring back what services delete after the
         commit. ZooKeeper refuses it by itself.
 
         Args:
-            context: shows the wait.
             since: when the claim was moved, by this process' monotonic clock.
         """
         left = since + late_writes_last(self.input.target_url) - time.monotonic()
         if left > 0:
-            with context.waiting(WaitKind.STORE, "the end of what lost tasks may still have on its way to the target"):
-                context.pause(left)
+            with self.context.waiting(
+                WaitKind.STORE, "the end of what lost tasks may still have on its way to the target"
+            ):
+                self.context.pause(left)
 
     def _stop_earlier_writers(self) -> None:
         # To Oxia single paths are written by version; the sessions that its bulk deletions use are no matter here.

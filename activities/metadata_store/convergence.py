@@ -12,7 +12,6 @@ from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.context import ActivityContext
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.source_watch import DirtyPaths, SourceWatch
 from clients.pulsar.roots import is_pulsars
@@ -75,7 +74,7 @@ class Changes(NamedTuple):
     since_zxid: int
 
 
-def all_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> Changes:
+def all_changes(task: MetadataStoreTask, since_zxid: int) -> Changes:
     """What the watch of the source tells; where it has a gap, a new feed, and then a scan by transaction ids."""
     watch, scanned = task.watch, ""
     while True:
@@ -84,18 +83,17 @@ def all_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: i
         gap = watch.gap()
         if not gap:
             return Changes(watch, dirty, scanned, since_zxid)
-        context.check()
+        task.context.check()
         scanned = scanned or gap
         # The feed runs before the scan begins: no change falls between the two.
         feed = task.new_feed()
         watch.restart(feed, missed=gap)
-        with context.waiting(WaitKind.SCAN, f"a scan of the source by transaction ids ({gap})"):
-            watch.fill(feed, jobs.changed_since(task.engine, task.pair, since_zxid, tag=task.tag(context)))
+        with task.context.waiting(WaitKind.SCAN, f"a scan of the source by transaction ids ({gap})"):
+            watch.fill(feed, jobs.changed_since(task.engine, task.pair, since_zxid, tag=task.tag()))
 
 
 def converge(
     task: MetadataStoreTask,
-    context: ActivityContext,
     replica: Replica,
     changes: Changes,
     todo: Iterable[bytes],
@@ -108,7 +106,6 @@ def converge(
 
     Args:
         task: the migration.
-        context: told of the progress.
         replica: writes and compares.
         changes: collected before `todo` was found.
         todo: paths that differ, or may differ.
@@ -119,8 +116,8 @@ def converge(
     """
     todo, tries, changed = frozenset(todo), 0, 0
     for rounds in range(1, _MOST_ROUNDS + 1):
-        context.check()
-        context.progress(ProgressTask.CATCH_UP, ProgressUnit.RECORDS, 0, len(todo), detail=f"round {rounds}")
+        task.context.check()
+        task.context.progress(ProgressTask.CATCH_UP, ProgressUnit.RECORDS, 0, len(todo), detail=f"round {rounds}")
         done = replica.apply(todo)
         changed += done.written + done.deleted
         changes.watch.add_ephemerals(done.ephemerals)
@@ -128,7 +125,7 @@ def converge(
         remaining = frozenset(replica.differences(todo))
         before = changes.dirty.mark
         changes.watch.mark_clean(todo - remaining, before)
-        changes = all_changes(task, context, changes.since_zxid)
+        changes = all_changes(task, changes.since_zxid)
         # A path that changed during the round differs with good reason, and does not count as a failed try.
         stuck = remaining - changes.watch.told_after(before)
         tries += bool(stuck)
@@ -145,16 +142,13 @@ def converge(
     return Converged(_MOST_ROUNDS, changed)
 
 
-def follow_late_writes(
-    task: MetadataStoreTask, context: ActivityContext, replica: Replica, commit: CommitPoint
-) -> Late:
+def follow_late_writes(task: MetadataStoreTask, replica: Replica, commit: CommitPoint) -> Late:
     """After the commit, copy what brokers still wrote to the source, until it is quiet there.
 
     Only records that nobody touched in the target are written; for the others the target's newer state stands.
 
     Args:
         task: the migration.
-        context: asked whether to go on.
         replica: writes.
         commit: what came behind it is late.
     """
@@ -164,19 +158,18 @@ def follow_late_writes(
     while (now := time.monotonic()) - quiet_since < _QUIET_SECONDS:
         if now - begun >= _LONGEST_SECONDS:
             return Late(copied, tuple(sorted(contested)), quiet=False)
-        late = follow_once(task, context, replica, commit)
+        late = follow_once(task, replica, commit)
         copied += late.copied
         contested.update(late.contested)
         # What is contested stays so, and must not prolong the wait.
         if not late.quiet:
             quiet_since = time.monotonic()
-        context.pause(_POLL_SECONDS)
+        task.context.pause(_POLL_SECONDS)
     return Late(copied, tuple(sorted(contested)), quiet=True)
 
 
 def follow_once(
     task: MetadataStoreTask,
-    context: ActivityContext,
     replica: Replica,
     commit: CommitPoint,
     *,
@@ -187,7 +180,7 @@ def follow_once(
     Where no service is left in the source, or much is gone there at once, nothing is deleted in the target: somebody
     tidies the old store up, by hand perhaps, and the cluster lives in the target.
     """
-    changes = all_changes(task, context, commit.source_zxid)
+    changes = all_changes(task, commit.source_zxid)
     late = changes.dirty
     if not late.paths:
         # Whether it was quiet during a gap, nobody knows.

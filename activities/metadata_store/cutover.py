@@ -7,20 +7,21 @@ from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.step import step
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.convergence import all_changes, converge, follow_late_writes, follow_once
 from activities.metadata_store.flag import FlagKeeper, FlagState
 from activities.metadata_store.indexed import require_no_indexed
 from activities.metadata_store.pre_copy import raise_floor
 from activities.metadata_store.repair import repair_many
-from activities.metadata_store.way_back import rebroadcast_flag, release
+from activities.metadata_store.rollback import rebroadcast_flag, release
 from activities.pulsar.registrations import participants, registered, still_in_use, still_registered
 from clients.pulsar.roots import is_pulsars
 from clients.store import StoreReader
 from clients.stores import last_transaction, open_reader
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
+from models.metadata_store.input import Mode
 from models.metadata_store.results import ChangeCopy, Completion, LateWrites, PreCopy, Verification
 from models.migration_flag import FlagPhase
 from spark.metadata_store import jobs
@@ -35,7 +36,8 @@ _PARTICIPANTS_POLL = 0.1
 _SETTLE_SECONDS, _SETTLE_ROUNDS = 10.0, 3
 
 
-def copy_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: int) -> ChangeCopy:
+@step(MetadataStoreTask)
+def copy_changes(task: MetadataStoreTask, pre: PreCopy) -> ChangeCopy:
     """Set the flag to COPYING, and copy what changed since PRE_COPY.
 
     Raises:
@@ -45,9 +47,9 @@ def copy_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: 
     begun = time.monotonic()
     with task.flag() as flag:
         task.watch_deadline()
-        context.blocked_since = flag.advance(FlagPhase.COPYING, task.input.target).blocked_since
-        changes = all_changes(task, context, since_zxid)
-        context.check()
+        task.context.blocked_since = flag.advance(FlagPhase.COPYING, task.input.target).blocked_since
+        changes = all_changes(task, pre.since_zxid)
+        task.context.check()
         with task.replica(FlagPhase.COPYING) as replica:
             # Nothing is marked clean here: VERIFY compares these paths, and what changed since, by reading them again.
             applied = replica.apply(changes.dirty.paths)
@@ -61,7 +63,19 @@ def copy_changes(task: MetadataStoreTask, context: ActivityContext, since_zxid: 
     )
 
 
-def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> Verification:
+@step(MetadataStoreTask)
+def verify(task: MetadataStoreTask, pre: PreCopy) -> Verification:
+    """VERIFY: compare what was copied with writes blocked; everything where asked, and offline.
+
+    Raises:
+        StoreError: a store failed; the step can be repeated.
+        StoreConflict: the migration continued without this attempt, which must not write.
+        ApplicationError: `VerificationFailed` where records differ.
+    """
+    return _verify_live(task, pre) if task.input.mode is Mode.LIVE else _verify_offline(task, pre)
+
+
+def _verify_live(task: MetadataStoreTask, pre: PreCopy) -> Verification:
     """Compare all that changed since PRE_COPY compared both stores; where asked, both stores whole once more.
 
     Raises:
@@ -70,23 +84,23 @@ def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> V
     task.urgent = True
     begun = time.monotonic()
     with task.flag() as flag:
-        context.blocked_since = flag.state().blocked_since
-    changes = all_changes(task, context, pre.since_zxid)
+        task.context.blocked_since = flag.state().blocked_since
+    changes = all_changes(task, pre.since_zxid)
     todo = set(changes.dirty.paths)
     compared, repaired, highest = len(todo), 0, 0
     if task.input.full_verify:
-        comparison = jobs.compare(task.engine, task.pair, records=pre.compared, tag=task.tag(context))
-        rest = repair_many(task, context, comparison)
+        comparison = jobs.compare(task.engine, task.pair, records=pre.compared, tag=task.tag())
+        rest = repair_many(task, comparison)
         compared, todo, highest = comparison.records, todo | set(rest.paths), rest.highest
         repaired = comparison.different.paths - len(rest.paths)
     with task.replica(FlagPhase.COPYING) as replica:
-        context.check()
+        task.context.check()
         different = set(replica.differences(todo))
         # The mark is from before the comparison: what changed while it ran stays dirty.
         changes.watch.mark_clean(todo - different, changes.dirty.mark)
         if different:
-            converge(task, context, replica, changes, different)
-        floor = raise_floor(task, context, max(replica.highest, highest), pre.version_floor)
+            converge(task, replica, changes, different)
+        floor = raise_floor(task, max(replica.highest, highest), pre.version_floor)
     return Verification(
         compared=compared,
         repaired=repaired + len(different),
@@ -96,16 +110,16 @@ def verify(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> V
     )
 
 
-def verify_offline(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> Verification:
+def _verify_offline(task: MetadataStoreTask, pre: PreCopy) -> Verification:
     """Compare both stores whole; nobody writes.
 
     Raises:
         ApplicationError: `VerificationFailed` if a difference stays after its repair.
     """
     begun = time.monotonic()
-    comparison = jobs.compare(task.engine, task.pair, records=pre.compared, tag=task.tag(context))
-    context.check()
-    rest = repair_many(task, context, comparison)
+    comparison = jobs.compare(task.engine, task.pair, records=pre.compared, tag=task.tag())
+    task.context.check()
+    rest = repair_many(task, comparison)
     with task.replica() as replica:
         # Repaired once: nobody writes, so a record that differs again has another writer or cannot be kept.
         replica.apply(rest.paths)
@@ -123,7 +137,18 @@ def verify_offline(task: MetadataStoreTask, context: ActivityContext, pre: PreCo
     )
 
 
-def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> Completion:
+@step(MetadataStoreTask)
+def complete(task: MetadataStoreTask, pre: PreCopy) -> Completion:
+    """COMPLETED: the commit point, and what brokers still wrote to the source until they followed it.
+
+    Raises:
+        StoreConflict: another command moved the flag, or this migration continued without this attempt.
+        ApplicationError: `SourceInUse` offline, where services registered in the source.
+    """
+    return _complete_live(task, pre) if task.input.mode is Mode.LIVE else _complete_offline(task)
+
+
+def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
     """Commit: set the flag to COMPLETED, follow late writes, and release the target.
 
     Raises:
@@ -134,16 +159,16 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
     floor = pre.version_floor
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.COMPLETED):
-            context.blocked_since = flag.state().blocked_since
-            _await_late_participants(task, context)
+            task.context.blocked_since = flag.state().blocked_since
+            _await_late_participants(task)
             if task.input.target_url.scheme == "zk":
                 with task.target_claim() as claim:
                     claim.forget_flag()
-            settled = _settle(task, context, flag, pre)
+            settled = _settle(task, flag, pre)
             floor = settled.floor
             # Brokers of 5.0.1 go on writing such records after the flag was set.
             require_no_indexed(task.input, task.runtime.access)
-            context.check()
+            task.context.check()
             # The check before this is the last moment at which a rollback or a deadline can prevent the commit.
             flag.advance(
                 FlagPhase.COMPLETED,
@@ -151,17 +176,17 @@ def complete(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) ->
                 settled_zxid=settled.point.source_zxid,
                 settled_target=settled.point.target,
             )
-            context.blocked_since = None
+            task.context.blocked_since = None
         # An attempt that finds the commit done takes the claim over, so that the one before it writes no more.
         state = flag.advance(FlagPhase.COMPLETED, task.input.target)
         commit = _commit_point(state, pre, floor)
         # Where the watch was lost with its worker, the source is scanned from the commit's mark on: brokers may write
         # to it still.
         with task.replica(FlagPhase.COMPLETED) as replica:
-            late = follow_late_writes(task, context, replica, commit)
-            rebroadcast_flag(task, context)
+            late = follow_late_writes(task, replica, commit)
+            rebroadcast_flag(task)
             # Who learned of the commit only by the second flag wrote to the source until then.
-            later = follow_late_writes(task, context, replica, commit)
+            later = follow_late_writes(task, replica, commit)
     with task.target_claim() as claim:
         claim.release()
     task.repeat_flag()
@@ -184,7 +209,7 @@ class _Settled(NamedTuple):
     floor: int
 
 
-def _settle(task: MetadataStoreTask, context: ActivityContext, flag: FlagKeeper, pre: PreCopy) -> _Settled:
+def _settle(task: MetadataStoreTask, flag: FlagKeeper, pre: PreCopy) -> _Settled:
     """Copy what changes until no record of Pulsar's is known to differ, right before the commit.
 
     A path that is copied only after the commit may be written there first: one of both writes is lost then. No service
@@ -200,7 +225,7 @@ def _settle(task: MetadataStoreTask, context: ActivityContext, flag: FlagKeeper,
         # Marked before the changes are collected. A worker that takes over after the commit looks for late writes from
         # here on.
         mark = flag.mark()
-        changes = all_changes(task, context, pre.since_zxid)
+        changes = all_changes(task, pre.since_zxid)
         dirty = changes.dirty.paths
         unsettled = [path for path in dirty if is_pulsars(path)]
         if not dirty:
@@ -215,11 +240,11 @@ def _settle(task: MetadataStoreTask, context: ActivityContext, flag: FlagKeeper,
             )
         with task.replica(FlagPhase.COPYING) as replica:
             if unsettled or not rounds:
-                converge(task, context, replica, changes, dirty)
+                converge(task, replica, changes, dirty)
             else:
                 # Once, however often they change: what changes from here on is after the mark, and followed late.
                 replica.apply(dirty)
-            floor = raise_floor(task, context, replica.highest, floor)
+            floor = raise_floor(task, replica.highest, floor)
         if rounds and not unsettled:
             target = last_transaction(task.input.target_url, task.runtime.access) or floor
             return _Settled(CommitPoint(mark, target), floor)
@@ -229,7 +254,7 @@ def _settle(task: MetadataStoreTask, context: ActivityContext, flag: FlagKeeper,
             end = time.monotonic() + _SETTLE_SECONDS
 
 
-def _await_late_participants(task: MetadataStoreTask, context: ActivityContext) -> None:
+def _await_late_participants(task: MetadataStoreTask) -> None:
     """Wait until nobody is left who came after PREPARATION.
 
     A broker that starts while writes are blocked cannot register, and ends by itself (4.2.4 and 5.0.1). One of 4.2 that
@@ -252,9 +277,9 @@ def _await_late_participants(task: MetadataStoreTask, context: ActivityContext) 
                     type=FailureKind.NOT_READY,
                     non_retryable=True,
                 )
-            context.waiting_for(WaitKind.PARTICIPANTS, f"services that started just now: {named}")
-            context.pause(_PARTICIPANTS_POLL)
-    context.waits_no_more()
+            task.context.waiting_for(WaitKind.PARTICIPANTS, f"services that started just now: {named}")
+            task.context.pause(_PARTICIPANTS_POLL)
+    task.context.waits_no_more()
 
 
 def _late_services(source: StoreReader, target: StoreReader) -> str:
@@ -269,7 +294,8 @@ def _late_services(source: StoreReader, target: StoreReader) -> str:
     return ", ".join(sorted(late))
 
 
-def follow(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> LateWrites:
+@step(MetadataStoreTask)
+def follow(task: MetadataStoreTask, pre: PreCopy) -> LateWrites:
     """In the window: copy what services that have not followed the commit wrote to the source, and repeat the flag.
 
     Raises:
@@ -283,7 +309,7 @@ def follow(task: MetadataStoreTask, context: ActivityContext, pre: PreCopy) -> L
         commit = _commit_point(flag.state(), pre, pre.version_floor)
         services = bool(still_registered(task.input.source_url, task.runtime.access))
         with task.replica(FlagPhase.COMPLETED) as replica:
-            late = follow_once(task, context, replica, commit, services=services)
+            late = follow_once(task, replica, commit, services=services)
     return LateWrites(
         copied=late.copied,
         contested=tuple(path.decode(errors="backslashreplace") for path in late.contested),
@@ -298,7 +324,7 @@ def _commit_point(state: FlagState, pre: PreCopy, floor: int) -> CommitPoint:
     return CommitPoint(state.claim.settled_zxid, state.claim.settled_target or floor)
 
 
-def complete_offline(task: MetadataStoreTask, context: ActivityContext) -> Completion:
+def _complete_offline(task: MetadataStoreTask) -> Completion:
     """Finish an offline migration: nobody came to use the source meanwhile, and the target is free to be used.
 
     Raises:
@@ -312,7 +338,7 @@ def complete_offline(task: MetadataStoreTask, context: ActivityContext) -> Compl
             type=FailureKind.IN_USE,
             non_retryable=True,
         )
-    context.check()
+    task.context.check()
     with task.target_claim() as claim:
         if task.input.target_url.scheme == "zk":
             claim.forget_flag()

@@ -8,18 +8,19 @@ from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.step import step
 from activities.metadata_store.claims import refuse_one_store
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.convergence import FEW_CHANGES, all_changes, converge
 from activities.metadata_store.occupied import irreplaceable, not_empty, record_of_others, used_by_others
 from activities.metadata_store.repair import repair_many
 from activities.pulsar.registrations import registered
-from clients.errors import StoreConflict
+from clients.errors import StoreConflict, StoreContention
 from clients.oxia.version_floor import raise_version_floor
 from clients.stores import open_reader
 from models.lifecycle.failures import Blocker, FailureKind
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
+from models.lifecycle.verbs import Speed
 from models.metadata_store.claims import TargetClaim
 from models.metadata_store.results import PreCopy
 from models.migration_flag import OPEN_PHASES
@@ -55,8 +56,9 @@ class _Bulk(NamedTuple):
         )
 
 
-def pre_copy(task: MetadataStoreTask, context: ActivityContext, records: int) -> PreCopy:
-    """Watch the source, copy it, compare both stores whole, and catch up with what changed meanwhile.
+@step(MetadataStoreTask)
+def pre_copy(task: MetadataStoreTask, records: int) -> PreCopy:
+    """PRE_COPY: watch the source, copy it, compare both stores whole, and catch up; brokers write meanwhile.
 
     `records` is the number that the precheck counted, for the progress.
 
@@ -75,26 +77,27 @@ def pre_copy(task: MetadataStoreTask, context: ActivityContext, records: int) ->
     since_zxid = watch.restart(task.new_feed(), missed="")
     with task.target_claim() as target:
         had_tasks = target.had_tasks()
-    _own_target(task, context, _take_target_unless_late(task))
+    _own_target(task, _take_target_unless_late(task))
     taken = time.monotonic()
-    bulk = _copy_and_compare(task, context, records)
+    bulk = _copy_and_compare(task, records)
     if had_tasks:
         # Long over, except for small stores.
-        task.await_late_writers(context, taken)
+        task.await_late_writers(taken)
     watch.add_ephemerals(bulk.comparison.ephemerals)
-    rest = repair_many(task, context, bulk.comparison)
+    rest = repair_many(task, bulk.comparison)
     with task.target_claim() as target:
         target.renew(copying=False)
     # Once the highest copied version is known, and before brokers write to the target, which begins with PREPARATION's
     # ephemerals.
-    floor = raise_floor(task, context, max(bulk.copied.highest, rest.highest))
-    rounds, highest = _catch_up(task, context, since_zxid, set(rest.paths))
+    floor = raise_floor(task, max(bulk.copied.highest, rest.highest))
+    rounds, highest = _catch_up(task, since_zxid, set(rest.paths))
     # A record that changes very often has outrun the margin meanwhile.
-    floor = raise_floor(task, context, highest, floor)
+    floor = raise_floor(task, highest, floor)
     return bulk.result(task, since_zxid=since_zxid, rounds=rounds, floor=floor)
 
 
-def copy_whole(task: MetadataStoreTask, context: ActivityContext, records: int) -> PreCopy:
+@step(MetadataStoreTask)
+def copy_whole(task: MetadataStoreTask, records: int) -> PreCopy:
     """Copy a store that nobody uses, and bring every difference in line once.
 
     Raises:
@@ -102,12 +105,12 @@ def copy_whole(task: MetadataStoreTask, context: ActivityContext, records: int) 
     """
     with task.source_claim() as source:
         source.take()
-    _own_target(task, context, _take_target(task))
-    bulk = _copy_and_compare(task, context, records)
-    rest = repair_many(task, context, bulk.comparison)
+    _own_target(task, _take_target(task))
+    bulk = _copy_and_compare(task, records)
+    rest = repair_many(task, bulk.comparison)
     with task.replica() as replica:
         replica.apply(rest.paths)
-    floor = raise_floor(task, context, max(bulk.copied.highest, rest.highest))
+    floor = raise_floor(task, max(bulk.copied.highest, rest.highest))
     return bulk.result(task, since_zxid=0, rounds=0, floor=floor)
 
 
@@ -136,7 +139,7 @@ def _take_target(task: MetadataStoreTask) -> TargetClaim:
         return target.renew(copying=True)
 
 
-def _own_target(task: MetadataStoreTask, context: ActivityContext, claim: TargetClaim) -> None:
+def _own_target(task: MetadataStoreTask, claim: TargetClaim) -> None:
     """See that nobody else uses the target, or delete the records of others, once for all attempts and runs.
 
     PRECHECK looked, perhaps long ago. What stands there later is our own copy, and what the source has not is deleted.
@@ -151,8 +154,8 @@ def _own_target(task: MetadataStoreTask, context: ActivityContext, claim: Target
             target.release()
         raise ApplicationError(f"{blocker.cause}; {blocker.cure}", type=FailureKind.CONFLICT, non_retryable=True)
     if task.input.replace_target:
-        with context.waiting(WaitKind.STORE, "the target to be emptied, as replace_target asks"):
-            jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
+        with task.context.waiting(WaitKind.STORE, "the target to be emptied, as replace_target asks"):
+            jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag())
     with task.target_claim() as target:
         # Noted when all of it is done: an attempt that dies halfway leaves records of others, and the next one goes on.
         target.renew(ours=True)
@@ -169,48 +172,59 @@ def _in_the_way(task: MetadataStoreTask) -> Blocker | None:
     return not_empty(found) if found else None
 
 
-def _copy_and_compare(task: MetadataStoreTask, context: ActivityContext, records: int) -> _Bulk:
-    pair, tag = task.fenced_pair, task.tag(context)
+def _copy_and_compare(task: MetadataStoreTask, records: int) -> _Bulk:
+    pair, tag = task.fenced_pair, task.tag()
     begun = time.monotonic()
     counted = partial(task.engine.counted, tag)
-    context.measure(ProgressTask.COPY, ProgressUnit.RECORDS, records, counted)
+    task.context.measure(ProgressTask.COPY, ProgressUnit.RECORDS, records, counted)
     copied = jobs.copy(task.engine, pair, tag=tag)
     copied_at = time.monotonic()
-    context.check()
+    task.context.check()
     # Each record is read on both sides.
-    context.measure(ProgressTask.COMPARE, ProgressUnit.RECORDS, 2 * copied.records, counted)
+    task.context.measure(ProgressTask.COMPARE, ProgressUnit.RECORDS, 2 * copied.records, counted)
     comparison = jobs.compare(task.engine, pair, records=copied.records, tag=tag)
     return _Bulk(copied, comparison, copied_at - begun, time.monotonic() - copied_at)
 
 
-def raise_floor(task: MetadataStoreTask, context: ActivityContext, highest: int, standing: int = 0) -> int:
+def raise_floor(task: MetadataStoreTask, highest: int, standing: int = 0) -> int:
     """Keep the version ids of later writes apart from the copied ones; returns the line between them.
 
     Args:
         task: the migration.
-        context: told of the wait.
         highest: version among the records that were copied.
         standing: where the line is already.
     """
     if task.input.target_url.scheme != "oxia" or (standing and highest <= standing):
         return standing
     floor = max(min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR), standing)
-    context.counts_nothing()
-    with context.waiting(WaitKind.STORE, "Oxia to number new versions above the copied ones"):
+    task.context.counts_nothing()
+    with task.context.waiting(WaitKind.STORE, "Oxia to number new versions above the copied ones"):
         raise_version_floor(task.input.target_url, floor, timeout=task.runtime.access.timeout)
     return floor
 
 
-def _catch_up(
-    task: MetadataStoreTask, context: ActivityContext, since_zxid: int, different: set[bytes]
-) -> tuple[int, int]:
+def _catch_up(task: MetadataStoreTask, since_zxid: int, different: set[bytes]) -> tuple[int, int]:
     """Copy what changed, and again what changed meanwhile, until little is left.
 
     Returns:
         The number of rounds, and the highest version that was copied.
     """
-    changes = all_changes(task, context, since_zxid)
+    changes = all_changes(task, since_zxid)
     # Differences count as changes: mostly the record changed between the readings of the two sides.
     todo = changes.dirty.paths | different
     with task.replica(*OPEN_PHASES) as replica:
-        return converge(task, context, replica, changes, todo, enough=FEW_CHANGES).rounds, replica.highest
+        return converge(task, replica, changes, todo, enough=FEW_CHANGES).rounds, replica.highest
+
+
+@step(MetadataStoreTask)
+def set_speed(task: MetadataStoreTask, speed: Speed) -> None:
+    """Change the throttle of the copy that runs.
+
+    Raises:
+        StoreContention: the copy has not begun.
+    """
+    with task.target_claim() as claim:
+        # Not renewed: the attempt that copies must stay the holder, and reads the new limit in its fence.
+        if claim.change(throttle=speed.megabytes_per_second) is None:
+            # PRE_COPY has begun, and its copy has not: it would begin with the old limit.
+            raise StoreContention("the copy has not begun yet; its throttle is set as soon as it has")

@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.step import step
 from activities.metadata_store.brokers import ask_brokers, ledgers_elsewhere
+from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.flag import FlagState, read_state
 from activities.metadata_store.indexed import check_indexed
 from activities.metadata_store.occupied import (
@@ -16,6 +19,8 @@ from activities.metadata_store.occupied import (
     record_of_others,
     used_by_others,
 )
+from activities.metadata_store.rollback import release
+from activities.pulsar.coverage import covered
 from activities.pulsar.exclusion import (
     CLUSTERS,
     another_cluster,
@@ -24,6 +29,7 @@ from activities.pulsar.exclusion import (
     no_brokers,
     other_holder,
 )
+from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.registrations import (
     becomes_true,
     brokers,
@@ -66,6 +72,25 @@ _ID_GENERATORS = (b"/ledgers/idgen", b"/ledgers/idgen-long")
 _AUDITOR = b"/ledgers/underreplication/leader"
 # A copy reads once and writes once; writing dominates.
 _COPY_PER_READ = 4.0
+
+
+@step(MetadataStoreTask)
+def precheck(task: MetadataStoreTask) -> Precheck:
+    """PRECHECK: all blockers, each with its cure; writes nothing in a dry run.
+
+    What an earlier run left blocked is unblocked first.
+    """
+    runtime = task.runtime
+    check = PrecheckRun(task.input, task.workflow_id, runtime.access, runtime.admin, partial(release, task))
+    result = check.run(task.engine, task.pair, tag=task.tag())
+    return covered(
+        result,
+        task.input,
+        FeatureCensus(task.input.cluster),
+        task.survey,
+        store=task.input.source_url,
+        access=runtime.access,
+    )
 
 
 class PrecheckRun:

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.step import step
 from activities.metadata_store.brokers import ask_brokers
 from activities.metadata_store.catch_up import not_caught_up
 from activities.metadata_store.context import MetadataStoreTask, some
 from activities.metadata_store.indexed import require_no_indexed
+from activities.metadata_store.rollback import REBROADCAST_AFTER
 from activities.metadata_store.source_watch import SourceWatch
-from activities.metadata_store.way_back import REBROADCAST_AFTER
 from activities.pulsar.able_brokers import AbleBrokers
 from activities.pulsar.coverage import require_covered
 from activities.pulsar.registrations import Service, brokers, participants, registered
@@ -35,8 +35,9 @@ _FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
 _STRANGERS_AFTER = 10.0
 
 
-def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) -> Preparation:
-    """Set the flag to PREPARATION, and wait until every participant's ephemerals stand in the target.
+@step(MetadataStoreTask)
+def prepare(task: MetadataStoreTask) -> Preparation:
+    """PREPARATION: set the flag, and wait until every participant's ephemerals are in the target.
 
     A worker that would have to scan the source, or to copy much, with writes blocked, does not set the flag.
 
@@ -48,17 +49,19 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
     which nobody recreates. What an attempt before has left there says nothing: its owner may not have seen this flag.
 
     Raises:
-        ApplicationError: `ParticipantsNotReady` where a broker cannot take part, or this many seconds of patience
-            after the flag was set, naming who is missing.
+        ApplicationError: `ParticipantsNotReady` where a broker cannot take part, or `preparation_timeout` after the
+            flag was set, naming who is missing.
         StoreConflict: somebody else moved the flag.
     """
     task.urgent = True
     begun = time.monotonic()
-    able, mark = _able_brokers(task, context, patience), 0
+    # From the first attempt on: retries must not prolong the time that participants get while writes are blocked.
+    patience = task.input.preparation_timeout.total_seconds() - task.context.waited
+    able, mark = _able_brokers(task, patience), 0
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.PREPARATION):
             # First: the checks must not be older than they need be when the flag is set.
-            _stop_lost_tasks(task, context)
+            _stop_lost_tasks(task)
             able.require()
             require_covered(task.input, task.survey)
             require_no_indexed(task.input, task.runtime.access)
@@ -68,13 +71,13 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
         task.watch_deadline()
         # The mark goes with the flag, so that an attempt which finds the flag set knows it.
         state = flag.advance(FlagPhase.PREPARATION, task.input.target, settled_target=mark)
-        context.blocked_since = state.since_ms / 1000
+        task.context.blocked_since = state.since_ms / 1000
         # Participants do nothing before the flag is set, however long the checks before that took.
         blocked = time.monotonic()
         mark = state.claim.settled_target if state.claim else mark
         # One that registered in the moment before; from now on none can.
         able.require()
-        watch = _watch_or_scan(task, context)
+        watch = _watch_or_scan(task)
         with (
             open_reader(task.input.source_url, task.runtime.access) as source,
             task.replica(FlagPhase.PREPARATION) as replica,
@@ -93,19 +96,19 @@ def prepare(task: MetadataStoreTask, context: ActivityContext, patience: float) 
                         f"{task.input.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
                         f"Look into their logs; can they reach {task.input.target}?"
                     )
-                context.waiting_for(WaitKind.PARTICIPANTS, missing)
+                task.context.waiting_for(WaitKind.PARTICIPANTS, missing)
                 # A service that was cut off when the flag moved does not learn of it otherwise, and would never get
                 # ready.
                 if time.monotonic() - told > REBROADCAST_AFTER:
                     told = time.monotonic()
                     flag.rebroadcast()
-                context.pause(pause)
+                task.context.pause(pause)
                 pause = min(2 * pause, _LONGEST_POLL)
-    context.waits_no_more()
+    task.context.waits_no_more()
     return Preparation(ephemerals=ready.ephemerals, seconds=time.monotonic() - begun)
 
 
-def _able_brokers(task: MetadataStoreTask, context: ActivityContext, patience: float) -> AbleBrokers:
+def _able_brokers(task: MetadataStoreTask, patience: float) -> AbleBrokers:
     access, admin = task.runtime.access, task.runtime.admin
 
     def running() -> list[Service]:
@@ -115,23 +118,23 @@ def _able_brokers(task: MetadataStoreTask, context: ActivityContext, patience: f
     def ask(services: Sequence[Service], findings: Findings) -> None:
         ask_brokers(task.input, services, access, admin, findings)
 
-    return AbleBrokers(context, running, ask, patience)
+    return AbleBrokers(task.context, running, ask, patience)
 
 
-def _stop_lost_tasks(task: MetadataStoreTask, context: ActivityContext) -> None:
+def _stop_lost_tasks(task: MetadataStoreTask) -> None:
     """Stop bulk tasks of this run that Spark has lost, before services write to the target."""
     with task.target_claim() as claim:
         claim.renew()
     if task.engine.may_lose_tasks:
-        task.await_late_writers(context, time.monotonic())
+        task.await_late_writers(time.monotonic())
 
 
-def _watch_or_scan(task: MetadataStoreTask, context: ActivityContext) -> SourceWatch:
+def _watch_or_scan(task: MetadataStoreTask) -> SourceWatch:
     """The watch of this run; where it was lost, the source is scanned for ephemerals, which no longer change now."""
     watch = task.watch
     if watch.gap():
-        with context.waiting(WaitKind.SCAN, "a scan of the source for ephemerals, because the watch was lost"):
-            watch.add_ephemerals(jobs.ephemerals(task.engine, task.pair, tag=task.tag(context)))
+        with task.context.waiting(WaitKind.SCAN, "a scan of the source for ephemerals, because the watch was lost"):
+            watch.add_ephemerals(jobs.ephemerals(task.engine, task.pair, tag=task.tag()))
     return watch
 
 

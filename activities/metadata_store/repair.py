@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.context import ActivityContext
 from activities.metadata_store.context import MetadataStoreTask, some
 from models.lifecycle.failures import FailureKind
 from spark.metadata_store import jobs
@@ -25,7 +24,7 @@ class Rest(NamedTuple):
     highest: int = 0
 
 
-def repair_many(task: MetadataStoreTask, context: ActivityContext, comparison: Comparison) -> Rest:
+def repair_many(task: MetadataStoreTask, comparison: Comparison) -> Rest:
     """Leave few differences to the caller; where there are too many to be named, bring them in line here.
 
     Before the commit only, as long as this migration holds the claim of the target.
@@ -40,7 +39,7 @@ def repair_many(task: MetadataStoreTask, context: ActivityContext, comparison: C
         return Rest(different.named)
     with task.target_claim() as claim:
         claim.renew()
-    found = jobs.repair(task.engine, task.fenced_pair, comparison, tag=task.tag(context))
+    found = jobs.repair(task.engine, task.fenced_pair, comparison, tag=task.tag())
     if not found.left.all_named:
         raise ApplicationError(
             f"{found.left.paths:,} records differ in the target after they were written: "

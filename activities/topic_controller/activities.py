@@ -144,9 +144,9 @@ class TopicControllerActivities:
         """Look at the cluster, without its metadata store."""
         attempt = this_attempt(execution)
 
-        def work(context: ActivityContext, memory: Any) -> Look[ResultT]:
+        def work(context: ActivityContext) -> Look[ResultT]:
             with PulsarCluster(self._runtime, execution.input, attempt, context) as cluster:
-                return look(cluster, memory)
+                return look(cluster, context.memory)
 
         return await poll(work)
 

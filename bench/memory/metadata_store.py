@@ -7,9 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from activities.lifecycle.context import ActivityContext
 from activities.metadata_store import catch_up as catching_up
-from activities.metadata_store import cutover, preparation, way_back
+from activities.metadata_store import cleanup, cutover, preparation
 from activities.metadata_store import pre_copy as copying
-from activities.metadata_store.background_tasks import Afterwork
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.precheck import PrecheckRun
 from bench.memory.steps import Scheduler, Steps
@@ -25,22 +24,21 @@ ResultT = TypeVar("ResultT")
 
 #: In this order.
 STEPS = ("precheck", "copy", "copy again", "scan for changes", "prepare", "verify", "complete", "cleanup")
-_PATIENCE = 2e9
 
 
 class _Migration:
     def __init__(self, runtime: Runtime, input: MetadataStoreInput) -> None:
         self._runtime, self._input = runtime, input
-        self._scheduler, self._afterwork = Scheduler(), Afterwork()
+        self._scheduler = Scheduler()
         self._records = 0
         self._pre: PreCopy | None = None
 
     def precheck(self) -> Mapping[str, float]:
         """PRECHECK."""
 
-        def run(task: MetadataStoreTask, context: ActivityContext) -> Mapping[str, float]:
+        def run(task: MetadataStoreTask) -> Mapping[str, float]:
             check = PrecheckRun(task.input, task.workflow_id, task.runtime.access, task.runtime.admin, lambda: None)
-            found = check.run(task.engine, task.pair, tag=task.tag(context))
+            found = check.run(task.engine, task.pair, tag=task.tag())
             assert not found.blockers, found.blockers
             assert found.survey is not None
             self._records = found.survey.records
@@ -50,39 +48,39 @@ class _Migration:
 
     def copy(self) -> Mapping[str, float]:
         """PRE_COPY, and what a second attempt finds and repairs."""
-        pre = self._pre = self._run(lambda task, context: copying.pre_copy(task, context, self._records))
+        pre = self._pre = self._run(lambda task: copying.pre_copy(task, self._records))
         return {"records": pre.copied, "compared": pre.compared, "differed": pre.repaired}
 
     def scan(self) -> Mapping[str, float]:
         """CATCH_UP on a worker that did not watch the source from the start."""
-        self._run(lambda task, _: task.forget_watch())
-        found = self._run(lambda task, context: catching_up.catch_up(task, context, self._copied, 0.0))
+        self._run(MetadataStoreTask.forget_watch)
+        found = self._run(lambda task: catching_up.catch_up(task, self._copied, 0.0))
         return {"changed": found.changed}
 
     def prepare(self) -> Mapping[str, float]:
         """PREPARATION and COPYING."""
-        self._run(lambda task, context: preparation.prepare(task, context, _PATIENCE))
-        changes = self._run(lambda task, context: cutover.copy_changes(task, context, self._copied.since_zxid))
+        self._run(preparation.prepare)
+        changes = self._run(lambda task: cutover.copy_changes(task, self._copied))
         return {"changed": changes.changed}
 
     def verify(self) -> Mapping[str, float]:
         """VERIFY, of everything."""
-        found = self._run(lambda task, context: cutover.verify(task, context, self._copied))
+        found = self._run(lambda task: cutover.verify(task, self._copied))
         return {"compared": found.compared, "differed": found.repaired}
 
     def complete(self) -> Mapping[str, float]:
         """COMPLETED."""
-        done = self._run(lambda task, context: cutover.complete(task, context, self._copied))
+        done = self._run(lambda task: cutover.complete(task, self._copied))
         return {"late": done.late_copied}
 
     def cleanup(self) -> Mapping[str, float]:
         """CLEANUP, step by step."""
         removed, left = 0, 1
 
-        def run(task: MetadataStoreTask, context: ActivityContext) -> tuple[int, int]:
-            way_back.take_source(task)
+        def run(task: MetadataStoreTask) -> tuple[int, int]:
+            cleanup.take_source(task)
             limit = task.input.cleanup_limit
-            return jobs.clear(task.engine, task.fenced_pair, "source", limit=limit, tag=task.tag(context))
+            return jobs.clear(task.engine, task.fenced_pair, "source", limit=limit, tag=task.tag())
 
         while left:
             more, left = self._run(run)
@@ -94,10 +92,10 @@ class _Migration:
         assert self._pre is not None, "it was copied"
         return self._pre
 
-    def _run(self, step: Callable[[MetadataStoreTask, ActivityContext], ResultT]) -> ResultT:
+    def _run(self, step: Callable[[MetadataStoreTask], ResultT]) -> ResultT:
         execution = self._scheduler.next(self._input)
         attempt = Attempt.of(execution, self._input.workflow_id, 1)
-        return step(MetadataStoreTask(self._runtime, execution, attempt, self._afterwork), ActivityContext())
+        return step(MetadataStoreTask(self._runtime, execution, attempt, ActivityContext()))
 
 
 def steps(runtime: Runtime, text: str) -> Steps:

@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _STEPS = "tests/integration/metadata_store/test_steps.py"
 _CUTOVER, _PRE_COPY = "activities/metadata_store/cutover.py", "activities/metadata_store/pre_copy.py"
-_PREPARATION, _WAY_BACK = "activities/metadata_store/preparation.py", "activities/metadata_store/way_back.py"
+_PREPARATION, _WAY_BACK = "activities/metadata_store/preparation.py", "activities/metadata_store/rollback.py"
 _REPLICA, _CONVERGENCE = "spark/metadata_store/replica.py", "activities/metadata_store/convergence.py"
 
 
@@ -108,42 +108,42 @@ MUTANTS = (
     Mutant(
         "metadata-store/no-line-after-the-bulk-copy",
         _PRE_COPY,
-        "    floor = raise_floor(task, context, max(bulk.copied.highest, rest.highest))\n    rounds,",
+        "    floor = raise_floor(task, max(bulk.copied.highest, rest.highest))\n    rounds,",
         "    floor = 0\n    rounds,",
         _step("test_no_copied_version_is_given_twice"),
     ),
     Mutant(
         "metadata-store/no-line-at-the-end-of-pre-copy",
         _PRE_COPY,
-        "    floor = raise_floor(task, context, highest, floor)\n    return bulk.result(task, since_zxid=since_zxid",
+        "    floor = raise_floor(task, highest, floor)\n    return bulk.result(task, since_zxid=since_zxid",
         "    return bulk.result(task, since_zxid=since_zxid",
         _step("test_no_version_is_given_twice"),
     ),
     Mutant(
         "metadata-store/no-line-offline",
         _PRE_COPY,
-        "    floor = raise_floor(task, context, max(bulk.copied.highest, rest.highest))\n    return",
+        "    floor = raise_floor(task, max(bulk.copied.highest, rest.highest))\n    return",
         "    floor = 0\n    return",
         _step("test_an_offline_copy_gives_no_version_twice"),
     ),
     Mutant(
         "metadata-store/no-line-after-catching-up",
         "activities/metadata_store/catch_up.py",
-        "    floor = raise_floor(task, context, highest, pre.version_floor)\n",
+        "    floor = raise_floor(task, highest, pre.version_floor)\n",
         "    floor = pre.version_floor\n",
         _step("test_no_version_is_given_twice"),
     ),
     Mutant(
         "metadata-store/no-line-in-verify",
         _CUTOVER,
-        "        floor = raise_floor(task, context, max(replica.highest, highest), pre.version_floor)\n",
+        "        floor = raise_floor(task, max(replica.highest, highest), pre.version_floor)\n",
         "        floor = pre.version_floor\n",
         _step("test_no_version_is_given_twice"),
     ),
     Mutant(
         "metadata-store/no-line-at-the-commit",
         _CUTOVER,
-        "            floor = raise_floor(task, context, replica.highest, floor)\n",
+        "            floor = raise_floor(task, replica.highest, floor)\n",
         "",
         _step("test_no_version_is_given_twice"),
     ),
@@ -171,7 +171,7 @@ MUTANTS = (
     Mutant(
         "metadata-store/a-gap-is-not-scanned",
         _CONVERGENCE,
-        "watch.fill(feed, jobs.changed_since(task.engine, task.pair, since_zxid, tag=task.tag(context)))",
+        "watch.fill(feed, jobs.changed_since(task.engine, task.pair, since_zxid, tag=task.tag()))",
         "watch.fill(feed, ())",
         _step("test_changes_are_found_without_the_watch"),
     ),
@@ -193,7 +193,7 @@ MUTANTS = (
     Mutant(
         "metadata-store/verify-repairs-nothing",
         _CUTOVER,
-        "            converge(task, context, replica, changes, different)\n",
+        "            converge(task, replica, changes, different)\n",
         "            pass\n",
         _step("test_what_differs_at_the_end_is_put_right"),
     ),
@@ -326,7 +326,7 @@ MUTANTS = (
     Mutant(
         "metadata-store/the-way-back-keeps-the-copy",
         _WAY_BACK,
-        'removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))',
+        'removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag())',
         "removed = 0",
         _step("test_a_late_way_back_leaves_the_next_run_alone"),
     ),

@@ -243,8 +243,8 @@ MUTANTS = (
     Mutant(
         "metadata-store/a-cleanup-that-knows-no-sessions",
         _AFTER_COMMIT,
-        "self._activities.run(Activities.clean_source, call, self._state.sessions)",
-        "self._activities.run(Activities.clean_source, call)",
+        "self._activities.run(cleanup.clean_source, call, self._state.sessions)",
+        "self._activities.run(cleanup.clean_source, call)",
         (f"{_WINDOW}::test_services_of_the_commit_are_known_in_the_window",),
     ),
     Mutant(

@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 _CAS = ("tests/unit/clients/test_cas.py",)
 _LEASH = "tests/unit/lifecycle/test_leashed_command.py"
-_AFTERWORK = ("tests/unit/lifecycle/test_afterwork.py",)
+_BACKGROUND = ("tests/unit/metadata_store/test_background_tasks.py",)
 _CLAIMS, _FENCE = "clients/cas/claims.py", "spark/fence.py"
 _SPARK = "tests/integration/lifecycle/test_spark_engine.py"
 _COMMAND, _LEASHING = "activities/bookie_cluster/leashed_command.py", "activities/bookie_cluster/command_leash.py"
@@ -250,7 +250,7 @@ MUTANTS = (
         "activities/metadata_store/background_tasks.py",
         '            _log.warning("%s: %s", name, error)\n            return False',
         '            _log.warning("%s: %s", name, error)\n            return True',
-        _AFTERWORK,
+        _BACKGROUND,
     ),
     Mutant(
         "shared/common-credentials-stand-in",

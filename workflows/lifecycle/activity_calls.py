@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, cast
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
@@ -13,11 +13,15 @@ from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ApplicationError
 
 with workflow.unsafe.imports_passed_through():
+    from activities.lifecycle.step import AnyStep
     from models.lifecycle.execution import Execution, InputT
     from models.lifecycle.failures import FailureKind
 
 ArgsT = ParamSpec("ArgsT")
 ResultT = TypeVar("ResultT")
+
+Activity: TypeAlias = AnyStep[ArgsT, ResultT] | Callable[Concatenate[Any, Execution[InputT], ArgsT], Awaitable[ResultT]]
+"""What a workflow names: a step, or a method that is marked as an activity."""
 
 HEARTBEAT = timedelta(seconds=10)
 """Longest silence of a running activity before Temporal starts it anew."""
@@ -79,7 +83,7 @@ class FencedCalls(Generic[InputT]):
 
     async def ask(
         self,
-        activity: Callable[Concatenate[Any, Execution[InputT], ArgsT], Awaitable[ResultT]],
+        activity: Activity[ArgsT, ResultT, InputT],
         call: Call,
         *args: ArgsT.args,
         **nothing: ArgsT.kwargs,
@@ -141,8 +145,10 @@ class Definition:
     answer: Any
 
 
-def definition_of(activity: Callable[..., Any]) -> Definition:
-    """The definition of a method that is marked as an activity."""
+def definition_of(activity: AnyStep[..., Any] | Callable[..., Any]) -> Definition:
+    """Return the definition of a step, or of a method that is marked as an activity."""
+    if isinstance(activity, AnyStep):
+        return Definition(activity.name, activity.answer)
     # The SDK keeps the definition on the method; it has no public way to ask for it.
     found: Any = getattr(activity, "__temporal_activity_definition")
     return Definition(found.name, found.ret_type)

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
-from typing import Any, Concatenate, cast
+from typing import Any, cast
 
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType, is_cancelled_exception
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
 with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.execution import Execution, InputT
+    from activities.lifecycle.step import AnyStep
+    from models.lifecycle.execution import InputT
     from models.lifecycle.state import MigrationState
     from workflows.lifecycle.activity_calls import (
         RETRIES,
+        Activity,
         ArgsT,
         Call,
         Definition,
@@ -57,7 +59,7 @@ class ActivityRunner(FencedCalls[InputT]):
         #: Whether the phase goes over what it had done in an earlier run of the workflow.
         self.catching_up = bool(state.answers)
 
-    def is_running(self, *activities: Callable[..., Any]) -> bool:
+    def is_running(self, *activities: AnyStep[..., Any] | Callable[..., Any]) -> bool:
         """Whether the phase waits for one of these."""
         return self._running in {definition_of(activity).name for activity in activities}
 
@@ -69,7 +71,7 @@ class ActivityRunner(FencedCalls[InputT]):
 
     async def run(
         self,
-        activity: Callable[Concatenate[Any, Execution[InputT], ArgsT], Awaitable[ResultT]],
+        activity: Activity[ArgsT, ResultT, InputT],
         call: Call,
         *args: ArgsT.args,
         **nothing: ArgsT.kwargs,
@@ -102,7 +104,7 @@ class ActivityRunner(FencedCalls[InputT]):
 
     async def try_run(
         self,
-        activity: Callable[Concatenate[Any, Execution[InputT], ArgsT], Awaitable[ResultT]],
+        activity: Activity[ArgsT, ResultT, InputT],
         call: Call,
         otherwise: str,
         *args: ArgsT.args,

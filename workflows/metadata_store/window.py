@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 with workflow.unsafe.imports_passed_through():
-    from activities.metadata_store.activities import MetadataStoreActivities as Activities
+    from activities.metadata_store import catch_up, census, cleanup, cutover
     from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
     from models.lifecycle.input import SourceCleanup
     from models.lifecycle.status import Outcome
@@ -115,7 +115,7 @@ class ValidationWindow:
         """End the watch of the source, which nobody asks any more."""
         if self._input.mode is Mode.LIVE and self._state.pre:
             call = on_watcher(self._state, "End the watch of the source", total=_FORGETTING)
-            await self._activities.try_run(Activities.forget_watch, call, "the watch of the source was not ended")
+            await self._activities.try_run(catch_up.forget_watch, call, "the watch of the source was not ended")
 
     def report_contested(self, paths: Sequence[str]) -> None:
         """List records that both sides have written."""
@@ -153,14 +153,14 @@ class ValidationWindow:
         call = on_watcher(self._state, "Who still uses the source?", once=False, total=_LOOKING)
         known = True
         try:
-            census = await self._activities.ask(Activities.take_census, call, self._state.sessions)
+            users = await self._activities.ask(census.census, call, self._state.sessions)
         except (ActivityError, ApplicationError) as error:
             if is_cancelled_exception(error):
                 raise
             # The migration is committed, whatever becomes of its source: where nobody knows, it counts as in use, and
             # the window is ended by its verbs.
-            known, census = False, Census(services=(f"not known: {cause_of(error)}",), unknown=())
-        self._state.facts.update(still_on_source=list(census.services), not_known=list(census.unknown))
+            known, users = False, Census(services=(f"not known: {cause_of(error)}",), unknown=())
+        self._state.facts.update(still_on_source=list(users.services), not_known=list(users.unknown))
         self._board.publish()
         return await self._follow(_FOLLOWING) if known else 0
 
@@ -171,7 +171,7 @@ class ValidationWindow:
             return 0
         try:
             call = on_watcher(self._state, "Copy what is still written to the source", once=False, total=total)
-            late = await self._activities.ask(Activities.follow, call, self._state.pre)
+            late = await self._activities.ask(cutover.follow, call, self._state.pre)
         except (ActivityError, ApplicationError) as error:
             if is_cancelled_exception(error):
                 raise
@@ -194,12 +194,12 @@ class ValidationWindow:
             self._migration.note(f"the cleanup was ended by `proceed`; the rest of {self._input.source} stays")
 
     async def _remove_records(self) -> None:
-        count = await self._activities.run(Activities.count_source, Call("Dry run: count what will be removed"))
+        count = await self._activities.run(cleanup.count_source, Call("Dry run: count what will be removed"))
         self._migration.note(f"cleanup removes {count:,} records from {self._input.source}")
         remaining = 1
         while remaining:
             call = Call("Remove a bounded part of the source", once=False)
-            part = await self._activities.run(Activities.clean_source, call, self._state.sessions)
+            part = await self._activities.run(cleanup.clean_source, call, self._state.sessions)
             self._state.figures.removed_from_source = (self._state.figures.removed_from_source or 0) + part.removed
             if part.remaining and not part.removed:
                 why = f"{part.remaining:,} records of the source cannot be removed; does somebody write there?"

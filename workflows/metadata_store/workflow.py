@@ -8,7 +8,7 @@ from typing import Any
 from temporalio import workflow
 
 with workflow.unsafe.imports_passed_through():
-    from activities.metadata_store.activities import MetadataStoreActivities as Activities
+    from activities.metadata_store import catch_up, cutover, pre_copy, precheck, preparation, rollback
     from models.lifecycle.names import BLOCKED_GAUGE
     from models.lifecycle.policy import VerbState
     from models.lifecycle.report import Report
@@ -106,7 +106,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _precheck(self) -> None:
         call = Call(f"Check {self.input.source} and {self.input.target}")
-        facts = self.state.facts.precheck = await self.activities.run(Activities.precheck, call)
+        facts = self.state.facts.precheck = await self.activities.run(precheck.precheck, call)
         if self.input.dry_run:
             self.state.figures.blockers = len(facts.blockers)
         for warning in facts.warnings:
@@ -118,16 +118,16 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             return
         otherwise = "whether an earlier run left metadata writes blocked could not be found out; see break-glass"
         call = Call("Give back what an earlier run left blocked", total=_GIVING_BACK)
-        if await self.activities.try_run(Activities.give_back, call, otherwise):
+        if await self.activities.try_run(rollback.unblock_leftover, call, otherwise):
             self.board.note("an earlier run was ended while writes were blocked; they were given back now")
 
     async def _pre_copy(self) -> None:
         call = Call("Copy and compare while brokers write")
-        self._copied(await self.activities.run(Activities.pre_copy, call, self._records))
+        self._copied(await self.activities.run(pre_copy.pre_copy, call, self._records))
 
     async def _copy_whole(self) -> None:
         call = Call("Copy and compare; all services are stopped")
-        self._copied(await self.activities.run(Activities.copy_whole, call, self._records))
+        self._copied(await self.activities.run(pre_copy.copy_whole, call, self._records))
 
     async def _catch_up(self) -> None:
         """Hold for as long as the operator wants; what changes meanwhile is copied meanwhile, and not at the end."""
@@ -136,7 +136,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     async def _catch_up_for(self, length: timedelta) -> None:
         pre = self.state.copied
         call = on_watcher(self.state, "Copy what changes, while brokers write", once=False)
-        done = await self.activities.run(Activities.catch_up, call, pre, length.total_seconds())
+        done = await self.activities.run(catch_up.catch_up, call, pre, length.total_seconds())
         if done.gap:
             self.board.note(f"the source was scanned by transaction ids: {done.gap}")
         self.state.figures.caught_up_before_cutover = (self.state.figures.caught_up_before_cutover or 0) + done.changed
@@ -149,7 +149,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     async def _prepare(self) -> None:
         while True:
             call = on_watcher(self.state, "Brokers and bookies recreate their ephemerals in the target", once=False)
-            ready = await self.activities.run(Activities.prepare, call)
+            ready = await self.activities.run(preparation.prepare, call)
             if not ready.gap:
                 break
             # The worker that watched is gone. Writes are not blocked yet, and are not before another one has caught up.
@@ -160,7 +160,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _copy_changes(self) -> None:
         call = on_watcher(self.state, "Copy what changed since PRE_COPY")
-        changes = await self.activities.run(Activities.copy_changes, call, self.state.copied)
+        changes = await self.activities.run(cutover.copy_changes, call, self.state.copied)
         self.state.figures.update(
             changes_known_by=changes.by,
             changed_records=changes.changed,
@@ -174,7 +174,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     async def _verify(self) -> None:
         pre = self.state.copied
         call = on_watcher(self.state, "Compare what was copied while writes were blocked")
-        result = await self.activities.run(Activities.verify, call, pre)
+        result = await self.activities.run(cutover.verify, call, pre)
         if result.version_floor > pre.version_floor:
             self.state.pre = pre.model_copy(update={"version_floor": result.version_floor})
         self.state.certificate.update(
@@ -192,7 +192,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _complete(self) -> None:
         call = on_watcher(self.state, "Commit: the flag becomes COMPLETED; late writes are followed")
-        done = await self.activities.run(Activities.complete, call, self.state.copied)
+        done = await self.activities.run(cutover.complete, call, self.state.copied)
         self.state.figures.blocked_seconds, self.state.sessions = done.blocked_seconds, done.sessions
         self.state.certificate.late_writes_followed = done.late_copied
         self.state.certificate.completed_at = workflow.now()
@@ -219,7 +219,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _unblock(self, cause: str) -> None:
         call = Call("Give metadata writes back to the source")
-        restored = self.state.restored = await self.activities.run(Activities.unblock_writes, call, cause)
+        restored = self.state.restored = await self.activities.run(rollback.unblock_writes, call, cause)
         self.state.figures.blocked_seconds = restored.blocked_seconds
         if restored.flag in BLOCKING_PHASES:
             self.note(
@@ -235,7 +235,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _clear_target(self) -> None:
         removed = await self.activities.try_run(
-            Activities.clear_target,
+            rollback.clear_target,
             Call("Remove the copy from the target", total=_CLEARING),
             "the copy could not be removed from the target; the next start of this migration uses it",
         )
@@ -249,7 +249,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     async def set_throttle(self, speed: Speed) -> Speed:
         """Change the throttle of the running copy."""
         limit = "off" if speed.megabytes_per_second is None else f"{speed.megabytes_per_second:g} MB/s"
-        await self.activities.ask(Activities.set_speed, Call(f"Throttle: {limit}", total=_THROTTLING), speed)
+        await self.activities.ask(pre_copy.set_speed, Call(f"Throttle: {limit}", total=_THROTTLING), speed)
         self.board.note(f"throttle is now {limit}")
         return speed
 

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.context import ActivityContext
-from activities.metadata_store import convergence, cutover, pre_copy, preparation, way_back
+from activities.metadata_store import cleanup, convergence, cutover, pre_copy, preparation, rollback
 from activities.metadata_store.census import census, require_left
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.occupied import ledgers_only_in
@@ -53,7 +52,7 @@ def stack(make_stack: MakeStack) -> Stack:
 def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """A source with some records, and an empty target."""
     monkeypatch.setattr(convergence, "_QUIET_SECONDS", 0.2)
-    monkeypatch.setattr(way_back, "REBROADCAST_AFTER", 0.0)
+    monkeypatch.setattr(rollback, "REBROADCAST_AFTER", 0.0)
     with open_place(stack, request.node.name.replace("[", "-").replace("]", ""), FEW) as found:
         yield found
 
@@ -61,8 +60,8 @@ def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
 def verified(place: Place) -> PreCopy:
     """Everything before the commit."""
     pre = place.run(pre_copy.pre_copy, 0)
-    assert not place.run(preparation.prepare, 30.0).gap
-    place.run(cutover.copy_changes, pre.since_zxid)
+    assert not place.run(preparation.prepare).gap
+    place.run(cutover.copy_changes, pre)
     return pre.model_copy(update={"version_floor": place.run(cutover.verify, pre).version_floor})
 
 
@@ -107,13 +106,13 @@ def test_a_source_that_never_rests_is_not_committed(place: Place, monkeypatch: p
         place.run(cutover.complete, pre)
     assert failed.value.type == FailureKind.VERIFICATION_FAILED
     assert f"1 records are not copied yet: {POLICIES}" in str(failed.value)
-    assert way_back.unblock_writes(place.task()).flag is FlagPhase.FAILED
+    assert rollback.unblock_writes(place.task(), "a test").flag is FlagPhase.FAILED
 
 
 def precheck(place: Place, **more: object) -> Precheck:
     """What the precheck of a later run says."""
     task = place.task(run=9, allow_no_brokers=True, **more)
-    check = PrecheckRun(task.input, task.workflow_id, Access(), AdminAccess(), partial(way_back.release, task))
+    check = PrecheckRun(task.input, task.workflow_id, Access(), AdminAccess(), partial(rollback.release, task))
     return check.run(task.engine, task.pair, tag="precheck")
 
 
@@ -158,9 +157,9 @@ def test_strangers_end_a_preparation_early(stack: Stack, monkeypatch: pytest.Mon
         zookeeper.create("/tool", b"", ephemeral=True)
         place.run(pre_copy.pre_copy, 0)
         with pytest.raises(ApplicationError, match=r"nobody recreates 1 ephemerals of session .*/tool"):
-            place.run(preparation.prepare, 60.0)
-        assert way_back.unblock_writes(place.task()).flag is FlagPhase.FAILED
-        place.run(way_back.clear_target)
+            place.run(preparation.prepare)
+        assert rollback.unblock_writes(place.task(), "a test").flag is FlagPhase.FAILED
+        place.run(rollback.clear_target)
         place.lose_the_watch()
         zookeeper.delete(FLAG)
 
@@ -168,7 +167,7 @@ def test_strangers_end_a_preparation_early(stack: Stack, monkeypatch: pytest.Mon
 def test_an_offline_start_gives_back_what_a_live_run_left_blocked(place: Place) -> None:
     """It says that writes were given back, and they are: flag and claim go together, whatever the mode."""
     place.run(pre_copy.pre_copy, 0)
-    assert not place.run(preparation.prepare, 30.0).gap
+    assert not place.run(preparation.prepare).gap
     found = precheck(place, mode="offline")
     assert any("given back now" in warning for warning in found.warnings)
     assert FlagPhase.FAILED.encode() in place.zookeeper.get(FLAG)[0]
@@ -189,13 +188,13 @@ def test_an_old_flag_in_the_target_goes_before_the_commit(place: Place, stack: S
 def test_a_late_end_leaves_the_flag_of_the_next_migration(place: Place, stack: Stack) -> None:
     """An offline run that wakes up when its target is a source already does not remove the flag there."""
     place.target = f"{stack.zk_url}/next-source"
-    place.run(pre_copy.copy_whole, 0, mode="offline")
+    pre = place.run(pre_copy.copy_whole, 0, mode="offline")
     late = place.task(mode="offline")
-    place.run(cutover.complete_offline, mode="offline")
+    place.run(cutover.complete, pre, mode="offline")
     with stores.kazoo(stack.zk_url) as zookeeper:
         zookeeper.create(f"/next-source{FLAG}", b'{"phase":"COMPLETED","targetUrl":"oxia://x:1"}', makepath=True)
         with pytest.raises(StoreConflict):
-            cutover.complete_offline(late, ActivityContext())
+            cutover.complete(late, pre)
         assert zookeeper.exists(f"/next-source{FLAG}") is not None
 
 
@@ -220,7 +219,7 @@ def test_a_target_that_others_took_after_the_precheck_is_left_alone(place: Place
     place.service_writes(OTHERS)
     with pytest.raises(ApplicationError, match=OTHERS):
         place.run(pre_copy.pre_copy, 0, run=9)
-    assert place.run(way_back.clear_target, run=9) == 0
+    assert place.run(rollback.clear_target, run=9) == 0
     assert list(place.copied()) == [OTHERS]
 
 
@@ -238,7 +237,7 @@ def test_a_target_that_nobody_looked_at_is_not_cleared(place: Place, monkeypatch
         held = read_claim(store, TargetClaim)
     assert held is not None
     assert not held.claim.ours
-    assert place.run(way_back.clear_target) == 0
+    assert place.run(rollback.clear_target) == 0
     assert list(place.copied()) == [OTHERS]
 
 
@@ -249,7 +248,7 @@ def test_a_target_that_another_command_migrates_to_is_not_cleared(place: Place, 
     place.zookeeper.create(FLAG, Flag(phase=phase, targetUrl=place.target).encode())
     place.service_writes(OTHERS)
     with pytest.raises(ApplicationError, match=f"services may use the target: .* is {phase}"):
-        place.run(way_back.clear_target)
+        place.run(rollback.clear_target)
     assert place.copied().keys() == {*place.wanted(), OTHERS}
     assert place.zookeeper.exists(CLAIM) is None
 
@@ -261,7 +260,7 @@ def test_a_target_in_which_services_run_is_not_cleared(place: Place, stack: Stac
     with stores.kazoo(stack.zk_url) as zookeeper:
         zookeeper.create("/too-early/loadbalance/brokers/b:8080", b"{}", ephemeral=True, makepath=True)
         with pytest.raises(ApplicationError, match="services use the target: broker b:8080"):
-            place.run(way_back.clear_target, mode="offline")
+            place.run(rollback.clear_target, mode="offline")
         assert zookeeper.exists(f"/too-early{FEW[0]}")
         zookeeper.delete("/too-early", recursive=True)
 
@@ -291,8 +290,7 @@ def test_late_writers_are_waited_for(place: Place, monkeypatch: pytest.MonkeyPat
     """After bulk jobs that did not end, and where Spark may lose a task, what is on its way is over before services."""
     waits: list[float] = []
 
-    def note(_: MetadataStoreTask, context: ActivityContext, since: float) -> None:
-        del context
+    def note(_: MetadataStoreTask, since: float) -> None:
         waits.append(since)
 
     def die(*_: object, **__: object) -> None:
@@ -309,7 +307,7 @@ def test_late_writers_are_waited_for(place: Place, monkeypatch: pytest.MonkeyPat
     place.run(pre_copy.pre_copy, 0)
     assert len(waits) == 1
     monkeypatch.setattr(type(place.runtime.engine), "may_lose_tasks", True)
-    assert not place.run(preparation.prepare, 30.0).gap
+    assert not place.run(preparation.prepare).gap
     assert len(waits) == 2
 
 
@@ -318,7 +316,7 @@ def test_transactions_that_begin_after_the_precheck_block_nothing(place: Place) 
     place.run(pre_copy.pre_copy, 0)
     place.zookeeper.create("/txn/id/1", b"{}", makepath=True)
     with pytest.raises(ApplicationError, match=r"since PRECHECK the source has changed: \[TRANSACTIONS\]") as failed:
-        place.run(preparation.prepare, 30.0)
+        place.run(preparation.prepare)
     assert failed.value.type == FailureKind.NOT_READY
     assert not place.zookeeper.exists(FLAG)
 
@@ -368,12 +366,12 @@ def test_a_bookie_that_is_registered_nowhere_keeps_the_source(place: Place) -> N
     committed(place)
     input, access = place.task().input, Access()
     absent = "bookie b:3181 is not registered, and may be cut off from both stores"
-    assert any(absent in reason for reason in census(input, access, AdminAccess(), {}).unknown)
+    assert any(absent in reason for reason in census(place.task()).unknown)
     with pytest.raises(ApplicationError, match=r"both stores: bookie b:3181\.") as refused:
         require_left(input, access, {})
     assert refused.value.type == FailureKind.IN_USE
     place.service_deletes("/ledgers/cookies/b:3181")
-    assert not any(absent in reason for reason in census(input, access, AdminAccess(), {}).unknown)
+    assert not any(absent in reason for reason in census(place.task()).unknown)
     require_left(input, access, {})
 
 
@@ -383,10 +381,10 @@ def test_a_cleanup_leaves_what_is_not_pulsars(place: Place) -> None:
     place.set("/other/admin/clusters/theirs")
     found = precheck(place, mode="offline", cleanup="remove")
     assert any("/other, /tenants in the source are not Pulsar's" in warning for warning in found.warnings)
-    place.run(pre_copy.copy_whole, 0, mode="offline")
-    place.run(cutover.complete_offline, mode="offline")
+    pre = place.run(pre_copy.copy_whole, 0, mode="offline")
+    place.run(cutover.complete, pre, mode="offline")
     task = place.task(mode="offline")
-    way_back.take_source(task)
+    cleanup.take_source(task)
     assert jobs.clear(task.engine, task.fenced_pair, "source", limit=1_000, tag="clear") == (3, 0)
     # Of ours the parent of the claim stays, as long as that does.
     theirs = {"/other", "/other/admin", "/other/admin/clusters", "/other/admin/clusters/theirs"}

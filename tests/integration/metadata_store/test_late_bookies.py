@@ -12,9 +12,7 @@ import pytest
 from activities.metadata_store import cutover, pre_copy, preparation
 from activities.metadata_store.census import census
 from activities.metadata_store.context import MetadataStoreTask
-from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.names import TopicName
-from clients.stores import Access
 from models.metadata_store.results import PreCopy
 from pulsar_devstack import configs
 from pulsar_devstack.admin import StackAdmin, topic_url
@@ -69,8 +67,8 @@ def test_a_bookie_that_missed_the_commit_keeps_ledgers(
     monkeypatch.setattr(MetadataStoreTask, "repeat_flag", nothing)
     with open_place(stack, "", []) as place, StackAdmin(stack.admin_urls[0]) as admin:
         pre = place.run(pre_copy.pre_copy, 0)
-        assert not place.run(preparation.prepare, 60.0).gap
-        place.run(cutover.copy_changes, pre.since_zxid)
+        assert not place.run(preparation.prepare).gap
+        place.run(cutover.copy_changes, pre)
         link.cut()
         floor = place.run(cutover.verify, pre).version_floor
         pre = pre.model_copy(update={"version_floor": floor})
@@ -100,7 +98,7 @@ def _looked(place: Place, pre: PreCopy) -> bool:
 
 def _still_on_source(place: Place, sessions: dict[str, int]) -> list[str]:
     """Return who keeps the source from being cleaned up."""
-    found = census(place.task().input, Access(), AdminAccess(), sessions)
+    found = census(place.task(), sessions)
     return [service.partition(": ")[0] for service in found.services]
 
 

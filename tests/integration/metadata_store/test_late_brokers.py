@@ -9,7 +9,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
-from activities.metadata_store import cutover, pre_copy, preparation, way_back
+from activities.metadata_store import cutover, pre_copy, preparation, rollback
 from activities.metadata_store.precheck import PrecheckRun
 from activities.pulsar.registrations import brokers, participants
 from clients.pulsar.admin.access import AdminAccess
@@ -66,11 +66,11 @@ def test_a_broker_that_restarts_with_other_settings(stack: Stack, place: Place) 
     )
     assert blockers(place, leave_ledgers=True) == ["BOOKKEEPER_STAYS"]
     with pytest.raises(ApplicationError, match="BOOKKEEPER_STAYS") as refused:
-        place.run(preparation.prepare, 60.0, leave_ledgers=True)
+        place.run(preparation.prepare, leave_ledgers=True)
     assert refused.value.type == FailureKind.NOT_READY
     assert place.zookeeper.exists(FLAG) is None
     stack.reconfigure("broker-1", configurationMetadataStoreUrl=stack.zk_url, bookkeeperMetadataServiceUri="")
-    place.run(way_back.clear_target)
+    place.run(rollback.clear_target)
     assert blockers(place) == []
 
 
@@ -82,10 +82,10 @@ def test_a_second_attempt_waits_for_each_broker_again(
     A broker that has not seen the flag would write to the source after the commit.
     """
     place.run(pre_copy.pre_copy, 0)
-    ready = place.run(preparation.prepare, 60.0).ephemerals
+    ready = place.run(preparation.prepare).ephemerals
     _roll_back(place)
     place.run(pre_copy.pre_copy, 0, run=2)
-    context = ActivityContext()
+    task = place.task(run=2)
 
     def freeze(url: StoreUrl, access: Access) -> int:
         """Freeze the broker right before the flag is set, when it has been asked."""
@@ -95,10 +95,12 @@ def test_a_second_attempt_waits_for_each_broker_again(
     monkeypatch.setattr(preparation, "write_mark", freeze)
     try:
         with ThreadPoolExecutor(1) as pool:
-            pending = pool.submit(preparation.prepare, place.task(run=2), context, 60.0)
+            pending = pool.submit(preparation.prepare, task)
             name = f"broker 127.0.0.1:{stack['broker-1'].ports['http']}"
             wait_for(
-                "the wait for the broker", lambda: f"ephemerals of {name}: " in _said(context) or pending.done(), 30
+                "the wait for the broker",
+                lambda: f"ephemerals of {name}: " in _said(task.context) or pending.done(),
+                30,
             )
             assert not pending.done()
             stack["broker-1"].resume()
@@ -115,8 +117,8 @@ def test_a_broker_that_starts_amid_a_migration(stack: Stack, place: Place) -> No
     """
     late = stack["broker-2"]
     pre = place.run(pre_copy.pre_copy, 0, run=3)
-    assert not place.run(preparation.prepare, 60.0, run=3).gap
-    place.run(cutover.copy_changes, pre.since_zxid, run=3)
+    assert not place.run(preparation.prepare, run=3).gap
+    place.run(cutover.copy_changes, pre, run=3)
     late.launch()
     wait_for("the late broker's store", lambda: _participants(place), 60)
 
@@ -133,8 +135,8 @@ def test_a_broker_that_starts_amid_a_migration(stack: Stack, place: Place) -> No
 
 
 def _roll_back(place: Place, run: int = 1) -> None:
-    assert way_back.unblock_writes(place.task(run=run)).flag is FlagPhase.FAILED
-    place.run(way_back.clear_target, run=run)
+    assert rollback.unblock_writes(place.task(run=run), "a test").flag is FlagPhase.FAILED
+    place.run(rollback.clear_target, run=run)
 
 
 def _said(context: ActivityContext) -> str:

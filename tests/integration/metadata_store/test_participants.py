@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.metadata_store import cutover, pre_copy, preparation, way_back
+from activities.metadata_store import cutover, pre_copy, preparation, rollback
 from activities.metadata_store.occupied import used_by_others
 from activities.metadata_store.precheck import PrecheckRun
 from activities.pulsar import registrations
@@ -35,7 +35,7 @@ def stack(make_stack: MakeStack) -> Stack:
 @pytest.fixture
 def place(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
     """A source with some records at the root of its ZooKeeper, and an empty target."""
-    monkeypatch.setattr(way_back, "REBROADCAST_AFTER", 0.0)
+    monkeypatch.setattr(rollback, "REBROADCAST_AFTER", 0.0)
     monkeypatch.setattr(registrations, "AWAY_SECONDS", 0.5)
     with open_place(stack, "", ["/tenants/a", "/tenants/b"]) as found:
         yield found
@@ -47,7 +47,7 @@ def place(stack: Stack, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
 def codes(place: Place, **more: object) -> dict[str, str]:
     """What blocks a later run: causes by code."""
     task = place.task(run=9, **{"allow_no_brokers": True, "cleanup": "leave", **more})
-    unblock = partial(way_back.release, task)
+    unblock = partial(rollback.release, task)
     check = PrecheckRun(task.input, task.workflow_id, Access(), AdminAccess(), unblock)
     return {one.code: one.cause for one in check.run(task.engine, task.pair, tag="precheck").blockers}
 
@@ -55,8 +55,8 @@ def codes(place: Place, **more: object) -> dict[str, str]:
 def up_to_the_commit(place: Place) -> PreCopy:
     """Everything before COMPLETED."""
     pre = place.run(pre_copy.pre_copy, 0)
-    assert not place.run(preparation.prepare, 30.0).gap
-    place.run(cutover.copy_changes, pre.since_zxid)
+    assert not place.run(preparation.prepare).gap
+    place.run(cutover.copy_changes, pre)
     verified = place.run(cutover.verify, pre)
     return pre.model_copy(update={"version_floor": verified.version_floor})
 
@@ -89,10 +89,10 @@ def test_offline_every_participant_must_be_stopped(place: Place) -> None:
     session = f"0x{place.zookeeper.client_id[0]:x}"
     assert session in codes(place, mode="offline", replace_target=True)["SERVICES_RUNNING"]
     with pytest.raises(ApplicationError, match=session):
-        place.run(cutover.complete_offline, mode="offline")
+        place.run(cutover.complete, pre, mode="offline")
     place.zookeeper.delete(node)
-    place.run(cutover.verify_offline, pre, mode="offline")
-    place.run(cutover.complete_offline, mode="offline")
+    place.run(cutover.verify, pre, mode="offline")
+    place.run(cutover.complete, pre, mode="offline")
 
 
 def test_ledgers_in_another_store_are_not_forgotten(place: Place) -> None:

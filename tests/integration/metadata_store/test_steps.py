@@ -9,8 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from activities.lifecycle.context import ActivityContext
-from activities.metadata_store import convergence, cutover, pre_copy, preparation, way_back
+from activities.metadata_store import convergence, cutover, pre_copy, preparation, rollback
 from activities.metadata_store.catch_up import catch_up
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.flag import FlagKeeper
@@ -41,7 +40,7 @@ def place(stack: Stack, request: pytest.FixtureRequest, monkeypatch: pytest.Monk
     """A source with some records, and an empty target; a small margin is outrun by few writes."""
     monkeypatch.setattr(pre_copy, "_VERSION_MARGIN", MARGIN)
     monkeypatch.setattr(convergence, "_QUIET_SECONDS", 0.2)
-    monkeypatch.setattr(way_back, "REBROADCAST_AFTER", 0.0)
+    monkeypatch.setattr(rollback, "REBROADCAST_AFTER", 0.0)
     with open_place(stack, request.node.originalname, FEW) as found:
         yield found
 
@@ -66,8 +65,8 @@ def pair_of(place: Place) -> Pair:
 
 def to_the_commit(place: Place, pre: PreCopy) -> PreCopy:
     """From PREPARATION to VERIFY."""
-    assert not place.run(preparation.prepare, 30.0).gap
-    place.run(cutover.copy_changes, pre.since_zxid)
+    assert not place.run(preparation.prepare).gap
+    place.run(cutover.copy_changes, pre)
     verified = place.run(cutover.verify, pre)
     return pre.model_copy(update={"version_floor": verified.version_floor})
 
@@ -77,8 +76,8 @@ def test_no_version_is_given_twice(place: Place, monkeypatch: pytest.MonkeyPatch
     ahead(place)
     copy = pre_copy._copy_and_compare  # pyright: ignore[reportPrivateUsage] - what changes during the bulk copy
 
-    def copy_then_write(task: MetadataStoreTask, context: ActivityContext, records: int) -> object:
-        done = copy(task, context, records)
+    def copy_then_write(task: MetadataStoreTask, records: int) -> object:
+        done = copy(task, records)
         # Above the line that the bulk copy alone draws.
         place.set("/tenants/b", done.copied.highest + 2 * MARGIN)
         return done
@@ -98,9 +97,9 @@ def test_no_version_is_given_twice(place: Place, monkeypatch: pytest.MonkeyPatch
     caught = place.run(catch_up, pre, 0.0)
     look("CATCH_UP")
     pre = pre.model_copy(update={"since_zxid": caught.since_zxid, "version_floor": caught.version_floor})
-    assert not place.run(preparation.prepare, 30.0).gap
+    assert not place.run(preparation.prepare).gap
     ahead(place)
-    place.run(cutover.copy_changes, pre.since_zxid)
+    place.run(cutover.copy_changes, pre)
     verified = place.run(cutover.verify, pre)
     look("VERIFY")
     pre = pre.model_copy(update={"version_floor": verified.version_floor})
@@ -145,7 +144,7 @@ def test_nothing_is_blocked_before_all_is_caught_up(place: Place) -> None:
     """A worker without the watch sets no flag: it would have to scan with writes blocked."""
     place.run(pre_copy.pre_copy, 0)
     place.lose_the_watch()
-    assert place.run(preparation.prepare, 30.0).gap
+    assert place.run(preparation.prepare).gap
     assert place.zookeeper.exists(FLAG) is None
 
 
@@ -153,8 +152,8 @@ def test_what_differs_at_the_end_is_put_right(place: Place) -> None:
     """A record of the target that somebody changed is found by VERIFY, counted, and written again."""
     pre = place.run(pre_copy.pre_copy, 0)
     place.set("/tenants/b")
-    assert not place.run(preparation.prepare, 30.0).gap
-    assert place.run(cutover.copy_changes, pre.since_zxid).written >= 1
+    assert not place.run(preparation.prepare).gap
+    assert place.run(cutover.copy_changes, pre).written >= 1
     assert place.copied() == place.wanted()
     place.service_writes("/tenants/b")
     assert place.run(cutover.verify, pre).repaired == 1
@@ -238,7 +237,7 @@ def test_a_deleted_copy_is_contested(place: Place) -> None:
 def test_a_commit_is_refused_once_the_way_back_began(place: Place) -> None:
     """The late commit of an attempt finds FAILED, and neither copies nor commits."""
     pre = to_the_commit(place, place.run(pre_copy.pre_copy, 0))
-    restored = way_back.unblock_writes(place.task())
+    restored = rollback.unblock_writes(place.task(), "a test")
     assert (restored.committed, restored.flag) == (False, FlagPhase.FAILED)
     place.set("/tenants/a")
     with pytest.raises(StoreConflict):
@@ -251,10 +250,10 @@ def test_a_late_way_back_leaves_the_next_run_alone(place: Place) -> None:
     """What a later run has copied is neither removed nor released by the clearing of an earlier one."""
     place.run(pre_copy.pre_copy, 0)
     place.run(pre_copy.pre_copy, 0, run=2)
-    assert place.run(way_back.clear_target) == 0
+    assert place.run(rollback.clear_target) == 0
     assert place.copied() == place.wanted()
     assert place.zookeeper.exists(CLAIM) is not None
-    assert place.run(way_back.clear_target, run=2) >= len(place.wanted())
+    assert place.run(rollback.clear_target, run=2) >= len(place.wanted())
     assert place.copied() == {}
     assert place.zookeeper.exists(CLAIM) is None
 
@@ -262,9 +261,9 @@ def test_a_late_way_back_leaves_the_next_run_alone(place: Place) -> None:
 def test_writes_that_a_terminated_run_left_blocked_are_given_back(place: Place) -> None:
     """The next start frees them, and says so once."""
     place.run(pre_copy.pre_copy, 0)
-    assert not place.run(preparation.prepare, 30.0).gap
-    assert way_back.give_back(place.task(run=2))
-    assert not way_back.give_back(place.task(run=2))
+    assert not place.run(preparation.prepare).gap
+    assert rollback.unblock_leftover(place.task(run=2))
+    assert not rollback.unblock_leftover(place.task(run=2))
     assert FlagPhase.FAILED.encode() in place.zookeeper.get(FLAG)[0]
 
 

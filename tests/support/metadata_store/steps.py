@@ -11,8 +11,8 @@ from temporalio.client import Client
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
-from activities.metadata_store.background_tasks import Afterwork
 from activities.metadata_store.context import MetadataStoreTask
+from activities.metadata_store.source_watch import Watches
 from clients.oxia.client import OxiaClient
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
@@ -62,15 +62,15 @@ class Place:
         started = _STARTED + timedelta(seconds=run)
         execution = Execution(input=input, run_id=f"run-{run}", started=started, epoch=self._epoch)
         attempt = Attempt.of(execution, input.workflow_id, 1)
-        return MetadataStoreTask(self.runtime, execution, attempt, Afterwork())
+        return MetadataStoreTask(self.runtime, execution, attempt, ActivityContext())
 
     def run(self, step: Callable[..., ResultT], *arguments: object, run: int = 1, **more: object) -> ResultT:
         """Carry out one step to its end."""
-        return step(self.task(run=run, **more), ActivityContext(), *arguments)
+        return step(self.task(run=run, **more), *arguments)
 
     def lose_the_watch(self) -> None:
         """As with the worker that dies."""
-        self.runtime.watches.close()
+        self.runtime.shared(Watches).close()
 
     def set(self, path: str, times: int = 1) -> None:
         """Write to the source, as a broker does; each write raises the record's version by one."""

@@ -49,13 +49,13 @@ class Scene:
 def prepared(monkeypatch: pytest.MonkeyPatch, missing: float) -> int:
     """Ephemerals that were recreated by participants that were missing for so many seconds."""
     scene = Scene(missing)
-    able, flag, task, context = MagicMock(), MagicMock(), MagicMock(), MagicMock()
+    able, flag, task = MagicMock(), MagicMock(), MagicMock()
     able.require = scene.answer
     flag.stands_at.return_value = False
     flag.advance = scene.block
     task.flag = lambda: nullcontext(flag)
-    task.input.preparation_timeout = timedelta(seconds=60)
-    context.pause = scene.pause
+    task.input.preparation_timeout = timedelta(seconds=110)
+    task.context.pause, task.context.waited = scene.pause, 0.0
     monkeypatch.setattr(preparation, "_able_brokers", answering(lambda: able))
     for name in ("require_covered", "require_no_indexed", "_stop_lost_tasks", "not_caught_up"):
         monkeypatch.setattr(preparation, name, answering(str))
@@ -64,7 +64,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch, missing: float) -> int:
     monkeypatch.setattr(preparation, "open_reader", answering(nullcontext))
     monkeypatch.setattr(preparation, "_readiness", scene.readiness)
     monkeypatch.setattr(preparation, "time", SimpleNamespace(monotonic=lambda: scene.now))
-    return prepare(task, context, 110.0).ephemerals
+    return prepare(task).ephemerals
 
 
 def test_participants_have_their_time_from_the_flag_on(monkeypatch: pytest.MonkeyPatch) -> None:

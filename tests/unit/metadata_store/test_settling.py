@@ -90,8 +90,7 @@ def settle(monkeypatch: pytest.MonkeyPatch, dirty: list[set[bytes]], seconds: li
     )
     flag: Any = SimpleNamespace(mark=scene.mark)
     pre: Any = SimpleNamespace(since_zxid=1, version_floor=0)
-    context: Any = None
-    settled = cutover._settle(task, context, flag, pre)  # pyright: ignore[reportPrivateUsage]
+    settled = cutover._settle(task, flag, pre)  # pyright: ignore[reportPrivateUsage]
     # Every change until this mark was copied, and everything that was copied is before this transaction of the target.
     assert settled.point == (scene.marks, 1000 + len(scene.copied))
     return scene
@@ -126,7 +125,6 @@ def test_late_writes_of_others_are_told_apart(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(convergence, "all_changes", scene.late_changes)
     replica: Any = scene
     task: Any = None
-    context: Any = None
     for copied, quiet in ((1, True), (2, False)):
-        late = convergence.follow_once(task, context, replica, CommitPoint(1, 1))
+        late = convergence.follow_once(task, replica, CommitPoint(1, 1))
         assert (late.copied, late.foreign, late.quiet) == (copied, 1, quiet)

@@ -1,12 +1,13 @@
-"""The way back of the metadata store migration: writes are given back, the copy is removed, claims are released."""
+"""Rollback of the metadata store migration: writes are unblocked, the copy is removed, claims are released."""
 
 from __future__ import annotations
 
+import logging
 import time
 
 from temporalio.exceptions import ApplicationError
 
-from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.step import step
 from activities.metadata_store.context import MetadataStoreTask
 from activities.pulsar.registrations import still_in_use
 from clients.pulsar.records.migration_flag import foreign_flag
@@ -17,12 +18,19 @@ from models.metadata_store.results import Restoration
 from models.migration_flag import OPEN_PHASES, FlagPhase
 from spark.metadata_store import jobs
 
+_log = logging.getLogger(__name__)
+
 REBROADCAST_AFTER = 3.0
 """Seconds after which the flag is set once more: clients of ZooKeeper are back soon after servers, or the network."""
 
 
-def unblock_writes(task: MetadataStoreTask) -> Restoration:
-    """Set the flag to FAILED where this migration blocked writes; brokers then write to the source again."""
+@step(MetadataStoreTask)
+def unblock_writes(task: MetadataStoreTask, cause: str) -> Restoration:
+    """Set the flag to FAILED where this migration blocked writes; brokers then write to the source again.
+
+    `cause` is for the log.
+    """
+    _log.info("unblocking metadata writes: %s", cause)
     if not task.source_has_flag:
         return Restoration(committed=False, flag=FlagPhase.NOT_STARTED)
     with task.flag() as flag:
@@ -37,8 +45,9 @@ def unblock_writes(task: MetadataStoreTask) -> Restoration:
     return Restoration(committed=committed, flag=state.flag.phase, blocked_seconds=blocked)
 
 
-def give_back(task: MetadataStoreTask) -> bool:
-    """Set the flag to FAILED where an earlier run of this migration left writes blocked; returns whether it had."""
+@step(MetadataStoreTask, name="give_back")
+def unblock_leftover(task: MetadataStoreTask) -> bool:
+    """Set the flag to FAILED where an earlier run of this migration left writes blocked; return whether it had."""
     if not task.source_has_flag:
         return False
     with task.flag() as flag:
@@ -48,7 +57,8 @@ def give_back(task: MetadataStoreTask) -> bool:
     return blocked
 
 
-def clear_target(task: MetadataStoreTask, context: ActivityContext) -> int:
+@step(MetadataStoreTask)
+def clear_target(task: MetadataStoreTask) -> int:
     """Remove the copy from the target, then both claims; does nothing where the target or the source is not ours.
 
     A late attempt of this step may run while the migration was started again, and must not empty that one's target. Nor
@@ -64,12 +74,12 @@ def clear_target(task: MetadataStoreTask, context: ActivityContext) -> int:
             return removed
     if task.input.mode is Mode.LIVE:
         # A broker that missed FAILED refuses writes until it is told again.
-        rebroadcast_flag(task, context)
+        rebroadcast_flag(task)
     with task.target_claim() as claim:
         if claim.is_held():
             # Claimed before the first delete: a bulk task of an earlier attempt would refill what is being cleared.
             if claim.claim(None).ours and not (used := _in_use(task)):
-                removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag(context))
+                removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag())
             claim.release()
     release(task)
     if task.input.mode is Mode.LIVE:
@@ -94,18 +104,6 @@ def _in_use(task: MetadataStoreTask) -> str:
     return "" if flag.phase in OPEN_PHASES else f"services may use the target: {foreign_flag(flag)}"
 
 
-def take_source(task: MetadataStoreTask) -> None:
-    """Claim the source for its cleanup.
-
-    Live, it has been ours since PRE_COPY, and says who set the flag to COMPLETED; offline, the commit released it.
-    """
-    with task.source_claim() as claim:
-        if task.input.mode is Mode.LIVE:
-            claim.renew()
-        else:
-            claim.take()
-
-
 def release(task: MetadataStoreTask) -> None:
     """Release the source; the flag stays as it is, unless this migration still blocks writes by it.
 
@@ -119,11 +117,11 @@ def release(task: MetadataStoreTask) -> None:
             claim.release()
 
 
-def rebroadcast_flag(task: MetadataStoreTask, context: ActivityContext) -> None:
+def rebroadcast_flag(task: MetadataStoreTask) -> None:
     """Set the flag once more, some seconds after it was moved, for services that were cut off at that instant."""
     with task.flag() as flag:
         state = flag.state()
         if state.owned_by(task.workflow_id):
             # The flag's time is the server's and `now` is ours: whatever their difference, the pause is bounded.
-            context.pause(min(max(state.since_ms / 1000 + REBROADCAST_AFTER - time.time(), 0), REBROADCAST_AFTER))
+            task.context.pause(min(max(state.since_ms / 1000 + REBROADCAST_AFTER - time.time(), 0), REBROADCAST_AFTER))
             flag.rebroadcast()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from itertools import repeat
 
-from activities.metadata_store.background_tasks import Afterwork
+from activities.metadata_store.background_tasks import BackgroundTasks
 from clients.errors import StoreConflict, StoreUnreachable
 
 _PATIENCE = 10.0
@@ -24,21 +24,21 @@ def test_a_store_that_cannot_be_reached_is_asked_again() -> None:
             done.set()
         return answer
 
-    Afterwork().schedule("work", repeat(0.01), work)
+    BackgroundTasks().schedule("work", repeat(0.01), work)
     assert done.wait(_PATIENCE)
     assert answers == []
 
 
 def test_work_of_one_name_is_scheduled_once_and_can_be_cancelled() -> None:
     """The first schedule stands; when it is cancelled, nothing of it is done, and the name is free."""
-    afterwork, ran = Afterwork(), threading.Event()
-    afterwork.schedule("work", [_PATIENCE * 100], lambda: True)
-    afterwork.schedule("work", [0.0], lambda: ran.set() or True)
-    afterwork.cancel("work")
+    tasks, ran = BackgroundTasks(), threading.Event()
+    tasks.schedule("work", [_PATIENCE * 100], lambda: True)
+    tasks.schedule("work", [0.0], lambda: ran.set() or True)
+    tasks.cancel("work")
     assert not ran.is_set()
-    afterwork.schedule("work", [0.0], lambda: ran.set() or True)
+    tasks.schedule("work", [0.0], lambda: ran.set() or True)
     assert ran.wait(_PATIENCE)
-    afterwork.close()
+    tasks.close()
 
 
 def test_a_conflict_ends_the_work() -> None:
@@ -49,8 +49,8 @@ def test_a_conflict_ends_the_work() -> None:
         calls.append(1)
         raise StoreConflict("another one's")
 
-    afterwork = Afterwork()
-    afterwork.schedule("work", [0.0, 0.0], work)
+    tasks = BackgroundTasks()
+    tasks.schedule("work", [0.0, 0.0], work)
     for thread in threading.enumerate():
         if thread.name == "work":
             thread.join(_PATIENCE)
