@@ -19,7 +19,7 @@ from tests.workflows.metadata_store.activities import ANSWERS, READY, Script
 async def _live(stage: Harness) -> Run:
     """Live, through the window and the cleanup."""
     in_use = Census(services=("broker-1 (a session in the source)",), unknown=())
-    script = Script(take_census=[in_use, Census(services=(), unknown=())])
+    script = Script(census=[in_use, Census(services=(), unknown=())])
     return await stage.start(script, cleanup="remove", cleanup_at_window_end=True, validation_window="PT15M")
 
 

@@ -16,6 +16,7 @@ from typing import Any, ClassVar, NamedTuple, cast
 
 from temporalio import activity
 
+from activities.lifecycle.step import AnyStep, steps_of
 from models.lifecycle.execution import Execution
 from models.lifecycle.input import WorkflowInput
 from worker.catalog import ALL, activities_of
@@ -150,7 +151,16 @@ class Script:
 def real_steps() -> list[Callable[..., Any]]:
     """All activities, without a runtime: good for their names and signatures only."""
     classes = [resolve_name(name) for kind in ALL.values() for name in kind.activities]
-    return [method for found in classes for method in activities_of(found.__new__(found))]
+    methods = [method for found in classes for method in activities_of(found.__new__(found))]
+    packages = dict.fromkeys(kind.package for kind in ALL.values())
+    return [*methods, *(_unbound(step) for package in packages for step in steps_of(f"activities.{package}"))]
+
+
+def _unbound(step: AnyStep[..., Any]) -> Callable[..., Any]:
+    activity = step.bind(cast("Any", None))
+    # Scripts call a step by its name without the kind of migration.
+    activity.__name__ = step.name.removeprefix(f"{step.task.kind.replace('-', '_')}_")
+    return activity
 
 
 class Doubles:

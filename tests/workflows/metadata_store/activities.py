@@ -73,7 +73,7 @@ ANSWERS: dict[str, Any] = {
     "forget_watch": None,
     "give_back": False,
     "set_speed": None,
-    "take_census": Census(services=(), unknown=()),
+    "census": Census(services=(), unknown=()),
     "count_source": 12,
     "clean_source": CleanupStep(removed=12, remaining=0),
 }

@@ -63,7 +63,7 @@ async def test_live_path(stage: Harness) -> None:
     run = await stage.start()
     report = await run.report()
     assert run.script.steps[:6] == LIVE
-    assert set(run.script.steps[6:]) == {"take_census"}
+    assert set(run.script.steps[6:]) == {"census"}
     assert report.outcome is Outcome.DONE
     assert phases(report) == [
         "PRECHECK",

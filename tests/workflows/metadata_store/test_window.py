@@ -24,7 +24,7 @@ CLEANED = ["count_source", "clean_source"]
 
 async def test_window_says_what_it_waits_for(stage: Harness) -> None:
     """An open window says since when and until when it waits, who can end it, and who still uses the source."""
-    run = await stage.start(Script(take_census=IN_USE), validation_window="PT1H")
+    run = await stage.start(Script(census=IN_USE), validation_window="PT1H")
     status = await _open(run)
     waiting = status.waiting
     assert waiting is not None
@@ -68,11 +68,11 @@ async def test_cleanup_that_removes_the_source(stage: Harness) -> None:
         CleanupStep(removed=5, remaining=2),
         CleanupStep(removed=2, remaining=0),
     ]
-    run = await stage.start(Script(clean_source=parts, take_census=FREE), cleanup="remove")
+    run = await stage.start(Script(clean_source=parts, census=FREE), cleanup="remove")
     await _open(run)
     await run.signal(Verb.CLEANUP)
     report = await run.report()
-    assert run.script.steps == [*LIVE, "take_census", "take_census", "count_source", *["clean_source"] * 3]
+    assert run.script.steps == [*LIVE, "census", "census", "count_source", *["clean_source"] * 3]
     assert report.history[-1].phase == Phase.CLEANUP
     assert report.figures["removed_from_source"] == 12
     assert any("cleanup removes 12 records from zk:zk-1:2181/pulsar" in note for note in report.notes)
@@ -82,24 +82,24 @@ async def test_services_of_the_commit_are_known_in_the_window(stage: Harness) ->
     """Census and cleanup get the sessions of the commit, by which they see who has not restarted since."""
     sessions = {"bookie bookie-1": 7}
     commit = Completion(blocked_seconds=1.0, sessions=sessions)
-    run = await stage.start(Script(complete=commit, take_census=FREE), cleanup="remove")
+    run = await stage.start(Script(complete=commit, census=FREE), cleanup="remove")
     await _open(run)
     await run.signal(Verb.CLEANUP)
     await run.report()
-    asked = [call for call in run.script.calls if call.step in ("take_census", "clean_source")]
-    assert {call.step for call in asked} == {"take_census", "clean_source"}
+    asked = [call for call in run.script.calls if call.step in ("census", "clean_source")]
+    assert {call.step for call in asked} == {"census", "clean_source"}
     assert [call.args for call in asked] == [(sessions,)] * len(asked)
 
 
 async def test_cleanup_is_refused_while_the_source_is_in_use(stage: Harness) -> None:
     """A cleanup that would hit running services is refused and names them; it is taken once they are gone."""
-    run = await stage.start(Script(take_census=IN_USE), cleanup="remove")
+    run = await stage.start(Script(census=IN_USE), cleanup="remove")
     await _open(run)
     await run.signal(Verb.CLEANUP)
     status = await run.until(lambda status: "cleanup refused" in status.notes[-1])
     assert status.notes[-1].endswith("the source is still in use: broker-1 (a session in the source)")
     await run.until(lambda status: "window" in status.deadlines)
-    run.script.say("take_census", FREE)
+    run.script.say("census", FREE)
     await run.signal(Verb.CLEANUP)
     report = await run.report()
     assert run.script.steps[-2:] == CLEANED
@@ -108,14 +108,14 @@ async def test_cleanup_is_refused_while_the_source_is_in_use(stage: Harness) -> 
 
 async def test_nothing_is_removed_while_anything_is_unknown(stage: Harness) -> None:
     """A cleanup is refused as long as something about the users of the source could not be found out."""
-    run = await stage.start(Script(take_census=UNKNOWN), cleanup="remove")
+    run = await stage.start(Script(census=UNKNOWN), cleanup="remove")
     await _open(run)
     await run.signal(Verb.CLEANUP)
     status = await run.until(lambda status: "cleanup refused" in status.notes[-1])
     assert status.notes[-1].endswith("it is not known who uses the source: broker-2 did not answer")
     await run.until(lambda status: "window" in status.deadlines)
     assert not set(run.script.steps) & set(CLEANED)
-    run.script.say("take_census", FREE)
+    run.script.say("census", FREE)
     await run.signal(Verb.CLEANUP)
     assert (await run.report()).outcome is Outcome.DONE
     assert run.script.steps[-2:] == CLEANED
@@ -166,7 +166,7 @@ async def test_late_writes_keep_the_window_open(stage: Harness) -> None:
 
 async def test_refused_cleanup_keeps_a_moved_window(stage: Harness) -> None:
     """The end that the operator gave to the window outlives a cleanup that was refused."""
-    run = await stage.start(Script(take_census=IN_USE), cleanup="remove")
+    run = await stage.start(Script(census=IN_USE), cleanup="remove")
     await _open(run)
     await run.update("change_window", WindowChange(remaining=timedelta(hours=50)))
     moved = (await run.status()).deadlines["window"]
@@ -180,7 +180,7 @@ async def test_refused_cleanup_keeps_a_moved_window(stage: Harness) -> None:
 
 async def test_cleanup_at_the_windows_end(stage: Harness) -> None:
     """With `cleanup_at_window_end` the cleanup begins by itself, as soon as nobody uses the source any more."""
-    script = Script(take_census=[*[IN_USE] * 6, FREE])
+    script = Script(census=[*[IN_USE] * 6, FREE])
     run = await stage.start(script, cleanup="remove", cleanup_at_window_end=True, validation_window="PT20M")
     report = await run.report()
     assert run.script.steps[-2:] == CLEANED
@@ -193,7 +193,7 @@ async def test_cleanup_at_the_windows_end(stage: Harness) -> None:
 async def test_proceed_keeps_the_source(stage: Harness, first: Verb) -> None:
     """`proceed` ends the window and keeps the source, whatever the plan says and whatever was said before or after."""
     last_census = Hang()
-    script = Script(take_census=[FREE, last_census, FREE])
+    script = Script(census=[FREE, last_census, FREE])
     run = await stage.start(script, cleanup="remove", cleanup_at_window_end=True)
     await _open(run)
     await run.signal(first)
@@ -238,7 +238,7 @@ async def test_longer_window(stage: Harness) -> None:
 async def test_shorter_window(stage: Harness) -> None:
     """A window without time left ends at once, also while the census is under way."""
     census = Hang()
-    run = await stage.start(Script(take_census=census))
+    run = await stage.start(Script(census=census))
     await census.entered()
     await run.update("change_window", WindowChange(remaining=timedelta(0)))
     census.release()
@@ -249,12 +249,12 @@ async def test_shorter_window(stage: Harness) -> None:
 async def test_a_window_that_is_changed_amid_a_look(stage: Harness) -> None:
     """Whoever moves the window's end while a census runs gets a fresh one, and not the one that had begun before."""
     census = Hang()
-    run = await stage.start(Script(take_census=[census, UNKNOWN]), validation_window="PT1H")
+    run = await stage.start(Script(census=[census, UNKNOWN]), validation_window="PT1H")
     await census.entered()
     await run.update("change_window", WindowChange(remaining=timedelta(hours=2)))
     census.release()
     status = await run.until(lambda status: "not_known" in status.facts and bool(status.facts["not_known"]))
-    assert (status.phase, run.script.steps.count("take_census")) == (Phase.VALIDATION, 2)
+    assert (status.phase, run.script.steps.count("census")) == (Phase.VALIDATION, 2)
     await run.signal(Verb.PROCEED)
     await run.report()
 
@@ -328,7 +328,7 @@ async def _open(run: Run):
 async def test_a_census_that_fails_does_not_fail_the_migration(stage: Harness) -> None:
     """A committed migration keeps its report; where nobody knows who uses the source, nothing is removed from it."""
     denied = ApplicationError("no right to read", type=FailureKind.DENIED, non_retryable=True)
-    run = await stage.start(Script(take_census=denied), cleanup="remove", validation_window="PT20M")
+    run = await stage.start(Script(census=denied), cleanup="remove", validation_window="PT20M")
     await _open(run)
     await run.signal(Verb.CLEANUP)
     status = await run.until(lambda status: any("cleanup refused" in note for note in status.notes))

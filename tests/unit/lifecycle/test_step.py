@@ -1,0 +1,64 @@
+"""Functions as activities: their names, their arguments as Temporal decodes them, and how a worker finds them."""
+
+from __future__ import annotations
+
+import sys
+from types import ModuleType
+from typing import Any, cast
+
+import pytest
+from temporalio import activity
+
+from activities.lifecycle.polling import Look
+from activities.lifecycle.step import StepTask, polling_step, step, steps_of
+from models.lifecycle.execution import Execution
+from models.metadata_store.input import MetadataStoreInput
+
+
+class _Task(StepTask[MetadataStoreInput]):
+    kind = "small-migration"
+    input_type = MetadataStoreInput
+
+
+@step(_Task, reads_only=True)
+def count(task: _Task, words: list[str], least: int = 1) -> int:
+    """Count words."""
+    del task
+    return max(len(words), least)
+
+
+@polling_step(_Task, name="wait")
+def wait_for_word(task: _Task) -> Look[str]:
+    """Look for a word."""
+    del task
+    return Look()
+
+
+def definition_of(activity_function: Any) -> Any:
+    """The definition that Temporal's worker reads."""
+    return getattr(activity.defn, "__globals__")["_Definition"].must_from_callable(activity_function)
+
+
+def test_a_step_is_decoded_like_its_function() -> None:
+    """A worker decodes the execution with the task's input, then the function's arguments, and knows its result."""
+    bound = definition_of(count.bind(cast("Any", None)))
+    assert bound.name == "small_migration_count"
+    assert bound.arg_types == [Execution[MetadataStoreInput], list[str], int]
+    assert bound.ret_type is int
+    assert definition_of(wait_for_word.bind(cast("Any", None))).ret_type is str
+
+
+def test_a_step_is_a_function_still() -> None:
+    """Another step, or a test, calls it with a task."""
+    assert count(cast("Any", None), ["a", "b"]) == 2
+    assert count.options.reads_only
+
+
+def test_two_steps_of_one_name_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A worker would run one of them in place of the other."""
+    module = ModuleType("small_package")
+    module.__path__ = []
+    module.first, module.second = count, step(_Task, name="count")(count.function)  # pyright: ignore[reportAttributeAccessIssue]
+    monkeypatch.setitem(sys.modules, "small_package", module)
+    with pytest.raises(ValueError, match="two steps are called small_migration_count"):
+        steps_of("small_package")
