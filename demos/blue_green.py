@@ -17,11 +17,11 @@ from models.blue_green.input import KIND
 from models.blue_green.phases import Phase
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, WaitKind
-from pulsar_devstack.moving.account import Account
-from pulsar_devstack.moving.clusters import create_namespace, pieces
-from pulsar_devstack.moving.plan import TopicPlan, mixed_topics
-from pulsar_devstack.moving.traffic import MovingTraffic
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.audit import Account
+from pulsar_devstack.traffic.plan import TopicPlan, mixed_topics
+from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.two_clusters import create_namespace, pieces
 
 BLUE, GREEN = "blue", "green"
 # The default is 0: brokers never look for topics to move.

@@ -17,9 +17,9 @@ from models.bookie_cluster.input import KIND
 from models.bookie_cluster.phases import Phase
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
-from pulsar_devstack.admin import StackAdmin
-from pulsar_devstack.stack import StackSpec
-from pulsar_devstack.traffic import Traffic
+from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.stack import StackSpec
+from pulsar_devstack.traffic.pulsar_client import Traffic
 
 CLUSTER = "demo"
 SPEC = StackSpec(

@@ -16,9 +16,9 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import KIND
 from models.metadata_store.phases import Phase
-from pulsar_devstack.admin import StackAdmin
-from pulsar_devstack.stack import StackSpec
-from pulsar_devstack.traffic import Churn, Traffic
+from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.stack import StackSpec
+from pulsar_devstack.traffic.pulsar_client import Churn, Traffic
 
 CLUSTER = "demo"
 SPEC = StackSpec(

@@ -20,13 +20,13 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, WaitKind
 from models.scalable_topic.input import KIND
 from models.scalable_topic.phases import Phase
-from pulsar_devstack.moving.account import Account
-from pulsar_devstack.moving.clusters import create_namespace
-from pulsar_devstack.moving.plan import TopicPlan
-from pulsar_devstack.moving.scalable_plan import ScalableTopicPlan
-from pulsar_devstack.moving.scalable_traffic import Absence, ScalableTraffic
-from pulsar_devstack.on_demand import with_scalable_clients
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.provision import with_scalable_clients
+from pulsar_devstack.servers.stack import StackSpec
+from pulsar_devstack.traffic.audit import Account
+from pulsar_devstack.traffic.plan import TopicPlan
+from pulsar_devstack.traffic.scalable_plan import ScalableTopicPlan
+from pulsar_devstack.traffic.scalable_traffic import Absence, ScalableTraffic
+from pulsar_devstack.traffic.two_clusters import create_namespace
 
 CLUSTER = "demo"
 SPEC = StackSpec(zookeepers=1, bookies=1, brokers=2, temporal=True, cluster=CLUSTER)

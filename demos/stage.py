@@ -21,14 +21,13 @@ from clients.pulsar.admin.errors import AdminError
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, PhaseEntry, Status, WaitKind
 from process.exit_codes import CommandFailed
-from pulsar_devstack import supervise
-from pulsar_devstack.cache import cache_folder
 from pulsar_devstack.errors import DevStackError
-from pulsar_devstack.gateway import gateway_settings
-from pulsar_devstack.ports import free_port
-from pulsar_devstack.provision import provision
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.supervise import ProcessId, ProcessRecord
+from pulsar_devstack.servers import processes
+from pulsar_devstack.servers.cache import cache_folder
+from pulsar_devstack.servers.ports import free_port
+from pulsar_devstack.servers.processes import ProcessId, ProcessRecord
+from pulsar_devstack.servers.provision import provision
+from pulsar_devstack.servers.stack import Stack, StackSpec
 
 _ANSWER_LIMIT = 60.0
 _READY_LIMIT = 90.0
@@ -128,7 +127,7 @@ class Stage:
         """Start the REST gateway of scalable topics beside the worker; returns its address."""
         port = free_port()
         url = f"http://127.0.0.1:{port}"
-        os.environ.update(gateway_settings(self.stack, port=str(port), public_url=url))
+        os.environ.update(self.stack.gateway_settings(port=str(port), public_url=url))
         self._begin(GATEWAY)
         self._await(GATEWAY)
         return url
@@ -250,8 +249,8 @@ class Stage:
     def _begin(self, name: str) -> None:
         """Start one of our processes, which the commands of these names are."""
         command = [sys.executable, "-m", "pulsar_migrate", name, "--ready-file", str(self.folder / f"{name}.ready")]
-        child = supervise.spawn(command, cwd=_ROOT, log=self.folder / f"{name}.log", detach=True)
-        found = supervise.inspect(child.pid)
+        child = processes.spawn(command, cwd=_ROOT, log=self.folder / f"{name}.log", detach=True)
+        found = processes.inspect(child.pid)
         if found is None:
             raise DemoFailed(f"the {name} ended at once; see {self.folder / f'{name}.log'}")
         ProcessRecord(self.folder / f"{name}.json").write(ProcessId(pid=child.pid, started=found[1]))
@@ -269,7 +268,7 @@ def _end_process(folder: Path, name: str, how: signal.Signals) -> None:
     if process is None:
         return
     process.send(how)
-    if not supervise.wait_gone(process, None, 25):
+    if not processes.wait_gone(process, None, 25):
         process.send(signal.SIGKILL)
 
 

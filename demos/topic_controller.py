@@ -24,10 +24,10 @@ from models.segments.layout import SegmentLayout
 from models.segments.layout_check import layout_faults
 from models.topic_controller.input import controller_id
 from models.topic_controller.state import ControllerStatus
-from pulsar_devstack.moving.clusters import create_namespace
-from pulsar_devstack.moving.keyed_traffic import Received, Receiving, Sending
-from pulsar_devstack.stack import StackSpec
-from pulsar_devstack.traffic import await_that, pulsar
+from pulsar_devstack.servers.stack import StackSpec
+from pulsar_devstack.traffic.keyed_traffic import Received, Receiving, Sending
+from pulsar_devstack.traffic.pulsar_client import await_that, pulsar
+from pulsar_devstack.traffic.two_clusters import create_namespace
 from pulsar_scalable import ScalableClient
 
 AnswerT = TypeVar("AnswerT")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from pulsar_devstack.server_releases import VARIABLE
+from pulsar_devstack.servers.server_releases import VARIABLE
 
 BLUE_VARIABLE = "PULSAR_MIGRATE_BLUE"
 """The environment variable that names the release line of the blue cluster in tests of blue-green migrations."""

@@ -12,8 +12,8 @@ from bench.blue_green.measure import measure
 from bench.blue_green.results import Results, order
 from bench.blue_green.servers import Servers
 from bench.lifecycle.machine import machine, positive, tell
-from pulsar_devstack.provision import provision
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.provision import provision
+from pulsar_devstack.servers.toolchain import Toolchain
 
 _OUT = Path(__file__).parents[1] / "out"
 

@@ -9,11 +9,11 @@ from pathlib import Path
 from bench.blue_green.results import Flip, Side
 from bench.blue_green.servers import Servers
 from clients.pulsar.admin.errors import AdminError
-from pulsar_devstack.moving.account import Account
-from pulsar_devstack.moving.flips import flip_bare
-from pulsar_devstack.moving.plan import mixed_topics
-from pulsar_devstack.moving.traffic import MovingTraffic
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.audit import Account
+from pulsar_devstack.traffic.plan import mixed_topics
+from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.two_clusters import flip_bare
 
 # Two seconds of what a producer sends.
 _MESSAGES = 100

@@ -12,9 +12,9 @@ from pathlib import Path
 from bench.lifecycle.machine import importable
 from bench.metadata_store.measure import execute
 from models.blue_green.input import BlueGreenInput
-from pulsar_devstack.children import Child
-from pulsar_devstack.moving.clusters import BLUE, GREEN
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.child_programs import Child
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.two_clusters import BLUE, GREEN
 
 _START_SECONDS = 180.0
 

@@ -18,8 +18,8 @@ from bench.blue_green.servers import Servers
 from bench.metadata_store.measure import MigrationFailed
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.names import TopicName
-from pulsar_devstack.moving.plan import ConsumerPlan, Language, Subscribed, TopicPlan
-from pulsar_devstack.traffic import send_to
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, Subscribed, TopicPlan
+from pulsar_devstack.traffic.pulsar_client import send_to
 
 TOPICS = 25
 """Topics of a namespace."""

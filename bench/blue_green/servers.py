@@ -15,10 +15,10 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.clusters import ClusterUrls
 from clients.pulsar.admin.errors import AdminError
 from clients.stores import Access
-from pulsar_devstack.moving.clusters import BLUE, GREEN, TwoClusters
-from pulsar_devstack.moving.plan import TopicPlan
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.plan import TopicPlan
+from pulsar_devstack.traffic.two_clusters import BLUE, GREEN, TwoClusters
 
 _SETTINGS = {"clusterMigrationCheckDurationSeconds": "1", "forceDeleteNamespaceAllowed": "true"}
 _ACCESS = AdminAccess(timeout=20)

@@ -13,8 +13,8 @@ from bench.bookie_cluster.results import KINDS, BookieResults, Kind
 from bench.bookie_cluster.runs import CopyBench
 from bench.bookie_cluster.servers import Clusters
 from bench.lifecycle.machine import machine, positive, tell
-from pulsar_devstack.cache import cache_folder
-from pulsar_devstack.provision import Toolchain, provision
+from pulsar_devstack.servers.cache import cache_folder
+from pulsar_devstack.servers.provision import Toolchain, provision
 
 _OUT = Path(__file__).parents[1] / "out"
 _WARM_UP = 3

@@ -13,12 +13,12 @@ from bench.metadata_store.measure import execute
 from models.bookie_cluster.input import BookieClusterInput
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
-from pulsar_devstack.children import Child
-from pulsar_devstack.jvm import JavaProgram
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.servers import METADATA_DRIVERS
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import Traffic
+from pulsar_devstack.servers.child_programs import Child
+from pulsar_devstack.servers.java_programs import JavaProgram
+from pulsar_devstack.servers.plans import METADATA_DRIVERS
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import Traffic
 
 CLOSED, OPEN = 10_000, 20
 _ENTRIES, _SIZE = 5, 1_000

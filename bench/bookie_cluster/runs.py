@@ -19,8 +19,8 @@ from clients.zookeeper.coordination import Coordination
 from models.bookie_registry import SwitchClaim
 from models.ledger_store import parse_ledger_store_uri
 from models.store_url import parse_store_url
-from pulsar_devstack.children import Child
-from pulsar_devstack.jvm import JavaProgram
+from pulsar_devstack.servers.child_programs import Child
+from pulsar_devstack.servers.java_programs import JavaProgram
 
 _START_SECONDS = 180.0
 _RUN_SECONDS = 1_800.0

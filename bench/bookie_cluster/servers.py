@@ -8,9 +8,9 @@ from functools import partial
 from pathlib import Path
 
 from bench.metadata_store.servers import Servers
-from pulsar_devstack import configs, probes
-from pulsar_devstack.ports import PortBlock
-from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.servers import configs, probes
+from pulsar_devstack.servers.ports import PortBlock
+from pulsar_devstack.servers.provision import Toolchain
 
 BOOKIES = 2
 _SETUP_SECONDS = 120.0

@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.servers.provision import Toolchain
 
 _ROOT = Path(__file__).resolve().parents[2]
 

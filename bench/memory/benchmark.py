@@ -21,10 +21,10 @@ from bench.metadata_store import dataset
 from bench.metadata_store.servers import Ports, Stores
 from models.bookie_cluster.input import KIND as BOOKIE_CLUSTER
 from models.metadata_store.input import KIND as METADATA_STORE
-from pulsar_devstack.cache import cache_folder
-from pulsar_devstack.children import Child
-from pulsar_devstack.jvm import JavaProgram
-from pulsar_devstack.provision import Toolchain, provision
+from pulsar_devstack.servers.cache import cache_folder
+from pulsar_devstack.servers.child_programs import Child
+from pulsar_devstack.servers.java_programs import JavaProgram
+from pulsar_devstack.servers.provision import Toolchain, provision
 
 _OUT = Path(__file__).parents[1] / "out" / "memory.json"
 _START_SECONDS = 900.0

@@ -16,9 +16,9 @@ from bench.metadata_store.peer import Peer
 from bench.metadata_store.results import Results, Run, Side, order
 from bench.metadata_store.servers import Ports, Stores
 from models.settings import Settings
-from pulsar_devstack.cache import cache_folder
-from pulsar_devstack.provision import Toolchain, provision
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.cache import cache_folder
+from pulsar_devstack.servers.provision import Toolchain, provision
+from pulsar_devstack.servers.stack import Stack, StackSpec
 
 _OUT = Path(__file__).parents[1] / "out" / "metadata.json"
 

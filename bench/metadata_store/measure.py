@@ -24,7 +24,7 @@ from models.lifecycle.status import PhaseEntry
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from models.migration_flag import FlagPhase
-from pulsar_devstack.children import Child
+from pulsar_devstack.servers.child_programs import Child
 from temporal.converter import DATA_CONVERTER
 
 _START_SECONDS = 180.0

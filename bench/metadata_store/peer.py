@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from pulsar_devstack.jvm import JavaProgram
-from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.servers.java_programs import JavaProgram
+from pulsar_devstack.servers.provision import Toolchain
 
 
 class Peer:

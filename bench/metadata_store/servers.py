@@ -15,10 +15,10 @@ from typing import Self
 from bench.metadata_store.dataset import Dataset
 from clients.stores import Access, open_reader
 from models.store_url import parse_store_url
-from pulsar_devstack import configs, probes, supervise
 from pulsar_devstack.errors import ServerFailed
-from pulsar_devstack.ports import PortBlock
-from pulsar_devstack.toolchain import DATA, Toolchain
+from pulsar_devstack.servers import configs, probes, processes
+from pulsar_devstack.servers.ports import PortBlock
+from pulsar_devstack.servers.toolchain import DATA, Toolchain
 
 _START_SECONDS = 900.0
 _STOP_SECONDS = 20.0
@@ -73,7 +73,7 @@ class Servers(ABC):
 
     def spawn(self, name: str, command: list[str], ready: Callable[[], bool]) -> Callable[[], None]:
         """Start one; the result waits until it is ready, or raises `ServerFailed`."""
-        process = supervise.spawn(command, cwd=self.folder, log=self.folder / f"{name}.log", detach=False)
+        process = processes.spawn(command, cwd=self.folder, log=self.folder / f"{name}.log", detach=False)
         self._servers[name] = process
         return lambda: self._await(name, ready)
 
@@ -96,7 +96,7 @@ class Servers(ABC):
             code = self._servers[name].poll()
             if code is not None or time.monotonic() > deadline:
                 cause = f"was not ready after {_START_SECONDS:.0f} s" if code is None else f"ended with {code}"
-                raise ServerFailed(name, cause, code, supervise.tail(self.folder / f"{name}.log", 30))
+                raise ServerFailed(name, cause, code, processes.tail(self.folder / f"{name}.log", 30))
             time.sleep(_POLL_SECONDS)
 
     def _stop(self) -> None:

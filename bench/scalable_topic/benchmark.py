@@ -11,9 +11,8 @@ from bench.lifecycle.machine import machine, positive, tell
 from bench.scalable_topic.measure import measure
 from bench.scalable_topic.results import Results, Side
 from bench.scalable_topic.servers import CLUSTER, Servers
-from pulsar_devstack.moving.scalable_plan import scalable_topics
-from pulsar_devstack.on_demand import with_scalable_clients
-from pulsar_devstack.provision import provision
+from pulsar_devstack.servers.provision import provision, with_scalable_clients
+from pulsar_devstack.traffic.scalable_plan import scalable_topics
 
 _OUT = Path(__file__).parents[1] / "out"
 

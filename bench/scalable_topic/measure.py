@@ -10,12 +10,12 @@ from bench.scalable_topic.peer import migrate_bare
 from bench.scalable_topic.results import Run, Side, TopicFlip
 from bench.scalable_topic.servers import Servers
 from clients.pulsar.names import TopicName
-from pulsar_devstack.moving.account import Account
-from pulsar_devstack.moving.layout_watch import LayoutWatch
-from pulsar_devstack.moving.plan import Subscribed
-from pulsar_devstack.moving.scalable_plan import RETURNS, STAYS, WAITS, ScalableTopicPlan
-from pulsar_devstack.moving.scalable_traffic import ScalableTraffic
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.audit import Account
+from pulsar_devstack.traffic.layout_watch import LayoutWatch
+from pulsar_devstack.traffic.plan import Subscribed
+from pulsar_devstack.traffic.scalable_plan import RETURNS, STAYS, WAITS, ScalableTopicPlan
+from pulsar_devstack.traffic.scalable_traffic import ScalableTraffic
 
 # Some seconds of what a producer sends.
 _MESSAGES = 40

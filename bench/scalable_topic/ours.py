@@ -19,8 +19,8 @@ from models.lifecycle.report import Report
 from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.scalable_topic.phases import Phase
 from models.scalable_topic.state import TopicFigures
-from pulsar_devstack.children import Child
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.child_programs import Child
+from pulsar_devstack.servers.stack import Stack
 from temporal.converter import DATA_CONVERTER
 
 _START_SECONDS = 180.0

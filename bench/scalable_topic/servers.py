@@ -17,9 +17,9 @@ from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas_reader
 from models.store_url import parse_store_url
-from pulsar_devstack.moving.scalable_plan import ScalableTopicPlan
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.scalable_plan import ScalableTopicPlan
 
 CLUSTER = "bench"
 _ACCESS = AdminAccess(timeout=60)

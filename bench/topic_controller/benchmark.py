@@ -13,9 +13,8 @@ from bench.topic_controller.measure import Clients, changes, deaths
 from bench.topic_controller.results import Results, Run, Side
 from bench.topic_controller.servers import GRACE, NAMESPACE, Servers
 from bench.topic_controller.sides import Topic
-from pulsar_devstack.on_demand import with_scalable_clients
-from pulsar_devstack.provision import provision
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.provision import provision, with_scalable_clients
+from pulsar_devstack.servers.toolchain import Toolchain
 
 _OUT = Path(__file__).parents[1] / "out"
 _SEGMENTS = 2

@@ -30,9 +30,9 @@ from clients.pulsar.admin.client import PulsarAdmin
 from models.lifecycle.names import TASK_QUEUE
 from models.topic_controller.input import ControllerInput, SplitRequest, SubscriptionRequest
 from models.topic_controller.sessions import GraceChange, Registrations
-from pulsar_devstack.moving.clusters import create_namespace
-from pulsar_devstack.provision import provision
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.provision import provision
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.two_clusters import create_namespace
 from temporal.converter import DATA_CONVERTER
 
 _CLUSTER, _NAMESPACE, _SUBSCRIPTION = "bench", "bench/idle", "bill"

@@ -25,7 +25,7 @@ from bench.topic_controller.results import Side
 from bench.topic_controller.servers import CLUSTER, NAMESPACE, Servers
 from bench.topic_controller.sides import ORDERED, Topic
 from models.topic_controller.input import controller_id
-from pulsar_devstack.provision import provision
+from pulsar_devstack.servers.provision import provision
 from temporal.converter import DATA_CONVERTER
 
 _TOPIC, _SEGMENTS = f"persistent://{NAMESPACE}/life", 4

@@ -12,12 +12,12 @@ from typing import Self
 
 from bench.topic_controller.results import Change, Run
 from bench.topic_controller.sides import ORDERED, SHARED, Topic
-from pulsar_devstack.moving.account import Account, settle
-from pulsar_devstack.moving.client_program import ClientProgram
-from pulsar_devstack.moving.plan import ConsumerPlan, ProducerPlan, Subscribed
-from pulsar_devstack.moving.records import ConsumerRecord, ProducerRecord, Received
-from pulsar_devstack.toolchain import Toolchain
-from pulsar_devstack.traffic import await_that
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.audit import Account, settle
+from pulsar_devstack.traffic.client_program import ClientProgram
+from pulsar_devstack.traffic.plan import ConsumerPlan, ProducerPlan, Subscribed
+from pulsar_devstack.traffic.pulsar_client import await_that
+from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord, Received
 
 READERS = ("billing-a", "billing-b")
 _KEYS = 100

@@ -19,12 +19,11 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from models.topic_controller.input import controller_id
 from models.topic_controller.sessions import GraceChange
-from pulsar_devstack.children import Child
-from pulsar_devstack.gateway import gateway_settings
-from pulsar_devstack.moving.clusters import create_namespace
-from pulsar_devstack.ports import free_port
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.child_programs import Child
+from pulsar_devstack.servers.ports import free_port
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.two_clusters import create_namespace
 from temporal.converter import DATA_CONVERTER
 
 CLUSTER = "bench"
@@ -97,7 +96,7 @@ class Servers:
         settings = settings_of(self.stack)
         begin_worker(opening, self._folder, settings)
         port = free_port()
-        settings |= gateway_settings(self.stack, port=str(port), public_url=f"http://127.0.0.1:{port}")
+        settings |= self.stack.gateway_settings(port=str(port), public_url=f"http://127.0.0.1:{port}")
         gateway = Child([sys.executable, "-m", "pulsar_migrate", "gateway"], self._folder / "gateway.log", settings)
         opening.enter_context(gateway)
         line = gateway.await_line("gateway ready", _START_SECONDS)

@@ -11,7 +11,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
 from models.segments.segment import SegmentInfo, SubscriptionKind
-from pulsar_devstack.moving.plan import Language
+from pulsar_devstack.traffic.plan import Language
 
 ORDERED, SHARED = "billing", "audit"
 _MOST_SEGMENTS = 6

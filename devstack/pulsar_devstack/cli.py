@@ -17,12 +17,12 @@ from typing import Annotated
 import typer
 from pydantic import ValidationError
 
-from pulsar_devstack.cache import cache_folder
 from pulsar_devstack.errors import DevStackError
-from pulsar_devstack.provision import print_progress, provision
-from pulsar_devstack.server import Server, ServerStatus
-from pulsar_devstack.spec import StackSpec
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.cache import cache_folder
+from pulsar_devstack.servers.provision import print_progress, provision
+from pulsar_devstack.servers.server import Server, ServerStatus
+from pulsar_devstack.servers.spec import StackSpec
+from pulsar_devstack.servers.stack import Stack
 
 app = typer.Typer(
     name="dev",

@@ -9,9 +9,9 @@ import os
 import sys
 from pathlib import Path
 
-from pulsar_devstack import tools
 from pulsar_devstack.errors import DevStackError, ToolMissing
-from pulsar_devstack.server_releases import ServerRelease, chosen_release
+from pulsar_devstack.servers import tools
+from pulsar_devstack.servers.server_releases import ServerRelease, chosen_release
 
 
 def require_tools(release: ServerRelease) -> tuple[Path, int]:

@@ -10,11 +10,11 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 
-from pulsar_devstack.cache import Cache, cache_folder
 from pulsar_devstack.errors import DevStackError, ProvisionFailed
-from pulsar_devstack.fetch import Fetcher, print_progress
-from pulsar_devstack.server_releases import chosen_release
-from pulsar_devstack.timings import Timings
+from pulsar_devstack.servers.cache import Cache, cache_folder
+from pulsar_devstack.servers.fetch import Fetcher, print_progress
+from pulsar_devstack.servers.server_releases import chosen_release
+from pulsar_devstack.servers.timings import Timings
 
 
 def prepare(target: str) -> None:

@@ -11,8 +11,8 @@ from typing import Any, cast
 import pytest
 from _pytest.capture import CaptureManager
 
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.rounds import Choice
 from tests.support.clients.proxy import Proxy

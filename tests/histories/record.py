@@ -14,7 +14,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, cast
 
-from pulsar_devstack.provision import provision
+from pulsar_devstack.servers.provision import provision
 from tests.workflows.lifecycle.harness import Harness, Run, harness
 from worker.catalog import ALL, Kind, Registered
 

@@ -11,7 +11,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.stores import Access, open_cas
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 
 
 @pytest.fixture(scope="module")

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from models.releases import Behaviour, parse_release
-from pulsar_devstack.on_demand import with_release
-from pulsar_devstack.server_releases import RELEASES, chosen_release
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.provision import with_release
+from pulsar_devstack.servers.server_releases import RELEASES, chosen_release
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
 from tests.support.stacks import MakeStack, SharedStack
 
 CHOSEN = chosen_release().line

@@ -17,9 +17,9 @@ from typing import Protocol, cast
 import pytest
 from _pytest.capture import CaptureManager
 
-from pulsar_devstack.containers import ContainerStack, engine_trouble
-from pulsar_devstack.provision import Toolchain, provision
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.containers import ContainerStack, unavailable_reason
+from pulsar_devstack.servers.provision import Toolchain, provision
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.lifecycle.worker import WorkerProcess
 
 _COMPLAINT = re.compile(r"\b(WARN|ERROR|FATAL)\b|Exception|Error:")
@@ -145,7 +145,7 @@ def stack_maker(toolchain: Toolchain, folders: pytest.TempPathFactory, session: 
 def _stack_type() -> type[Stack]:
     if os.environ.get("PULSAR_MIGRATE_STACK", "processes") != "containers":
         return Stack
-    if trouble := engine_trouble():
+    if trouble := unavailable_reason():
         pytest.skip(f"stacks in containers: {trouble}")
     return ContainerStack
 

@@ -11,7 +11,7 @@ import pytest
 import pytest_asyncio
 from hypothesis import HealthCheck, settings
 
-from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.servers.provision import Toolchain
 from tests.support.stacks import toolchain
 from tests.workflows.lifecycle.harness import Harness, harness
 

@@ -8,7 +8,7 @@ import pytest
 
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_scalable.native import NativeClient
 from tests.support.lifecycle.environment import environment
 from tests.support.stacks import SharedStack

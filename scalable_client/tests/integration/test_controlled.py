@@ -18,9 +18,9 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.namespaces import Retention
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.moving.keyed_traffic import Received, Receiving, Sending
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.keyed_traffic import Received, Receiving, Sending
 from pulsar_scalable import Checkpoint, ScalableClient, ScalableProducer, errors
 from pulsar_scalable.controlled.layout import ControlledLayout
 from pulsar_scalable.layout import Segment

@@ -15,7 +15,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.stacks import SharedStack
 
 pytestmark = pytest.mark.exhaustive

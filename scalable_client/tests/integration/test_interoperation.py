@@ -12,11 +12,11 @@ from scalable_client.tests.support.topics import make_scalable, scalable
 
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.moving.client_program import ClientProgram
-from pulsar_devstack.moving.plan import Language
-from pulsar_devstack.on_demand import with_scalable_clients
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.provision import with_scalable_clients
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.client_program import ClientProgram
+from pulsar_devstack.traffic.plan import Language
 from pulsar_scalable import ScalableClient
 
 

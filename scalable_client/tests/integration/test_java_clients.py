@@ -12,11 +12,11 @@ from scalable_client.tests.support.topics import SUBSCRIPTION, make_scalable, sc
 
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.moving.client_program import ClientProgram
-from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
-from pulsar_devstack.on_demand import with_scalable_clients
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.provision import with_scalable_clients
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.client_program import ClientProgram
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 from pulsar_scalable.layout import key_hash
 from pulsar_scalable.native import ConsumerKind, ConsumerType, NativeClient
 from tests.support.waiting import wait_for, wait_until_equal

@@ -8,7 +8,7 @@ from scalable_client.tests.support.topics import SUBSCRIPTION, make_scalable, sc
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from models.segments.layout import SegmentLayout
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import ScalableError, TopicNotFound
 from pulsar_scalable.layout import Layout

@@ -15,8 +15,8 @@ from scalable_client.tests.support.topics import SUBSCRIPTION, make_scalable, sc
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from pulsar_scalable.errors import ConsumerBusy, ProducerBusy, ScalableError, TopicTerminated, UnreadableMessage
 from pulsar_scalable.native import (
     Compression,

@@ -15,8 +15,8 @@ from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.moving.keyed_traffic import Receiving, Sending
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.keyed_traffic import Receiving, Sending
 from pulsar_scalable import ScalableClient, errors
 from pulsar_scalable.aio import AsyncScalableClient
 from tests.support.stacks import SharedStack

@@ -11,7 +11,7 @@ import pytest
 
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from pulsar_scalable.backends import Start
 from pulsar_scalable.controlled.library import Library, pulsar
 from pulsar_scalable.controlled.segments import Reader, last_position

@@ -21,8 +21,8 @@ from clients.pulsar.names import TopicName
 from clients.stores import Access, open_reader
 from clients.tls import Tls
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.stack import StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_scalable.errors import AuthenticationFailed, ConnectionLost, NotAuthorized, ScalableError
 from pulsar_scalable.native import ConsumerKind, InitialPosition, NativeClient
 from tests.support.clients.certificates import Authority

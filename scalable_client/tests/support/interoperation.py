@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 from scalable_client.tests.support.topics import SUBSCRIPTION
 
-from pulsar_devstack.moving.client_program import ClientProgram
-from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
+from pulsar_devstack.traffic.client_program import ClientProgram
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 from pulsar_scalable import CheckpointConsumer, QueueConsumer, ScalableClient, StreamConsumer
 from pulsar_scalable.errors import AlreadyClosed, ScalableError, TimedOut
 from tests.support.waiting import wait_for

@@ -23,7 +23,7 @@ from models.blue_green.claims import Stage
 from models.blue_green.input import BlueGreenInput
 from models.lifecycle.claim import CLAIM, namespace_record
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.faults.lifecycle.stack_pool import Cluster
 from tests.support.blue_green.environment import BLUE, Clusters
 

@@ -14,10 +14,10 @@ from models.blue_green.input import BlueGreenInput
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status
 from models.lifecycle.verbs import Verb
-from pulsar_devstack.moving.clusters import TwoClusters
-from pulsar_devstack.moving.plan import ConsumerPlan, Language, Subscribed, TopicPlan
-from pulsar_devstack.server import Server
-from pulsar_devstack.traffic import send_to
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, Subscribed, TopicPlan
+from pulsar_devstack.traffic.pulsar_client import send_to
+from pulsar_devstack.traffic.two_clusters import TwoClusters
 from tests.faults.blue_green.environment import BlueAndGreen, Standing
 from tests.faults.blue_green.flow import Flow, faults_of, topic
 from tests.faults.blue_green.rounds import BACK, BlueGreenRound, Victim

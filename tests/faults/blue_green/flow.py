@@ -15,12 +15,12 @@ from activities.blue_green.topics import look_at
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.admin.topics import TopicStats
 from pulsar_devstack.background import BackgroundThread
-from pulsar_devstack.moving.account import Account, settle
-from pulsar_devstack.moving.clusters import pieces
-from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
-from pulsar_devstack.moving.python_clients import NUMBER, PythonClients
-from pulsar_devstack.moving.records import ConsumerRecord, Received
-from pulsar_devstack.traffic import await_that, pulsar
+from pulsar_devstack.traffic.audit import Account, settle
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
+from pulsar_devstack.traffic.pulsar_client import await_that, pulsar
+from pulsar_devstack.traffic.python_clients import NUMBER, PythonClients
+from pulsar_devstack.traffic.records import ConsumerRecord, Received
+from pulsar_devstack.traffic.two_clusters import pieces
 from tests.support.blue_green.environment import Clusters
 from tests.support.waiting import wait_for
 

@@ -27,10 +27,10 @@ from models.bookie_registry import (
 )
 from models.ledger_store import parse_ledger_store_uri
 from models.lifecycle.claim import CLAIM
-from pulsar_devstack.admin import StackAdmin
 from pulsar_devstack.background import BackgroundThread
-from pulsar_devstack.stack import StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.stack import StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
 from tests.faults.lifecycle.stack_pool import Cluster
 from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.bookie_cluster.dataset_kinds import Plain, Typed

@@ -9,8 +9,8 @@ from temporalio.service import RPCError
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Verb
-from pulsar_devstack.server import Server
-from pulsar_devstack.traffic import Traffic
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.traffic.pulsar_client import Traffic
 from tests.faults.bookie_cluster.environment import Registry, SwitchedCluster, Watch, read_registry
 from tests.faults.bookie_cluster.rounds import SwitchRound, Victim
 from tests.faults.lifecycle import fault_round

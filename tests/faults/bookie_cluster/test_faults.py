@@ -6,7 +6,7 @@ from collections.abc import Callable, Generator
 
 import pytest
 
-from pulsar_devstack.provision import Toolchain
+from pulsar_devstack.servers.provision import Toolchain
 from tests.faults.bookie_cluster.environment import SPEC, SwitchedCluster
 from tests.faults.bookie_cluster.fault_round import FaultRound
 from tests.faults.bookie_cluster.rounds import SwitchRound

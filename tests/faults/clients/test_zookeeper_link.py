@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from clients.store import Record, Unreadable
 from clients.stores import Access, open_reader
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from tests.faults.metadata_store.fault_round import BALLAST, put_ballast
 from tests.support.clients.proxy import Proxy
 from tests.support.metadata_store import stores

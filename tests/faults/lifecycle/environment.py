@@ -17,8 +17,8 @@ from temporalio.service import RPCError
 
 from models.lifecycle.report import Report
 from pulsar_devstack.errors import ServerFailed
-from pulsar_devstack.server import Server
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.stack import Stack
 from tests.support.clients.proxy import Proxy
 from tests.support.lifecycle.faulty_worker import FaultyWorkerProcess
 from tests.support.lifecycle.gates import Gates

@@ -10,8 +10,8 @@ from contextlib import ExitStack
 from types import TracebackType
 from typing import Generic, Protocol, Self
 
-from pulsar_devstack.server import Server
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.stack import Stack
 from tests.faults.lifecycle.environment import End, FaultEnvironment, Hits, end_state
 from tests.faults.lifecycle.rounds import (
     CUT,

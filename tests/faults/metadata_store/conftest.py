@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import StackSpec
 from tests.faults.lifecycle.stack_pool import StackPool, make_cluster
 from tests.faults.metadata_store.environment import CLUSTER
 from tests.faults.metadata_store.rounds import MetadataRound

@@ -13,7 +13,7 @@ from kazoo.handlers.threading import KazooTimeoutError
 from models.metadata_store.input import MetadataStoreInput
 from models.migration_flag import BLOCKING_PHASES, Flag, FlagPhase
 from pulsar_devstack.background import BackgroundThread
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.metadata_store import stores
 from tests.support.waiting import wait_for
 

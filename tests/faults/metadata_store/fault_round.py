@@ -13,10 +13,10 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.migration_flag import BLOCKING_PHASES, FlagPhase
-from pulsar_devstack.admin import StackAdmin, accepts
-from pulsar_devstack.server import Server
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import Traffic, send_to
+from pulsar_devstack.servers.admin import StackAdmin, accepts
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import Traffic, send_to
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.stack_pool import StackPool

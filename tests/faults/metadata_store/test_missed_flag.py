@@ -8,8 +8,8 @@ import pytest
 
 from models.lifecycle.verbs import Verb
 from models.migration_flag import FlagPhase
-from pulsar_devstack import configs
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers import configs
+from pulsar_devstack.servers.stack import Stack
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.stack_pool import StackPool
 from tests.faults.metadata_store.environment import input

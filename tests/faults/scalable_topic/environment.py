@@ -15,10 +15,10 @@ from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.segments.layout_check import layout_faults
 from models.store_url import parse_store_url
-from pulsar_devstack.moving.scalable_plan import ScalableTopicPlan
-from pulsar_devstack.server import Server
-from pulsar_devstack.stack import StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.stack import StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.scalable_plan import ScalableTopicPlan
 from tests.faults.lifecycle.shared_cluster import SharedCluster
 from tests.faults.lifecycle.stack_pool import Cluster
 from tests.support.scalable_topic.standing import Standing, below, read_standing, regular_states

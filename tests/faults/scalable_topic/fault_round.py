@@ -14,8 +14,8 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.scalable_topic.state import NamespaceFigures, TopicCertificate
-from pulsar_devstack.moving.scalable_plan import ScalableTopicPlan
-from pulsar_devstack.server import Server
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.traffic.scalable_plan import ScalableTopicPlan
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment, end_state
 from tests.faults.lifecycle.rounds import CUT, SILENT, SLOW

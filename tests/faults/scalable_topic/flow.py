@@ -7,13 +7,13 @@ from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
-from pulsar_devstack.moving.account import Account
-from pulsar_devstack.moving.plan import ConsumerPlan
-from pulsar_devstack.moving.records import ConsumerRecord
-from pulsar_devstack.moving.scalable_plan import ScalableTopicPlan
-from pulsar_devstack.moving.scalable_traffic import Absence, ScalableTraffic
-from pulsar_devstack.toolchain import Toolchain
-from pulsar_devstack.traffic import await_that
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.audit import Account
+from pulsar_devstack.traffic.plan import ConsumerPlan
+from pulsar_devstack.traffic.pulsar_client import await_that
+from pulsar_devstack.traffic.records import ConsumerRecord
+from pulsar_devstack.traffic.scalable_plan import ScalableTopicPlan
+from pulsar_devstack.traffic.scalable_traffic import Absence, ScalableTraffic
 from tests.faults.scalable_topic.environment import ScalableCluster
 
 INTERVAL = 0.1

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_devstack.on_demand import with_scalable_clients
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.provision import with_scalable_clients
+from pulsar_devstack.servers.toolchain import Toolchain
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.reused_clusters import ReusedClusters
 from tests.faults.lifecycle.stack_pool import make_cluster

@@ -26,8 +26,8 @@ from models.topic_controller.pruning import PruneRequest
 from models.topic_controller.record import ControlledLayout
 from models.topic_controller.sessions import Registrations
 from models.topic_controller.state import SegmentStats
-from pulsar_devstack.server import Server
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.stack import StackSpec
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.shared_cluster import TENANT, SharedCluster

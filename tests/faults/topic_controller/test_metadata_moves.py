@@ -17,7 +17,7 @@ from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import SplitRequest
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.support.lifecycle.gates import Edge, Gate
 from tests.support.lifecycle.operator import Operator

@@ -16,7 +16,7 @@ from temporalio.service import RPCError
 
 from models.lifecycle.failures import FailureKind
 from models.topic_controller.input import SplitRequest
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from temporal.converter import DATA_CONVERTER
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.rounds import TEMPORAL

@@ -12,7 +12,7 @@ from temporalio.client import WorkflowUpdateFailedError
 from temporalio.service import RPCError
 
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_scalable import ScalableClient
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.support.lifecycle.gates import Edge, Gate

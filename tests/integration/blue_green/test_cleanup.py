@@ -10,7 +10,7 @@ from clients.errors import StoreUnreachable
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
 from models.blue_green.claims import BlueGreenClaim
-from pulsar_devstack.traffic import send_to
+from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 

@@ -14,8 +14,9 @@ from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
 from models.lifecycle.status import Outcome
 from models.releases import LINES, TESTED, Behaviour, parse_release
-from pulsar_devstack.moving.clusters import pieces
-from pulsar_devstack.moving.plan import (
+from pulsar_devstack.servers.provision import with_release
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.plan import (
     MOVABLE,
     ConsumerPlan,
     Language,
@@ -24,9 +25,8 @@ from pulsar_devstack.moving.plan import (
     TopicPlan,
     mixed_topics,
 )
-from pulsar_devstack.moving.traffic import MovingTraffic
-from pulsar_devstack.on_demand import with_release
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.two_clusters import pieces
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment

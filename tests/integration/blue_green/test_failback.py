@@ -12,7 +12,7 @@ from activities.pulsar.stored_topics import stored
 from clients.errors import StoreConflict
 from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
-from pulsar_devstack.traffic import send_to
+from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 from tests.support.clients.proxy import Proxy

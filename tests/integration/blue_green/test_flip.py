@@ -21,7 +21,7 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.namespace_flag import set_flag
 from models.blue_green.input import IdleSubscriptions
-from pulsar_devstack.traffic import quiet_client, send_to
+from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 from tests.support.waiting import wait_for

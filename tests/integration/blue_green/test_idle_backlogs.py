@@ -12,7 +12,7 @@ from models.blue_green.input import BlueGreenInput
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from models.store_url import parse_store_url
-from pulsar_devstack.traffic import Traffic, pulsar, quiet_client, send_to
+from pulsar_devstack.traffic.pulsar_client import Traffic, pulsar, quiet_client, send_to
 from spark.blue_green.copy_record import recorded_copies
 from tests.support.blue_green.backlogs import received, sent
 from tests.support.blue_green.environment import BLUE, Clusters

@@ -16,7 +16,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.names import TopicName
-from pulsar_devstack.traffic import quiet_client, send_to
+from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
 from tests.support.blue_green.environment import BLUE, NAMES, Clusters
 from tests.support.blue_green.namespaces import create_namespace, create_topic, set_topic_policies
 from tests.support.waiting import wait_for

@@ -10,7 +10,7 @@ from activities.blue_green import backlogs, drain, flip, load, verify
 from activities.blue_green.late import create_late
 from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
-from pulsar_devstack.traffic import quiet_client, send_to
+from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
 from tests.support.blue_green.backlogs import received
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace

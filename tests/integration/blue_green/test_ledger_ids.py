@@ -12,12 +12,11 @@ from clients.bookkeeper.idgen import raise_generator
 from clients.stores import Access
 from clients.zookeeper.coordination import Coordination
 from models.store_url import parse_store_url
-from pulsar_devstack.moving.account import Account
-from pulsar_devstack.moving.clusters import TwoClusters, pieces
-from pulsar_devstack.moving.flips import flip_quiet
-from pulsar_devstack.moving.plan import MOVABLE, ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
-from pulsar_devstack.moving.traffic import MovingTraffic
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.audit import Account
+from pulsar_devstack.traffic.plan import MOVABLE, ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
+from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.two_clusters import TwoClusters, flip_quiet, pieces
 from tests.support.blue_green.environment import Clusters
 
 _MESSAGES = 100

@@ -20,7 +20,7 @@ from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.releases import parse_release
 from models.store_url import parse_store_url
-from pulsar_devstack.traffic import Traffic
+from pulsar_devstack.traffic.pulsar_client import Traffic
 from tests.support.blue_green.environment import BLUE, GREEN, Clusters
 from tests.support.blue_green.namespaces import set_topic_policies
 from tests.support.lifecycle.environment import Environment

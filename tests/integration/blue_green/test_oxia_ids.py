@@ -8,7 +8,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.traffic import Traffic
+from pulsar_devstack.traffic.pulsar_client import Traffic
 from tests.support.blue_green.environment import OXIA_SPEC
 from tests.support.blue_green.namespaces import create_namespace, create_topic
 from tests.support.stacks import SharedStack

@@ -20,8 +20,8 @@ from clients.pulsar.admin.namespaces import BookieAffinity, NamespaceAction
 from clients.pulsar.names import TopicName
 from models.blue_green.differences import DifferenceKind, Provisioned
 from models.releases import parse_release
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import send_to
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.blue_green.environment import BLUE, GREEN, NAMES, Clusters
 from tests.support.blue_green.namespaces import (
     ODD,

@@ -21,8 +21,8 @@ from clients.pulsar.names import TopicName
 from models.blue_green.results import Flipped
 from models.defects import has_defect
 from models.releases import parse_release
-from pulsar_devstack.toolchain import Toolchain
-from pulsar_devstack.traffic import pulsar, quiet_client
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.pulsar_client import pulsar, quiet_client
 from tests.support.blue_green.environment import BLUE_SPEC, GREEN_SPEC, Clusters, open_clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 from tests.support.stacks import MakeStack, SharedStack

@@ -10,7 +10,7 @@ from clients.stores import Access, open_cas_reader
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.store_url import parse_store_url
-from pulsar_devstack.traffic import Traffic, send_to
+from pulsar_devstack.traffic.pulsar_client import Traffic, send_to
 from tests.support.blue_green.backlogs import received, sent
 from tests.support.blue_green.cleanup import clean_up
 from tests.support.blue_green.environment import Clusters

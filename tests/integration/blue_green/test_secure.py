@@ -12,8 +12,8 @@ from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.traffic import Traffic
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.traffic.pulsar_client import Traffic
 from tests.support.blue_green.backlogs import received, sent
 from tests.support.blue_green.cleanup import clean_up
 from tests.support.blue_green.secure import BLUE, CLIENTS, GREEN, SecureClusters, secure_clusters

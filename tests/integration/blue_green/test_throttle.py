@@ -13,7 +13,7 @@ from activities.blue_green import undo
 from clients.pulsar.names import TopicName
 from models.defects import has_defect
 from models.releases import parse_release
-from pulsar_devstack.traffic import pulsar, quiet_client
+from pulsar_devstack.traffic.pulsar_client import pulsar, quiet_client
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace
 from tests.support.waiting import wait_for

@@ -15,8 +15,8 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.clusters import ClusterUrls
 from clients.pulsar.admin.tenants import Tenant
 from models.blue_green.results import Precheck
-from pulsar_devstack.toolchain import Toolchain
-from pulsar_devstack.traffic import quiet_client, send_to
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
 from tests.support.blue_green.environment import BLUE, BLUE_SPEC, GREEN_SPEC, Clusters, open_clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 from tests.support.clients.java_messages import JavaMessages

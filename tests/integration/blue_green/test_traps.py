@@ -28,7 +28,7 @@ from clients.pulsar.records.namespace_flag import read_flag, set_flag
 from models.blue_green.claims import NamespaceClaim, Stage
 from models.blue_green.input import IdleSubscriptions
 from models.releases import Behaviour, parse_release
-from pulsar_devstack.traffic import Traffic, quiet_client, send_to
+from pulsar_devstack.traffic.pulsar_client import Traffic, quiet_client, send_to
 from tests.support.blue_green.environment import BLUE, Clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 from tests.support.waiting import wait_for

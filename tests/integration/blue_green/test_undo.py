@@ -12,7 +12,7 @@ from activities.pulsar.stored_topics import stored
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.names import TopicName
 from models.blue_green.claims import Stage
-from pulsar_devstack.traffic import quiet_client, send_to
+from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 

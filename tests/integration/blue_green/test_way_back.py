@@ -6,9 +6,9 @@ from pathlib import Path
 
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
-from pulsar_devstack.moving.plan import mixed_topics
-from pulsar_devstack.moving.traffic import MovingTraffic
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.plan import mixed_topics
+from pulsar_devstack.traffic.runner import MovingTraffic
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.namespaces import create_topic
 from tests.support.lifecycle.environment import Environment

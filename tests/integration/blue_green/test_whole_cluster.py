@@ -13,10 +13,10 @@ from clients.pulsar.records.namespace_flag import read_flag
 from clients.stores import Access, open_cas_reader
 from models.lifecycle.status import Outcome
 from models.store_url import parse_store_url
-from pulsar_devstack.moving.plan import mixed_topics
-from pulsar_devstack.moving.traffic import MovingTraffic
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.plan import mixed_topics
+from pulsar_devstack.traffic.runner import MovingTraffic
 from tests.support.blue_green.environment import BLUE, BLUE_SPEC, GREEN, GREEN_SPEC, Clusters, open_clusters
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import MakeStack

@@ -30,7 +30,7 @@ from models.bookie_cluster.updates import CleanupOrder
 from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.status import WaitKind
 from models.releases import Behaviour
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import (

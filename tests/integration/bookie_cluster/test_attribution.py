@@ -22,9 +22,9 @@ from models.bookie_registry import BOOTSTRAP, SWITCH_TARGET
 from models.defects import has_defect
 from models.lifecycle.failures import FailureKind
 from models.releases import parse_release
-from pulsar_devstack.server_releases import chosen_release
-from pulsar_devstack.stack import StackSpec
-from pulsar_devstack.traffic import send_to
+from pulsar_devstack.servers.server_releases import chosen_release
+from pulsar_devstack.servers.stack import StackSpec
+from pulsar_devstack.traffic.pulsar_client import send_to
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, promote_against, stamps, without_stamps
 from tests.support.bookie_cluster.plugin_double import announce_doubles, bootstrap_marker

@@ -23,9 +23,9 @@ from clients.pulsar.names import TopicName, cursor_name
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.updates import ClientClosing, ReadModeChange
 from models.bookie_registry import ReadMode
-from pulsar_devstack.admin import StackAdmin, topic_url
-from pulsar_devstack.stack import StackSpec
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.admin import StackAdmin, topic_url
+from pulsar_devstack.servers.stack import StackSpec
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster import cursor_node
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place

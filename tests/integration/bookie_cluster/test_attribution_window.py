@@ -13,7 +13,7 @@ from clients.bookkeeper.ledgers import LedgerDirectory
 from clients.errors import StoreConflict
 from clients.stores import Access
 from models.bookie_cluster.updates import CleanupOrder
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.attributed import NEW, OLD, Place, ledgers, stamps
 from tests.support.bookie_cluster.plugin_double import announce_doubles

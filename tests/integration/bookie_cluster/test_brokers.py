@@ -25,9 +25,9 @@ from models.bookie_cluster.input import BookieClusterInput, BrokerControl, Direc
 from models.bookie_cluster.phases import Phase
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
-from pulsar_devstack.admin import topic_url
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.admin import topic_url
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.lifecycle.operator import Operator

@@ -28,9 +28,9 @@ from models.bookie_registry import ReadMode
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Verb
-from pulsar_devstack.admin import topic_url
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.admin import topic_url
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.bookie_cluster.broker_webhook import TOKEN, BrokerWebhook
 from tests.support.clients.bookies import Cluster, Written, pack
 from tests.support.lifecycle.operator import Operator, Run

@@ -6,9 +6,9 @@ from collections.abc import Generator
 
 import pytest
 
-from pulsar_devstack.admin import StackAdmin
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.clients.java_ledgers import JavaLedgers
 from tests.support.stacks import MakeStack

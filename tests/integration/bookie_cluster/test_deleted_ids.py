@@ -17,7 +17,7 @@ from clients.stores import Access
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.results import CopySummary
 from models.ledger_store import parse_ledger_store_uri
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import SwitchEnvironment

@@ -13,9 +13,9 @@ from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.phases import Phase
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
-from pulsar_devstack.admin import topic_url
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.admin import topic_url
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import MakeStack

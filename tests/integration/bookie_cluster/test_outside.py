@@ -24,7 +24,7 @@ from clients.stores import Access
 from models.bookie_cluster.input import BookieClusterInput
 from models.ledger_store import parse_ledger_store_uri
 from models.lifecycle.claim import CLAIM
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import (
     BACK,

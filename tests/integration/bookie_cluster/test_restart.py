@@ -17,9 +17,9 @@ from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import Traffic
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import Traffic
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
 from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.lifecycle.environment import Environment

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import SwitchEnvironment

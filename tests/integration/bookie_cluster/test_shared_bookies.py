@@ -9,8 +9,8 @@ from activities.bookie_cluster import cleanup as cleaning
 from activities.bookie_cluster import registry, tail
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.updates import CleanupOrder
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import StackSpec
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.environment import SwitchEnvironment, codes

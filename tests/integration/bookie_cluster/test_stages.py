@@ -25,10 +25,10 @@ from models.bookie_registry import ReadMode
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Speed, Verb, VerbRequest
-from pulsar_devstack.admin import topic_url
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import Traffic, quiet_client
+from pulsar_devstack.servers.admin import topic_url
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import Traffic, quiet_client
 from tests.support.bookie_cluster import cursor_node
 from tests.support.bookie_cluster.attributed import NEW, OLD, Attributed, ledgers, stamps, without_stamps
 from tests.support.bookie_cluster.plugin_double import announce_doubles

@@ -10,8 +10,8 @@ import pytest
 
 from models.defects import Product, defects_of
 from models.releases import parse_release
-from pulsar_devstack.server_releases import chosen_release
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.server_releases import chosen_release
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.lifecycle.commands import run_command
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.policies import POLICIES, PolicyRequest, make_namespace

@@ -6,8 +6,8 @@ from collections.abc import Generator
 
 import pytest
 
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from spark.engine import SparkEngine
 from tests.support.clients.java_ledgers import JavaLedgers
 from tests.support.stacks import SharedStack

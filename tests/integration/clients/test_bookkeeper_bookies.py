@@ -19,7 +19,7 @@ from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import BookieNotWritable, LedgerUnreadable, StoreDenied, StoreUnreachable
 from clients.stores import Access
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.clients.bookies import Cluster, pack, recover_ledger, resume_frozen
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, payloads_digest
 from tests.support.waiting import wait_for

@@ -29,9 +29,9 @@ from models.bookie_registry import SwitchClaim
 from models.ledger_store import parse_ledger_store_uri
 from models.lifecycle.claim import PacedClaim
 from models.store_url import parse_store_url
-from pulsar_devstack.answering import Refused
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.child_programs import Refused
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import LedgerPair, batches
 from spark.engine import SparkEngine

@@ -18,7 +18,7 @@ from clients.bookkeeper.pool import Bookies
 from clients.errors import BookieNotWritable, LedgerUnreadable, StoreConflict, StoreUnreachable
 from clients.stores import Access
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.clients.bookies import Cluster, Written, pack, recover_ledger, resume_frozen
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger, Refused, payloads_digest
 

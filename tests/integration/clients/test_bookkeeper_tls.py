@@ -15,8 +15,8 @@ from clients.errors import StoreUnreachable, StoreUnsupported
 from clients.stores import Access
 from clients.tls import Tls
 from models.store_url import parse_store_url
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.clients.bookies import Cluster, recover_ledger
 from tests.support.clients.certificates import Authority, Identity
 from tests.support.stacks import MakeStack

@@ -16,7 +16,7 @@ from clients.errors import ClaimHeld, StoreConflict, StoreUnsupported, Supersede
 from clients.stores import Access, open_cas, open_cas_reader, open_reader
 from models.lifecycle.claim import CLAIM, Attempt, PacedClaim
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from spark.fence import WriteFence, claim_in
 from tests.support.clients.claims import attempt_of
 from tests.support.stacks import MakeStack

@@ -13,7 +13,7 @@ from clients.store import Record, Seen
 from clients.stores import Access, last_transaction, open_reader, open_remover, open_writer
 from clients.zookeeper.connection import Connection
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.spec import StackSpec
+from pulsar_devstack.servers.spec import StackSpec
 from spark.metadata_store import jobs
 from spark.metadata_store.replica import Replica
 from spark.metadata_store.spec import Pair

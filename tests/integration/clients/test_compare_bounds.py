@@ -14,7 +14,7 @@ from clients.store import Record, Seen
 from clients.stores import Access, open_cas, open_remover, open_writer
 from models.lifecycle.failures import NAMED
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.spec import StackSpec
+from pulsar_devstack.servers.spec import StackSpec
 from spark.engine import SparkEngine
 from spark.metadata_store import jobs
 from spark.metadata_store.spec import Comparison, Pair

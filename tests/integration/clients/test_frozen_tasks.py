@@ -24,7 +24,7 @@ from clients.zookeeper import wire
 from clients.zookeeper.connection import Connection
 from models.lifecycle.claim import Attempt
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.spec import StackSpec
+from pulsar_devstack.servers.spec import StackSpec
 from spark.engine import SparkEngine
 from spark.metadata_store import jobs, tasks
 from spark.metadata_store.spec import Pair

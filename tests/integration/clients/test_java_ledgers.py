@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack
 from tests.support.clients.java_ledgers import Digest, JavaLedgers, Ledger, Refused, payloads_digest
 
 pytestmark = pytest.mark.exhaustive

@@ -19,7 +19,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminUnreachable
 from clients.pulsar.admin.late_requests import IDLE_LIMIT, change_or_never
 from clients.pulsar.names import TopicName
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from tests.support.clients.proxy import Proxy
 from tests.support.stacks import SharedStack
 from tests.support.waiting import wait_until_equal

@@ -24,10 +24,10 @@ from clients.errors import StoreConflict, StoreProtocolError, StoreUnsupported, 
 from clients.stores import Access, revoke_permits
 from clients.zookeeper import Coordination, CoordinationReader
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.admin import StackAdmin
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import send_to
+from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for

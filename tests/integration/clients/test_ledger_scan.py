@@ -13,7 +13,7 @@ from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState,
 from clients.stores import Access
 from clients.zookeeper import Coordination
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 
 OPEN = LedgerMetadata(
     ensemble_size=1,

@@ -18,8 +18,8 @@ from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import LedgerUnreadable
 from clients.stores import Access
 from models.ledger_store import parse_ledger_store_uri
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import StackSpec
 from tests.support.clients.java_ledgers import HeldLedger, JavaLedgers, Ledger
 from tests.support.stacks import MakeStack
 

@@ -21,8 +21,8 @@ from clients.oxia.connection import OxiaConnection
 from clients.oxia.version_floor import level_versions, raise_version_floor
 from clients.store import ABSENT, COORDINATOR, Partition, Record
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.server import Server
-from pulsar_devstack.spec import StackSpec
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.spec import StackSpec
 from tests.support.clients.proxy import Proxy
 from tests.support.waiting import wait_for
 

@@ -25,9 +25,9 @@ from clients.pulsar.admin.namespaces import NamespaceAction, PublishRate, Retent
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.admin.topics import EARLIEST, LATEST
 from clients.pulsar.names import TopicName
-from pulsar_devstack.server_releases import chosen_release
-from pulsar_devstack.stack import StackSpec
-from pulsar_devstack.traffic import pulsar
+from pulsar_devstack.servers.server_releases import chosen_release
+from pulsar_devstack.servers.stack import StackSpec
+from pulsar_devstack.traffic.pulsar_client import pulsar
 from tests.support.clients.pulsar_auth import SUPERUSER, TokenKey
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for, wait_until_equal

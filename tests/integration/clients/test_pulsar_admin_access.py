@@ -25,9 +25,9 @@ from clients.pulsar.names import TopicName
 from clients.stores import Access, open_reader
 from clients.tls import Tls
 from models.store_url import parse_store_url
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.server_releases import chosen_release
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.server_releases import chosen_release
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.clients.certificates import Authority
 from tests.support.clients.pulsar_auth import SUPERUSER, TokenEndpoint, TokenKey, tls_settings
 from tests.support.stacks import MakeStack

@@ -23,9 +23,9 @@ from clients.pulsar.references import LedgerReference, ReferenceKind, references
 from clients.stores import Access
 from clients.zookeeper import Coordination, ZooKeeperReader
 from models.store_url import parse_store_url
-from pulsar_devstack.admin import StackAdmin, topic_url
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.admin import StackAdmin, topic_url
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.bookie_cluster import cursor_node
 from tests.support.clients.bookies import recover_ledger
 from tests.support.stacks import MakeStack

@@ -20,7 +20,7 @@ from clients.store import Partition, Record, Unreadable
 from clients.stores import Access, trees_overlap
 from clients.zookeeper import Connection, ZooKeeperReader, ZooKeeperWriter, wire
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.server import Server
+from pulsar_devstack.servers.server import Server
 from tests.support.clients.zookeeper_records import by_path, record, scan, write
 
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]

@@ -21,7 +21,7 @@ from clients.zookeeper import (
     four_letter,
 )
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.server import Server
+from pulsar_devstack.servers.server import Server
 from tests.support.clients.zookeeper_records import record, write
 from tests.support.waiting import wait_until_equal
 

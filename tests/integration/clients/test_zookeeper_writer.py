@@ -14,7 +14,7 @@ from clients.store import ABSENT, Record
 from clients.zookeeper import Coordination, Create, Set, ZooKeeperReader, ZooKeeperWriter, keeps_count
 from clients.zookeeper.ops import UNFINISHED
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.server import Server
+from pulsar_devstack.servers.server import Server
 from tests.support.clients.zookeeper_records import by_path, contents, record, scan, write
 
 pytest_plugins = ["tests.support.stacks", "tests.support.clients.zookeeper_stores"]

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from pulsar_devstack.admin import StackAdmin, topic_url
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.admin import StackAdmin, topic_url
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.clients.java_ledgers import JavaLedgers
 from tests.support.stacks import MakeStack
 

@@ -17,11 +17,11 @@ import pytest
 from temporalio.testing import WorkflowEnvironment
 
 from clients.pulsar.admin.errors import AdminError
-from pulsar_devstack import supervise
-from pulsar_devstack.admin import StackAdmin
 from pulsar_devstack.errors import ServerFailed, StackConflict
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers import processes
+from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.stacks import MakeStack
 
 SPEC = StackSpec(zookeepers=1, bookies=1, brokers=1, oxias=1, temporal=True)
@@ -152,8 +152,8 @@ def test_no_server_survives_its_parent(tmp_path: Path, toolchain: Toolchain) -> 
     script = (
         "import signal, sys\n"
         "from pathlib import Path\n"
-        "from pulsar_devstack.provision import provision\n"
-        "from pulsar_devstack.stack import Stack, StackSpec\n"
+        "from pulsar_devstack.servers.provision import provision\n"
+        "from pulsar_devstack.servers.stack import Stack, StackSpec\n"
         "stack = Stack(StackSpec(oxias=2), Path(sys.argv[1]), provision())\n"
         "stack.up()\n"
         "stack['oxia-2'].pause()\n"
@@ -165,9 +165,9 @@ def test_no_server_survives_its_parent(tmp_path: Path, toolchain: Toolchain) -> 
     with subprocess.Popen(command, cwd=root, stdout=subprocess.PIPE, text=True) as parent:
         assert parent.stdout is not None
         pids = [int(pid) for pid in parent.stdout.readline().split()]
-        assert [supervise.inspect(pid) is not None for pid in pids] == [True, True]
+        assert [processes.inspect(pid) is not None for pid in pids] == [True, True]
         parent.send_signal(signal.SIGKILL)
-    assert until(lambda: all(supervise.inspect(pid) is None for pid in pids))
+    assert until(lambda: all(processes.inspect(pid) is None for pid in pids))
 
 
 def test_a_detached_stack_outlives_its_parent(tmp_path: Path, toolchain: Toolchain) -> None:
@@ -175,8 +175,8 @@ def test_a_detached_stack_outlives_its_parent(tmp_path: Path, toolchain: Toolcha
     script = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from pulsar_devstack.provision import provision\n"
-        "from pulsar_devstack.stack import Stack, StackSpec\n"
+        "from pulsar_devstack.servers.provision import provision\n"
+        "from pulsar_devstack.servers.stack import Stack, StackSpec\n"
         "Stack(StackSpec(oxias=1), Path(sys.argv[1]), provision(), detach=True).up()\n"
     )
     root = Path(__file__).parents[3]

@@ -10,8 +10,8 @@ from pathlib import Path
 import httpx
 import pytest
 
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.clients.certificates import Authority
 from tests.support.clusters import admin
 from tests.support.gateway.processes import GatewayProcess

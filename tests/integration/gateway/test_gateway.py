@@ -19,8 +19,8 @@ from clients.pulsar.names import TopicName
 from models.segments.layout import SegmentLayout
 from models.topic_controller.input import controller_id
 from models.topic_controller.state import ControllerStatus
-from pulsar_devstack.moving.keyed_traffic import Received, Receiving, Sending
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.keyed_traffic import Received, Receiving, Sending
 from pulsar_scalable import ScalableClient, errors
 from pulsar_scalable.stream_consumer import StreamConsumer
 from tests.integration.gateway.conftest import CONSUMER, ROOT, OpenGateway, operator, token_line

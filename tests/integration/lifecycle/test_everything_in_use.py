@@ -20,8 +20,8 @@ from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
 from models.releases import Behaviour, parse_release
 from models.scalable_topic.input import ScalableTopicInput
-from pulsar_devstack.server_releases import chosen_release
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.server_releases import chosen_release
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.policies import POLICIES, make_namespace
 from tests.support.metadata_store import stores

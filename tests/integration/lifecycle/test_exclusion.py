@@ -20,9 +20,9 @@ from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase as StorePhase
 from models.migration_flag import FLAG, FlagPhase
-from pulsar_devstack.admin import topic_url
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.admin import topic_url
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack

@@ -19,8 +19,8 @@ from models.bookie_registry import ClusterStatus, RegisteredCluster
 from models.lifecycle.claim import CLAIM, PacedClaim
 from models.migration_flag import FlagPhase
 from models.store_url import StoreUrl
-from pulsar_devstack.server import Server
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.stack import StackSpec
 from spark.fence import WriteFence, claim_in
 from tests.support.clients.claims import attempt_of, open_registry
 from tests.support.clients.ensemble import Ensemble

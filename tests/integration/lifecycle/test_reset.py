@@ -11,7 +11,7 @@ from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack

@@ -20,8 +20,8 @@ from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from models.settings import Settings
-from pulsar_devstack.provision import Toolchain
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.provision import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.lifecycle.newer_worker import NewerWorkerProcess
 from tests.support.lifecycle.operator import Operator, Run
 from tests.support.lifecycle.worker import WorkerProcess

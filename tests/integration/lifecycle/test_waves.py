@@ -12,7 +12,7 @@ from temporalio.exceptions import CancelledError
 from models.lifecycle.status import Outcome, ProgressUnit, WaitKind
 from models.lifecycle.verbs import Verb
 from models.lifecycle.waves import ErrorBudget, WaveGate, WavePolicy
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from temporal.converter import DATA_CONVERTER
 from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack

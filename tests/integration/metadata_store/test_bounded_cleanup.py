@@ -16,7 +16,7 @@ from clients.stores import Access, open_cas, open_writer
 from clients.zookeeper.reader import ZooKeeperReader
 from models.metadata_store.claims import SOURCE, SourceClaim
 from models.store_url import parse_store_url
-from pulsar_devstack.spec import StackSpec
+from pulsar_devstack.servers.spec import StackSpec
 from spark.metadata_store import jobs
 from spark.metadata_store.spec import Pair
 from tests.support.clients.claims import attempt_of

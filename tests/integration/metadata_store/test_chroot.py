@@ -6,9 +6,9 @@ import pytest
 
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
-from pulsar_devstack.admin import StackAdmin
-from pulsar_devstack.stack import StackSpec
-from pulsar_devstack.traffic import Traffic
+from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.stack import StackSpec
+from pulsar_devstack.traffic.pulsar_client import Traffic
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack

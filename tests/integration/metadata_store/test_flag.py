@@ -14,7 +14,7 @@ from clients.stores import Access, open_cas
 from models.lifecycle.claim import CLAIM
 from models.migration_flag import BLOCKING_PHASES, FLAG, FlagPhase
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.clients.claims import attempt_of
 from tests.support.stacks import MakeStack
 

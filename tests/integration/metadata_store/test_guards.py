@@ -26,7 +26,7 @@ from models.metadata_store.claims import TargetClaim
 from models.metadata_store.results import Precheck, PreCopy
 from models.migration_flag import FLAG, Flag, FlagPhase
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from spark.metadata_store import jobs
 from tests.support.metadata_store import stores
 from tests.support.metadata_store.steps import Place, open_place

@@ -14,10 +14,10 @@ from activities.metadata_store.census import census
 from activities.metadata_store.context import MetadataStoreTask
 from clients.pulsar.names import TopicName
 from models.metadata_store.results import PreCopy
-from pulsar_devstack import configs
-from pulsar_devstack.admin import StackAdmin, topic_url
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import pulsar, quiet_client, read_from, send_to
+from pulsar_devstack.servers import configs
+from pulsar_devstack.servers.admin import StackAdmin, topic_url
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import pulsar, quiet_client, read_from, send_to
 from tests.support.clients.proxy import Proxy
 from tests.support.metadata_store.steps import Place, open_place
 from tests.support.releases import live_migrations

@@ -17,8 +17,8 @@ from clients.stores import Access, open_reader, write_mark
 from models.lifecycle.failures import FailureKind
 from models.migration_flag import FLAG, FlagPhase
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import send_to
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.metadata_store.steps import Place, open_place
 from tests.support.releases import live_migrations
 from tests.support.stacks import MakeStack

@@ -6,7 +6,7 @@ from typing import Any
 
 from clients.stores import Access, last_transaction
 from models.store_url import parse_store_url
-from pulsar_devstack.spec import StackSpec
+from pulsar_devstack.servers.spec import StackSpec
 from spark.metadata_store.replica import CommitPoint, Replica
 from spark.metadata_store.spec import Pair
 from tests.support.metadata_store import stores

@@ -17,10 +17,10 @@ from models.lifecycle.input import SourceCleanup
 from models.lifecycle.status import Outcome, Status
 from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
-from pulsar_devstack import configs
-from pulsar_devstack.admin import StackAdmin, refusal
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import Traffic, send_to
+from pulsar_devstack.servers import configs
+from pulsar_devstack.servers.admin import StackAdmin, refusal
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import Traffic, send_to
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.metadata_store import stores

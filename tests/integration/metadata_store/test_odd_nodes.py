@@ -12,7 +12,7 @@ from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from pulsar_devstack.background import BackgroundThread
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack

@@ -7,9 +7,9 @@ import pytest
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
 from models.releases import Behaviour
-from pulsar_devstack.admin import StackAdmin
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import read_from, send_to
+from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import read_from, send_to
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.releases import RELEASE

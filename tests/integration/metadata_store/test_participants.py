@@ -19,7 +19,7 @@ from models.lifecycle.failures import FailureKind
 from models.metadata_store.results import PreCopy
 from models.migration_flag import FLAG, PARTICIPANTS
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.metadata_store.steps import Place, open_place
 from tests.support.stacks import MakeStack
 

@@ -17,7 +17,7 @@ from models.lifecycle.status import Outcome
 from models.metadata_store.claims import SourceClaim
 from models.metadata_store.input import MetadataStoreInput
 from models.migration_flag import PARTICIPANTS, FlagPhase
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.clients.old_oxia import OldOxia
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores

@@ -21,10 +21,10 @@ from models.lifecycle.verbs import Verb
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from models.migration_flag import BLOCKING_PHASES, FlagPhase
-from pulsar_devstack.admin import StackAdmin
-from pulsar_devstack.server import Server
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import Traffic
+from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import Traffic
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.metadata_store import stores

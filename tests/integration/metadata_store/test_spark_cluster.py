@@ -17,8 +17,8 @@ import pytest
 
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
-from pulsar_devstack import supervise
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers import processes
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.metadata_store import stores
@@ -73,7 +73,7 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Generator[SparkCluster]:
     children: list[subprocess.Popen[bytes]] = []
     try:
         for name, command in commands.items():
-            children.append(supervise.spawn(command, cwd=folder, log=folder / f"{name}.log", detach=False))
+            children.append(processes.spawn(command, cwd=folder, log=folder / f"{name}.log", detach=False))
         wait_until_equal("the registration of the workers", lambda: _registered(folder / "master.log"), WORKERS, 60)
         yield SparkCluster(url, _bare_python(folder), work)
     finally:
@@ -140,7 +140,7 @@ def _bare_python(folder: Path) -> Path:
 
 
 def _registered(log: Path) -> int:
-    return sum("Registering worker" in line for line in supervise.tail(log, 200))
+    return sum("Registering worker" in line for line in processes.tail(log, 200))
 
 
 def _free_port() -> int:

@@ -19,7 +19,7 @@ from models.lifecycle.claim import CLAIM
 from models.metadata_store.results import PreCopy
 from models.migration_flag import FLAG, FlagPhase
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from spark.metadata_store.replica import CommitPoint, Replica
 from spark.metadata_store.spec import Pair
 from tests.support.metadata_store.steps import Place, highest, open_place

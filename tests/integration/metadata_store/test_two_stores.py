@@ -11,10 +11,10 @@ import pytest
 
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
-from pulsar_devstack import configs
-from pulsar_devstack.admin import StackAdmin
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import Traffic, read_from, send_to
+from pulsar_devstack.servers import configs
+from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import Traffic, read_from, send_to
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.releases import live_migrations

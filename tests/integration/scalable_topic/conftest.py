@@ -10,11 +10,11 @@ import pytest
 
 from clients.cas.store import CasStore
 from models.lifecycle.claim import CLAIM
-from pulsar_devstack.moving.client_program import ClientProgram
-from pulsar_devstack.moving.plan import Language
-from pulsar_devstack.on_demand import with_scalable_clients
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.provision import with_scalable_clients
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.client_program import ClientProgram
+from pulsar_devstack.traffic.plan import Language
 from tests.support.clusters import admin, store
 from tests.support.stacks import SharedStack
 

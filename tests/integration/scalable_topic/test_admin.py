@@ -17,8 +17,8 @@ from models.segments.layout import SegmentLayout
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import quiet_client, send_to
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
 from tests.support.scalable_topic.topics import delete_scalable
 from tests.support.stacks import SharedStack
 

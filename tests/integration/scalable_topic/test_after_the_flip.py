@@ -16,7 +16,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, recorded_subscriptions
 from models.scalable_topic.claims import Stage
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.scalable_topic.lying_broker import LyingBroker, failed, hung_up
 from tests.support.scalable_topic.standing import Standing, read_standing, topic_faults
 from tests.support.scalable_topic.steps import TopicSteps

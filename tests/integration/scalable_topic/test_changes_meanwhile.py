@@ -17,7 +17,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable, recorded_subscriptions
 from models.segments.repair import NEVER_DROPPED
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import QUEUE, STREAM, drain_all, fill, regular_parents_of

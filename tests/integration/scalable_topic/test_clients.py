@@ -13,11 +13,11 @@ from clients.stores import Access, open_cas
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind
 from models.store_url import parse_store_url
-from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
-from pulsar_devstack.moving.traffic import MovingTraffic
-from pulsar_devstack.on_demand import with_scalable_clients
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.provision import with_scalable_clients
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
+from pulsar_devstack.traffic.runner import MovingTraffic
 from tests.support.scalable_topic.flips import flip_of
 from tests.support.stacks import SharedStack
 

@@ -19,7 +19,7 @@ from clients.pulsar.wire.producer import RawProducer
 from clients.stores import Access, open_cas_reader
 from models.scalable_topic.copies import KeyHash
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from spark.scalable_topic.copy_record import SegmentRecord, read_stored, record_path, segment_path
 from spark.scalable_topic.partition_producers import Lanes
 from spark.scalable_topic.routing import Piece, Router, signed

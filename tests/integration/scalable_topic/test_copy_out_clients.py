@@ -22,12 +22,12 @@ from clients.pulsar.wire.frames import Message, framed
 from clients.pulsar.wire.producer import RawProducer
 from clients.pulsar.wire.pulsar_api_pb2 import KeyValue, MessageMetadata
 from models.scalable_topic.copies import KeyHash
-from pulsar_devstack.moving.plan import Language, ProducerPlan, TopicPlan
-from pulsar_devstack.moving.traffic import MovingTraffic
-from pulsar_devstack.on_demand import with_scalable_clients
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.provision import with_scalable_clients
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.plan import Language, ProducerPlan, TopicPlan
+from pulsar_devstack.traffic.pulsar_client import quiet_client
+from pulsar_devstack.traffic.runner import MovingTraffic
 from tests.support.scalable_topic.copies import (
     APP,
     Copier,

@@ -16,8 +16,8 @@ from clients.stores import Access, open_cas
 from models.scalable_topic.copies import KeyHash
 from models.segments.layout import SegmentLayout
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.scalable_topic.copies import (
     APP,
     SPACE,

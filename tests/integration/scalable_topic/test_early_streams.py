@@ -9,9 +9,9 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import keep_subscription, recorded_subscriptions
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.moving.client_program import ClientProgram
-from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.client_program import ClientProgram
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar
 from tests.support.waiting import wait_for
 

@@ -22,9 +22,9 @@ from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.phases import Phase
 from models.scalable_topic.state import TopicCertificate
 from models.segments.layout import SegmentLayout
-from pulsar_devstack.moving.client_program import ClientProgram
-from pulsar_devstack.moving.plan import Language, ProducerPlan
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.client_program import ClientProgram
+from pulsar_devstack.traffic.plan import Language, ProducerPlan
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.scalable_topic.lying_broker import Act, Answer, Ask, LyingBroker, failed, failed_but_done, hung_up

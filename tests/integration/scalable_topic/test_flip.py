@@ -18,10 +18,10 @@ from clients.pulsar.records.scalable_topics import RecordState, read_scalable, r
 from models.scalable_topic.claims import Stage
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.moving.client_program import ClientProgram
-from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.client_program import ClientProgram
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.scalable_topic.flips import FreeTopic, flip_of
 from tests.support.scalable_topic.topics import MESSAGES, fill, pulsar
 from tests.support.waiting import wait_for, wait_until_equal

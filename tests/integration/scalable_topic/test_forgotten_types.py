@@ -12,7 +12,7 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable, recorded_subscriptions
 from models.scalable_topic.claims import TopicClaim, topic_record
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, make_topic, pulsar
 from tests.support.scalable_topic.topics import drain as consume_all

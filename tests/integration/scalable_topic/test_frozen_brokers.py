@@ -17,8 +17,8 @@ from clients.pulsar.admin.errors import AdminServerError
 from clients.pulsar.creation_locks import bar_path
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import QUEUE, make_topic, pulsar
 from tests.support.stacks import MakeStack

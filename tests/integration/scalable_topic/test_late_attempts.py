@@ -17,7 +17,7 @@ from clients.pulsar.creation_locks import bar_path
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.scalable_topic.results import CleanedUp
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.scalable_topic.standing import Standing, changes, read_standing
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
 from tests.support.scalable_topic.topics import make_topic

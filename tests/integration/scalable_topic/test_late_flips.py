@@ -20,8 +20,8 @@ from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from clients.stores import Access, open_cas
 from models.segments.layout_check import layout_faults, migration_faults
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.standing import OWN_POLICIES, Standing, changes, read_standing
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps, refused

@@ -8,8 +8,8 @@ from collections.abc import Generator
 import pytest
 
 from models.segments.layout import SegmentLayout, key_hash
-from pulsar_devstack.answering import Refused
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.child_programs import Refused
+from pulsar_devstack.servers.toolchain import Toolchain
 from tests.support.scalable_topic.layouts import JavaLayouts, Step, random_steps
 
 pytestmark = pytest.mark.exhaustive

@@ -20,8 +20,8 @@ from models.lifecycle.verbs import Verb
 from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.phases import Phase
 from models.scalable_topic.state import TopicCertificate, TopicFigures
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run

@@ -14,9 +14,9 @@ from models.scalable_topic.claims import Stage
 from models.scalable_topic.results import Precheck
 from models.segments.repair import comes_from
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.moving.client_program import ClientProgram
-from pulsar_devstack.moving.plan import Language, ProducerPlan
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.client_program import ClientProgram
+from pulsar_devstack.traffic.plan import Language, ProducerPlan
 from tests.support.scalable_topic.steps import FrozenStep, TopicSteps
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar, stream_plan
 from tests.support.waiting import wait_for

@@ -17,7 +17,7 @@ from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.scalable_topic.state import NamespaceCertificate, NamespaceFigures
 from models.segments.layout_check import layout_faults
 from models.segments.repair import comes_from
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 

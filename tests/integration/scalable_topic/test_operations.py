@@ -29,7 +29,7 @@ from models.scalable_topic.results import Released
 from models.segments.layout import SegmentLayout
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import QUEUE, STREAM, drain, fill, pulsar

@@ -16,8 +16,8 @@ from models.scalable_topic.operation_claims import OperatedTopic, operation_reco
 from models.scalable_topic.operation_input import Operation
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.server import Server
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.stacks import SharedStack
 from tests.support.waiting import wait_for

@@ -16,7 +16,7 @@ from models.scalable_topic.operation_input import Operation
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from tests.support.scalable_topic.operations import Operations, carried_out
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_until_equal

@@ -14,11 +14,11 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import recorded_subscriptions
 from models.scalable_topic.operation_input import Operation
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.moving.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
-from pulsar_devstack.moving.traffic import MovingTraffic
-from pulsar_devstack.on_demand import with_scalable_clients
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.provision import with_scalable_clients
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
+from pulsar_devstack.traffic.runner import MovingTraffic
 from tests.support.scalable_topic.operations import carried_out
 from tests.support.stacks import SharedStack
 

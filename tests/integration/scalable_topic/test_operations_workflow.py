@@ -29,7 +29,7 @@ from models.scalable_topic.operation_state import OperationCertificate, Operatio
 from models.scalable_topic.phases import OperationPhase, Phase
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run

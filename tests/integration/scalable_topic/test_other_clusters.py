@@ -30,8 +30,8 @@ from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.phases import Phase
 from models.segments.repair import NEVER_DROPPED
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.clients.certificates import Authority
 from tests.support.clients.pulsar_auth import TokenKey, tls_settings

@@ -14,8 +14,8 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.creation_locks import bar_path
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import MESSAGES, drain_all, fill, pulsar
 from tests.support.waiting import wait_until_equal

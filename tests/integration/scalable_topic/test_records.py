@@ -19,7 +19,7 @@ from clients.pulsar.records.scalable_topics import (
     subscription_path,
 )
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 
 ODD = "a b+c~d*e%fé"
 """Letters that are encoded in the names of other nodes."""

@@ -13,7 +13,7 @@ from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.lifecycle.claim import CLAIM
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import delete_scalable, make_topic
 

@@ -17,10 +17,10 @@ from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
-from pulsar_devstack.moving.client_program import ClientProgram
-from pulsar_devstack.moving.plan import Language, ProducerPlan
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.client_program import ClientProgram
+from pulsar_devstack.traffic.plan import Language, ProducerPlan
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.scalable_topic.steps import TopicSteps, refused
 from tests.support.scalable_topic.topics import (
     MESSAGES,

@@ -12,10 +12,10 @@ from activities.scalable_topic import flip, one_topic
 from activities.scalable_topic.clients import waits_for
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
-from pulsar_devstack.answering import Refused
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.child_programs import Refused
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.clients.java_messages import JavaMessages
 from tests.support.scalable_topic.steps import TopicSteps
 from tests.support.scalable_topic.topics import pulsar

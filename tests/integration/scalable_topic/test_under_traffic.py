@@ -12,12 +12,12 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from models.lifecycle.status import Outcome
 from models.scalable_topic.namespace_input import NamespaceScalableInput
-from pulsar_devstack.moving.layout_watch import LayoutWatch
-from pulsar_devstack.moving.scalable_plan import ScalableTopicPlan, scalable_topics
-from pulsar_devstack.moving.scalable_traffic import Absence, ScalableTraffic
-from pulsar_devstack.on_demand import with_scalable_clients
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.provision import with_scalable_clients
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.layout_watch import LayoutWatch
+from pulsar_devstack.traffic.scalable_plan import ScalableTopicPlan, scalable_topics
+from pulsar_devstack.traffic.scalable_traffic import Absence, ScalableTraffic
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import SharedStack

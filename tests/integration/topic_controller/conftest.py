@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
 from tests.support.clusters import admin, store
 from tests.support.lifecycle.environment import Environment
 from tests.support.releases import CHOSEN, stack_of

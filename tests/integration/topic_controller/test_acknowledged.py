@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from activities.topic_controller.names import segment_topic
 from clients.pulsar.admin.client import PulsarAdmin
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from pulsar_scalable import InitialPosition, ScalableClient, StreamConsumer
 from tests.integration.topic_controller.conftest import Control
 from tests.integration.topic_controller.test_people import clients

@@ -13,8 +13,8 @@ from activities.topic_controller.names import segment_topic
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.integration.topic_controller.conftest import Control
 
 SPACE = "persistent://public/default"

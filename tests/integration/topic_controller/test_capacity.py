@@ -7,7 +7,7 @@ from pathlib import Path
 
 from temporalio.api.enums.v1 import PendingActivityState
 
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.small_worker import SmallWorkerProcess
 from tests.support.topic_controller.controllers import LIMIT, Controller

@@ -13,7 +13,7 @@ from models.defects import Product, defects_of
 from models.releases import parse_release
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import KIND
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from pulsar_scalable import Message, MessageId, QueueConsumer, ScalableClient, ScalableProducer, StreamConsumer
 from pulsar_scalable.errors import ScalableError, TimedOut, TopicNotFound
 from tests.integration.topic_controller.conftest import Control

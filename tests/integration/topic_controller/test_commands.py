@@ -13,7 +13,7 @@ from models.topic_controller.input import controller_id
 from models.topic_controller.pruning import Pruned
 from models.topic_controller.state import ControllerStatus, LayoutChange, TopicReport
 from process.exit_codes import ExitCode
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.lifecycle.commands import run_command
 from tests.support.lifecycle.environment import Environment
 

@@ -13,7 +13,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.stores import Access, open_cas
 from models.store_url import parse_store_url
 from models.topic_controller.input import Deletion
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from pulsar_scalable import Message, ScalableClient
 from pulsar_scalable.errors import TopicNotFound
 from tests.integration.topic_controller.conftest import Control

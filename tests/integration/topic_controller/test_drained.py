@@ -9,7 +9,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.topics import EARLIEST
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import InitialPosition
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from pulsar_scalable import Message, ScalableClient, StreamConsumer
 from pulsar_scalable.errors import TimedOut
 from tests.integration.topic_controller.conftest import Control

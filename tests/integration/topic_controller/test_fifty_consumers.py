@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.integration.topic_controller.conftest import Control
 from tests.support.topic_controller.crowd import MOST_CONSUMERS, Act, Crowd, Step
 from tests.support.topic_controller.oracle import Oracle

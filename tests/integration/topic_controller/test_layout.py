@@ -16,8 +16,8 @@ from models.segments.layout import SegmentLayout
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import MergeRequest, SplitRequest, SubscriptionRequest
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.integration.topic_controller.conftest import Control
 from tests.support.releases import native_topics
 from tests.support.scalable_topic.topics import pulsar

@@ -10,8 +10,8 @@ from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import pulsar
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import pulsar
 from pulsar_scalable import ScalableClient
 from tests.integration.topic_controller.conftest import Control
 

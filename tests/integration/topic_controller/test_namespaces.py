@@ -16,10 +16,10 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.on_demand import with_release
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.provision import with_release
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from pulsar_scalable import ScalableClient
 from tests.integration.topic_controller.conftest import Control
 from tests.support.releases import CHOSEN, with_sample

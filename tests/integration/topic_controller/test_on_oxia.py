@@ -14,7 +14,7 @@ from clients.cas.store import CasStore, Node
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack, StackSpec
+from pulsar_devstack.servers.stack import Stack, StackSpec
 from tests.integration.topic_controller.conftest import Control
 from tests.integration.topic_controller.test_pruning import exists
 from tests.support.stacks import MakeStack

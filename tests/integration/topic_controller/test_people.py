@@ -16,8 +16,8 @@ from clients.cas.store import CasStore, remove_tree
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import Deletion, SplitRequest, SubscriptionRequest
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from pulsar_scalable import ScalableClient, ScalableProducer, StreamConsumer
 from pulsar_scalable.errors import TimedOut
 from tests.integration.topic_controller.conftest import Control

@@ -14,8 +14,8 @@ from clients.pulsar.admin.namespaces import Retention
 from clients.pulsar.names import TopicName
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.integration.topic_controller.conftest import Control
 from tests.integration.topic_controller.test_layout import published
 from tests.support.scalable_topic.topics import pulsar

@@ -24,8 +24,8 @@ from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import ControllerUrls, Deletion, MergeRequest, SplitRequest, SubscriptionRequest
 from models.topic_controller.pruning import PruneRequest
-from pulsar_devstack.moving.keyed_traffic import Received, Receiving, Sending
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.keyed_traffic import Received, Receiving, Sending
 from pulsar_scalable import ScalableClient, ScalableProducer
 from pulsar_scalable.controlled.library import pulsar
 from tests.integration.topic_controller.conftest import Control

@@ -16,8 +16,8 @@ from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.namespaces import Retention
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.moving.keyed_traffic import Receiving
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.keyed_traffic import Receiving
 from tests.integration.topic_controller.conftest import Control
 from tests.support.releases import with_sample
 from tests.support.topic_controller.controllers import Controller

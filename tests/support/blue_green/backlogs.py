@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pulsar_devstack.traffic import Lane, pulsar, quiet_client
+from pulsar_devstack.traffic.pulsar_client import Lane, pulsar, quiet_client
 
 _SILENT_MS = 3_000
 

@@ -19,10 +19,10 @@ from clients.pulsar.admin.clusters import ClusterUrls
 from clients.pulsar.admin.late_requests import change_or_never
 from models.blue_green.input import BlueGreenInput
 from models.releases import Release, parse_release
-from pulsar_devstack.moving.clusters import TwoClusters
-from pulsar_devstack.on_demand import with_release
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.provision import with_release
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.two_clusters import TwoClusters
 from tests.support.stacks import SharedStack
 
 BLUE, GREEN = "blue", "green"

@@ -21,9 +21,9 @@ from clients.stores import Access, open_reader
 from clients.tls import Tls
 from models.blue_green.input import BlueGreenInput
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack, StackSpec
-from pulsar_devstack.toolchain import Toolchain
-from pulsar_devstack.traffic import pulsar
+from pulsar_devstack.servers.stack import Stack, StackSpec
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.pulsar_client import pulsar
 from tests.support.clients.certificates import Authority
 from tests.support.clients.pulsar_auth import TokenKey, tls_settings
 from tests.support.lifecycle.environment import Secrets

@@ -23,8 +23,8 @@ from clients.store import Partition, Record, StoreReader, Unreadable
 from clients.stores import open_reader
 from models.bookie_cluster.input import BookieClusterInput, Direction, Routing
 from models.bookie_cluster.results import CopySummary, Promotion
-from pulsar_devstack.admin import StackAdmin
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.stack import Stack
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.plugin_double import PluginDouble

@@ -9,8 +9,8 @@ from temporalio.service import RPCError
 
 from models.lifecycle.status import WaitKind, WaitReason
 from pulsar_devstack.background import BackgroundThread
-from pulsar_devstack.server import Server
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.stack import Stack
 from tests.support.lifecycle.operator import Run
 
 _SETTING = "bookkeeperMetadataServiceUri="

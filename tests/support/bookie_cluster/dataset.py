@@ -18,9 +18,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Protocol, Self
 
-from pulsar_devstack.admin import StackAdmin
-from pulsar_devstack.toolchain import Toolchain
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.admin import StackAdmin
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.bookie_cluster.dataset_kinds import Compacted, Delayed, Partitioned, Plain, Transactional, Typed
 from tests.support.bookie_cluster.dataset_log import Broker
 from tests.support.clients.java_messages import JavaMessages

@@ -9,7 +9,7 @@ from datetime import timedelta
 from typing import Any
 
 from clients.pulsar.names import TopicName
-from pulsar_devstack.admin import topic_url
+from pulsar_devstack.servers.admin import topic_url
 from tests.support.bookie_cluster.dataset_log import KEEPER, Broker, Log, compare, pulsar, read_all
 from tests.support.clients.java_messages import Record, SchemaKind
 from tests.support.waiting import wait_for, wait_until_equal

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from pulsar_devstack.admin import StackAdmin, topic_url
+from pulsar_devstack.servers.admin import StackAdmin, topic_url
 from tests.support.clients.java_messages import JavaMessages
 
 # The library has no types.

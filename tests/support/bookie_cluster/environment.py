@@ -22,9 +22,9 @@ from models.bookie_cluster.input import BookieClusterInput, Direction
 from models.bookie_cluster.results import CopySummary, LedgersDeleted, SwitchPrecheck, TailCopy
 from models.bookie_cluster.updates import CleanupOrder
 from models.ledger_store import parse_ledger_store_uri
-from pulsar_devstack.admin import topic_url
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.admin import topic_url
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.bookie_cluster.activities import Steps
 from tests.support.clients.bookies import Cluster, Written
 from tests.support.waiting import wait_for

@@ -27,8 +27,8 @@ from urllib.parse import quote, quote_plus
 import httpx
 from kazoo.exceptions import BadVersionError, NoNodeError
 
-from pulsar_devstack.server import Server
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.stack import Stack
 from tests.support.bookie_cluster import cursor_node
 from tests.support.http_server import HttpServer
 from tests.support.metadata_store.stores import kazoo

@@ -14,7 +14,7 @@ from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import LedgerUnreadable
-from pulsar_devstack.server import Server
+from pulsar_devstack.servers.server import Server
 
 # Far from the ids that a generator gives.
 _IDS = itertools.count(1_000_000)

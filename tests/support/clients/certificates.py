@@ -6,8 +6,8 @@ import subprocess
 from pathlib import Path
 from typing import NamedTuple
 
-from pulsar_devstack.jvm import JavaProgram
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.java_programs import JavaProgram
+from pulsar_devstack.servers.toolchain import Toolchain
 
 PASSWORD = "only-for-tests"
 # Each call is a JVM of its own, which lives for half a second.

@@ -10,8 +10,8 @@ from typing import Self
 from clients.errors import StoreError
 from clients.zookeeper.coordination import four_letter
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.server import Server
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.stack import Stack
 from tests.support.clients.proxy import Proxy
 from tests.support.waiting import wait_for
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
-from pulsar_devstack.answering import Refused
-from pulsar_devstack.java_tool import JavaTool
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.child_programs import Refused
+from pulsar_devstack.servers.java_programs import JavaTool
+from pulsar_devstack.servers.toolchain import Toolchain
 
 __all__ = ["Digest", "HeldLedger", "JavaLedgers", "Ledger", "LedgerRead", "Refused", "payloads_digest"]
 

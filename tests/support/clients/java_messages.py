@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple
 
-from pulsar_devstack.admin import topic_url
-from pulsar_devstack.java_tool import JavaTool
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.admin import topic_url
+from pulsar_devstack.servers.java_programs import JavaTool
+from pulsar_devstack.servers.toolchain import Toolchain
 
 SchemaKind = Literal["AVRO", "JSON"]
 

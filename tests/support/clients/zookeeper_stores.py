@@ -11,8 +11,8 @@ import pytest
 from kazoo.client import KazooClient
 
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.server import Server
-from pulsar_devstack.spec import StackSpec
+from pulsar_devstack.servers.server import Server
+from pulsar_devstack.servers.spec import StackSpec
 
 if TYPE_CHECKING:
     from tests.support.stacks import SharedStack

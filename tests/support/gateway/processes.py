@@ -11,9 +11,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pulsar_devstack import supervise
-from pulsar_devstack.gateway import gateway_settings
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers import processes
+from pulsar_devstack.servers.stack import Stack
 from tests.support.waiting import wait_for
 
 _ROOT = Path(__file__).parents[3]
@@ -41,13 +40,13 @@ class GatewayProcess:
         self._ready_file = folder / "gateway.ready"
         self._child: subprocess.Popen[bytes] | None = None
         given = {"port": "0", **settings}
-        self._environment = {"TEMPORAL_ADDRESS": temporal_address, **gateway_settings(stack, **given)}
+        self._environment = {"TEMPORAL_ADDRESS": temporal_address, **stack.gateway_settings(**given)}
 
     def __enter__(self) -> Self:
         variables = [f"{name}={value}" for name, value in self._environment.items()]
         program = [sys.executable, "-m", "pulsar_migrate", "gateway", "--ready-file", str(self._ready_file)]
         command = ["/usr/bin/env", *variables, *program]
-        self._child = supervise.spawn(command, cwd=_ROOT, log=self.log, detach=False)
+        self._child = processes.spawn(command, cwd=_ROOT, log=self.log, detach=False)
         try:
             line = wait_for("the gateway's ready file", self._ready_line, _LIMIT)
         except BaseException:
@@ -66,7 +65,7 @@ class GatewayProcess:
     @property
     def story(self) -> str:
         """What it told last."""
-        return "\n".join(supervise.tail(self.log, 100))
+        return "\n".join(processes.tail(self.log, 100))
 
     def ask_to_stop(self) -> None:
         """Send SIGTERM."""

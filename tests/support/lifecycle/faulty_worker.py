@@ -22,7 +22,7 @@ from temporalio.client import Client
 from temporalio.runtime import Runtime
 
 from models.settings import Settings
-from pulsar_devstack import supervise
+from pulsar_devstack.servers import processes
 from tests.support.lifecycle.gates import FOLDER_VARIABLE, Edge, Gate, Gates
 from tests.support.lifecycle.worker import WorkerProcess
 from tests.support.topic_controller.held_changes import STEP, Step, hold_changes
@@ -48,7 +48,7 @@ class FaultyWorkerProcess(WorkerProcess):
         self._ready_file.unlink(missing_ok=True)
         variables = [f"{name}={value}" for name, value in self._environment.items()]
         program = [sys.executable, "-m", "tests.support.lifecycle.faulty_worker", "--ready-file", str(self._ready_file)]
-        self._child = supervise.spawn(["/usr/bin/env", *variables, *program], cwd=self._cwd, log=self.log, detach=False)
+        self._child = processes.spawn(["/usr/bin/env", *variables, *program], cwd=self._cwd, log=self.log, detach=False)
         self._sessions.append(self._child.pid)
 
     def story(self, headline: str) -> str:

@@ -19,7 +19,7 @@ from temporalio.client import Client
 from temporalio.runtime import Runtime
 
 from models.settings import Settings
-from pulsar_devstack import supervise
+from pulsar_devstack.servers import processes
 from tests.support.lifecycle.worker import WorkerProcess
 from worker import process
 
@@ -58,7 +58,7 @@ class NewerWorkerProcess(WorkerProcess):
         self._ready_file.unlink(missing_ok=True)
         variables = [f"{name}={value}" for name, value in self._environment.items()]
         program = [sys.executable, "-m", "tests.support.lifecycle.newer_worker", "--ready-file", str(self._ready_file)]
-        self._child = supervise.spawn(["/usr/bin/env", *variables, *program], cwd=self._cwd, log=self.log, detach=False)
+        self._child = processes.spawn(["/usr/bin/env", *variables, *program], cwd=self._cwd, log=self.log, detach=False)
         self._sessions.append(self._child.pid)
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import httpx
 
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 
 PolicyRequest = tuple[str, str, Any]
 """Path behind that of the namespace, method and body."""

@@ -12,7 +12,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pulsar_devstack import supervise
+from pulsar_devstack.servers import processes
 from tests.support.waiting import wait_for
 
 _ROOT = Path(__file__).parents[3]
@@ -84,7 +84,7 @@ class WorkerProcess:
         self._ready_file.unlink(missing_ok=True)
         variables = [f"{name}={value}" for name, value in self._environment.items()]
         program = [*self._program, "worker", "--ready-file", str(self._ready_file)]
-        self._child = supervise.spawn(["/usr/bin/env", *variables, *program], cwd=self._cwd, log=self.log, detach=False)
+        self._child = processes.spawn(["/usr/bin/env", *variables, *program], cwd=self._cwd, log=self.log, detach=False)
         self._sessions.append(self._child.pid)
 
     def wait_ready(self) -> None:
@@ -137,7 +137,7 @@ class WorkerProcess:
         """A headline with the end of the log, and how it has ended, if it has."""
         ended = self._child.poll() if self._child else None
         told = [] if ended is None else [f"the worker has ended by itself or was killed: exit code {ended}"]
-        return "\n".join([headline, *supervise.tail(self.log, _STORY_LINES), *told])
+        return "\n".join([headline, *processes.tail(self.log, _STORY_LINES), *told])
 
     def _end_session(self, patience: float) -> list[int]:
         """What is left of the sessions after some patience; it is killed."""

@@ -19,7 +19,7 @@ from models.lifecycle.execution import Execution
 from models.metadata_store.input import MetadataStoreInput
 from models.settings import Settings
 from models.store_url import parse_store_url
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.lifecycle.in_process import in_process
 from tests.support.metadata_store import stores
 

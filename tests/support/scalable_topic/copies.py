@@ -30,8 +30,8 @@ from models.lifecycle.claim import Attempt, Claim
 from models.scalable_topic.copies import CopiedOut
 from models.scalable_topic.operation_input import ScalableOperationInput
 from models.settings import Settings
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.topics import pulsar
 from tests.support.waiting import wait_for

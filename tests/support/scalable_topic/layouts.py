@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from models.segments.layout import SegmentLayout
-from pulsar_devstack.java_tool import JavaTool
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers.java_programs import JavaTool
+from pulsar_devstack.servers.toolchain import Toolchain
 
 
 class Step(NamedTuple):

@@ -19,7 +19,7 @@ from models.scalable_topic.operation_input import Operation, ScalableOperationIn
 from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
 from models.settings import Settings
 from models.store_url import StoreUrl
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 
 _EPOCHS = itertools.count(int(time.time() * 1000))
 

@@ -25,7 +25,7 @@ from models.lifecycle.claim import Attempt, Claim
 from models.scalable_topic.input import ScalableTopicInput
 from models.settings import Settings
 from models.store_url import StoreUrl
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 
 ResultT = TypeVar("ResultT")
 

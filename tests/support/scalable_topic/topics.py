@@ -13,9 +13,9 @@ from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import read_scalable
 from models.segments.segment import SegmentInfo
-from pulsar_devstack.moving.plan import ConsumerPlan, Language, Subscribed
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, Subscribed
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.standing import OWN_POLICIES
 from tests.support.waiting import wait_for

@@ -8,7 +8,7 @@ import socket
 from contextlib import suppress
 from pathlib import Path
 
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 
 
 def drop_connections(stack: Stack, dice: random.Random) -> int:

@@ -32,7 +32,7 @@ from models.topic_controller.input import (
 from models.topic_controller.pruning import Pruned, PruneRequest, Pruning, PruningChange
 from models.topic_controller.sessions import ConsumerAssignment, Departures, GraceChange, Registrations
 from models.topic_controller.state import ControllerStatus, LayoutChange, TopicReport
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.lifecycle.operator import Operator
 from tests.support.waiting import wait_for
 

@@ -21,7 +21,7 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from models.segments.layout import SegmentLayout
 from pulsar_devstack.background import BackgroundThread
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.topic_controller.connections import drop_connections
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.traffic import ORDERED, Traffic

@@ -8,7 +8,7 @@ from contextlib import ExitStack, contextmanager
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from models.segments.segment import SubscriptionKind
-from pulsar_devstack.stack import Stack
+from pulsar_devstack.servers.stack import Stack
 from tests.support.lifecycle.operator import Operator
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.oracle import Oracle

@@ -19,8 +19,8 @@ from models.segments.layout_check import layout_faults
 from models.store_url import parse_store_url
 from models.topic_controller.record import PublishedLayout
 from pulsar_devstack.background import BackgroundThread
-from pulsar_devstack.stack import Stack
-from pulsar_devstack.traffic import quiet_client
+from pulsar_devstack.servers.stack import Stack
+from pulsar_devstack.traffic.pulsar_client import quiet_client
 from pulsar_scalable.controlled.library import pulsar
 
 _EVERY = 0.5

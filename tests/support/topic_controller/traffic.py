@@ -11,7 +11,7 @@ from contextlib import ExitStack, contextmanager
 from types import TracebackType
 from typing import Self
 
-from pulsar_devstack.moving.keyed_traffic import Received, Receiving, Sending
+from pulsar_devstack.traffic.keyed_traffic import Received, Receiving, Sending
 from pulsar_scalable import ScalableClient, StreamConsumer
 from pulsar_scalable.controlled.library import pulsar
 from tests.support.waiting import wait_for, wait_until_equal

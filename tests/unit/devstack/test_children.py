@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_devstack.children import Child, ChildFailed
+from pulsar_devstack.servers.child_programs import Child, ChildFailed
 from tests.support.waiting import wait_for
 
 _ECHO = """
@@ -59,7 +59,7 @@ def test_a_child_does_not_outlive_a_killed_parent(tmp_path: Path) -> None:
     code = f"""
 import sys, time
 from pathlib import Path
-from pulsar_devstack.children import Child
+from pulsar_devstack.servers.child_programs import Child
 command = [sys.executable, "-c", "print('READY', flush=True); input()"]
 with Child(command, Path({str(tmp_path / "inner.log")!r})) as child:
     child.await_line("READY", 10)

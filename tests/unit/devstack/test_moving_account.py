@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_devstack.moving.account import Account, Duplicates, late, settle, under_way
-from pulsar_devstack.moving.client_log import ClientLog, V5Log
-from pulsar_devstack.moving.plan import (
+from pulsar_devstack.traffic.audit import Account, Duplicates, late, settle, under_way
+from pulsar_devstack.traffic.client_log import ClientLog, V5Log
+from pulsar_devstack.traffic.plan import (
     MOVABLE,
     ConsumerPlan,
     Encoding,
@@ -21,7 +21,7 @@ from pulsar_devstack.moving.plan import (
     Subscribed,
     mixed_topics,
 )
-from pulsar_devstack.moving.records import ConsumerRecord, ProducerRecord, Received, Sent
+from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord, Received, Sent
 
 _TOPIC = "persistent://acme/orders/t0"
 _COUNT = 20

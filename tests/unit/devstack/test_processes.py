@@ -11,13 +11,12 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_devstack import supervise
-from pulsar_devstack.containers import image_of, shell_command
 from pulsar_devstack.errors import StackConflict
-from pulsar_devstack.ports import PortBlock
-from pulsar_devstack.runner import ProcessRunner
-from pulsar_devstack.servers import ServerPlan
-from pulsar_devstack.supervise import ProcessId, ProcessRecord
+from pulsar_devstack.servers import processes
+from pulsar_devstack.servers.containers import image_of, shell_command
+from pulsar_devstack.servers.plans import ServerPlan
+from pulsar_devstack.servers.ports import PortBlock
+from pulsar_devstack.servers.processes import ProcessId, ProcessRecord, ProcessRunner
 
 SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 
@@ -25,7 +24,7 @@ SLEEP = [sys.executable, "-c", "import signal; signal.pause()"]
 def test_a_reused_number_is_another_process() -> None:
     """A record with another start time is dead, whatever runs under its number, and a signal to it reaches nobody."""
     with subprocess.Popen(SLEEP, start_new_session=True) as child:
-        found = supervise.inspect(child.pid)
+        found = processes.inspect(child.pid)
         assert found is not None
         same, other = ProcessId(pid=child.pid, started=found[1]), ProcessId(pid=child.pid, started="1")
         assert (same.alive, other.alive) == (True, False)
@@ -40,7 +39,7 @@ def test_a_dead_child_that_nobody_reaped_is_dead() -> None:
     """A zombie can do nothing any more and counts as gone."""
     with subprocess.Popen(["true"]) as child:
         os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert supervise.inspect(child.pid) is None
+        assert processes.inspect(child.pid) is None
 
 
 def test_verbs_of_a_process(tmp_path: Path) -> None:
@@ -64,8 +63,8 @@ def test_a_program_that_is_not_there_says_so(tmp_path: Path) -> None:
     runner = ProcessRunner("none", tmp_path, tmp_path / "log", detach=False)
     runner.start(ServerPlan(name="none", command=["/no/such/program"], ready=None))
     process = ProcessRecord(tmp_path / "process.json").read()
-    assert process is None or supervise.wait_gone(process, None, 10)
-    assert "cannot run /no/such/program" in supervise.tail(tmp_path / "log", 1)[0]
+    assert process is None or processes.wait_gone(process, None, 10)
+    assert "cannot run /no/such/program" in processes.tail(tmp_path / "log", 1)[0]
 
 
 def test_two_stacks_never_share_a_block_of_ports() -> None:

@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_devstack import tools
-from pulsar_devstack.cache import Cache, Product, cache_folder, sha256_of
 from pulsar_devstack.errors import ChecksumMismatch, ProvisionFailed, ToolMissing
-from pulsar_devstack.jars import check_jars, lock_file, read_lock
-from pulsar_devstack.server_releases import RELEASES, VARIABLE, ServerRelease, chosen_release
-from pulsar_devstack.temporal import temporal_product
-from pulsar_devstack.toolchain import DATA
+from pulsar_devstack.servers import tools
+from pulsar_devstack.servers.builds import temporal_product
+from pulsar_devstack.servers.cache import Cache, Product, cache_folder, sha256_of
+from pulsar_devstack.servers.jars import check_jars, lock_file, read_lock
+from pulsar_devstack.servers.server_releases import RELEASES, VARIABLE, ServerRelease, chosen_release
+from pulsar_devstack.servers.toolchain import DATA
 
 
 class Counting:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pulsar_devstack.moving.plan import Subscribed
-from pulsar_devstack.moving.scalable_plan import RETURNS, STAYS, WAITS, ordered_of, scalable_topics
+from pulsar_devstack.traffic.plan import Subscribed
+from pulsar_devstack.traffic.scalable_plan import RETURNS, STAYS, WAITS, ordered_of, scalable_topics
 
 _COUNT = 8
 

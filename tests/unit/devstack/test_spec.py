@@ -7,11 +7,11 @@ from pathlib import Path
 import pytest
 from pydantic import ValidationError
 
-from pulsar_devstack import configs, servers
 from pulsar_devstack.errors import NotInStack
-from pulsar_devstack.spec import StackSpec
-from pulsar_devstack.state import StackState
-from pulsar_devstack.toolchain import Toolchain
+from pulsar_devstack.servers import configs, plans
+from pulsar_devstack.servers.spec import StackSpec
+from pulsar_devstack.servers.state import StackState
+from pulsar_devstack.servers.toolchain import Toolchain
 
 
 def state_of(spec: StackSpec) -> StackState:
@@ -20,7 +20,7 @@ def state_of(spec: StackSpec) -> StackState:
     toolchain = Toolchain(
         pulsar="5.0.1", java=program, java_version=21, jars=program, test_server=program, temporal=program, oxia=program
     )
-    keys = [f"{name}.{role}" for name in spec.names for role in servers.roles_of(name)]
+    keys = [f"{name}.{role}" for name in spec.names for role in plans.roles_of(name)]
     return StackState(
         spec=spec, toolchain=toolchain, first_port=20_000, ports={key: 20_000 + n for n, key in enumerate(keys)}
     )
@@ -60,13 +60,13 @@ def test_the_second_cluster_has_a_root_of_its_own() -> None:
     state = state_of(StackSpec(zookeepers=3, zk_chroot="/a", bookies=1, second_bookies=1, brokers=1))
 
     def line(name: str, file: str, key: str) -> str:
-        lines = servers.plan(name, state, Path("/stack") / name).files[file].splitlines()
+        lines = plans.plan(name, state, Path("/stack") / name).files[file].splitlines()
         return next(line for line in lines if line.startswith(f"{key}="))
 
     hosts = "127.0.0.1:20000;127.0.0.1:20003;127.0.0.1:20006"
     second = f"metadataServiceUri=zk+hierarchical://{hosts}/second-ledgers"
     assert line("second-bookie-1", "bookkeeper.conf", "metadataServiceUri") == second
-    assert line(servers.SECOND_SETUP, "bookkeeper.conf", "metadataServiceUri") == second
+    assert line(plans.SECOND_SETUP, "bookkeeper.conf", "metadataServiceUri") == second
     first = f"metadata-store:zk:{hosts}/a"
     assert line("bookie-1", "bookkeeper.conf", "metadataServiceUri") == f"metadataServiceUri={first}"
     assert line("broker-1", "broker.conf", "bookkeeperMetadataServiceUri") == f"bookkeeperMetadataServiceUri={first}"
@@ -79,21 +79,21 @@ def test_ledgers_have_a_store_of_their_own() -> None:
     assert state.ledgers_url() != state.metadata_url()
 
     def lines(name: str, file: str) -> list[str]:
-        return servers.plan(name, state, Path("/stack") / name).files[file].splitlines()
+        return plans.plan(name, state, Path("/stack") / name).files[file].splitlines()
 
-    for name in ("bookie-1", servers.LEDGERS_SETUP):
+    for name in ("bookie-1", plans.LEDGERS_SETUP):
         assert f"metadataServiceUri={ledgers}" in lines(name, "bookkeeper.conf")
     assert {f"metadataStoreUrl={state.metadata_url()}", f"bookkeeperMetadataServiceUri={ledgers}"} <= set(
         lines("broker-1", "broker.conf")
     )
-    assert servers.LEDGERS_SETUP in servers.plan("bookie-1", state, Path("/stack/bookie-1")).after
+    assert plans.LEDGERS_SETUP in plans.plan("bookie-1", state, Path("/stack/bookie-1")).after
 
 
 @pytest.mark.parametrize(("first", "second", "replicas"), [(1, 0, 1), (2, 0, 2), (3, 0, 2), (2, 1, 1), (2, 2, 2)])
 def test_messages_have_two_copies_where_they_can(first: int, second: int, replicas: int) -> None:
     """Brokers write to two bookies when whichever cluster they use has two, and to one otherwise."""
     state = state_of(StackSpec(zookeepers=1, bookies=first, second_bookies=second, brokers=1))
-    lines = servers.plan("broker-1", state, Path("/stack")).files["broker.conf"].splitlines()
+    lines = plans.plan("broker-1", state, Path("/stack")).files["broker.conf"].splitlines()
     assert set(configs.render(configs.broker_quorum(replicas)).splitlines()) <= set(lines)
 
 
@@ -103,7 +103,7 @@ def test_one_servers_settings_win_over_those_of_all() -> None:
     state = state_of(spec).model_copy(update={"settings": {"broker-2": {"numIOThreads": "4"}}})
 
     def config(name: str) -> list[str]:
-        return servers.plan(name, state, Path("/stack") / name).files["broker.conf"].splitlines()
+        return plans.plan(name, state, Path("/stack") / name).files["broker.conf"].splitlines()
 
     assert {"numIOThreads=3", "clusterName=x"} <= set(config("broker-1"))
     assert "numIOThreads=4" in config("broker-2")
@@ -120,11 +120,11 @@ def test_state_survives_its_file() -> None:
 def test_unknown_servers_are_named(name: str) -> None:
     """A name of no kind is refused with the list of kinds."""
     with pytest.raises(NotInStack, match="second-zookeeper"):
-        servers.kind_of(name)
+        plans.kind_of(name)
 
 
 def test_a_broker_starts_when_its_bookies_are_ready() -> None:
     """A broker that starts beside its bookies may not know of them for long, so it waits for those of both clusters."""
     state = state_of(StackSpec(zookeepers=1, bookies=2, second_bookies=1, brokers=2))
-    after = {"zookeeper-1", "bookie-1", "bookie-2", "second-bookie-1", servers.SETUP}
-    assert set(servers.plan("broker-2", state, Path("/stack")).after) == after
+    after = {"zookeeper-1", "bookie-1", "bookie-2", "second-bookie-1", plans.SETUP}
+    assert set(plans.plan("broker-2", state, Path("/stack")).after) == after

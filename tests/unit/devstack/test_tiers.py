@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_devstack.server_releases import RELEASES
+from pulsar_devstack.servers.server_releases import RELEASES
 from tests.releases import SELECTIONS, Selection
 from tests.tiers import Job, execute, stages
 

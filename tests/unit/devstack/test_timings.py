@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pulsar_devstack.timings import Span, Timings, time_alone
+from pulsar_devstack.servers.timings import Span, Timings, time_alone
 
 PIP, JARS, GO = Span("pip", 0, 30), Span("jars", 5, 60), Span("go", 5, 75)
 

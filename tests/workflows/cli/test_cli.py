@@ -34,7 +34,7 @@ from models.lifecycle.status import Outcome, Undo
 from models.metadata_store.input import KIND, MetadataStoreInput
 from models.metadata_store.state import MetadataStoreState
 from process.exit_codes import CommandFailed, ExitCode
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from temporal.converter import DATA_CONVERTER
 from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack

@@ -27,7 +27,7 @@ from models.lifecycle.names import TASK_QUEUE
 from models.segments.layout import SegmentLayout
 from models.topic_controller.input import controller_id
 from models.topic_controller.state import ControllerStatus
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from temporal.converter import DATA_CONVERTER
 from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack

@@ -21,7 +21,7 @@ from models.lifecycle.names import TASK_QUEUE
 from models.lifecycle.status import Outcome, ProgressReport, Status, WaitKind
 from models.lifecycle.verbs import Verb, WindowChange
 from models.metadata_store.phases import Phase
-from pulsar_devstack.stack import StackSpec
+from pulsar_devstack.servers.stack import StackSpec
 from temporal.converter import DATA_CONVERTER
 from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack

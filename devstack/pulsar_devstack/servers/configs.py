@@ -1,0 +1,156 @@
+"""Configuration files of light servers on one machine; whoever starts a stack can overrule each line."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pulsar_devstack.servers.spec import Settings
+
+LOOPBACK = "127.0.0.1"
+SESSION_TIMEOUT_MS = 10_000
+"""Long enough for a busy machine, short enough for tests that wait for a killed server's session to end."""
+
+
+def zookeeper(data: Path, client_port: int, quorum: dict[int, tuple[int, int]]) -> Settings:
+    """Lines of `zoo.cfg`; `quorum` gives peer and election port of each server, and is empty for one server alone."""
+    alone = {
+        "tickTime": "1000",
+        "dataDir": str(data),
+        "clientPort": str(client_port),
+        "clientPortAddress": LOOPBACK,
+        "admin.enableServer": "false",
+        "4lw.commands.whitelist": "*",
+        "maxClientCnxns": "0",
+        "minSessionTimeout": "2000",
+        "maxSessionTimeout": "180000",
+    }
+    members = {f"server.{n}": f"{LOOPBACK}:{peer}:{election}" for n, (peer, election) in quorum.items()}
+    return {**alone, "initLimit": "20", "syncLimit": "10", **members} if members else alone
+
+
+def bookie(name: str, data: Path, port: int, http_port: int, metadata_uri: str) -> Settings:
+    """Lines of `bookkeeper.conf`. Nothing is synced to disk, which loses nothing unless the machine itself fails."""
+    return {
+        "bookiePort": str(port),
+        "advertisedAddress": LOOPBACK,
+        "listeningInterface": "lo",
+        "allowLoopback": "true",
+        "useHostNameAsBookieID": "false",
+        "bookieId": name,
+        "metadataServiceUri": metadata_uri,
+        "zkTimeout": str(SESSION_TIMEOUT_MS),
+        "journalDirectories": str(data / "journal"),
+        "ledgerDirectories": str(data / "ledgers"),
+        "indexDirectories": str(data / "index"),
+        "journalSyncData": "false",
+        "journalMaxSizeMB": "64",
+        "journalPreAllocSizeMB": "4",
+        "journalMaxBackups": "1",
+        "journalWriteBufferSizeKB": "64",
+        "ledgerStorageClass": "org.apache.bookkeeper.bookie.storage.ldb.DbLedgerStorage",
+        "dbStorage_writeCacheMaxSizeMb": "16",
+        "dbStorage_readAheadCacheMaxSizeMb": "16",
+        "dbStorage_rocksDB_blockCacheSize": "8388608",
+        "entryLogFilePreallocationEnabled": "false",
+        "logSizeLimit": "67108864",
+        "diskUsageThreshold": "0.99",
+        "diskUsageWarnThreshold": "0.99",
+        "diskUsageLwmThreshold": "0.99",
+        "minUsableSizeForIndexFileCreation": "1",
+        "minUsableSizeForEntryLogCreation": "1",
+        "minUsableSizeForHighPriorityWrites": "1",
+        "isForceGCAllowWhenNoSpace": "true",
+        "autoRecoveryDaemonEnabled": "false",
+        "serverNumIOThreads": "2",
+        "numAddWorkerThreads": "1",
+        "numReadWorkerThreads": "1",
+        "numHighPriorityWorkerThreads": "1",
+        "numJournalCallbackThreads": "1",
+        "httpServerEnabled": "true",
+        "httpServerPort": str(http_port),
+        "httpServerHost": LOOPBACK,
+        "httpServerClass": "org.apache.bookkeeper.http.vertx.VertxHttpServer",
+        "enableStatistics": "false",
+    }
+
+
+def broker(cluster: str, port: int, http_port: int, metadata: Settings, replicas: int) -> Settings:
+    """Return lines of `broker.conf`.
+
+    Args:
+        cluster: name of the Pulsar cluster.
+        port: for clients.
+        http_port: for the admin interface.
+        metadata: lines that name the metadata stores, from `broker_metadata`.
+        replicas: how many bookies get each message.
+    """
+    return {
+        "clusterName": cluster,
+        **metadata,
+        "metadataStoreSessionTimeoutMillis": str(SESSION_TIMEOUT_MS),
+        "brokerServicePort": str(port),
+        "webServicePort": str(http_port),
+        "bindAddress": LOOPBACK,
+        "advertisedAddress": LOOPBACK,
+        **broker_quorum(replicas),
+        "loadManagerClassName": "org.apache.pulsar.broker.loadbalance.impl.ModularLoadManagerImpl",
+        "loadBalancerEnabled": "false",
+        "functionsWorkerEnabled": "false",
+        "webSocketServiceEnabled": "false",
+        "transactionCoordinatorEnabled": "false",
+        "allowAutoTopicCreation": "true",
+        "numIOThreads": "2",
+        "numHttpServerThreads": "8",
+        "numExecutorThreadPoolSize": "2",
+        "numOrderedExecutorThreads": "1",
+        "numCacheExecutorThreadPoolSize": "1",
+        "bookkeeperNumberOfChannelsPerBookie": "1",
+        "bookkeeperClientNumWorkerThreads": "1",
+        "bookkeeperClientNumIoThreads": "1",
+        "managedLedgerNumSchedulerThreads": "1",
+        "managedLedgerCacheSizeMB": "16",
+        "defaultNumberOfNamespaceBundles": "4",
+        "brokerShutdownTimeoutMs": "3000",
+        "brokerDeduplicationEnabled": "false",
+        "statsUpdateInitialDelayInSecs": "60",
+    }
+
+
+def broker_quorum(replicas: int) -> Settings:
+    """The lines of `broker.conf` by which so many bookies get each message, and all of them have to answer."""
+    return {
+        "managedLedgerDefaultEnsembleSize": str(replicas),
+        "managedLedgerDefaultWriteQuorum": str(replicas),
+        "managedLedgerDefaultAckQuorum": str(replicas),
+    }
+
+
+def broker_metadata(url: str, ledgers_url: str | None = None) -> Settings:
+    """Return the lines of `broker.conf` that name the metadata stores of the broker and of its BookKeeper client."""
+    return {
+        "metadataStoreUrl": url,
+        "configurationMetadataStoreUrl": url,
+        **broker_bookies(bookkeeper_uri(ledgers_url or url)),
+    }
+
+
+def broker_bookies(uri: str) -> Settings:
+    """The line of `broker.conf` that names the BookKeeper cluster, by its metadata service URI."""
+    return {"bookkeeperMetadataServiceUri": uri}
+
+
+def bookie_metadata(url: str) -> Settings:
+    """The line of `bookkeeper.conf` that names the metadata store."""
+    return {"metadataServiceUri": bookkeeper_uri(url)}
+
+
+def bookkeeper_uri(url: str) -> str:
+    """The metadata service URI of the BookKeeper cluster that Pulsar keeps in its own metadata store."""
+    # BookKeeper splits its settings at commas, so its URIs join the hosts by semicolons.
+    # Without `/ledgers` at its end: Pulsar's driver adds it, and with a second one the bookie ends at its start (seen).
+    return f"metadata-store:{url}".replace(",", ";")
+
+
+def render(settings: Settings) -> str:
+    """A properties file."""
+    return "".join(f"{name}={value}\n" for name, value in settings.items())

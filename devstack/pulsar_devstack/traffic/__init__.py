@@ -1,0 +1,1 @@
+"""Numbered messages through real topics, and the audit of their delivery."""

@@ -1,0 +1,297 @@
+"""What came of numbered messages: lost, doubled, out of order; and how long their producers waited.
+
+A message is known by its key, which belongs to one producer, and its number within the key: 0, 1, 2, …
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+
+from pulsar_devstack.traffic.plan import Subscribed
+from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord, Received
+
+# Clients collect acknowledgements for 0.1 s before they send them.
+_ACKNOWLEDGEMENT_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class ProducerAccount:
+    """How a producer fared.
+
+    Attributes:
+        name: the producer.
+        topic: where it sends.
+        sent: messages handed to its client.
+        acknowledged: by a broker.
+        longest_send: seconds from sending to the acknowledgement.
+        longest_gap: seconds without an acknowledgement, up to the end of the sending.
+        dead: why it can send no more; None if it can.
+    """
+
+    name: str
+    topic: str
+    sent: int
+    acknowledged: int
+    longest_send: float
+    longest_gap: float
+    dead: str | None
+
+
+@dataclass(frozen=True)
+class Duplicates:
+    """Messages that arrived more than once, each arrival beyond the first counted.
+
+    Attributes:
+        send_under_way: written twice: the client sent it again, as no broker had acknowledged it.
+        acknowledgement_under_way: its consumer lost the connection within a second after it acknowledged it.
+        other: neither.
+    """
+
+    send_under_way: int = 0
+    acknowledgement_under_way: int = 0
+    other: int = 0
+
+
+@dataclass(frozen=True)
+class SubscriptionAccount:
+    """How a subscription fared.
+
+    Attributes:
+        topic: whose.
+        name: of the subscription.
+        type: of it.
+        received: messages that arrived, each counted once.
+        lost: messages that were acknowledged to their producer and did not arrive.
+        duplicates: messages that arrived more than once.
+        disorder: messages that first arrived behind a later one of their key; 0 for a shared subscription.
+        corrupt: messages whose body is not what was sent.
+        dead: consumers that no longer get messages although some are missing, or others of a shared subscription do.
+        errors: what its consumers met, and how often.
+    """
+
+    topic: str
+    name: str
+    type: Subscribed
+    received: int
+    lost: int
+    duplicates: Duplicates
+    disorder: int
+    corrupt: int
+    dead: tuple[str, ...]
+    errors: dict[str, int]
+
+
+@dataclass(frozen=True)
+class Account:
+    """How all of them fared."""
+
+    producers: tuple[ProducerAccount, ...]
+    subscriptions: tuple[SubscriptionAccount, ...]
+
+    @property
+    def acknowledged(self) -> int:
+        """Messages that brokers acknowledged."""
+        return sum(one.acknowledged for one in self.producers)
+
+    @property
+    def lost(self) -> int:
+        """Lost messages, summed over subscriptions."""
+        return sum(one.lost for one in self.subscriptions)
+
+    @property
+    def disorder(self) -> int:
+        """Messages out of order, summed over subscriptions."""
+        return sum(one.disorder for one in self.subscriptions)
+
+    @property
+    def duplicates(self) -> Duplicates:
+        """Messages that arrived more than once, summed over subscriptions."""
+        parts = [one.duplicates for one in self.subscriptions]
+        return Duplicates(
+            sum(part.send_under_way for part in parts),
+            sum(part.acknowledgement_under_way for part in parts),
+            sum(part.other for part in parts),
+        )
+
+    @property
+    def corrupt(self) -> int:
+        """Messages whose body is not what was sent."""
+        return sum(one.corrupt for one in self.subscriptions)
+
+    @property
+    def dead_producers(self) -> dict[str, str]:
+        """Producers that can send no more, and why."""
+        return {one.name: one.dead for one in self.producers if one.dead is not None}
+
+    @property
+    def dead_consumers(self) -> tuple[str, ...]:
+        """Consumers that get nothing."""
+        return tuple(name for one in self.subscriptions for name in one.dead)
+
+    @property
+    def longest_send(self) -> float:
+        """The longest time from sending to an acknowledgement, in seconds."""
+        return max((one.longest_send for one in self.producers), default=0.0)
+
+    @property
+    def longest_gap(self) -> float:
+        """The longest time that a producer was without an acknowledgement, in seconds."""
+        return max((one.longest_gap for one in self.producers), default=0.0)
+
+    def faults(self) -> list[str]:
+        """What is wrong; empty if every message arrived once and in order, save those under way, and all live."""
+        found = [f"{name} can send no more: {reason}" for name, reason in self.dead_producers.items()]
+        found += [f"{name} receives nothing any more" for name in self.dead_consumers]
+        for one in self.subscriptions:
+            counts = {
+                "lost": one.lost,
+                "received again": one.duplicates.other,
+                "out of order": one.disorder,
+                "corrupt": one.corrupt,
+            }
+            wrong = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+            found += [f"{one.topic}, {one.name}: {wrong}"] if wrong else []
+        return found
+
+
+def settle(
+    producers: Iterable[ProducerRecord], consumers: Iterable[ConsumerRecord], *, began: float, ended: float
+) -> Account:
+    """The account.
+
+    Args:
+        producers: what was sent.
+        consumers: what arrived.
+        began: when sending began, in seconds since the epoch.
+        ended: when it ended.
+    """
+    sent = list(producers)
+    by_topic: dict[str, list[ProducerRecord]] = defaultdict(list)
+    for record in sent:
+        by_topic[record.plan.stored_topic].append(record)
+    by_subscription: dict[tuple[str, str], list[ConsumerRecord]] = defaultdict(list)
+    for record in consumers:
+        by_subscription[record.plan.stored_topic, record.plan.subscription].append(record)
+    return Account(
+        tuple(_producer(record, began, ended) for record in sent),
+        tuple(
+            _subscription(topic, name, records, by_topic[topic]) for (topic, name), records in by_subscription.items()
+        ),
+    )
+
+
+def under_way(producers: Iterable[ProducerRecord], at: float) -> int:
+    """How many messages had been sent, and were not acknowledged, at a time."""
+    return sum(
+        one.at <= at and (one.acknowledged is None or one.acknowledged > at)
+        for record in producers
+        for one in record.sent
+    )
+
+
+def late(numbers: Sequence[int]) -> list[int]:
+    """Numbers that first come behind a higher one; a repetition is not late."""
+    first = list(dict.fromkeys(numbers))
+    return [number for number, highest in zip(first, accumulate(first, max), strict=True) if number < highest]
+
+
+def _producer(record: ProducerRecord, began: float, ended: float) -> ProducerAccount:
+    seen = sorted(one.acknowledged for one in record.sent if one.acknowledged is not None)
+    waits = [one.acknowledged - one.at for one in record.sent if one.acknowledged is not None]
+    times = sorted([began, *seen, ended])
+    return ProducerAccount(
+        record.plan.name,
+        record.plan.topic,
+        len(record.sent),
+        len(seen),
+        max(waits, default=0.0),
+        max((later - earlier for earlier, later in pairwise(times)), default=0.0),
+        _death(record, seen),
+    )
+
+
+def _death(record: ProducerRecord, seen: Sequence[float]) -> str | None:
+    """Why a producer can send no more: nothing was acknowledged after its last error, or its last message never was."""
+    if record.errors and (not seen or record.errors[-1][0] >= seen[-1]):
+        return record.errors[-1][1]
+    if record.sent and record.sent[-1].acknowledged is None:
+        return "its last message was never acknowledged"
+    return None
+
+
+def _subscription(
+    topic: str, name: str, records: Sequence[ConsumerRecord], sent: Sequence[ProducerRecord]
+) -> SubscriptionAccount:
+    kind = records[0].plan.type
+    arrivals = sorted(
+        ((one, record) for record in records for one in record.received), key=lambda arrival: arrival[0].at
+    )
+    seen = {(one.key, one.number) for one, _ in arrivals}
+    wanted = {
+        (one.key, one.number): one.acknowledged
+        for record in sent
+        for one in record.sent
+        if one.acknowledged is not None
+    }
+    lost = wanted.keys() - seen
+    return SubscriptionAccount(
+        topic,
+        name,
+        kind,
+        len(seen),
+        len(lost),
+        _duplicates(arrivals),
+        _disorder(one for one, _ in arrivals) if kind.ordered else 0,
+        sum(record.corrupt for record in records),
+        tuple(_dead(kind, records, list(wanted.values()), lost=bool(lost))),
+        dict(Counter(reason for record in records for _, reason in record.errors)),
+    )
+
+
+def _duplicates(arrivals: Iterable[tuple[Received, ConsumerRecord]]) -> Duplicates:
+    first: dict[tuple[str, int], tuple[Received, ConsumerRecord]] = {}
+    again = acknowledging = other = 0
+    for one, record in arrivals:
+        before = first.setdefault((one.key, one.number), (one, record))
+        if before[0] is one:
+            continue
+        if before[0].place != one.place:
+            again += 1
+        elif _was_cut_off(before[0].at, before[1].breaks):
+            acknowledging += 1
+        else:
+            other += 1
+    return Duplicates(again, acknowledging, other)
+
+
+def _was_cut_off(at: float, breaks: Iterable[float]) -> bool:
+    return any(at <= broken <= at + _ACKNOWLEDGEMENT_SECONDS for broken in breaks)
+
+
+def _disorder(arrivals: Iterable[Received]) -> int:
+    by_key: dict[str, list[int]] = defaultdict(list)
+    for one in arrivals:
+        by_key[one.key].append(one.number)
+    return sum(len(late(numbers)) for numbers in by_key.values())
+
+
+def _dead(
+    kind: Subscribed, records: Sequence[ConsumerRecord], acknowledged: Sequence[float], *, lost: bool
+) -> list[str]:
+    """Consumers without a message since the last tenth was sent; of a shared subscription each has to get some."""
+    if not acknowledged:
+        return []
+    begin = sorted(acknowledged)[-(len(acknowledged) // 10 or 1)]
+    silent = [
+        record.plan.name
+        for record in records
+        if not record.left and (not record.received or record.received[-1].at < begin)
+    ]
+    if kind is Subscribed.SHARED:
+        return silent
+    # One consumer may rightly have no key, or only stand by, as long as nothing is missing.
+    standing_by = kind is Subscribed.FAILOVER and len(silent) < len(records)
+    return silent if lost and not standing_by else []

@@ -1,0 +1,156 @@
+"""Producers and consumers in programs of their own: Pulsar's Java clients, and the Python client on the C++ library.
+
+The last could do in this process what it does, if it could always be closed: after a flip by the broker's mechanism
+alone its threads may wait for each other for good (3.13, seen).
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Self
+
+from pulsar_devstack.servers.child_programs import AnsweringProgram
+from pulsar_devstack.servers.java_programs import JAVA_SOURCES, JavaTool
+from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.client_log import V5Log
+from pulsar_devstack.traffic.plan import QUEUE, SEND_LIMIT_MS, ConsumerPlan, Language, ProducerPlan
+from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord, Received, Sent
+
+# The libraries' log says how they follow, as that of Python's does.
+_OPTIONS = ("-Xmx768m", "-Dlog.level=info")
+_SHARED = [JAVA_SOURCES / f"{name}.java" for name in ("Clients", "Sender", "Receiver")]
+_ROOT = Path(__file__).resolve().parents[2]
+
+
+class ClientProgram:
+    """Producers and consumers of one program, which answers as `data/java/Clients.java` says.
+
+    Args:
+        program: that answers.
+        service_url: of the cluster that they begin with.
+        shared: one client for all, instead of one for each.
+        log: of V5 clients.
+    """
+
+    def __init__(self, program: AnsweringProgram, service_url: str, *, shared: bool, log: V5Log | None = None) -> None:
+        self._program = program
+        self._log = log
+        self._common: dict[str, Any] = {
+            "service": service_url,
+            "shared": shared,
+            "queue": QUEUE,
+            "send_limit_ms": SEND_LIMIT_MS,
+        }
+        self._producers: dict[str, ProducerRecord] = {}
+        self._consumers: dict[str, ConsumerRecord] = {}
+
+    @classmethod
+    def of(cls, language: Language, service_url: str, folder: Path, tools: Toolchain, *, shared: bool) -> Self:
+        """With the library of a language; what that logs lies in the folder.
+
+        Args:
+            language: which.
+            service_url: of the cluster that they begin with.
+            folder: for logs.
+            tools: Java and the jars; for V5 with those of scalable topics.
+            shared: one client for all, instead of one for each.
+        """
+        if language in {Language.PYTHON, Language.PYTHON_SCALABLE}:
+            return cls(_python(folder), service_url, shared=shared)
+        source = JAVA_SOURCES / ("MovingClients.java" if language is Language.JAVA else "ScalableClients.java")
+        tool = JavaTool(source, tools, folder, options=_OPTIONS, shared=_SHARED)
+        log = V5Log(tool.log) if language is Language.JAVA_V5 else None
+        return cls(tool, service_url, shared=shared, log=log)
+
+    def kill(self) -> None:
+        """End it without a word to any broker."""
+        self._program.kill()
+
+    def subscribe(self, plans: Sequence[ConsumerPlan]) -> None:
+        """Open consumers, and begin to receive."""
+        self._consumers = {plan.name: ConsumerRecord(plan) for plan in plans}
+        self._program.ask("subscribe", plans=[asdict(plan) for plan in plans], **self._common)
+
+    def attach(self, plans: Sequence[ConsumerPlan]) -> dict[str, str]:
+        """Open consumers beside those that there are, as far as that can be done; of Java's programs alone.
+
+        Returns:
+            Those that could not be opened, by name, with the reason. One of them that is opened late receives all the
+            same.
+        """
+        for plan in plans:
+            self._consumers.setdefault(plan.name, ConsumerRecord(plan))
+        refused: dict[str, str] = self._program.ask("attach", plans=[asdict(plan) for plan in plans], **self._common)
+        return refused
+
+    def leave(self, names: Sequence[str]) -> None:
+        """End consumers, of which nothing more is expected then; of Java's programs alone."""
+        self._program.ask("leave", names=list(names))
+        for name in names:
+            self._consumers[name].left = True
+
+    def pause(self, names: Sequence[str], limit: float) -> bool:
+        """Let producers be silent; of Java's programs alone.
+
+        Returns:
+            Whether, after `limit` seconds at most, every message of theirs was acknowledged or refused.
+        """
+        return bool(self._program.ask("pause", names=list(names), limit=limit))
+
+    def resume(self, names: Sequence[str]) -> None:
+        """Let producers go on; of Java's programs alone."""
+        self._program.ask("resume", names=list(names))
+
+    def open_producers(self, plans: Sequence[ProducerPlan]) -> None:
+        """Open producers, which do not send yet."""
+        self._producers = {plan.name: ProducerRecord(plan) for plan in plans}
+        self._program.ask("open_producers", plans=[asdict(plan) for plan in plans], **self._common)
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._program.ask("start")
+
+    def stop_sending(self, limit: float) -> None:
+        """End the sending, and wait, `limit` seconds at most, until every message was acknowledged or refused."""
+        self._program.ask("stop_sending", limit=limit)
+
+    def collect(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
+        """What all of them did so far."""
+        noted = self._program.ask("collect")
+        for name, found in noted["consumers"].items():
+            record = self._consumers[name]
+            record.received += [Received(*one) for one in found["received"]]
+            record.breaks += found["breaks"]
+            record.corrupt += found["corrupt"]
+            record.errors += _errors(found["errors"])
+        lost = self._log.news() if self._log else []
+        for record in self._consumers.values():
+            record.breaks += lost
+        producers = [self._sent(self._producers[name], found) for name, found in noted["producers"].items()]
+        return producers, list(self._consumers.values())
+
+    def close(self) -> None:
+        """End everything."""
+        self._program.__exit__(None, None, None)
+
+    @staticmethod
+    def _sent(record: ProducerRecord, found: Any) -> ProducerRecord:
+        record.sent += [Sent(*one) for one in found["sent"]]
+        record.errors += _errors(found["errors"])
+        sent = [*record.sent, *(Sent(*one) for one in found["open"])]
+        return ProducerRecord(record.plan, sorted(sent, key=lambda one: one.at), list(record.errors))
+
+
+def _errors(found: Iterable[Sequence[Any]]) -> list[tuple[float, str]]:
+    return [(when, reason) for when, reason in found]
+
+
+def _python(folder: Path) -> AnsweringProgram:
+    """The library's log is `python-clients.log`, beside that of the program."""
+    command = [sys.executable, "-m", "pulsar_devstack.traffic.python_program", str(folder)]
+    path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
+    return AnsweringProgram(command, folder / "python-program.log", {"PYTHONPATH": path})

@@ -1,0 +1,314 @@
+"""Producers and consumers with Python's client, whose core is that of C++, and with that for scalable topics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from pulsar_devstack.traffic.client_log import ClientLog
+from pulsar_devstack.traffic.plan import (
+    QUEUE,
+    SEND_LIMIT_MS,
+    ConsumerPlan,
+    Encoding,
+    Language,
+    ProducerPlan,
+    Subscribed,
+)
+from pulsar_devstack.traffic.pulsar_client import await_that, pulsar, started
+from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord, Received, Sent
+from pulsar_scalable import ScalableClient, ScalableError
+from pulsar_scalable.errors import TimedOut
+
+NUMBER = "number"
+"""The property of a message that holds its number."""
+_OPERATION_LIMIT = 30
+_RECEIVE_LIMIT_MS = 500
+_RETRY_PAUSE = 0.2
+_JOIN_LIMIT = 60.0
+_PARALLEL = 8
+TYPES = {
+    Subscribed.EXCLUSIVE: pulsar.ConsumerType.Exclusive,
+    Subscribed.FAILOVER: pulsar.ConsumerType.Failover,
+    Subscribed.SHARED: pulsar.ConsumerType.Shared,
+    Subscribed.KEY_SHARED: pulsar.ConsumerType.KeyShared,
+}
+"""How the library calls types of subscriptions."""
+_CLOSED = {"AlreadyClosed", "TopicTerminated"}
+_TIMEOUTS = (pulsar.Timeout, TimedOut)
+_ERRORS = (pulsar.PulsarException, ScalableError)
+
+
+class Noted(NamedTuple):
+    """What a producer did.
+
+    Attributes:
+        plan: the producer.
+        sent: messages that were acknowledged or refused, in the order of that.
+        open: messages that are under way.
+        errors: failed sends, when and why.
+    """
+
+    plan: ProducerPlan
+    sent: list[Sent]
+    open: list[Sent]
+    errors: list[tuple[float, str]]
+
+    def record(self) -> ProducerRecord:
+        """With all messages in the order of sending."""
+        return ProducerRecord(self.plan, sorted([*self.sent, *self.open], key=lambda one: one.at), self.errors)
+
+
+class _Producer:
+    """Sends without waiting for acknowledgements."""
+
+    def __init__(self, client: Any, plan: ProducerPlan) -> None:
+        self.record = ProducerRecord(plan)
+        self._open: dict[int, Sent] = {}
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        regular: dict[str, Any] = {
+            "max_pending_messages_across_partitions": QUEUE,
+            "batching_type": pulsar.BatchingType.KeyBased,
+        }
+        self._producer = client.create_producer(
+            plan.topic,
+            producer_name=plan.name,
+            send_timeout_millis=SEND_LIMIT_MS,
+            max_pending_messages=QUEUE,
+            batching_enabled=plan.batching,
+            **({} if plan.language is Language.PYTHON_SCALABLE else regular),
+        )
+
+    @property
+    def settled(self) -> bool:
+        """Whether every message was acknowledged or refused."""
+        return not self._open
+
+    def noted(self) -> Noted:
+        """What it did so far."""
+        with self._lock:
+            one = self.record
+            return Noted(one.plan, list(one.sent), list(self._open.values()), list(one.errors))
+
+    def produce(self, stop: threading.Event) -> None:
+        """Send until asked to stop, or until nothing can be sent any more."""
+        plan = self.record.plan
+        begin = time.monotonic()
+        count = 0
+        while not stop.wait(max(0.0, begin + count * plan.interval - time.monotonic())):
+            if self._closed.is_set():
+                return
+            self._send(count, f"{plan.name}/{count % plan.keys}", count // plan.keys)
+            count += 1
+
+    def _send(self, count: int, key: str, number: int) -> None:
+        def acknowledged(result: Any, _: Any) -> None:
+            self._ended(count, result)
+
+        with self._lock:
+            self._open[count] = Sent(key, number, time.time(), None)
+        try:
+            self._producer.send_async(
+                f"{key}:{number}".encode(),
+                acknowledged,
+                properties={NUMBER: str(number)},
+                partition_key=key,
+            )
+        except _ERRORS as error:
+            self._ended(count, error)
+
+    def _ended(self, count: int, result: Any) -> None:
+        now = time.time()
+        reason = _reason(result)
+        with self._lock:
+            one = self._open.pop(count, None)
+            # A refused call may have told the callback as well.
+            if one is None:
+                return
+            if result is None or result == pulsar.Result.Ok:
+                self.record.sent.append(one._replace(acknowledged=now))
+                return
+            self.record.sent.append(one)
+            self.record.errors.append((now, reason))
+        if reason in _CLOSED:
+            self._closed.set()
+
+
+class _Consumer:
+    """Receives and acknowledges."""
+
+    def __init__(self, client: Any, plan: ConsumerPlan) -> None:
+        self.record = ConsumerRecord(plan)
+        self.open(client)
+
+    def open(self, client: Any) -> None:
+        """Subscribe; what was open before has ended."""
+        plan = self.record.plan
+        self._client = client
+        if plan.language is Language.PYTHON_SCALABLE:
+            subscribe = client.subscribe_stream if plan.type.streams else client.subscribe
+            self._consumer = subscribe(plan.topic, plan.subscription, consumer_name=plan.name)
+            return
+        self._consumer = client.subscribe(
+            plan.topic,
+            plan.subscription,
+            consumer_type=TYPES[plan.type],
+            consumer_name=plan.name,
+            initial_position=pulsar.InitialPosition.Latest if plan.latest else pulsar.InitialPosition.Earliest,
+        )
+
+    def end_client(self) -> None:
+        """End it with its client, as the end of its process would."""
+        self._client.shutdown()
+
+    def collect(self, log: ClientLog) -> ConsumerRecord:
+        """What it did so far."""
+        one = self.record
+        breaks = log.breaks(one.plan.topic, one.plan.subscription)
+        return ConsumerRecord(one.plan, list(one.received), breaks, one.corrupt, list(one.errors))
+
+    def consume(self, stop: threading.Event) -> None:
+        """Receive until asked to stop."""
+        while not stop.is_set():
+            try:
+                message = self._consumer.receive(timeout_millis=_RECEIVE_LIMIT_MS)
+            except _TIMEOUTS:
+                continue
+            except _ERRORS as error:
+                self._failed(error)
+                stop.wait(_RETRY_PAUSE)
+                continue
+            self._note(message)
+            try:
+                self._acknowledge(message)
+            except _ERRORS as error:
+                self._failed(error)
+
+    def _note(self, message: Any) -> None:
+        key, number = message.partition_key(), int(message.properties()[NUMBER])
+        self.record.received.append(Received(key, number, time.time(), self._place(message)))
+        body = message.data()
+        plain = self.record.plan.encoding is Encoding.BYTES
+        sound = body == f"{key}:{number}".encode() if plain else key.encode() in body
+        self.record.corrupt += not sound
+
+    def _place(self, message: Any) -> str:
+        where = message.message_id()
+        if self.record.plan.language is Language.PYTHON_SCALABLE:
+            return f"{message.segment_id()}:{where.ledger_id()}:{where.entry_id()}:{where.batch_index()}"
+        return f"{where.ledger_id()}:{where.entry_id()}:{where.partition()}:{where.batch_index()}"
+
+    def _acknowledge(self, message: Any) -> None:
+        if self.record.plan.cumulative:
+            self._consumer.acknowledge_cumulative(message)
+        else:
+            self._consumer.acknowledge(message)
+
+    def _failed(self, error: Any) -> None:
+        self.record.errors.append((time.time(), _reason(error)))
+
+
+class PythonClients:
+    """Producers and consumers in this process.
+
+    Args:
+        service_url: of the cluster that they begin with.
+        folder: where the libraries' log goes, `python-clients.log`.
+        shared: one client for all, instead of one for each.
+    """
+
+    def __init__(self, service_url: str, folder: Path, *, shared: bool) -> None:
+        self._service_url = service_url
+        self._path = folder / "python-clients.log"
+        self._log = ClientLog(self._path)
+        self._shared = shared
+        self._clients: list[Any] = []
+        self._lock = threading.Lock()
+        self._producers: list[_Producer] = []
+        self._consumers: list[_Consumer] = []
+        self._silence, self._end = threading.Event(), threading.Event()
+        self._sending: list[threading.Thread] = []
+        self._receiving: list[threading.Thread] = []
+
+    def subscribe(self, plans: Sequence[ConsumerPlan]) -> None:
+        """Open consumers, and begin to receive."""
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            self._consumers = list(pool.map(self._consumer, plans))
+        self._receiving = [started(one.consume, self._end) for one in self._consumers]
+
+    def reopen(self, name: str) -> None:
+        """End a consumer that has a client of its own, and open it anew, as a restart of its process would."""
+        consumer = next(one for one in self._consumers if one.record.plan.name == name)
+        consumer.end_client()
+        consumer.open(self._client(consumer.record.plan.language))
+
+    def open_producers(self, plans: Sequence[ProducerPlan]) -> None:
+        """Open producers, which do not send yet."""
+        with ThreadPoolExecutor(_PARALLEL) as pool:
+            self._producers = list(pool.map(self._producer, plans))
+
+    def start(self) -> None:
+        """Begin to send."""
+        self._sending = [started(one.produce, self._silence) for one in self._producers]
+
+    def stop_sending(self, limit: float) -> None:
+        """End the sending, and wait, `limit` seconds at most, until every message was acknowledged or refused."""
+        self._silence.set()
+        _join(self._sending)
+        await_that(lambda: all(one.settled for one in self._producers), limit)
+
+    def noted(self) -> tuple[list[Noted], list[ConsumerRecord]]:
+        """What all of them did so far; lists only grow, but for messages that are under way."""
+        return [one.noted() for one in self._producers], [one.collect(self._log) for one in self._consumers]
+
+    def collect(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
+        """The same, with messages in the order of sending."""
+        producers, consumers = self.noted()
+        return [one.record() for one in producers], consumers
+
+    def close(self) -> None:
+        """End everything."""
+        self._silence.set()
+        self._end.set()
+        _join([*self._sending, *self._receiving])
+        # One that waits for itself for good is left behind.
+        _join([started(_close, client) for client in self._clients])
+
+    def _consumer(self, plan: ConsumerPlan) -> _Consumer:
+        return _Consumer(self._client(plan.language), plan)
+
+    def _producer(self, plan: ProducerPlan) -> _Producer:
+        return _Producer(self._client(plan.language), plan)
+
+    def _client(self, language: Language) -> Any:
+        with self._lock:
+            if not (self._shared and self._clients):
+                logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, str(self._path))
+                library = ScalableClient if language is Language.PYTHON_SCALABLE else pulsar.Client
+                self._clients.append(
+                    library(self._service_url, operation_timeout_seconds=_OPERATION_LIMIT, logger=logger)
+                )
+            return self._clients[-1]
+
+
+def _reason(result: Any) -> str:
+    """`AlreadyClosed` for both the result and the exception of that name."""
+    return type(result).__name__ if isinstance(result, Exception) else str(result).rpartition(".")[2]
+
+
+def _close(client: Any) -> None:
+    """Not `shutdown`: it has the interpreter's lock while it waits for a thread that wants to report a failed send."""
+    with suppress(*_ERRORS):
+        client.close()
+
+
+def _join(threads: Sequence[threading.Thread]) -> None:
+    deadline = time.monotonic() + _JOIN_LIMIT
+    for thread in threads:
+        thread.join(max(0.0, deadline - time.monotonic()))

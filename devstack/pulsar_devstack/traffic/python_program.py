@@ -1,0 +1,97 @@
+"""A program with producers and consumers of the Python client: `python_program.py FOLDER`, asked in JSON lines.
+
+It answers as `data/java/Clients.java` does. When standard input ends it ends too; what it holds stays open, as in
+a crash.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from pulsar_devstack.traffic.plan import ConsumerPlan, ProducerPlan
+from pulsar_devstack.traffic.python_clients import Noted, PythonClients
+from pulsar_devstack.traffic.records import ConsumerRecord
+
+_CONSUMERS = TypeAdapter(list[ConsumerPlan])
+_PRODUCERS = TypeAdapter(list[ProducerPlan])
+
+
+class _Program:
+    """What is asked for, one request at a time."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._clients: PythonClients | None = None
+        self._told: dict[str, dict[str, int]] = {}
+
+    def perform(self, request: Mapping[str, Any]) -> Any:
+        """The result of one request."""
+        clients = self._with(request)
+        match request["op"]:
+            case "subscribe":
+                clients.subscribe(_CONSUMERS.validate_python(request["plans"]))
+            case "open_producers":
+                clients.open_producers(_PRODUCERS.validate_python(request["plans"]))
+            case "start":
+                clients.start()
+            case "stop_sending":
+                clients.stop_sending(request["limit"])
+            case "collect":
+                return self._news(clients)
+            case unknown:
+                raise ValueError(unknown)
+        return True
+
+    def _with(self, request: Mapping[str, Any]) -> PythonClients:
+        if self._clients is None:
+            self._clients = PythonClients(request["service"], self._folder, shared=request["shared"])
+        return self._clients
+
+    def _news(self, clients: PythonClients) -> dict[str, Any]:
+        """What was noted since this was last asked for."""
+        producers, consumers = clients.noted()
+        return {
+            "producers": {one.plan.name: self._of_producer(one) for one in producers},
+            "consumers": {one.plan.name: self._of_consumer(one) for one in consumers},
+        }
+
+    def _of_producer(self, noted: Noted) -> dict[str, Any]:
+        fresh = self._fresh(noted.plan.name, sent=noted.sent, errors=noted.errors)
+        return {**fresh, "open": noted.open}
+
+    def _of_consumer(self, record: ConsumerRecord) -> dict[str, Any]:
+        name = record.plan.name
+        fresh = self._fresh(name, received=record.received, breaks=record.breaks, errors=record.errors)
+        before = self._told[name].get("corrupt", 0)
+        self._told[name]["corrupt"] = record.corrupt
+        return {**fresh, "corrupt": record.corrupt - before}
+
+    def _fresh(self, name: str, **lists: Sequence[Any]) -> dict[str, Any]:
+        told = self._told.setdefault(name, {})
+        fresh = {what: found[told.get(what, 0) :] for what, found in lists.items()}
+        told.update({what: len(found) for what, found in lists.items()})
+        return fresh
+
+
+def main(folder: Path) -> None:
+    """Answer until standard input ends."""
+    program = _Program(folder)
+    for line in sys.stdin:
+        try:
+            answer = {"result": program.perform(json.loads(line))}
+        except Exception as error:  # noqa: BLE001 - told to who asked
+            answer = {"error": type(error).__name__, "message": str(error)}
+        print(json.dumps(answer), flush=True)
+    # Threads of the library may never end.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]))

@@ -1,0 +1,76 @@
+"""What clients note of numbered messages; an account is made of it (`account.py`)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from pulsar_devstack.traffic.plan import ConsumerPlan, ProducerPlan
+
+
+class Sent(NamedTuple):
+    """One message of a producer; times are seconds since the epoch.
+
+    Attributes:
+        key: of the message.
+        number: within its key.
+        at: when it was handed to the client.
+        acknowledged: when the broker's acknowledgement was seen; None if it was not.
+    """
+
+    key: str
+    number: int
+    at: float
+    acknowledged: float | None
+
+
+class Received(NamedTuple):
+    """One arrival of a message at a consumer, which acknowledges it at once.
+
+    Attributes:
+        key: of the message.
+        number: within its key.
+        at: when, in seconds since the epoch.
+        place: where the message lies: ledger, entry, partition and place in its batch.
+    """
+
+    key: str
+    number: int
+    at: float
+    place: str
+
+
+@dataclass
+class ProducerRecord:
+    """What a producer did.
+
+    Attributes:
+        plan: the producer.
+        sent: its messages in the order of sending.
+        errors: failed sends, when and why.
+    """
+
+    plan: ProducerPlan
+    sent: list[Sent] = field(default_factory=list[Sent])
+    errors: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+
+
+@dataclass
+class ConsumerRecord:
+    """What a consumer did.
+
+    Attributes:
+        plan: the consumer.
+        received: what arrived, in order.
+        breaks: when it saw that it had no connection.
+        corrupt: messages whose body is not what was sent.
+        errors: what receiving and acknowledging met, when and why.
+        left: it was ended on purpose.
+    """
+
+    plan: ConsumerPlan
+    received: list[Received] = field(default_factory=list[Received])
+    breaks: list[float] = field(default_factory=list[float])
+    corrupt: int = 0
+    errors: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    left: bool = False
