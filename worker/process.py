@@ -26,6 +26,7 @@ from process.lifetime import serve_and_leave, stop_on_signals, tell_ready, withd
 from process.logs import configure_logs
 from spark.environment import settle
 from temporal.client import connect, worker_runtime
+from temporal.sandbox import WORKFLOW_RUNNER
 from temporal.search_attributes import register_search_attributes
 from worker import catalog as migrations
 from worker.versioning import deployment_config, set_current_line
@@ -141,6 +142,7 @@ def _workers(
         task_queue=settings.task_queue,
         deployment_config=deployment_config(settings),
         workflows=migrations.workflows(),
+        workflow_runner=WORKFLOW_RUNNER,
         # A workflow whose worker is gone waits this long before another takes it; writes may be blocked meanwhile.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         **common,

@@ -8,9 +8,8 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.failures import FailureKind
-    from worker.catalog import ALL
+from models.lifecycle.failures import FailureKind
+from worker.catalog import ALL
 
 
 @workflow.defn(dynamic=True)

@@ -16,6 +16,7 @@ from cli.options import Form, Output, answer
 from process.exit_codes import CommandFailed, ExitCode
 from temporal.client import quiet_runtime
 from temporal.converter import DATA_CONVERTER
+from temporal.sandbox import WORKFLOW_RUNNER
 from worker import catalog
 
 _LONGEST = 500
@@ -47,6 +48,7 @@ def replay(files: Sequence[Path], workflows: Sequence[type] | None = None) -> di
 async def _replay(histories: dict[Path, WorkflowHistory], workflows: list[type]) -> dict[Path, str]:
     replayer = Replayer(
         workflows=workflows,
+        workflow_runner=WORKFLOW_RUNNER,
         data_converter=DATA_CONVERTER,
         runtime=quiet_runtime(),
     )

@@ -8,21 +8,20 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from activities.blue_green.batch_activities import BlueGreenBatchActivities as Activities
-    from models.blue_green.batch import BatchInput
-    from models.blue_green.copies import Carried
-    from models.blue_green.input import KIND, IdleSubscriptions
-    from models.blue_green.phases import BatchPhase
-    from models.blue_green.state import BatchStart, BatchState
-    from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
-    from models.lifecycle.policy import VerbState
-    from models.lifecycle.report import Report
-    from models.lifecycle.status import Outcome
-    from workflows.blue_green.policy import BATCH_POLICIES
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.migration import Migration
-    from workflows.lifecycle.start import read_start
+from activities.blue_green.batch_activities import BlueGreenBatchActivities as Activities
+from models.blue_green.batch import BatchInput
+from models.blue_green.copies import Carried
+from models.blue_green.input import KIND, IdleSubscriptions
+from models.blue_green.phases import BatchPhase
+from models.blue_green.state import BatchStart, BatchState
+from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
+from models.lifecycle.policy import VerbState
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome
+from workflows.blue_green.policy import BATCH_POLICIES
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.start import read_start
 
 # Beyond the limits that the steps keep themselves: writes are held back, and a server that does not answer must not
 # prolong that.

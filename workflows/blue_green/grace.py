@@ -7,18 +7,17 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-with workflow.unsafe.imports_passed_through():
-    from activities.blue_green.activities import BlueGreenActivities as Activities
-    from models.blue_green.input import BlueGreenInput
-    from models.blue_green.phases import Phase
-    from models.blue_green.results import Census
-    from models.blue_green.state import BlueGreenState
-    from models.lifecycle.failures import FailedItems
-    from models.lifecycle.input import SourceCleanup
-    from models.lifecycle.status import Outcome
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.failures import cause_of
-    from workflows.lifecycle.migration import Migration
+from activities.blue_green.activities import BlueGreenActivities as Activities
+from models.blue_green.input import BlueGreenInput
+from models.blue_green.phases import Phase
+from models.blue_green.results import Census
+from models.blue_green.state import BlueGreenState
+from models.lifecycle.failures import FailedItems
+from models.lifecycle.input import SourceCleanup
+from models.lifecycle.status import Outcome
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.failures import cause_of
+from workflows.lifecycle.migration import Migration
 
 # Blue may be turned off in the window, and what asks it must not keep `proceed` from ending that.
 _LOOKING = timedelta(minutes=2)

@@ -5,23 +5,21 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from activities.blue_green.activities import BlueGreenActivities as Activities
-    from models.blue_green.batch import BatchInput
-    from models.blue_green.input import BlueGreenInput
-    from models.blue_green.state import BatchCertificate, BatchFigures, BlueGreenState
-    from models.lifecycle.failures import FailedItem
-    from models.lifecycle.report import Report
-    from models.lifecycle.status import Outcome
-    from models.lifecycle.waves import BatchResult, Page, failed_item
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.failures import cause_of
-    from workflows.lifecycle.migration import Migration
-    from workflows.lifecycle.parent import this_run
-    from workflows.lifecycle.wave_protocols import ChildSpec
+from activities.blue_green.activities import BlueGreenActivities as Activities
+from models.blue_green.batch import BatchInput
+from models.blue_green.input import BlueGreenInput
+from models.blue_green.state import BatchCertificate, BatchFigures, BlueGreenState
+from models.lifecycle.failures import FailedItem
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome
+from models.lifecycle.waves import BatchResult, Page, failed_item
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.failures import cause_of
+from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.parent import this_run
+from workflows.lifecycle.wave_protocols import ChildSpec
 
 _BATCH = "BlueGreenBatch"
 

@@ -9,26 +9,25 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from activities.blue_green.activities import BlueGreenActivities as Activities
-    from models.blue_green.input import KIND, BlueGreenInput
-    from models.blue_green.phases import Phase
-    from models.blue_green.results import Completion, Precheck, Provision
-    from models.blue_green.state import BlueGreenStart, BlueGreenState
-    from models.lifecycle.failures import FailedItems, FailureKind
-    from models.lifecycle.policy import VerbState
-    from models.lifecycle.report import Report
-    from models.lifecycle.status import Outcome, ProgressUnit
-    from models.lifecycle.waves import WavesOutcome, WaveState
-    from workflows.blue_green.grace import GraceWindow
-    from workflows.blue_green.policy import POLICIES
-    from workflows.blue_green.source import NamespaceSource
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.migration import Migration
-    from workflows.lifecycle.precheck import not_ready, require_ready
-    from workflows.lifecycle.start import read_start
-    from workflows.lifecycle.wave_steering import MigrationSteering
-    from workflows.lifecycle.waves import Waves
+from activities.blue_green.activities import BlueGreenActivities as Activities
+from models.blue_green.input import KIND, BlueGreenInput
+from models.blue_green.phases import Phase
+from models.blue_green.results import Completion, Precheck, Provision
+from models.blue_green.state import BlueGreenStart, BlueGreenState
+from models.lifecycle.failures import FailedItems, FailureKind
+from models.lifecycle.policy import VerbState
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome, ProgressUnit
+from models.lifecycle.waves import WavesOutcome, WaveState
+from workflows.blue_green.grace import GraceWindow
+from workflows.blue_green.policy import POLICIES
+from workflows.blue_green.source import NamespaceSource
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.precheck import not_ready, require_ready
+from workflows.lifecycle.start import read_start
+from workflows.lifecycle.wave_steering import MigrationSteering
+from workflows.lifecycle.waves import Waves
 
 _SHOWN = 5
 _UNDECIDED = "starts the migration all the same"

@@ -5,18 +5,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from datetime import timedelta
 
-from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from activities.bookie_cluster.activities import BookieClusterActivities as Activities
-    from models.bookie_cluster.input import BookieCluster, BookieClusterInput, Direction
-    from models.bookie_cluster.results import CopySummary, Directive, IdCheck, LedgersDeleted
-    from models.bookie_cluster.state import BookieClusterState, CopyFigures, CutoverStage
-    from models.lifecycle.failures import FailureKind
-    from models.lifecycle.units import Quantity, Unit
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.migration import Migration
+from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+from models.bookie_cluster.input import BookieCluster, BookieClusterInput, Direction
+from models.bookie_cluster.results import CopySummary, Directive, IdCheck, LedgersDeleted
+from models.bookie_cluster.state import BookieClusterState, CopyFigures, CutoverStage
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.units import Quantity, Unit
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.migration import Migration
 
 FORWARD, BACK = Direction.FORWARD, Direction.BACK
 

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from activities.bookie_cluster.activities import BookieClusterActivities as Activities
-    from models.bookie_cluster.input import Direction
-    from models.bookie_cluster.phases import Phase
-    from models.bookie_cluster.results import CopySummary, Promotion
-    from models.bookie_cluster.state import CutoverStage
-    from models.bookie_cluster.updates import ReadModeChange
-    from models.bookie_registry import ReadMode
-    from models.lifecycle.failures import FailureKind
-    from workflows.bookie_cluster.cutover import BACK, FORWARD, Cutover
-    from workflows.bookie_cluster.policy import DELETION_DELAY
-    from workflows.lifecycle.activity_calls import Call
+from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+from models.bookie_cluster.input import Direction
+from models.bookie_cluster.phases import Phase
+from models.bookie_cluster.results import CopySummary, Promotion
+from models.bookie_cluster.state import CutoverStage
+from models.bookie_cluster.updates import ReadModeChange
+from models.bookie_registry import ReadMode
+from models.lifecycle.failures import FailureKind
+from workflows.bookie_cluster.cutover import BACK, FORWARD, Cutover
+from workflows.bookie_cluster.policy import DELETION_DELAY
+from workflows.lifecycle.activity_calls import Call
 
 PROMOTE_ROUNDS = 5
 """How often contested references are tried (PIP-477, "Phase 5: PROMOTE")."""

@@ -10,16 +10,15 @@ from typing import TypeVar
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from activities.bookie_cluster.activities import BookieClusterActivities as Activities
-    from models.bookie_cluster.input import Direction, Proof
-    from models.bookie_cluster.results import BrokersOn, BrokersStopped, CopySummary, Directive, TailCopy, WayBack
-    from models.bookie_cluster.state import CopyFigures, CutoverStage
-    from models.lifecycle.names import BROKERS_AWAY_GAUGE
-    from models.lifecycle.status import WaitKind
-    from models.lifecycle.verbs import Verb
-    from workflows.bookie_cluster.cutover import BACK, CLEARING, FORWARD, Cutover, require_safe
-    from workflows.lifecycle.activity_calls import Call
+from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+from models.bookie_cluster.input import Direction, Proof
+from models.bookie_cluster.results import BrokersOn, BrokersStopped, CopySummary, Directive, TailCopy, WayBack
+from models.bookie_cluster.state import CopyFigures, CutoverStage
+from models.lifecycle.names import BROKERS_AWAY_GAUGE
+from models.lifecycle.status import WaitKind
+from models.lifecycle.verbs import Verb
+from workflows.bookie_cluster.cutover import BACK, CLEARING, FORWARD, Cutover, require_safe
+from workflows.lifecycle.activity_calls import Call
 
 ResultT = TypeVar("ResultT")
 

@@ -6,19 +6,16 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from temporalio import workflow
-
-with workflow.unsafe.imports_passed_through():
-    from activities.bookie_cluster.activities import BookieClusterActivities as Activities
-    from models.bookie_cluster.input import BookieClusterInput, Routing
-    from models.bookie_cluster.phases import Phase
-    from models.bookie_cluster.results import CleanupTargets
-    from models.bookie_cluster.state import BookieClusterState, CutoverStage
-    from models.bookie_cluster.updates import CleanupOrder, ClientClosing, ReadModeChange, TargetLoss
-    from models.lifecycle.policy import ENDED
-    from models.lifecycle.verbs import Verb
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.migration import Migration, refused
+from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+from models.bookie_cluster.input import BookieClusterInput, Routing
+from models.bookie_cluster.phases import Phase
+from models.bookie_cluster.results import CleanupTargets
+from models.bookie_cluster.state import BookieClusterState, CutoverStage
+from models.bookie_cluster.updates import CleanupOrder, ClientClosing, ReadModeChange, TargetLoss
+from models.lifecycle.policy import ENDED
+from models.lifecycle.verbs import Verb
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.migration import Migration, refused
 
 # How long an update may take to have its effect; the switch cannot end before its updates are answered.
 _EFFECT = timedelta(seconds=30)

@@ -8,29 +8,28 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-with workflow.unsafe.imports_passed_through():
-    from activities.bookie_cluster.activities import BookieClusterActivities as Activities
-    from models.bookie_cluster.input import KIND, BookieClusterInput, Routing
-    from models.bookie_cluster.phases import Phase
-    from models.bookie_cluster.results import CleanupTargets, SwitchPrecheck
-    from models.bookie_cluster.state import BookieClusterStart, BookieClusterState, CutoverStage
-    from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange, TargetLoss
-    from models.lifecycle.failures import FailedItem, FailedItems
-    from models.lifecycle.input import SourceCleanup
-    from models.lifecycle.policy import VerbState
-    from models.lifecycle.report import Report
-    from models.lifecycle.status import Outcome
-    from models.lifecycle.verbs import Speed
-    from workflows.bookie_cluster.cutover import CLEARING, Cutover
-    from workflows.bookie_cluster.cutover_attribution import AttributionCutover
-    from workflows.bookie_cluster.cutover_restart import RestartCutover
-    from workflows.bookie_cluster.policy import POLICIES, with_target_only
-    from workflows.bookie_cluster.updates import SwitchUpdates
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.failures import FAILURES, cause_of
-    from workflows.lifecycle.migration import Migration
-    from workflows.lifecycle.precheck import not_ready, require_ready
-    from workflows.lifecycle.start import read_start
+from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+from models.bookie_cluster.input import KIND, BookieClusterInput, Routing
+from models.bookie_cluster.phases import Phase
+from models.bookie_cluster.results import CleanupTargets, SwitchPrecheck
+from models.bookie_cluster.state import BookieClusterStart, BookieClusterState, CutoverStage
+from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange, TargetLoss
+from models.lifecycle.failures import FailedItem, FailedItems
+from models.lifecycle.input import SourceCleanup
+from models.lifecycle.policy import VerbState
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome
+from models.lifecycle.verbs import Speed
+from workflows.bookie_cluster.cutover import CLEARING, Cutover
+from workflows.bookie_cluster.cutover_attribution import AttributionCutover
+from workflows.bookie_cluster.cutover_restart import RestartCutover
+from workflows.bookie_cluster.policy import POLICIES, with_target_only
+from workflows.bookie_cluster.updates import SwitchUpdates
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.failures import FAILURES, cause_of
+from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.precheck import not_ready, require_ready
+from workflows.lifecycle.start import read_start
 
 LAB_ONLY = "LAB ONLY: ids are not checked; messages can be lost"
 

@@ -12,10 +12,9 @@ from temporalio.api.common.v1 import Payload
 from temporalio.common import RawValue, RetryPolicy
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from activities.lifecycle.step import AnyStep
-    from models.lifecycle.execution import Execution, InputT
-    from models.lifecycle.failures import FailureKind
+from activities.lifecycle.step import AnyStep
+from models.lifecycle.execution import Execution, InputT
+from models.lifecycle.failures import FailureKind
 
 ArgsT = ParamSpec("ArgsT")
 ResultT = TypeVar("ResultT")

@@ -6,8 +6,7 @@ from typing import Any
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.state import MigrationState
+from models.lifecycle.state import MigrationState
 
 HISTORY_LIMIT = "history_limit"
 """Memo: the number of events after which a run continues as new; without it Temporal says when."""

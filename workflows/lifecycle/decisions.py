@@ -7,14 +7,13 @@ from typing import Any
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.failures import FailedItem, FailedItems
-    from models.lifecycle.state import MigrationState
-    from models.lifecycle.status import WaitKind
-    from models.lifecycle.verbs import Verb
-    from workflows.lifecycle.continuation import Continuation
-    from workflows.lifecycle.status import StatusBoard
-    from workflows.lifecycle.timers import Timers
+from models.lifecycle.failures import FailedItem, FailedItems
+from models.lifecycle.state import MigrationState
+from models.lifecycle.status import WaitKind
+from models.lifecycle.verbs import Verb
+from workflows.lifecycle.continuation import Continuation
+from workflows.lifecycle.status import StatusBoard
+from workflows.lifecycle.timers import Timers
 
 
 class Decisions:

@@ -4,12 +4,10 @@ from __future__ import annotations
 
 import asyncio
 
-from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, CancelledError, is_cancelled_exception
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.failures import FailureKind
-    from models.lifecycle.state import Failure
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.state import Failure
 
 
 class Interrupted(Exception):

@@ -10,13 +10,12 @@ from typing import Any, NamedTuple
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.policy import ENDED
-    from models.lifecycle.state import MigrationState
-    from models.lifecycle.status import CutoverPlan, WaitKind
-    from models.lifecycle.verbs import Verb
-    from workflows.lifecycle.continuation import Continuation
-    from workflows.lifecycle.status import StatusBoard
+from models.lifecycle.policy import ENDED
+from models.lifecycle.state import MigrationState
+from models.lifecycle.status import CutoverPlan, WaitKind
+from models.lifecycle.verbs import Verb
+from workflows.lifecycle.continuation import Continuation
+from workflows.lifecycle.status import StatusBoard
 
 Round = Callable[[timedelta], Awaitable[object]]
 """Brings the copy up to date, and may keep it so for the given time; the next round comes no sooner."""

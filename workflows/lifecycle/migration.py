@@ -11,24 +11,23 @@ from temporalio import workflow
 from temporalio.common import RawValue, SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.failures import FailureKind
-    from models.lifecycle.input import MigrationInput
-    from models.lifecycle.policy import PhasePolicy
-    from models.lifecycle.precheck import PrecheckResult
-    from models.lifecycle.report import Report
-    from models.lifecycle.start import Start
-    from models.lifecycle.state import StateT
-    from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status
-    from models.lifecycle.verbs import CutoverTime, HoldChange, Verb, VerbRequest, VerbResponse, WindowChange
-    from workflows.lifecycle.continuation import Continuation, ContinuationDue
-    from workflows.lifecycle.decisions import Decisions
-    from workflows.lifecycle.failures import Interrupted, failure_of, raised_again
-    from workflows.lifecycle.hold import CutoverHold
-    from workflows.lifecycle.phase_activities import ActivityRunner
-    from workflows.lifecycle.phases import Phases, upsert
-    from workflows.lifecycle.status import StatusBoard
-    from workflows.lifecycle.timers import WINDOW, Timers
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.input import MigrationInput
+from models.lifecycle.policy import PhasePolicy
+from models.lifecycle.precheck import PrecheckResult
+from models.lifecycle.report import Report
+from models.lifecycle.start import Start
+from models.lifecycle.state import StateT
+from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status
+from models.lifecycle.verbs import CutoverTime, HoldChange, Verb, VerbRequest, VerbResponse, WindowChange
+from workflows.lifecycle.continuation import Continuation, ContinuationDue
+from workflows.lifecycle.decisions import Decisions
+from workflows.lifecycle.failures import Interrupted, failure_of, raised_again
+from workflows.lifecycle.hold import CutoverHold
+from workflows.lifecycle.phase_activities import ActivityRunner
+from workflows.lifecycle.phases import Phases, upsert
+from workflows.lifecycle.status import StatusBoard
+from workflows.lifecycle.timers import WINDOW, Timers
 
 KIND_KEY = SearchAttributeKey.for_keyword("MigrationKind")
 TARGET_KEY = SearchAttributeKey.for_keyword("MigrationTarget")

@@ -6,9 +6,8 @@ from typing import Any
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.parent import ParentRun
-    from models.lifecycle.state import MigrationState
+from models.lifecycle.parent import ParentRun
+from models.lifecycle.state import MigrationState
 
 
 def this_run(state: MigrationState[Any, Any, Any]) -> ParentRun:

@@ -12,25 +12,24 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType, is_cancelled_exception
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
-with workflow.unsafe.imports_passed_through():
-    from activities.lifecycle.step import AnyStep
-    from models.lifecycle.execution import InputT
-    from models.lifecycle.state import MigrationState
-    from workflows.lifecycle.activity_calls import (
-        RETRIES,
-        Activity,
-        ArgsT,
-        Call,
-        Definition,
-        FencedCalls,
-        ResultT,
-        decode,
-        definition_of,
-        text_of,
-    )
-    from workflows.lifecycle.continuation import Continuation
-    from workflows.lifecycle.failures import cause_of
-    from workflows.lifecycle.status import StatusBoard
+from activities.lifecycle.step import AnyStep
+from models.lifecycle.execution import InputT
+from models.lifecycle.state import MigrationState
+from workflows.lifecycle.activity_calls import (
+    RETRIES,
+    Activity,
+    ArgsT,
+    Call,
+    Definition,
+    FencedCalls,
+    ResultT,
+    decode,
+    definition_of,
+    text_of,
+)
+from workflows.lifecycle.continuation import Continuation
+from workflows.lifecycle.failures import cause_of
+from workflows.lifecycle.status import StatusBoard
 
 # A frozen worker's polls stay open at the server, which would hand it attempt after attempt.
 _RETRIES_OF_ONE = replace(RETRIES, non_retryable_error_types=["TemporalTimeout:Heartbeat"])

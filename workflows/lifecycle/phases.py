@@ -12,16 +12,15 @@ from temporalio import workflow
 from temporalio.common import SearchAttributeKey, SearchAttributeUpdate
 from temporalio.exceptions import ActivityError, ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.policy import PhasePolicy
-    from models.lifecycle.state import MigrationState
-    from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
-    from models.lifecycle.verbs import Verb
-    from workflows.lifecycle.continuation import Continuation, ContinuationDue
-    from workflows.lifecycle.failures import FAILURES, Interrupted, cause_of, failure_of, raised_again
-    from workflows.lifecycle.phase_activities import ActivityRunner
-    from workflows.lifecycle.status import StatusBoard
-    from workflows.lifecycle.timers import Timers
+from models.lifecycle.policy import PhasePolicy
+from models.lifecycle.state import MigrationState
+from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
+from models.lifecycle.verbs import Verb
+from workflows.lifecycle.continuation import Continuation, ContinuationDue
+from workflows.lifecycle.failures import FAILURES, Interrupted, cause_of, failure_of, raised_again
+from workflows.lifecycle.phase_activities import ActivityRunner
+from workflows.lifecycle.status import StatusBoard
+from workflows.lifecycle.timers import Timers
 
 ResultT = TypeVar("ResultT")
 

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.failures import Blocker, FailureKind
+from models.lifecycle.failures import Blocker, FailureKind
 
 
 def require_ready(blockers: Sequence[Blocker]) -> None:

@@ -7,13 +7,11 @@ from collections.abc import Sequence
 from typing import Any, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
-from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.base import refusal, valid_fields
-    from models.lifecycle.failures import FailureKind
-    from models.lifecycle.start import Start
+from models.lifecycle.base import refusal, valid_fields
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.start import Start
 
 _KINDS = {"list": "a list", "str": "a text", "bool": "true or false", "NoneType": "null"}
 

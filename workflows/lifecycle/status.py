@@ -8,11 +8,10 @@ from typing import Any
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.failures import FailedItems
-    from models.lifecycle.state import MigrationState
-    from models.lifecycle.status import ENDERS, CutoverPlan, ProgressReport, Status, Waiting, WaitKind
-    from workflows.lifecycle.details import render
+from models.lifecycle.failures import FailedItems
+from models.lifecycle.state import MigrationState
+from models.lifecycle.status import ENDERS, CutoverPlan, ProgressReport, Status, Waiting, WaitKind
+from workflows.lifecycle.details import render
 
 _NOTES = 500
 """The last notes are kept; earlier ones stand in the history."""

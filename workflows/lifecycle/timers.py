@@ -10,13 +10,12 @@ from typing import Any, TypeVar
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.state import MigrationState
-    from models.lifecycle.status import WaitKind
-    from models.lifecycle.verbs import Verb
-    from workflows.lifecycle.continuation import Continuation
-    from workflows.lifecycle.failures import Interrupted
-    from workflows.lifecycle.status import StatusBoard
+from models.lifecycle.state import MigrationState
+from models.lifecycle.status import WaitKind
+from models.lifecycle.verbs import Verb
+from workflows.lifecycle.continuation import Continuation
+from workflows.lifecycle.failures import Interrupted
+from workflows.lifecycle.status import StatusBoard
 
 ResultT = TypeVar("ResultT")
 

@@ -13,9 +13,8 @@ from temporalio.common import RetryPolicy
 from temporalio.exceptions import ChildWorkflowError, FailureError, TerminatedError, WorkflowAlreadyStartedError
 from temporalio.exceptions import TimeoutError as TemporalTimeoutError
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.waves import BatchResult, WavePolicy, failed_item
-    from workflows.lifecycle.wave_protocols import Children
+from models.lifecycle.waves import BatchResult, WavePolicy, failed_item
+from workflows.lifecycle.wave_protocols import Children
 
 LONGEST_ID = 900
 """Characters of an id; Temporal takes 1000 by default, and operators' own limits may be lower."""

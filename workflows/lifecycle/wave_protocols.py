@@ -6,11 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from temporalio import workflow
-
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.failures import FailedItem
-    from models.lifecycle.waves import BatchResult, Hold, Page, WaveStatus
+from models.lifecycle.failures import FailedItem
+from models.lifecycle.waves import BatchResult, Hold, Page, WaveStatus
 
 
 @dataclass(frozen=True)

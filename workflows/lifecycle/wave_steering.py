@@ -6,11 +6,10 @@ from typing import Any
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.names import PROGRESS_GAUGES
-    from models.lifecycle.status import Progress, ProgressTask, ProgressUnit
-    from models.lifecycle.waves import Hold, WaveStatus
-    from workflows.lifecycle.migration import Migration
+from models.lifecycle.names import PROGRESS_GAUGES
+from models.lifecycle.status import Progress, ProgressTask, ProgressUnit
+from models.lifecycle.waves import Hold, WaveStatus
+from workflows.lifecycle.migration import Migration
 
 
 class MigrationSteering:

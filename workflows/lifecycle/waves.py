@@ -16,23 +16,22 @@ from itertools import islice
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.failures import FailedItem
-    from models.lifecycle.status import WaitKind
-    from models.lifecycle.waves import (
-        CANARY,
-        BatchResult,
-        Hold,
-        WaveGate,
-        WaveItem,
-        WavePolicy,
-        WavesOutcome,
-        WaveState,
-        WaveStatus,
-        WhenHeld,
-    )
-    from workflows.lifecycle.wave_children import ChildPool
-    from workflows.lifecycle.wave_protocols import RunLimit, WaveSource, WaveSteering
+from models.lifecycle.failures import FailedItem
+from models.lifecycle.status import WaitKind
+from models.lifecycle.waves import (
+    CANARY,
+    BatchResult,
+    Hold,
+    WaveGate,
+    WaveItem,
+    WavePolicy,
+    WavesOutcome,
+    WaveState,
+    WaveStatus,
+    WhenHeld,
+)
+from workflows.lifecycle.wave_children import ChildPool
+from workflows.lifecycle.wave_protocols import RunLimit, WaveSource, WaveSteering
 
 PAGE = 200
 """Items of one page at most; its names and cursors go through the history."""

@@ -4,11 +4,8 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from temporalio import workflow
-
-with workflow.unsafe.imports_passed_through():
-    from models.metadata_store.state import MetadataStoreState
-    from workflows.lifecycle.activity_calls import Call
+from models.metadata_store.state import MetadataStoreState
+from workflows.lifecycle.activity_calls import Call
 
 
 def on_watcher(state: MetadataStoreState, summary: str, *, once: bool = True, total: timedelta | None = None) -> Call:

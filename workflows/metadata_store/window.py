@@ -8,19 +8,18 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-with workflow.unsafe.imports_passed_through():
-    from activities.metadata_store import catch_up, census, cleanup, cutover
-    from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
-    from models.lifecycle.input import SourceCleanup
-    from models.lifecycle.status import Outcome
-    from models.metadata_store.input import MetadataStoreInput, Mode
-    from models.metadata_store.phases import Phase
-    from models.metadata_store.results import Census
-    from models.metadata_store.state import MetadataStoreState
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.failures import cause_of
-    from workflows.lifecycle.migration import Migration
-    from workflows.metadata_store.watcher import on_watcher
+from activities.metadata_store import catch_up, census, cleanup, cutover
+from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
+from models.lifecycle.input import SourceCleanup
+from models.lifecycle.status import Outcome
+from models.metadata_store.input import MetadataStoreInput, Mode
+from models.metadata_store.phases import Phase
+from models.metadata_store.results import Census
+from models.metadata_store.state import MetadataStoreState
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.failures import cause_of
+from workflows.lifecycle.migration import Migration
+from workflows.metadata_store.watcher import on_watcher
 
 # The watch of a worker that is gone needs no end.
 _FORGETTING = timedelta(seconds=10)

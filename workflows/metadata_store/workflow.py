@@ -7,26 +7,25 @@ from typing import Any
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from activities.metadata_store import catch_up, cutover, pre_copy, precheck, preparation, rollback
-    from models.lifecycle.names import BLOCKED_GAUGE
-    from models.lifecycle.policy import VerbState
-    from models.lifecycle.report import Report
-    from models.lifecycle.status import Outcome
-    from models.lifecycle.verbs import Speed
-    from models.metadata_store.input import KIND, MetadataStoreInput, Mode
-    from models.metadata_store.phases import Phase
-    from models.metadata_store.results import Precheck, PreCopy
-    from models.metadata_store.state import MetadataStoreStart, MetadataStoreState
-    from models.migration_flag import BLOCKING_PHASES, FlagPhase
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.failures import FAILURES
-    from workflows.lifecycle.migration import Migration, refused
-    from workflows.lifecycle.precheck import not_ready, require_ready
-    from workflows.lifecycle.start import read_start
-    from workflows.metadata_store.policy import POLICIES, offline_copy, policies_of
-    from workflows.metadata_store.watcher import on_watcher
-    from workflows.metadata_store.window import LATE, ValidationWindow
+from activities.metadata_store import catch_up, cutover, pre_copy, precheck, preparation, rollback
+from models.lifecycle.names import BLOCKED_GAUGE
+from models.lifecycle.policy import VerbState
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome
+from models.lifecycle.verbs import Speed
+from models.metadata_store.input import KIND, MetadataStoreInput, Mode
+from models.metadata_store.phases import Phase
+from models.metadata_store.results import Precheck, PreCopy
+from models.metadata_store.state import MetadataStoreStart, MetadataStoreState
+from models.migration_flag import BLOCKING_PHASES, FlagPhase
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.failures import FAILURES
+from workflows.lifecycle.migration import Migration, refused
+from workflows.lifecycle.precheck import not_ready, require_ready
+from workflows.lifecycle.start import read_start
+from workflows.metadata_store.policy import POLICIES, offline_copy, policies_of
+from workflows.metadata_store.watcher import on_watcher
+from workflows.metadata_store.window import LATE, ValidationWindow
 
 # How long an unreachable target is tried before its leftovers are left to the next start.
 _CLEARING = timedelta(minutes=10)

@@ -6,18 +6,16 @@ from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from typing import Any
 
-from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.failures import FailedItems
-    from models.lifecycle.input import SourceCleanup
-    from models.lifecycle.status import Outcome
-    from models.scalable_topic.input import TopicOptions
-    from models.scalable_topic.results import CleanedUp
-    from models.scalable_topic.state import CleanupFigures
-    from workflows.lifecycle.failures import FAILURES, failure_of
-    from workflows.lifecycle.migration import Migration
+from models.lifecycle.failures import FailedItems
+from models.lifecycle.input import SourceCleanup
+from models.lifecycle.status import Outcome
+from models.scalable_topic.input import TopicOptions
+from models.scalable_topic.results import CleanedUp
+from models.scalable_topic.state import CleanupFigures
+from workflows.lifecycle.failures import FAILURES, failure_of
+from workflows.lifecycle.migration import Migration
 
 # A workflow that is cancelled must not wait for another migration of the cluster to end.
 _CANCELLED_LIMIT = timedelta(minutes=1)

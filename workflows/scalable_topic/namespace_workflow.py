@@ -9,26 +9,25 @@ from typing import Any
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from activities.scalable_topic.namespace_activities import NamespaceScalableActivities as Activities
-    from models.lifecycle.failures import FailedItems
-    from models.lifecycle.policy import VerbState
-    from models.lifecycle.report import Report
-    from models.lifecycle.status import Outcome, ProgressUnit
-    from models.lifecycle.waves import WavesOutcome, WaveState
-    from models.scalable_topic.namespace_input import KIND, NamespaceScalableInput
-    from models.scalable_topic.phases import NamespacePhase as Phase
-    from models.scalable_topic.results import CleanedUp, Released, Survey
-    from models.scalable_topic.state import NamespaceStart, NamespaceState
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.migration import Migration
-    from workflows.lifecycle.precheck import not_ready, require_ready
-    from workflows.lifecycle.start import read_start
-    from workflows.lifecycle.wave_steering import MigrationSteering
-    from workflows.lifecycle.waves import Waves
-    from workflows.scalable_topic.grace import GraceWindow
-    from workflows.scalable_topic.policy import NAMESPACE_POLICIES
-    from workflows.scalable_topic.source import TopicSource
+from activities.scalable_topic.namespace_activities import NamespaceScalableActivities as Activities
+from models.lifecycle.failures import FailedItems
+from models.lifecycle.policy import VerbState
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome, ProgressUnit
+from models.lifecycle.waves import WavesOutcome, WaveState
+from models.scalable_topic.namespace_input import KIND, NamespaceScalableInput
+from models.scalable_topic.phases import NamespacePhase as Phase
+from models.scalable_topic.results import CleanedUp, Released, Survey
+from models.scalable_topic.state import NamespaceStart, NamespaceState
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.precheck import not_ready, require_ready
+from workflows.lifecycle.start import read_start
+from workflows.lifecycle.wave_steering import MigrationSteering
+from workflows.lifecycle.waves import Waves
+from workflows.scalable_topic.grace import GraceWindow
+from workflows.scalable_topic.policy import NAMESPACE_POLICIES
+from workflows.scalable_topic.source import TopicSource
 
 
 @workflow.defn

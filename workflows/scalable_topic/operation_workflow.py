@@ -6,21 +6,20 @@ from typing import Any
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from activities.scalable_topic.operation_activities import ScalableOperationActivities as Activities
-    from models.lifecycle.failures import FailedItems
-    from models.lifecycle.policy import VerbState
-    from models.lifecycle.report import Report
-    from models.lifecycle.status import Outcome
-    from models.scalable_topic.operation_input import KIND, ScalableOperationInput
-    from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
-    from models.scalable_topic.operation_state import OperationStart, OperationState
-    from models.scalable_topic.phases import OperationPhase as Phase
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.migration import Migration
-    from workflows.lifecycle.precheck import not_ready, require_ready
-    from workflows.lifecycle.start import read_start
-    from workflows.scalable_topic.policy import OPERATION_POLICIES
+from activities.scalable_topic.operation_activities import ScalableOperationActivities as Activities
+from models.lifecycle.failures import FailedItems
+from models.lifecycle.policy import VerbState
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome
+from models.scalable_topic.operation_input import KIND, ScalableOperationInput
+from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
+from models.scalable_topic.operation_state import OperationStart, OperationState
+from models.scalable_topic.phases import OperationPhase as Phase
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.precheck import not_ready, require_ready
+from workflows.lifecycle.start import read_start
+from workflows.scalable_topic.policy import OPERATION_POLICIES
 
 
 @workflow.defn

@@ -5,21 +5,18 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from temporalio import workflow
-
-with workflow.unsafe.imports_passed_through():
-    from activities.scalable_topic.namespace_activities import NamespaceScalableActivities as Activities
-    from models.lifecycle.failures import FailedItem, some
-    from models.lifecycle.report import Report
-    from models.lifecycle.status import Outcome
-    from models.lifecycle.waves import BatchResult, Page, failed_item
-    from models.scalable_topic.input import ScalableTopicInput, TopicOptions
-    from models.scalable_topic.namespace_input import NamespaceScalableInput
-    from models.scalable_topic.state import NamespaceState, TopicCertificate, TopicFigures
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.migration import Migration
-    from workflows.lifecycle.parent import this_run
-    from workflows.lifecycle.wave_protocols import ChildSpec
+from activities.scalable_topic.namespace_activities import NamespaceScalableActivities as Activities
+from models.lifecycle.failures import FailedItem, some
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome
+from models.lifecycle.waves import BatchResult, Page, failed_item
+from models.scalable_topic.input import ScalableTopicInput, TopicOptions
+from models.scalable_topic.namespace_input import NamespaceScalableInput
+from models.scalable_topic.state import NamespaceState, TopicCertificate, TopicFigures
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.parent import this_run
+from workflows.lifecycle.wave_protocols import ChildSpec
 
 _TOPIC = "ScalableTopicMigration"
 

@@ -8,23 +8,22 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from activities.scalable_topic.activities import ScalableTopicActivities as Activities
-    from models.lifecycle.failures import FailureKind
-    from models.lifecycle.policy import VerbState
-    from models.lifecycle.report import Report
-    from models.lifecycle.status import Outcome
-    from models.scalable_topic.input import KIND, ScalableTopicInput
-    from models.scalable_topic.phases import Phase
-    from models.scalable_topic.results import CleanedUp, DrainedTopic, FlipAnswer, Precheck, Released
-    from models.scalable_topic.state import TopicStart, TopicState
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.failures import FAILURES, failure_of, raised_again
-    from workflows.lifecycle.migration import Migration
-    from workflows.lifecycle.precheck import not_ready, require_ready
-    from workflows.lifecycle.start import read_start
-    from workflows.scalable_topic.grace import GraceWindow
-    from workflows.scalable_topic.policy import POLICIES, WAITING_AGAIN
+from activities.scalable_topic.activities import ScalableTopicActivities as Activities
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.policy import VerbState
+from models.lifecycle.report import Report
+from models.lifecycle.status import Outcome
+from models.scalable_topic.input import KIND, ScalableTopicInput
+from models.scalable_topic.phases import Phase
+from models.scalable_topic.results import CleanedUp, DrainedTopic, FlipAnswer, Precheck, Released
+from models.scalable_topic.state import TopicStart, TopicState
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.failures import FAILURES, failure_of, raised_again
+from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.precheck import not_ready, require_ready
+from workflows.lifecycle.start import read_start
+from workflows.scalable_topic.grace import GraceWindow
+from workflows.scalable_topic.policy import POLICIES, WAITING_AGAIN
 
 _AFTER_REFUSAL = timedelta(seconds=5)
 _TRIES_PER_AGE = 30

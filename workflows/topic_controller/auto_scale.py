@@ -7,14 +7,13 @@ from typing import Any
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from activities.topic_controller.activities import TopicControllerActivities as Activities
-    from models.topic_controller.auto_scale import AutoScale
-    from models.topic_controller.scale_decision import Decision, ScaledSegment, ScaleWatch
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.topic_controller.changes import Changes
-    from workflows.topic_controller.lead import Lead
-    from workflows.topic_controller.poll import Poll
+from activities.topic_controller.activities import TopicControllerActivities as Activities
+from models.topic_controller.auto_scale import AutoScale
+from models.topic_controller.scale_decision import Decision, ScaledSegment, ScaleWatch
+from workflows.lifecycle.activity_calls import Call
+from workflows.topic_controller.changes import Changes
+from workflows.topic_controller.lead import Lead
+from workflows.topic_controller.poll import Poll
 
 _AWAIT = Call("Wait until a split or a merge is due")
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 from functools import partial
 
-from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from activities.topic_controller.activities import TopicControllerActivities as Activities
-    from models.segments.segment import LayoutError
-    from models.topic_controller.input import Deletion
-    from models.topic_controller.record import Change, ControlledLayout, Mutation
-    from models.topic_controller.sessions import Coordinator
-    from models.topic_controller.state import LayoutChange, Opening
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.migration import refused
-    from workflows.topic_controller.lead import Lead
+from activities.topic_controller.activities import TopicControllerActivities as Activities
+from models.segments.segment import LayoutError
+from models.topic_controller.input import Deletion
+from models.topic_controller.record import Change, ControlledLayout, Mutation
+from models.topic_controller.sessions import Coordinator
+from models.topic_controller.state import LayoutChange, Opening
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.migration import refused
+from workflows.topic_controller.lead import Lead
 
 DELETE = Call("Delete the topic")
 

@@ -11,16 +11,15 @@ from typing import TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.failures import FailureKind
-    from models.topic_controller.input import ControllerInput
-    from models.topic_controller.record import ControlledLayout
-    from models.topic_controller.state import ControllerState
-    from workflows.lifecycle.activity_calls import FencedCalls
-    from workflows.lifecycle.failures import failure_of, raised_again
-    from workflows.lifecycle.migration import refused
-    from workflows.lifecycle.phases import PHASE_KEY, upsert
-    from workflows.topic_controller.details import render, status_of
+from models.lifecycle.failures import FailureKind
+from models.topic_controller.input import ControllerInput
+from models.topic_controller.record import ControlledLayout
+from models.topic_controller.state import ControllerState
+from workflows.lifecycle.activity_calls import FencedCalls
+from workflows.lifecycle.failures import failure_of, raised_again
+from workflows.lifecycle.migration import refused
+from workflows.lifecycle.phases import PHASE_KEY, upsert
+from workflows.topic_controller.details import render, status_of
 
 _NOTES = 20
 _FIRST_PATIENCE, _LONGEST_PATIENCE = timedelta(seconds=1), timedelta(minutes=1)

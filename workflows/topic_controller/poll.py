@@ -11,10 +11,9 @@ from typing import Any, Generic, TypeVar
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-with workflow.unsafe.imports_passed_through():
-    from workflows.lifecycle.failures import cause_of
-    from workflows.topic_controller.asyncio_tasks import end, is_ending
-    from workflows.topic_controller.lead import Lead
+from workflows.lifecycle.failures import cause_of
+from workflows.topic_controller.asyncio_tasks import end, is_ending
+from workflows.topic_controller.lead import Lead
 
 DueT = TypeVar("DueT")
 

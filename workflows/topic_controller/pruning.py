@@ -6,14 +6,11 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
 
-from temporalio import workflow
-
-with workflow.unsafe.imports_passed_through():
-    from activities.topic_controller.activities import TopicControllerActivities as Activities
-    from models.topic_controller.pruning import Pruned, PruneRequest, PruneTask, PruneWatch, Pruning
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.topic_controller.lead import Lead
-    from workflows.topic_controller.poll import Poll
+from activities.topic_controller.activities import TopicControllerActivities as Activities
+from models.topic_controller.pruning import Pruned, PruneRequest, PruneTask, PruneWatch, Pruning
+from workflows.lifecycle.activity_calls import Call
+from workflows.topic_controller.lead import Lead
+from workflows.topic_controller.poll import Poll
 
 _AWAIT = Call("Wait until a sealed segment is consumed, and its retention is over")
 _PRUNE = Call("Remove sealed segments of which nothing is left")

@@ -10,18 +10,17 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-with workflow.unsafe.imports_passed_through():
-    from activities.topic_controller.activities import TopicControllerActivities as Activities
-    from models.lifecycle.failures import FailureKind
-    from models.lifecycle.names import observers_queue
-    from models.topic_controller.observation import Observation, Watching
-    from models.topic_controller.record import ControlledLayout
-    from models.topic_controller.sessions import AssignmentChanges, Coordinator, Recalled
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.failures import failure_of
-    from workflows.lifecycle.migration import refused
-    from workflows.topic_controller.asyncio_tasks import ended, is_ending
-    from workflows.topic_controller.lead import Lead
+from activities.topic_controller.activities import TopicControllerActivities as Activities
+from models.lifecycle.failures import FailureKind
+from models.lifecycle.names import observers_queue
+from models.topic_controller.observation import Observation, Watching
+from models.topic_controller.record import ControlledLayout
+from models.topic_controller.sessions import AssignmentChanges, Coordinator, Recalled
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.failures import failure_of
+from workflows.lifecycle.migration import refused
+from workflows.topic_controller.asyncio_tasks import ended, is_ending
+from workflows.topic_controller.lead import Lead
 
 _TELL = Call("Tell consumers what they read")
 _RECALL = Call("Ask brokers what is consumed already")

@@ -11,53 +11,52 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from activities.topic_controller.activities import TopicControllerActivities as Activities
-    from models.lifecycle.status import ProgressReport
-    from models.segments.layout import SegmentLayout
-    from models.segments.segment import SubscriptionKind
-    from models.topic_controller.auto_scale import AutoScaleChange
-    from models.topic_controller.input import (
-        KIND,
-        ControllerInput,
-        ControllerUrls,
-        Deletion,
-        MergeRequest,
-        SegmentRequest,
-        SplitRequest,
-        SubscriptionRequest,
-        Unsubscription,
-    )
-    from models.topic_controller.pruning import Pruned, PruneRequest, PruningChange
-    from models.topic_controller.record import Change
-    from models.topic_controller.sessions import (
-        ConsumerAssignment,
-        Departures,
-        GraceChange,
-        Registrations,
-        assignment_of,
-    )
-    from models.topic_controller.state import (
-        ControllerStart,
-        ControllerState,
-        ControllerStatus,
-        LayoutChange,
-        Scaling,
-        TopicReport,
-    )
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.continuation import HistoryLimit
-    from workflows.lifecycle.failures import failure_of, raised_again
-    from workflows.lifecycle.migration import KIND_KEY, TARGET_KEY, refused
-    from workflows.lifecycle.phases import upsert
-    from workflows.lifecycle.start import read_start
-    from workflows.topic_controller.asyncio_tasks import end
-    from workflows.topic_controller.auto_scale import Scaler
-    from workflows.topic_controller.changes import DELETE, Changes
-    from workflows.topic_controller.details import status_of
-    from workflows.topic_controller.lead import Lead
-    from workflows.topic_controller.pruning import Pruner
-    from workflows.topic_controller.sessions import Sessions
+from activities.topic_controller.activities import TopicControllerActivities as Activities
+from models.lifecycle.status import ProgressReport
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SubscriptionKind
+from models.topic_controller.auto_scale import AutoScaleChange
+from models.topic_controller.input import (
+    KIND,
+    ControllerInput,
+    ControllerUrls,
+    Deletion,
+    MergeRequest,
+    SegmentRequest,
+    SplitRequest,
+    SubscriptionRequest,
+    Unsubscription,
+)
+from models.topic_controller.pruning import Pruned, PruneRequest, PruningChange
+from models.topic_controller.record import Change
+from models.topic_controller.sessions import (
+    ConsumerAssignment,
+    Departures,
+    GraceChange,
+    Registrations,
+    assignment_of,
+)
+from models.topic_controller.state import (
+    ControllerStart,
+    ControllerState,
+    ControllerStatus,
+    LayoutChange,
+    Scaling,
+    TopicReport,
+)
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.continuation import HistoryLimit
+from workflows.lifecycle.failures import failure_of, raised_again
+from workflows.lifecycle.migration import KIND_KEY, TARGET_KEY, refused
+from workflows.lifecycle.phases import upsert
+from workflows.lifecycle.start import read_start
+from workflows.topic_controller.asyncio_tasks import end
+from workflows.topic_controller.auto_scale import Scaler
+from workflows.topic_controller.changes import DELETE, Changes
+from workflows.topic_controller.details import status_of
+from workflows.topic_controller.lead import Lead
+from workflows.topic_controller.pruning import Pruner
+from workflows.topic_controller.sessions import Sessions
 
 
 @workflow.defn

@@ -6,9 +6,8 @@ from typing import Any
 
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.report import Report
-    from workflows.metadata_store.workflow import MetadataStoreMigration
+from models.lifecycle.report import Report
+from workflows.metadata_store.workflow import MetadataStoreMigration
 
 
 @workflow.defn(name="MetadataStoreMigration")

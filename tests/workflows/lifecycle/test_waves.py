@@ -21,6 +21,7 @@ from tests.workflows.lifecycle.harness import Harness
 from tests.workflows.lifecycle.wave_catalog import Behaviour
 from tests.workflows.lifecycle.wave_operator import Operator, Run, wave_operator
 from tests.workflows.lifecycle.wave_workflows import Many
+from tests.workflows.lifecycle.workers import RUNNER
 
 STOP = WhenHeld.STOP
 GOOD = Behaviour()
@@ -92,7 +93,7 @@ async def test_ten_thousand_items(operator: Operator) -> None:
 async def _check_histories(operator: Operator, run: Run) -> None:
     """Each run of the parent is short, names no items but those that it began or listed, and replays."""
     assert len(run.catalog.runs) >= 4
-    replayer = Replayer(workflows=[Many], data_converter=DATA_CONVERTER)
+    replayer = Replayer(workflows=[Many], workflow_runner=RUNNER, data_converter=DATA_CONVERTER)
     for run_id in run.catalog.runs:
         history = await operator.client.get_workflow_handle(run.handle.id, run_id=run_id).fetch_history()
         events = history.events

@@ -9,23 +9,22 @@ from typing import Any
 from pydantic import Field
 from temporalio import workflow
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.base import Figures
-    from models.lifecycle.failures import FailedItem
-    from models.lifecycle.policy import PhasePolicy, VerbState
-    from models.lifecycle.report import Report
-    from models.lifecycle.start import Start
-    from models.lifecycle.state import MigrationState
-    from models.lifecycle.status import Outcome, ProgressUnit, Undo
-    from models.lifecycle.waves import BatchResult, Page, WaveState, WaveStatus
-    from tests.workflows.lifecycle.wave_catalog import SHOWN, Catalogs, ManyTopicsInput
-    from tests.workflows.lifecycle.wave_workflows import BatchInput
-    from workflows.lifecycle.activity_calls import Call
-    from workflows.lifecycle.migration import Migration
-    from workflows.lifecycle.wave_children import read_batch_result
-    from workflows.lifecycle.wave_protocols import ChildSpec
-    from workflows.lifecycle.wave_steering import MigrationSteering
-    from workflows.lifecycle.waves import Waves
+from models.lifecycle.base import Figures
+from models.lifecycle.failures import FailedItem
+from models.lifecycle.policy import PhasePolicy, VerbState
+from models.lifecycle.report import Report
+from models.lifecycle.start import Start
+from models.lifecycle.state import MigrationState
+from models.lifecycle.status import Outcome, ProgressUnit, Undo
+from models.lifecycle.waves import BatchResult, Page, WaveState, WaveStatus
+from tests.workflows.lifecycle.wave_catalog import SHOWN, Catalogs, ManyTopicsInput
+from tests.workflows.lifecycle.wave_workflows import BatchInput
+from workflows.lifecycle.activity_calls import Call
+from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.wave_children import read_batch_result
+from workflows.lifecycle.wave_protocols import ChildSpec
+from workflows.lifecycle.wave_steering import MigrationSteering
+from workflows.lifecycle.waves import Waves
 
 
 class Phase(StrEnum):

@@ -11,14 +11,13 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
-with workflow.unsafe.imports_passed_through():
-    from models.lifecycle.base import Frozen
-    from models.lifecycle.failures import FailedItem
-    from models.lifecycle.waves import BatchResult, Hold, Page, WavePolicy, WaveState, WaveStatus, failed_item
-    from tests.workflows.lifecycle.wave_catalog import SHOWN, Begun, Behaviour
-    from workflows.lifecycle.wave_children import read_batch_result
-    from workflows.lifecycle.wave_protocols import ChildSpec
-    from workflows.lifecycle.waves import Waves
+from models.lifecycle.base import Frozen
+from models.lifecycle.failures import FailedItem
+from models.lifecycle.waves import BatchResult, Hold, Page, WavePolicy, WaveState, WaveStatus, failed_item
+from tests.workflows.lifecycle.wave_catalog import SHOWN, Begun, Behaviour
+from workflows.lifecycle.wave_children import read_batch_result
+from workflows.lifecycle.wave_protocols import ChildSpec
+from workflows.lifecycle.waves import Waves
 
 _SECONDS = timedelta(seconds=30)
 

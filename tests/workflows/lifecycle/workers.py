@@ -9,6 +9,12 @@ from typing import Any
 
 from temporalio.client import Client
 from temporalio.worker import Worker
+from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner
+
+from temporal.sandbox import RESTRICTIONS
+
+RUNNER = SandboxedWorkflowRunner(restrictions=RESTRICTIONS.with_passthrough_modules("tests"))
+"""As workers of the product have it; workflows of tests stand next to catalogs that they share with the test."""
 
 
 @asynccontextmanager
@@ -16,7 +22,7 @@ async def workers(client: Client, *options: dict[str, Any]) -> AsyncGenerator[No
     """One worker for each set of options; what they still hold of unfinished workflows goes with them."""
     async with AsyncExitStack() as stack:
         for each in options:
-            await stack.enter_async_context(Worker(client, **each))
+            await stack.enter_async_context(Worker(client, workflow_runner=RUNNER, **each))
         yield
     # A worker drops its workflows as they are, and Python ends their coroutines when it collects them: now, in this
     # thread, or at any time amid another worker's workflow, which would get the commands of their `finally` clauses.
