@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+from collections.abc import Callable
+from typing import TypeVar
+
 import pytest
 
 from models.releases import Behaviour, parse_release
@@ -9,7 +13,10 @@ from pulsar_devstack.servers.provision import with_release
 from pulsar_devstack.servers.server_releases import RELEASES, chosen_release
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
+from tests.releases import BLUE_VARIABLE
 from tests.support.stacks import MakeStack, SharedStack
+
+TestT = TypeVar("TestT", bound=Callable[..., None])
 
 CHOSEN = chosen_release().line
 """The release line of this run."""
@@ -28,6 +35,14 @@ live_migrations = pytest.mark.skipif(
     reason=f"brokers of {RELEASE} take no part in a live migration (PIP-454)",
 )
 """Marks what needs brokers and bookies that take part in a migration of their metadata store."""
+
+SAMPLED_ON_ANOTHER = [pytest.mark.exhaustive] if next(iter(RELEASES)) == CHOSEN else []
+"""Marks what `make test` runs on an older release, so that on the default one it is left to `make test-exhaustive`."""
+
+
+def sampled_from_older_blue(test: TestT) -> TestT:
+    """Leave a test to `make test-exhaustive` unless blue has an older release, from which `make test` runs it."""
+    return test if os.environ.get(BLUE_VARIABLE) else pytest.mark.exhaustive(test)
 
 
 def with_sample(line: str, *, exhaustive: bool = False) -> list[object]:

@@ -22,7 +22,7 @@ from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.rounds import TEMPORAL
 from tests.support.lifecycle.operator import Operator
 from tests.support.lifecycle.worker import WorkerProcess
-from tests.support.stacks import MakeStack
+from tests.support.stacks import SharedStack
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.flowing import SOME, flowing
 
@@ -32,13 +32,13 @@ _A_DAY = Duration(seconds=86_400)
 
 
 @pytest.fixture(scope="module")
-def stack(make_stack: MakeStack) -> Stack:
+def stack(shared_stack: SharedStack) -> Stack:
     """Two brokers."""
-    return make_stack(StackSpec(zookeepers=1, bookies=1, brokers=2))
+    return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=2))
 
 
 @pytest.mark.timeout(1500)
-@pytest.mark.parametrize("seconds", [60, pytest.param(600, marks=pytest.mark.exhaustive)])
+@pytest.mark.parametrize("seconds", [20, pytest.param(600, marks=pytest.mark.exhaustive)])
 def test_without_temporal_and_workers(
     environment: FaultEnvironment, stack: Stack, tell: Callable[[str], None], seconds: int
 ) -> None:

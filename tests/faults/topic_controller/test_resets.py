@@ -16,7 +16,7 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_scalable import ScalableClient
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.support.lifecycle.gates import Edge, Gate
-from tests.support.stacks import MakeStack
+from tests.support.stacks import SharedStack
 from tests.support.topic_controller.controllers import Controller
 
 _LATE = Gate("unsubscribe-3", Edge.AFTER)
@@ -26,10 +26,13 @@ _LIMIT = 60.0
 
 
 @pytest.fixture
-def controller(environment: FaultEnvironment, make_stack: MakeStack) -> Generator[tuple[Controller, Stack]]:
+def controller(
+    environment: FaultEnvironment, shared_stack: SharedStack, request: pytest.FixtureRequest
+) -> Generator[tuple[Controller, Stack]]:
     """Of a topic with a subscription."""
-    stack = make_stack(StackSpec(zookeepers=1, bookies=1, brokers=2))
-    controller = Controller.of(environment.operator, stack, "persistent://public/default/reset", segments=2)
+    stack = shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=2))
+    topic = f"persistent://public/default/{request.node.name.replace('[', '-').strip(']')}"
+    controller = Controller.of(environment.operator, stack, topic, segments=2)
     controller.subscribe("late", SubscriptionKind.QUEUE)
     yield controller, stack
     controller.terminate()

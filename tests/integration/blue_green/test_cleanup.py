@@ -50,7 +50,7 @@ def test_a_partitioned_topic_of_somebody_else_stays(clusters: Clusters) -> None:
     steps.end()
 
 
-@pytest.mark.parametrize("opted_in", [False, True])
+@pytest.mark.parametrize("opted_in", [False, pytest.param(True, marks=pytest.mark.exhaustive)])
 def test_messages_that_retention_keeps(clusters: Clusters, *, opted_in: bool) -> None:
     """Green has none of them, so their topic stays, unless the operator gives them up."""
     namespace = f"cleaned/{'given-up' if opted_in else 'retained'}"
@@ -129,6 +129,7 @@ def test_green_is_free_when_blue_is_off(clusters: Clusters) -> None:
     steps.end()
 
 
+@pytest.mark.exhaustive
 def test_blue_is_as_before_when_green_is_away(clusters: Clusters) -> None:
     """The way back does not wait for green's store: blue's settings, limits and claim are given back."""
     namespace = "cleaned/away"

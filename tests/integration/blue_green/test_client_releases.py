@@ -30,9 +30,11 @@ from pulsar_devstack.traffic.two_clusters import pieces
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.lifecycle.environment import Environment
+from tests.support.releases import sampled_from_older_blue
 from tests.support.waiting import wait_for
 
 
+@sampled_from_older_blue
 def test_clients_of_old_and_new_releases_follow(
     clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path
 ) -> None:

@@ -70,6 +70,7 @@ def test_the_next_run_goes_on_with_the_copy(clusters: Clusters, environment: Env
     assert received(clusters.green.broker_url, str(plain), "idle") == sent(traffic.lanes[0])
 
 
+@pytest.mark.exhaustive
 def test_a_copy_that_is_gone_is_not_relied_upon(clusters: Clusters) -> None:
     """A run placed its cursors and was undone; its copy was deleted: the next one, with `wait`, gives up nothing."""
     plain, _ = _topics(clusters, "gone")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from clients.bookkeeper.idgen import IdGenerator
 from clients.oxia.idgen import raise_oxia_generator, read_oxia_generator
 from clients.pulsar.admin.access import AdminAccess
@@ -16,6 +18,7 @@ from tests.support.stacks import SharedStack
 _LIMIT = 10.0
 
 
+@pytest.mark.exhaustive
 def test_ids_are_raised_in_oxia(shared_stack: SharedStack) -> None:
     """Ledgers that brokers create from then on have ids above, and messages come and go as before."""
     stack = shared_stack(OXIA_SPEC)

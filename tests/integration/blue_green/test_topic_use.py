@@ -91,6 +91,7 @@ def test_a_message_that_the_flip_would_cut_in_two(clusters: Clusters) -> None:
     assert clusters.blue_admin.topics.internal_stats(topic).number_of_entries == 3
 
 
+@pytest.mark.exhaustive
 def test_replication_to_a_cluster_that_is_down(clusters: Clusters) -> None:
     """It is refused before a topic is ended that takes no messages until that cluster answers; copies are as well."""
     namespace = "cut-off/replicated"

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from pulsar_devstack.servers.toolchain import Toolchain
@@ -23,6 +25,7 @@ _FIELDS: dict[str, object] = {
 }
 
 
+@pytest.mark.exhaustive
 def test_way_back_without_a_loss(
     clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path
 ) -> None:

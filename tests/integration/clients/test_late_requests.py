@@ -17,7 +17,7 @@ from clients.errors import Superseded
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminUnreachable
-from clients.pulsar.admin.late_requests import IDLE_LIMIT, change_or_never
+from clients.pulsar.admin.late_requests import change_or_never
 from clients.pulsar.names import TopicName
 from pulsar_devstack.servers.stack import StackSpec
 from tests.support.clients.proxy import Proxy
@@ -29,12 +29,14 @@ NOT_SENT = 7
 DEAD = "http://127.0.0.1:1"
 _ACCESS = AdminAccess()
 _CHILD_LIMIT = 60.0
+_IDLE_SECONDS = 3
 
 
 @pytest.fixture(scope="module")
 def url(shared_stack: SharedStack) -> str:
-    """The admin interface of a broker."""
-    return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=1)).admin_urls[0]
+    """The admin interface of a broker that closes connections without requests after three seconds, not thirty."""
+    settings = {"httpServerIdleTimeout": str(_IDLE_SECONDS * 1000)}
+    return shared_stack(StackSpec(zookeepers=1, bookies=1, brokers=1, broker_settings=settings)).admin_urls[0]
 
 
 @pytest.fixture
@@ -126,7 +128,7 @@ def test_nothing_arrives_of_a_worker_that_was_frozen(url: str, topic: TopicName)
             "a frozen worker", lambda stat=stat: stat.read_text().rpartition(")")[2].split()[0], "T", _CHILD_LIMIT
         )
     # As long as a broker keeps a connection without requests; there is nothing else to wait for.
-    threading.Event().wait(IDLE_LIMIT)
+    threading.Event().wait(_IDLE_SECONDS + 1)
     for child in children:
         assert child.pid is not None
         os.kill(child.pid, signal.SIGCONT)

@@ -62,6 +62,7 @@ def test_brokers_write_where_they_are_told(stack: Stack, toolchain: Toolchain, t
             assert sum(one.entries for one in found) >= 1
 
 
+@pytest.mark.exhaustive
 def test_a_stopped_broker_starts_where_it_was_told(stack: Stack) -> None:
     """A broker that was down during the change uses the second cluster from its start, and both go back together."""
     stack["broker-2"].start()
@@ -72,6 +73,7 @@ def test_a_stopped_broker_starts_where_it_was_told(stack: Stack) -> None:
     assert exchange(stack, "first-again")
 
 
+@pytest.mark.exhaustive
 def test_both_clusters_stand_after_a_restart(stack: Stack) -> None:
     """The roots are written once: a stack that was down comes up on the same data, in both clusters."""
     stack.down()

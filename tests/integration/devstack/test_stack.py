@@ -189,6 +189,7 @@ def test_a_detached_stack_outlives_its_parent(tmp_path: Path, toolchain: Toolcha
     assert not stack["oxia-1"].alive
 
 
+@pytest.mark.exhaustive
 def test_pulsar_on_oxia_survives_a_kill_and_takes_another_broker(make_stack: MakeStack) -> None:
     """What a broker has written to Oxia is there after Oxia was killed, for the old broker and for a new one."""
     stack = make_stack(StackSpec(oxias=1, oxia_shards=2, bookies=1, brokers=1, metadata="oxia"))

@@ -235,6 +235,7 @@ def test_tls_and_tokens(
     assert not [secret for secret in (ROOT, CONSUMER, "new-token", "nobody") if secret in told]
 
 
+@pytest.mark.exhaustive
 def test_a_thousand_joins(
     gateway: GatewayProcess, authority: Authority, record_property: Callable[[str, object], None]
 ) -> None:

@@ -20,7 +20,11 @@ from tests.support.waiting import wait_for
 RECORDS = 200
 
 
-@pytest.mark.parametrize("activity", ["metadata_store_pre_copy", ""], ids=["before", "while-it-runs"])
+@pytest.mark.parametrize(
+    "activity",
+    [pytest.param("metadata_store_pre_copy", marks=pytest.mark.exhaustive), ""],
+    ids=["before", "while-it-runs"],
+)
 def test_a_reset_goes_on_and_fences_what_was_before(
     make_stack: MakeStack, environment: Environment, activity: str
 ) -> None:

@@ -52,6 +52,7 @@ def link(stack: Stack) -> Generator[Proxy]:
         yield link
 
 
+@pytest.mark.exhaustive
 def test_a_bookie_that_missed_the_commit_keeps_ledgers(
     stack: Stack, link: Proxy, monkeypatch: pytest.MonkeyPatch
 ) -> None:

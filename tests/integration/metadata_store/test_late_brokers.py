@@ -20,11 +20,11 @@ from models.store_url import StoreUrl, parse_store_url
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.traffic.pulsar_client import send_to
 from tests.support.metadata_store.steps import Place, open_place
-from tests.support.releases import live_migrations
+from tests.support.releases import SAMPLED_ON_ANOTHER, live_migrations
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
-pytestmark = live_migrations
+pytestmark = [live_migrations, *SAMPLED_ON_ANOTHER]
 
 
 @pytest.fixture(scope="module")

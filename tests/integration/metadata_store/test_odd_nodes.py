@@ -19,7 +19,7 @@ from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
 CLUSTER = "odd"
-SIBLINGS = 10_000
+SIBLINGS = 3_000
 MB = 1_000_000
 # Nothing that a registry, a terminal or a regular expression would like.
 NAMES = [

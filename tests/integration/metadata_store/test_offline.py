@@ -12,8 +12,10 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.traffic.pulsar_client import read_from, send_to
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
-from tests.support.releases import RELEASE
+from tests.support.releases import RELEASE, SAMPLED_ON_ANOTHER
 from tests.support.stacks import MakeStack
+
+pytestmark = SAMPLED_ON_ANOTHER
 
 CLUSTER = "offline"
 SERVICES = ("broker-1", "bookie-1")

@@ -244,6 +244,7 @@ def test_the_deadline_is_kept_without_temporal(cluster: Cluster, environment: En
     cluster.must_be_as_before(FlagPhase.FAILED)
 
 
+@pytest.mark.exhaustive
 def test_the_next_attempt_succeeds(cluster: Cluster, environment: Environment) -> None:
     """After all these failures a start with the same workflow id migrates the cluster, under traffic.
 

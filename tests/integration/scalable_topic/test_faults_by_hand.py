@@ -282,6 +282,7 @@ def test_migrations_of_two_topics_of_a_cluster_come_one_after_the_other(topics: 
     assert topics.standing(second).notes == {}
 
 
+@pytest.mark.exhaustive
 def test_the_next_migration_completes_a_topic_whose_run_was_lost_behind_the_call(
     topics: Topics, liar: LyingBroker
 ) -> None:

@@ -46,6 +46,7 @@ _OTHER = '{"type":"record","name":"Other","fields":[]}'
 )
 
 
+@pytest.mark.exhaustive
 def test_regular_topics_stay_until_the_window_ends(stack: Stack, admin: PulsarAdmin, clients: ClientProgram) -> None:
     """Until the cleanup brokers delete nothing, though all is consumed; then they do, and the schema stays."""
     names = {

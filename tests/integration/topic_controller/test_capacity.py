@@ -5,6 +5,7 @@ from __future__ import annotations
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
 from temporalio.api.enums.v1 import PendingActivityState
 
 from pulsar_devstack.servers.stack import Stack
@@ -18,6 +19,7 @@ PLACES = 4
 TOPICS = 3 * PLACES
 
 
+@pytest.mark.exhaustive
 def test_observers_take_no_place_of_other_steps(environment: Environment, stack: Stack, tmp_path: Path) -> None:
     """A worker with a place for a third of its topics observes all of them, and splits each at the same time."""
     operator, temporal = environment.operator, environment.stack.temporal_address

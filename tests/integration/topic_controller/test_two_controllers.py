@@ -275,6 +275,7 @@ def opened(environment: Environment, control: Control, stack: Stack, topic: str)
     return None
 
 
+@pytest.mark.exhaustive
 def test_a_broker_that_takes_over(environment: Environment, stack: Stack, admin: PulsarAdmin, control: Control) -> None:
     """Where a broker writes a record of its own under us, nothing is changed until it is gone; messages flow."""
     with flowing(environment.operator, stack, "taken-over") as (controller, traffic), ThreadPoolExecutor(1) as beside:
