@@ -9,6 +9,7 @@ those that run continue to their end, and the exit code is the first failed job'
 from __future__ import annotations
 
 import argparse
+import os
 import subprocess
 import sys
 import tempfile
@@ -29,9 +30,10 @@ SIDE_BY_SIDE = 2
 _TESTS = Path(__file__).parent
 _CLIENT = "scalable_client/tests"
 """The tests of the distribution pulsar-scalable."""
-_PREPARATION = ("servers", "checks", "unit")
-_SPLIT = ("integration", "workflows", "faults")
+_SPLIT = ("integration", "faults", "workflows")
 """Tiers whose areas are jobs of their own, because no two share a server; the largest of a tier begin first."""
+_BYTECODE = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "bytecode")}
+"""Tests start Python hundreds of times, which takes twice as long where each start compiles all modules again."""
 
 
 class Job(NamedTuple):
@@ -76,23 +78,25 @@ def stages(more: Sequence[str] = ()) -> list[list[Job]]:
     checks = [["ruff", "check", "."], ["ruff", "format", "--check", "."], ["pyright"]]
     # The one check that cannot be run as a module of Python.
     imports = [str(Path(sys.executable).with_name("lint-imports")), "--no-logo", "--no-cache"]
-    preparation = {
-        # Outside of pytest, whose time limits are made for tests: the first time it builds for minutes.
-        "servers": [[sys.executable, "-m", "pulsar_migrate", "dev", "provision"]],
-        "checks": [*([sys.executable, "-m", *check] for check in checks), imports],
-        "unit": [[*PYTEST, "tests/unit", f"{_CLIENT}/unit"]],
-    }
-    tests = {f"{tier}/{folder.name}": f"tests/{tier}/{folder.name}" for tier in _SPLIT for folder in _areas(tier)}
-    tests = {"integration/scalable_client": f"{_CLIENT}/integration", **tests}
+    # Outside of pytest, whose time limits are made for tests: the first time it builds for minutes.
+    servers = [[sys.executable, "-m", "pulsar_migrate", "dev", "provision"]]
+    folders = {f"{tier}/{folder.name}": f"tests/{tier}/{folder.name}" for tier in _SPLIT for folder in _areas(tier)}
+    folders["integration/scalable_client"] = f"{_CLIENT}/integration"
+    tests = [Job(name, [[*PYTEST, *more, folder]]) for name, folder in folders.items()]
+    releases = [
+        Job(each.job, [each.command([*PYTEST, *more], exhaustive=bool(more))])
+        for each in SELECTIONS
+        if more or each.sample
+    ]
     return [
-        [Job(name, preparation[name]) for name in _PREPARATION],
+        [Job("servers", servers)],
         [
-            *(Job(name, [[*PYTEST, *more, folder]]) for name, folder in tests.items()),
-            *(
-                Job(each.job, [each.command([*PYTEST, *more], exhaustive=bool(more))])
-                for each in SELECTIONS
-                if more or each.sample
-            ),
+            Job("checks", [*([sys.executable, "-m", *check] for check in checks), imports]),
+            Job("unit", [[*PYTEST, "tests/unit", f"{_CLIENT}/unit"]]),
+            # The workflows come last: while the last jobs run, a core has nothing to do, and those are short.
+            *(job for job in tests if job.tier != "workflows"),
+            *releases,
+            *(job for job in tests if job.tier == "workflows"),
         ],
     ]
 
@@ -153,7 +157,9 @@ class Jobs:
 
     def _call(self, command: list[str], output: IO[bytes] | None) -> int:
         with self._lock:
-            process = subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=output, stderr=output)
+            process = subprocess.Popen(
+                command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **_BYTECODE}
+            )
             self._running.append(process)
         code = process.wait()
         # As a shell says that a signal ended it.
