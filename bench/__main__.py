@@ -15,6 +15,7 @@ _NAMES = {
     **{kind.package.replace("_", "-"): kind.package for kind in KINDS.values()},
     "controller": "topic_controller",
     "memory": "memory",
+    "spark": "spark",
 }
 
 
