@@ -9,21 +9,15 @@ import typer
 
 from cli.commands.doctor import doctor_app
 from cli.commands.features import features_app
-from cli.commands.gateway import gateway_command
-from cli.commands.history import history_command
-from cli.commands.hold import cutover_at_command, hold_command
+from cli.commands.history import history_command, replay_command
 from cli.commands.list import list_command
-from cli.commands.replay import replay_command
-from cli.commands.report import report_command
+from cli.commands.processes import gateway_command, worker_command
 from cli.commands.start import start_app
-from cli.commands.status import status_command
-from cli.commands.throttle import throttle_command
-from cli.commands.verbs import verb_command
-from cli.commands.window import window_command
-from cli.commands.worker import worker_command
+from cli.commands.status import report_command, status_command
+from cli.commands.steering import cutover_at_command, hold_command, throttle_command, verb_command, window_command
 from cli.extensions import extension_commands
-from cli.help import Sections
 from cli.migrations import commands_of
+from cli.tables import Sections
 from cli.topic_controller import topic_app
 from models.lifecycle.verbs import Verb
 from process.exit_codes import CommandFailed, ExitCode, leave, report, table

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import sys
+from datetime import timedelta
 from enum import StrEnum
 from typing import Annotated, Any, TypeVar
 
@@ -11,8 +13,9 @@ import pydantic
 import typer
 from pydantic import BaseModel
 from pydantic_settings import BaseSettings
+from temporalio.client import Client
+from temporalio.service import RPCError
 
-from cli.completion import running_ids
 from models.settings import Settings
 from process.exit_codes import CommandFailed, ExitCode
 
@@ -24,6 +27,32 @@ class Form(StrEnum):
 
     TEXT = "text"
     JSON = "json"
+
+
+COMPLETION_TIMEOUT = timedelta(seconds=2)
+"""Longest time that a shell may wait for a completion."""
+
+_MOST_COMPLETIONS = 50
+
+
+def running_ids(incomplete: str) -> list[str]:
+    """Return the ids of running migrations that start as typed; none if Temporal does not answer at once."""
+    # Only here: the shell's own start-up asks for this module too.
+    from cli.commands.list import running_query
+    from temporal.client import connect, quiet_runtime
+
+    async def ids(client: Client) -> list[str]:
+        return [one.id async for one in client.list_workflows(running_query(), limit=_MOST_COMPLETIONS)]
+
+    async def work() -> list[str]:
+        async with asyncio.timeout(COMPLETION_TIMEOUT.total_seconds()):
+            return await ids(await connect(quiet_runtime()))
+
+    try:
+        found = asyncio.run(work())
+    except (CommandFailed, RPCError, TimeoutError):
+        return []
+    return [one for one in found if one.startswith(incomplete)]
 
 
 Output = Annotated[Form, typer.Option("-o", "--output", help="How the answer is printed.")]

@@ -8,12 +8,11 @@ import typer
 from pydantic import BaseModel, TypeAdapter, ValidationError
 from temporalio.client import Client
 
-from cli.help import Sections
 from cli.inputs import parse_duration, read_json
 from cli.migrations import Servers
 from cli.operations import against_temporal, query
 from cli.options import Form, Output, answer, hint
-from cli.tables import table_lines
+from cli.tables import Sections, table_lines
 from cli.temporal_lines import query_line
 from cli.topic_lines import change_line, layout_lines, prune_lines, scaling_lines, stats_lines, status_lines
 from cli.updates import checked, send_update

@@ -8,10 +8,10 @@ from collections.abc import Iterator
 import typer
 
 from cli.doctor.findings import Finding, Level, failed, ok, run_checks, worst
-from cli.help import Sections
 from cli.input_options import input_command
 from cli.migrations import Servers, servers_of
 from cli.options import Form, Output, answer, read_settings
+from cli.tables import Sections
 from models.lifecycle.input import Accepted, CoveredInput, WorkflowInput
 from models.lifecycle.names import TASK_QUEUE
 from process.exit_codes import CommandFailed

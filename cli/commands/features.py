@@ -9,11 +9,10 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.help import Sections
 from cli.input_options import input_command
 from cli.migrations import servers_of
 from cli.options import Form, Output, answer, read_settings
-from cli.tables import table_lines
+from cli.tables import Sections, table_lines
 from models.coverage.results import SHOWN
 from models.coverage.table import COLUMNS, Feature, column_of, coverage
 from models.credentials import UnknownCredentials

@@ -1,4 +1,4 @@
-"""`pulsar-migrate status`: where a migration stands, once or until its end."""
+"""`pulsar-migrate status` and `report`: where a migration is, once or until its end, and its result."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ from rich.console import Console
 from rich.live import Live
 from temporalio.client import Client
 
+from cli.commands.list import QUERY_LIMIT
 from cli.operations import against_temporal, follow
 from cli.options import Form, Output, WorkflowId, answer, hint
 from cli.rendering import ending, headline, lines, screen
 from cli.temporal_lines import query_line
-from cli.view import View, look
+from cli.view import View, code_of_report, look
 from process.exit_codes import CommandFailed, ExitCode
 
 _EVERY = timedelta(seconds=2)
@@ -79,3 +80,23 @@ async def watch(client: Client, workflow_id: str, form: Form, *, first_answer: t
     if form is Form.TEXT and not terminal:
         print(*ending(end), sep="\n", flush=True)
     return end.code
+
+
+def report_command(workflow_id: WorkflowId, output: Output = Form.TEXT) -> None:
+    """Print the result of a migration that has ended; the exit code tells how."""
+
+    async def work(client: Client) -> ExitCode:
+        view = await look(client, workflow_id, with_status=False)
+        if not view.ended:
+            cure = f"pulsar-migrate status {workflow_id} --watch"
+            raise CommandFailed(ExitCode.REFUSED, f"{workflow_id} still runs; there is no report yet.", cure)
+        if view.failure:
+            # Phases and notes of a failed migration are known to its workflow only: they are shown if a worker answers.
+            view = await look(client, workflow_id, limit=QUERY_LIMIT)
+        if view.report:
+            answer(output, lines(view), view.report)
+            return code_of_report(view.report)
+        answer(output, lines(view), view)
+        return view.code
+
+    raise typer.Exit(against_temporal(work))

@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from cli.figures import described
-from cli.rendering import NOTES, ago, ending, headline, lines, screen
+from cli.rendering import NOTES, ago, described, ending, headline, lines, screen
 from cli.view import Failure, Step, View
 from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.report import Report

@@ -22,7 +22,7 @@ from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
-from cli.commands.replay import replay
+from cli.commands.history import replay
 from cli.commands.status import watch
 from cli.options import Form
 from models.lifecycle.execution import Execution

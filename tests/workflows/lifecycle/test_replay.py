@@ -11,7 +11,7 @@ from typing import Any, cast
 
 import pytest
 
-from cli.commands.replay import replay
+from cli.commands.history import replay
 from tests.histories.record import FOLDER, SCENES
 from tests.workflows.lifecycle.changed import ChangedMigration
 

@@ -1,4 +1,4 @@
-"""`pulsar-migrate gateway`: the process that serves the REST interface of scalable topics."""
+"""`pulsar-migrate worker` and `gateway`: the processes that serve."""
 
 from __future__ import annotations
 
@@ -7,7 +7,16 @@ from typing import Annotated
 
 import typer
 
-from cli.options import settings_of
+from cli.options import read_settings, settings_of
+
+
+def worker_command(
+    ready_file: Annotated[Path | None, typer.Option(help="A file that exists while the worker is ready.")] = None,
+) -> None:
+    """Run a worker: it carries out the migrations of one task queue, and serves metrics."""
+    from worker.process import run_worker
+
+    run_worker(read_settings(), ready_file=ready_file)
 
 
 def gateway_command(

@@ -1,0 +1,109 @@
+"""Commands that steer a migration: its verbs, the hold before its cut-over, its throttle and its window."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Annotated
+
+import typer
+from temporalio.client import Client
+
+from cli.inputs import parse_duration
+from cli.operations import against_temporal
+from cli.options import Form, Output, WorkflowId, answer
+from cli.updates import checked, send_update
+from cli.view import look
+from models.lifecycle.status import CutoverPlan
+from models.lifecycle.verbs import CutoverTime, HoldChange, Speed, Verb, VerbRequest, VerbResponse, WindowChange
+from process.exit_codes import CommandFailed
+
+HELP = {
+    Verb.ROLLBACK: "Undo a migration; refused behind its point of no return.",
+    Verb.CLEANUP: "Clean up the old side, once a migration is committed.",
+    Verb.PAUSE: "Hold a migration before the next step that is safe to wait at.",
+    Verb.RESUME: "Go on after `pause`.",
+    Verb.PROCEED: "Open the gate at which a migration waits.",
+}
+
+
+def verb_command(verb: Verb) -> Callable[..., None]:
+    """The command of one verb."""
+
+    def run(
+        workflow_id: WorkflowId,
+        reason: Annotated[str, typer.Option(help="Kept in the migration's notes.")] = "",
+        output: Output = Form.TEXT,
+    ) -> None:
+        response = send_update(
+            workflow_id,
+            "steer",
+            VerbRequest(verb=verb, reason=reason),
+            VerbResponse,
+            lambda error: _refused(workflow_id, verb, output, error),
+        )
+        listed = ", ".join(response.legal) or "none"
+        answer(output, [f"{verb} accepted: {response.why}. Legal now: {listed}"], response)
+
+    run.__doc__ = HELP[verb]
+    return run
+
+
+def _refused(workflow_id: str, verb: Verb, form: Form, error: CommandFailed) -> None:
+    """A program that asked for JSON gets the refusal as JSON too, beside the error line."""
+    if form is not Form.JSON:
+        return
+
+    async def legal(client: Client) -> tuple[Verb, ...]:
+        view = await look(client, workflow_id)
+        return tuple(view.status.legal_verbs) if view.status else ()
+
+    response = VerbResponse(verb=verb, accepted=False, why=error.cause, legal=against_temporal(legal))
+    answer(form, [], response)
+
+
+def hold_command(
+    workflow_id: WorkflowId,
+    off: Annotated[bool, typer.Option("--off", help="Hold no longer.")] = False,  # noqa: FBT002
+    output: Output = Form.TEXT,
+) -> None:
+    """Hold a migration before its cut-over, with the copy kept up to date."""
+    _answer_cutover(send_update(workflow_id, "hold_before_cutover", HoldChange(hold=not off), CutoverPlan), output)
+
+
+def cutover_at_command(
+    workflow_id: WorkflowId,
+    at: Annotated[str, typer.Argument(metavar="TIME|any", help="With its time zone: 2030-01-31T02:00:00Z.")],
+    output: Output = Form.TEXT,
+) -> None:
+    """Set when the cut-over begins at the earliest, or clear that."""
+    wanted = checked(CutoverTime, {"at": None if at == "any" else at})
+    _answer_cutover(send_update(workflow_id, "cutover_at", wanted, CutoverPlan), output)
+
+
+def _answer_cutover(plan: CutoverPlan, form: Form) -> None:
+    at = f"not before {plan.at:%Y-%m-%d %H:%M:%S %Z}" if plan.at else "as soon as it can"
+    answer(form, [f"the cut-over begins {'after `proceed`, ' if plan.hold else ''}{at}"], plan)
+
+
+def throttle_command(
+    workflow_id: WorkflowId,
+    speed: Annotated[str, typer.Argument(metavar="MB|off", help="Megabytes of values per second.")],
+    output: Output = Form.TEXT,
+) -> None:
+    """Limit the bulk copy that runs, or lift the limit."""
+    wanted = checked(Speed, {"megabytes_per_second": None if speed == "off" else speed})
+    taken = send_update(workflow_id, "set_throttle", wanted, Speed)
+    limit = taken.megabytes_per_second
+    answer(output, [f"throttle: {limit:g} MB/s" if limit else "throttle: off"], taken)
+
+
+def window_command(
+    workflow_id: WorkflowId,
+    remaining: Annotated[str, typer.Argument(metavar="DURATION", help="Time left from now on: 0s, 30m, 24h, PT24H.")],
+    output: Output = Form.TEXT,
+) -> None:
+    """Set the time that the open window has left: longer, shorter or zero."""
+    wanted = checked(WindowChange, {"remaining": parse_duration(remaining)})
+    end = send_update(workflow_id, "change_window", wanted, datetime)
+    answer(output, [f"the window ends {end:%Y-%m-%d %H:%M:%S}Z"], {"window_ends": end.isoformat()})
