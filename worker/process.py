@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from temporalio.client import Client
-from temporalio.worker import Worker
+from temporalio.common import VersioningBehavior, WorkerDeploymentVersion
+from temporalio.worker import Worker, WorkerDeploymentConfig
 
 from activities.lifecycle.progress import HEARTBEAT_THROTTLE
 from models.lifecycle.names import observers_queue
@@ -29,10 +30,10 @@ from temporal.client import connect, worker_runtime
 from temporal.sandbox import WORKFLOW_RUNNER
 from temporal.search_attributes import register_search_attributes
 from worker import catalog as migrations
-from worker.versioning import deployment_config, set_current_line
 
 if TYPE_CHECKING:
     from activities.lifecycle.runtime import Runtime
+
 
 ACTIVITIES = 200
 """Most activities at once on each queue: more than the migrations that one worker has, so that a step with writes
@@ -186,3 +187,25 @@ def _tell_ready(client: Client, settings: Settings, ready_file: Path | None, sec
     if settings.build_id:
         _log.info("new migrations begin on this build after: %s", set_current_line(settings, client.namespace))
     tell_ready(line, ready_file)
+
+
+def deployment_config(settings: Settings) -> WorkerDeploymentConfig | None:
+    """What a worker of the common queue says of its version; None where versioning is off.
+
+    The behaviour is said here and not at the workflows, which a worker without versions would then be refused.
+    """
+    if not settings.build_id:
+        return None
+    return WorkerDeploymentConfig(
+        version=WorkerDeploymentVersion(settings.deployment_name, settings.build_id),
+        use_worker_versioning=True,
+        default_versioning_behavior=VersioningBehavior.PINNED,
+    )
+
+
+def set_current_line(settings: Settings, namespace: str) -> str:
+    """The `temporal` line with which new migrations begin on this build."""
+    return (
+        f"temporal worker deployment set-current-version --namespace {namespace} "
+        f"--deployment-name {settings.deployment_name} --build-id {settings.build_id} --yes"
+    )

@@ -30,7 +30,7 @@ from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 from tests.workflows.lifecycle.workers import workers
 from worker import catalog
-from worker.versioning import set_current_line
+from worker.process import set_current_line
 from workflows.lifecycle.continuation import HISTORY_LIMIT
 
 pytestmark = pytest.mark.exhaustive
