@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, TypeGuard
+import json
+from typing import Any, TypeGuard, get_args
 
 from pydantic import ValidationError
 from temporalio.api.common.v1 import Payload
@@ -20,6 +21,7 @@ from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.base import Frozen, refusal
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.start import Continued, start_refusal
 
 # A trace says where in our code a wrong input was noticed, which helps nobody.
 _FORESEEN = frozenset(FailureKind) - {FailureKind.UNEXPECTED}
@@ -30,6 +32,8 @@ class _Json(PydanticJSONPlainPayloadConverter):
         try:
             return super().from_payload(payload, type_hint)
         except ValidationError as error:
+            if fields := _started_with(type_hint):
+                raise _refused_start(fields, payload) from None
             if not _is_from_operators(type_hint):
                 raise
             raise ApplicationError(refusal(type_hint, error), type=FailureKind.INVALID_INPUT) from None
@@ -55,6 +59,18 @@ class Failures(DefaultFailureConverter):
 
 DATA_CONVERTER = DataConverter(payload_converter_class=Payloads, failure_converter_class=Failures)
 """Of all clients and workers."""
+
+
+def _started_with(hint: Any) -> type[Frozen] | None:
+    """Return the model of the input, where this is the type of a workflow's argument."""
+    models = get_args(hint)
+    return next((model for model in models if _is_from_operators(model)), None) if Continued in models else None
+
+
+def _refused_start(fields: type[Frozen], payload: Payload) -> ApplicationError:
+    """Return the failure by which the SDK fails the workflow; any other error would fail its task, time and again."""
+    why = start_refusal(fields, json.loads(payload.data))
+    return ApplicationError(why, type=FailureKind.INVALID_INPUT, non_retryable=True)
 
 
 def _is_from_operators(hint: Any) -> TypeGuard[type[Frozen]]:

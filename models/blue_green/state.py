@@ -6,12 +6,9 @@ from datetime import datetime
 
 from pydantic import Field
 
-from models.blue_green.batch import BatchInput
 from models.blue_green.copies import Carried, CopyFigures, CopyProof
-from models.blue_green.input import BlueGreenInput
 from models.blue_green.results import BatchCheck, Census, Completion, Drained, Flipped, Loaded, Precheck, Quiet
 from models.lifecycle.base import Figures
-from models.lifecycle.start import Start
 from models.lifecycle.state import MigrationState
 from models.lifecycle.units import Bytes, Count, Messages, Seconds, Topics
 from models.lifecycle.waves import WaveState
@@ -166,10 +163,3 @@ class BatchState(MigrationState[BatchFacts, BatchFigures, BatchCertificate]):
     facts: BatchFacts = Field(default_factory=BatchFacts)
     figures: BatchFigures = Field(default_factory=BatchFigures)
     certificate: BatchCertificate = Field(default_factory=BatchCertificate)
-
-
-BlueGreenStart = Start[BlueGreenInput, BlueGreenState]
-"""The argument of `BlueGreenMigration`."""
-
-BatchStart = Start[BatchInput, BatchState]
-"""The argument of `BlueGreenBatch`."""

@@ -7,12 +7,10 @@ from enum import IntEnum
 
 from pydantic import Field
 
-from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.results import BrokersStopped, CleanupTargets, CopySummary, SwitchPrecheck
 from models.bookie_cluster.updates import CleanupOrder, Pace
 from models.bookie_registry import ReadMode
 from models.lifecycle.base import Figures
-from models.lifecycle.start import Start
 from models.lifecycle.state import MigrationState
 from models.lifecycle.units import Bytes, Count, Cursors, Entries, Ledgers, Seconds
 
@@ -219,7 +217,3 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
     stays: bool = False
     without_target: bool = False
     tidying: bool = False
-
-
-BookieClusterStart = Start[BookieClusterInput, BookieClusterState]
-"""The argument of `BookieClusterSwitch`."""

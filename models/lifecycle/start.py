@@ -1,34 +1,42 @@
-"""What a migration's workflow is started with: by an operator the input, by continue-as-new the state as well."""
+"""The argument of a migration's workflow: of an operator the input, of continue-as-new the state as well."""
 
 from __future__ import annotations
 
-from typing import Any, Generic, TypeVar, cast
+import json
+from typing import Any, cast
 
-from pydantic import BaseModel, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError
 
-from models.lifecycle.execution import InputT
+from models.lifecycle.base import refusal, valid_fields
 
-CarriedT = TypeVar("CarriedT", bound=BaseModel)
-
-_FIELDS = {"input", "state"}
+_KINDS = {"list": "a list", "str": "a text", "bool": "true or false", "NoneType": "null", "bytes": "bytes"}
 
 
-class Start(BaseModel, Generic[InputT, CarriedT]):
-    """The one argument of a workflow: JSON of the input alone, or an object with input and state.
+class Continued(BaseModel):
+    """The argument with which a run continues as the next one.
 
-    One argument, because Temporal decodes arguments by their types only if all are given.
+    One argument, because Temporal decodes arguments by their types only if all are given. As they come, since an
+    operator's start may look like this, and only the workflow can tell.
 
     Attributes:
         input: what the operator typed.
-        state: as the run before left it; None for a new one.
+        state: as the run before left it.
     """
 
-    input: InputT
-    state: CarriedT | None = None
+    model_config = ConfigDict(extra="forbid")
 
-    @model_validator(mode="before")
-    @classmethod
-    def _input_alone(cls, value: Any) -> Any:
-        if isinstance(value, dict) and not ("input" in value and cast("dict[str, Any]", value).keys() <= _FIELDS):
-            return {"input": cast("dict[str, Any]", value)}
-        return value  # pyright: ignore[reportUnknownVariableType] - whatever was sent
+    input: Any
+    state: Any
+
+
+def start_refusal(fields: type[BaseModel], value: object) -> str:
+    """Return why a start with this value, as JSON, is refused: the cause, the cure and the valid fields."""
+    if not isinstance(value, dict):
+        sent = _KINDS.get(type(value).__name__, "a number")
+        return f"the input is not a JSON object, but {sent}. Cure: write a JSON object; {valid_fields(fields)}"
+    given = cast("dict[str, Any]", value)
+    try:
+        fields.model_validate_json(json.dumps(given))
+    except ValidationError as error:
+        return f"the input is wrong: {refusal(fields, error)}"
+    raise ValueError("the input is valid")

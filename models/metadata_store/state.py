@@ -7,10 +7,8 @@ from datetime import datetime
 from pydantic import Field
 
 from models.lifecycle.base import Figures
-from models.lifecycle.start import Start
 from models.lifecycle.state import MigrationState
 from models.lifecycle.units import Bytes, Count, Records, Seconds
-from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.results import Precheck, PreCopy, Restoration
 
 
@@ -126,7 +124,3 @@ class MetadataStoreState(MigrationState[MetadataStoreFacts, MetadataStoreFigures
         if self.pre is None:
             raise RuntimeError("nothing was copied yet")
         return self.pre
-
-
-MetadataStoreStart = Start[MetadataStoreInput, MetadataStoreState]
-"""The argument of `MetadataStoreMigration`."""

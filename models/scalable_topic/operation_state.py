@@ -7,10 +7,8 @@ from datetime import datetime
 from pydantic import Field
 
 from models.lifecycle.base import Figures
-from models.lifecycle.start import Start
 from models.lifecycle.state import MigrationState
 from models.lifecycle.units import Count, Messages, Seconds, Topics
-from models.scalable_topic.operation_input import ScalableOperationInput
 from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
 
 
@@ -73,7 +71,3 @@ class OperationState(MigrationState[OperationFacts, OperationFigures, OperationC
     facts: OperationFacts = Field(default_factory=OperationFacts)
     figures: OperationFigures = Field(default_factory=OperationFigures)
     certificate: OperationCertificate = Field(default_factory=OperationCertificate)
-
-
-OperationStart = Start[ScalableOperationInput, OperationState]
-"""The argument of `ScalableTopicOperation`."""

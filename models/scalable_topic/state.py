@@ -7,12 +7,9 @@ from datetime import datetime
 from pydantic import Field
 
 from models.lifecycle.base import Figures
-from models.lifecycle.start import Start
 from models.lifecycle.state import MigrationState
 from models.lifecycle.units import Bytes, Count, Messages, Seconds, Topics
 from models.lifecycle.waves import WaveState
-from models.scalable_topic.input import ScalableTopicInput
-from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.scalable_topic.results import DrainedTopic, FlippedTopic, Precheck, Survey
 
 
@@ -89,10 +86,6 @@ class TopicState(MigrationState[TopicFacts, TopicFigures, TopicCertificate]):
     certificate: TopicCertificate = Field(default_factory=TopicCertificate)
 
 
-TopicStart = Start[ScalableTopicInput, TopicState]
-"""The argument of `ScalableTopicMigration`."""
-
-
 class NamespaceFacts(Figures):
     """What was found out.
 
@@ -155,7 +148,3 @@ class NamespaceState(MigrationState[NamespaceFacts, NamespaceFigures, NamespaceC
     figures: NamespaceFigures = Field(default_factory=NamespaceFigures)
     certificate: NamespaceCertificate = Field(default_factory=NamespaceCertificate)
     waves: WaveState
-
-
-NamespaceStart = Start[NamespaceScalableInput, NamespaceState]
-"""The argument of `NamespaceScalableMigration`."""

@@ -8,10 +8,8 @@ from typing import Self
 from pydantic import BaseModel, Field
 
 from models.lifecycle.base import Result
-from models.lifecycle.start import Start
 from models.segments.segment import SegmentInfo, SubscriptionKind
 from models.topic_controller.auto_scale import AutoScale
-from models.topic_controller.input import ControllerInput
 from models.topic_controller.news import News
 from models.topic_controller.pruning import Pruning
 from models.topic_controller.record import ControlledLayout, Mutation
@@ -229,7 +227,3 @@ class ControllerStatus(Result):
     doing: str = ""
     waiting: str = ""
     notes: tuple[str, ...] = ()
-
-
-ControllerStart = Start[ControllerInput, ControllerState]
-"""What the workflow is started with."""

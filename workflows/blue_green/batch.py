@@ -13,10 +13,11 @@ from models.blue_green.batch import BatchInput
 from models.blue_green.copies import Carried
 from models.blue_green.input import KIND, IdleSubscriptions
 from models.blue_green.phases import BatchPhase
-from models.blue_green.state import BatchStart, BatchState
+from models.blue_green.state import BatchState
 from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
+from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome
 from workflows.blue_green.policy import BATCH_POLICIES
 from workflows.lifecycle.activity_calls import Call
@@ -33,22 +34,22 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
     """Move one batch of namespaces; a child of `BlueGreenMigration`."""
 
     @workflow.init
-    def __init__(self, *given: Any) -> None:
-        start = read_start(BatchStart, given)
+    def __init__(self, input: BatchInput | Continued) -> None:
+        input, state = read_start(BatchInput, BatchState, input)
         super().__init__(
-            start.input,
-            start.state or BatchState(verbs=VerbState(policy=BATCH_POLICIES[BatchPhase.LOAD])),
+            input,
+            state or BatchState(verbs=VerbState(policy=BATCH_POLICIES[BatchPhase.LOAD])),
             kind=KIND,
-            target=start.input.green_cluster,
+            target=input.green_cluster,
             first=BatchPhase.LOAD,
             policies=BATCH_POLICIES,
         )
-        self._names = ", ".join(start.input.batch)
+        self._names = ", ".join(input.batch)
 
     @workflow.run
-    async def run(self, *given: Any) -> Report[Any, Any]:
+    async def run(self, input: BatchInput | Continued) -> Report[Any, Any]:
         """Move the batch; the report's certificate names the namespaces with faults."""
-        del given
+        del input
         return await self.execute(self._move)
 
     async def _move(self) -> Report[Any, Any]:

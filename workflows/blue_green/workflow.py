@@ -13,10 +13,11 @@ from activities.blue_green.activities import BlueGreenActivities as Activities
 from models.blue_green.input import KIND, BlueGreenInput
 from models.blue_green.phases import Phase
 from models.blue_green.results import Completion, Precheck, Provision
-from models.blue_green.state import BlueGreenStart, BlueGreenState
+from models.blue_green.state import BlueGreenState
 from models.lifecycle.failures import FailedItems, FailureKind
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
+from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome, ProgressUnit
 from models.lifecycle.waves import WavesOutcome, WaveState
 from workflows.blue_green.grace import GraceWindow
@@ -38,16 +39,14 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
     """Move all traffic of a blue Pulsar cluster to a green one (PIP-188)."""
 
     @workflow.init
-    def __init__(self, *given: Any) -> None:
-        start = read_start(BlueGreenStart, given)
-        fresh = BlueGreenState(
-            verbs=VerbState(policy=POLICIES[Phase.PRECHECK]), waves=WaveState.begin(start.input.waves)
-        )
+    def __init__(self, input: BlueGreenInput | Continued) -> None:
+        input, state = read_start(BlueGreenInput, BlueGreenState, input)
+        fresh = BlueGreenState(verbs=VerbState(policy=POLICIES[Phase.PRECHECK]), waves=WaveState.begin(input.waves))
         super().__init__(
-            start.input,
-            start.state or fresh,
+            input,
+            state or fresh,
             kind=KIND,
-            target=start.input.target_name,
+            target=input.target_name,
             first=Phase.PRECHECK,
             policies=POLICIES,
         )
@@ -57,9 +56,9 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
         self.window = GraceWindow(self)
 
     @workflow.run
-    async def run(self, *given: Any) -> Report[Any, Any]:
+    async def run(self, input: BlueGreenInput | Continued) -> Report[Any, Any]:
         """Run the migration; the report holds figures and certificate."""
-        del given
+        del input
         return await self.execute(self._migrate)
 
     async def _migrate(self) -> Report[Any, Any]:

@@ -12,12 +12,13 @@ from activities.bookie_cluster.activities import BookieClusterActivities as Acti
 from models.bookie_cluster.input import KIND, BookieClusterInput, Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets, SwitchPrecheck
-from models.bookie_cluster.state import BookieClusterStart, BookieClusterState, CutoverStage
+from models.bookie_cluster.state import BookieClusterState, CutoverStage
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange, TargetLoss
 from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.input import SourceCleanup
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
+from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Speed
 from workflows.bookie_cluster.cutover import CLEARING, Cutover
@@ -46,13 +47,13 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
     """Switch a Pulsar cluster to another BookKeeper cluster (PIP-477)."""
 
     @workflow.init
-    def __init__(self, *given: Any) -> None:
-        start = read_start(BookieClusterStart, given)
-        input, policies = start.input, POLICIES[start.input.routing]
+    def __init__(self, input: BookieClusterInput | Continued) -> None:
+        input, state = read_start(BookieClusterInput, BookieClusterState, input)
+        policies = POLICIES[input.routing]
         pace = Pace(throttle=input.throttle, concurrency=input.migration_concurrency)
         super().__init__(
             input,
-            start.state or BookieClusterState(verbs=VerbState(policy=policies[Phase.REGISTER]), pace=pace),
+            state or BookieClusterState(verbs=VerbState(policy=policies[Phase.REGISTER]), pace=pace),
             kind=KIND,
             target=input.target.name,
             first=Phase.REGISTER,
@@ -62,9 +63,9 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         self.updates = SwitchUpdates(self)
 
     @workflow.run
-    async def run(self, *given: Any) -> Report[Any, Any]:
+    async def run(self, input: BookieClusterInput | Continued) -> Report[Any, Any]:
         """Run the switch; the report holds figures and certificate."""
-        del given
+        del input
         return await self.execute(self._switch)
 
     async def _switch(self) -> Report[Any, Any]:

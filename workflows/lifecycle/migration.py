@@ -16,7 +16,7 @@ from models.lifecycle.input import MigrationInput
 from models.lifecycle.policy import PhasePolicy
 from models.lifecycle.precheck import PrecheckResult
 from models.lifecycle.report import Report
-from models.lifecycle.start import Start
+from models.lifecycle.start import Continued
 from models.lifecycle.state import StateT
 from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status
 from models.lifecycle.verbs import CutoverTime, HoldChange, Verb, VerbRequest, VerbResponse, WindowChange
@@ -26,6 +26,7 @@ from workflows.lifecycle.failures import Interrupted, failure_of, raised_again
 from workflows.lifecycle.hold import CutoverHold
 from workflows.lifecycle.phase_activities import ActivityRunner
 from workflows.lifecycle.phases import Phases, upsert
+from workflows.lifecycle.start import OneInput
 from workflows.lifecycle.status import StatusBoard
 from workflows.lifecycle.timers import WINDOW, Timers
 
@@ -38,7 +39,7 @@ InputT = TypeVar("InputT", bound=MigrationInput)
 _SHOWN = 200
 
 
-class Migration(Generic[InputT, StateT]):
+class Migration(OneInput, Generic[InputT, StateT]):
     """Base of all migration workflows.
 
     A subclass calls `super().__init__` in its `@workflow.init` with the state that it was started with, or a new one,
@@ -92,8 +93,7 @@ class Migration(Generic[InputT, StateT]):
         except ContinuationDue as due:
             # On the way out windows, deadlines and gates were tidied away, which are still there.
             self.board.hand_over(due.state)
-            start: Any = Start[Any, Any](input=self.input, state=due.state)
-            workflow.continue_as_new(start)
+            workflow.continue_as_new(Continued(input=self.input, state=due.state))
         except Interrupted as stop:
             if not stop.by_operator:
                 self._end(Outcome.FAILED)

@@ -1,58 +1,67 @@
-"""What a workflow was started with, and its end where that cannot be used."""
+"""The argument of a workflow, and the end of a workflow whose argument cannot be used.
+
+Without that end Temporal would repeat the first task of the workflow indefinitely. The converter refuses values that do
+not fit the model; here ends what it cannot see.
+"""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from typing import Any, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Self, TypeVar, get_args, get_type_hints
 
-from pydantic import BaseModel, ValidationError
+from pydantic import BaseModel
+from pydantic_core import to_json
+from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from models.lifecycle.base import refusal, valid_fields
+from models.lifecycle.base import valid_fields
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.start import Start
+from models.lifecycle.start import Continued, start_refusal
 
-_KINDS = {"list": "a list", "str": "a text", "bool": "true or false", "NoneType": "null"}
+FieldsT = TypeVar("FieldsT", bound=BaseModel)
+CarriedT = TypeVar("CarriedT", bound=BaseModel)
 
-StartT = TypeVar("StartT", bound=Start[Any, Any])
+
+class OneInput:
+    """Base of workflows that take one argument: `input: <model of the input> | Continued`."""
+
+    if not TYPE_CHECKING:  # checkers compare it with the signature of `__init__`
+
+        def __new__(cls, *given: Any) -> Self:
+            """Refuse another number of arguments, before Python does.
+
+            Raises:
+                ApplicationError: there are none, or several; ends the workflow.
+            """
+            if len(given) != 1:
+                counted = f"there are {len(given)} inputs" if given else "there is no input"
+                fields, *_ = get_args(get_type_hints(cls.__init__)["input"])
+                raise _invalid(f"{counted}. Cure: give one JSON object with --input; {valid_fields(fields)}")
+            return super().__new__(cls)
 
 
-def read_start(model: type[StartT], given: Sequence[Any]) -> StartT:
-    """The argument of a migration's workflow, as JSON values.
+def read_start(
+    fields: type[FieldsT], carried: type[CarriedT], given: FieldsT | Continued
+) -> tuple[FieldsT, CarriedT | None]:
+    """Return the input of a workflow, and the state that the run before handed over; None for a new workflow.
 
-    Read here and not by the SDK: where there is no argument, or one that does not fit, that would try again for ever.
+    Args:
+        fields: model of the input.
+        carried: model of the state.
+        given: the argument.
 
     Raises:
-        ApplicationError: an operator started it with something that is no input; ends the workflow.
+        ApplicationError: an operator started the workflow with a state, or with null; ends the workflow.
         ValidationError: a run of another version handed over a state that this one cannot read; a worker of that
             version can, so the task is tried again.
     """
-    fields = cast("type[BaseModel]", model.model_fields["input"].annotation)
-    if len(given) != 1:
-        counted = "there is no input" if not given else f"there are {len(given)} inputs"
-        raise _invalid(f"{counted}. Cure: give one JSON object with --input; {valid_fields(fields)}")
-    value: object = given[0]
-    if not isinstance(value, dict):
-        cure = f"Cure: write a JSON object; {valid_fields(fields)}"
-        sent = _KINDS.get(type(value).__name__, "a number")
-        raise _invalid(f"the input is no JSON object, but {sent}. {cure}")
-    start = cast("dict[str, Any]", value)
-    try:
-        return model.model_validate_json(json.dumps(start))
-    except ValidationError as error:
-        if start.get("state"):
-            raise
-        raise _invalid(f"the input is wrong: {refusal(fields, _of_input(fields, start, error))}") from None
-
-
-def _of_input(fields: type[BaseModel], start: dict[str, Any], error: ValidationError) -> ValidationError:
-    """The same error, told of the input alone."""
-    try:
-        fields.model_validate_json(json.dumps(start.get("input", start)))
-    except ValidationError as own:
-        return own
-    return error
+    if isinstance(given, fields):
+        return given, None
+    if not isinstance(given, Continued):
+        # Null has an encoding of its own, which no converter of ours sees.
+        raise _invalid(start_refusal(fields, given))
+    if not workflow.info().continued_run_id:
+        raise _invalid(start_refusal(fields, given.model_dump()))
+    return fields.model_validate_json(to_json(given.input)), carried.model_validate_json(to_json(given.state))
 
 
 def _invalid(why: str) -> ApplicationError:

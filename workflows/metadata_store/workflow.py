@@ -11,12 +11,13 @@ from activities.metadata_store import catch_up, cutover, pre_copy, precheck, pre
 from models.lifecycle.names import BLOCKED_GAUGE
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
+from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Speed
 from models.metadata_store.input import KIND, MetadataStoreInput, Mode
 from models.metadata_store.phases import Phase
 from models.metadata_store.results import Precheck, PreCopy
-from models.metadata_store.state import MetadataStoreStart, MetadataStoreState
+from models.metadata_store.state import MetadataStoreState
 from models.migration_flag import BLOCKING_PHASES, FlagPhase
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.failures import FAILURES
@@ -51,22 +52,22 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     """Move a Pulsar cluster's metadata to another store (PIP-454)."""
 
     @workflow.init
-    def __init__(self, *given: Any) -> None:
-        start = read_start(MetadataStoreStart, given)
+    def __init__(self, input: MetadataStoreInput | Continued) -> None:
+        input, state = read_start(MetadataStoreInput, MetadataStoreState, input)
         super().__init__(
-            start.input,
-            start.state or MetadataStoreState(verbs=VerbState(policy=POLICIES[Phase.PRECHECK])),
+            input,
+            state or MetadataStoreState(verbs=VerbState(policy=POLICIES[Phase.PRECHECK])),
             kind=KIND,
-            target=start.input.target,
+            target=input.target,
             first=Phase.PRECHECK,
-            policies=policies_of(start.input),
+            policies=policies_of(input),
         )
         self.window = ValidationWindow(self)
 
     @workflow.run
-    async def run(self, *given: Any) -> Report[Any, Any]:
+    async def run(self, input: MetadataStoreInput | Continued) -> Report[Any, Any]:
         """Run the migration; the report holds figures and certificate."""
-        del given
+        del input
         return await self.execute(self._migrate)
 
     async def _migrate(self) -> Report[Any, Any]:

@@ -13,12 +13,13 @@ from activities.scalable_topic.namespace_activities import NamespaceScalableActi
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
+from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome, ProgressUnit
 from models.lifecycle.waves import WavesOutcome, WaveState
 from models.scalable_topic.namespace_input import KIND, NamespaceScalableInput
 from models.scalable_topic.phases import NamespacePhase as Phase
 from models.scalable_topic.results import CleanedUp, Released, Survey
-from models.scalable_topic.state import NamespaceStart, NamespaceState
+from models.scalable_topic.state import NamespaceState
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
 from workflows.lifecycle.precheck import not_ready, require_ready
@@ -35,16 +36,16 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
     """Make the topics of namespaces scalable, in waves (PIP-475)."""
 
     @workflow.init
-    def __init__(self, *given: Any) -> None:
-        start = read_start(NamespaceStart, given)
+    def __init__(self, input: NamespaceScalableInput | Continued) -> None:
+        input, state = read_start(NamespaceScalableInput, NamespaceState, input)
         fresh = NamespaceState(
-            verbs=VerbState(policy=NAMESPACE_POLICIES[Phase.PRECHECK]), waves=WaveState.begin(start.input.waves)
+            verbs=VerbState(policy=NAMESPACE_POLICIES[Phase.PRECHECK]), waves=WaveState.begin(input.waves)
         )
         super().__init__(
-            start.input,
-            start.state or fresh,
+            input,
+            state or fresh,
             kind=KIND,
-            target=start.input.target_name,
+            target=input.target_name,
             first=Phase.PRECHECK,
             policies=NAMESPACE_POLICIES,
         )
@@ -53,9 +54,9 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
         self.window = GraceWindow(self, clean_up=self._clean_up, forget=self._forget)
 
     @workflow.run
-    async def run(self, *given: Any) -> Report[Any, Any]:
+    async def run(self, input: NamespaceScalableInput | Continued) -> Report[Any, Any]:
         """Run the migration; the report holds figures and certificate."""
-        del given
+        del input
         return await self.execute(self._migrate)
 
     async def _migrate(self) -> Report[Any, Any]:

@@ -10,10 +10,11 @@ from activities.scalable_topic.operation_activities import ScalableOperationActi
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
+from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome
 from models.scalable_topic.operation_input import KIND, ScalableOperationInput
 from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
-from models.scalable_topic.operation_state import OperationStart, OperationState
+from models.scalable_topic.operation_state import OperationState
 from models.scalable_topic.phases import OperationPhase as Phase
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
@@ -27,21 +28,21 @@ class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
     """Carry one operation out for scalable topics of a cluster (PIP-468)."""
 
     @workflow.init
-    def __init__(self, *given: Any) -> None:
-        start = read_start(OperationStart, given)
+    def __init__(self, input: ScalableOperationInput | Continued) -> None:
+        input, state = read_start(ScalableOperationInput, OperationState, input)
         super().__init__(
-            start.input,
-            start.state or OperationState(verbs=VerbState(policy=OPERATION_POLICIES[Phase.PRECHECK])),
+            input,
+            state or OperationState(verbs=VerbState(policy=OPERATION_POLICIES[Phase.PRECHECK])),
             kind=KIND,
-            target=start.input.target_name,
+            target=input.target_name,
             first=Phase.PRECHECK,
             policies=OPERATION_POLICIES,
         )
 
     @workflow.run
-    async def run(self, *given: Any) -> Report[Any, Any]:
+    async def run(self, input: ScalableOperationInput | Continued) -> Report[Any, Any]:
         """Run the operation; the report holds figures and certificate."""
-        del given
+        del input
         return await self.execute(self._carry_out)
 
     async def _carry_out(self) -> Report[Any, Any]:

@@ -12,11 +12,12 @@ from activities.scalable_topic.activities import ScalableTopicActivities as Acti
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
+from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome
 from models.scalable_topic.input import KIND, ScalableTopicInput
 from models.scalable_topic.phases import Phase
 from models.scalable_topic.results import CleanedUp, DrainedTopic, FlipAnswer, Precheck, Released
-from models.scalable_topic.state import TopicStart, TopicState
+from models.scalable_topic.state import TopicState
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.failures import FAILURES, failure_of, raised_again
 from workflows.lifecycle.migration import Migration
@@ -34,22 +35,22 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
     """Make one regular topic scalable (PIP-475)."""
 
     @workflow.init
-    def __init__(self, *given: Any) -> None:
-        start = read_start(TopicStart, given)
+    def __init__(self, input: ScalableTopicInput | Continued) -> None:
+        input, state = read_start(ScalableTopicInput, TopicState, input)
         super().__init__(
-            start.input,
-            start.state or TopicState(verbs=VerbState(policy=POLICIES[Phase.PRECHECK])),
+            input,
+            state or TopicState(verbs=VerbState(policy=POLICIES[Phase.PRECHECK])),
             kind=KIND,
-            target=start.input.target_name,
+            target=input.target_name,
             first=Phase.PRECHECK,
             policies=POLICIES,
         )
         self.window = GraceWindow(self, clean_up=self._clean_up, forget=self._forget)
 
     @workflow.run
-    async def run(self, *given: Any) -> Report[Any, Any]:
+    async def run(self, input: ScalableTopicInput | Continued) -> Report[Any, Any]:
         """Run the migration; the report holds figures and certificate."""
-        del given
+        del input
         return await self.execute(self._migrate)
 
     async def _migrate(self) -> Report[Any, Any]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any
 from zoneinfo import ZoneInfoNotFoundError
 
 from temporalio import workflow
@@ -12,6 +11,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from activities.topic_controller.activities import TopicControllerActivities as Activities
+from models.lifecycle.start import Continued
 from models.lifecycle.status import ProgressReport
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind
@@ -37,7 +37,6 @@ from models.topic_controller.sessions import (
     assignment_of,
 )
 from models.topic_controller.state import (
-    ControllerStart,
     ControllerState,
     ControllerStatus,
     LayoutChange,
@@ -49,7 +48,7 @@ from workflows.lifecycle.continuation import HistoryLimit
 from workflows.lifecycle.failures import failure_of, raised_again
 from workflows.lifecycle.migration import KIND_KEY, TARGET_KEY, refused
 from workflows.lifecycle.phases import upsert
-from workflows.lifecycle.start import read_start
+from workflows.lifecycle.start import OneInput, read_start
 from workflows.topic_controller.asyncio_tasks import end
 from workflows.topic_controller.auto_scale import Scaler
 from workflows.topic_controller.changes import DELETE, Changes
@@ -60,14 +59,14 @@ from workflows.topic_controller.sessions import Sessions
 
 
 @workflow.defn
-class ScalableTopicController:
+class ScalableTopicController(OneInput):
     """Lead one scalable topic (PIP-468): its segments, their splits and merges, and its subscriptions."""
 
     @workflow.init
-    def __init__(self, *given: Any) -> None:
-        start = read_start(ControllerStart, given)
-        self._input: ControllerInput = start.input
-        self._state: ControllerState = start.state or _initial(start.input)
+    def __init__(self, input: ControllerInput | Continued) -> None:
+        input, state = read_start(ControllerInput, ControllerState, input)
+        self._input: ControllerInput = input
+        self._state: ControllerState = state or _initial(input)
         self._lead = Lead(self._input, self._state)
         self._changes = Changes(self._lead)
         self._sessions = Sessions(self._lead)
@@ -79,9 +78,9 @@ class ScalableTopicController:
         workflow.register_random_seed_callback(self._reset)
 
     @workflow.run
-    async def run(self, *given: Any) -> str:
+    async def run(self, input: ControllerInput | Continued) -> str:
         """Lead the topic until it is deleted; says so then."""
-        del given
+        del input
         upsert(KIND_KEY.value_set(KIND), TARGET_KEY.value_set(self._input.target_name))
         try:
             await self._changes.open()
@@ -105,7 +104,7 @@ class ScalableTopicController:
             raise self._lead.lost
         if not self._lead.deleted:
             state = self._state.afresh if self._lead.is_reset else self._state
-            workflow.continue_as_new(ControllerStart(input=self._input, state=state))
+            workflow.continue_as_new(Continued(input=self._input, state=state))
         return f"{self._input.target_name} is deleted"
 
     # What is asked of it ----------------------------------------------------------------------------------------------

@@ -7,6 +7,8 @@ from typing import Any
 from temporalio import workflow
 
 from models.lifecycle.report import Report
+from models.lifecycle.start import Continued
+from models.metadata_store.input import MetadataStoreInput
 from workflows.metadata_store.workflow import MetadataStoreMigration
 
 
@@ -15,13 +17,13 @@ class ChangedMigration(MetadataStoreMigration):
     """Commits before it verifies."""
 
     @workflow.init
-    def __init__(self, *given: Any) -> None:
-        super().__init__(*given)
+    def __init__(self, input: MetadataStoreInput | Continued) -> None:
+        super().__init__(input)
 
     @workflow.run
-    async def run(self, *given: Any) -> Report[Any, Any]:
+    async def run(self, input: MetadataStoreInput | Continued) -> Report[Any, Any]:
         """Run the migration."""
-        return await super().run(*given)
+        return await super().run(input)
 
     async def _verify(self) -> None:
         await self._complete()

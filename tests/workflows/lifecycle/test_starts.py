@@ -18,13 +18,15 @@ from worker.catalog import ALL, KINDS, Kind
 _WRONG: list[tuple[tuple[Any, ...], str]] = [
     ((), "there is no input"),
     (({}, {}), "there are 2 inputs"),
-    ((None,), "the input is no JSON object, but null"),
-    (("prod",), "the input is no JSON object, but a text"),
-    (([1],), "the input is no JSON object, but a list"),
-    ((3,), "the input is no JSON object, but a number"),
+    ((None,), "the input is not a JSON object, but null"),
+    (("prod",), "the input is not a JSON object, but a text"),
+    (([1],), "the input is not a JSON object, but a list"),
+    ((3,), "the input is not a JSON object, but a number"),
     (({},), "the input is wrong: cluster: this field is needed"),
-    (({"input": {}},), "the input is wrong: cluster: this field is needed"),
-    (({"input": {"cluster": 3}, "state": None},), "the input is wrong: cluster: Input should be a valid string"),
+    (({"cluster": 3},), "the input is wrong: cluster: Input should be a valid string"),
+    (({"input": {}},), "the input is wrong: cluster: this field is needed; "),
+    (({"input": {"cluster": "prod"}, "state": {"verbs": {}}},), "the input is wrong: cluster: this field is needed; "),
+    (({"input": {"cluster": "prod"}, "state": None},), "the input is wrong: cluster: this field is needed; "),
 ]
 every_kind = pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.name)
 

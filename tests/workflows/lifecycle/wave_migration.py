@@ -13,7 +13,7 @@ from models.lifecycle.base import Figures
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.policy import PhasePolicy, VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.start import Start
+from models.lifecycle.start import Continued
 from models.lifecycle.state import MigrationState
 from models.lifecycle.status import Outcome, ProgressUnit, Undo
 from models.lifecycle.waves import BatchResult, Page, WaveState, WaveStatus
@@ -21,6 +21,7 @@ from tests.workflows.lifecycle.wave_catalog import SHOWN, Catalogs, ManyTopicsIn
 from tests.workflows.lifecycle.wave_workflows import BatchInput
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.start import read_start
 from workflows.lifecycle.wave_children import read_batch_result
 from workflows.lifecycle.wave_protocols import ChildSpec
 from workflows.lifecycle.wave_steering import MigrationSteering
@@ -44,9 +45,6 @@ class ManyTopicsState(MigrationState[Figures, Figures, Figures]):
     figures: Figures = Field(default_factory=Figures)
     certificate: Figures = Field(default_factory=Figures)
     waves: WaveState
-
-
-ManyTopicsStart = Start[ManyTopicsInput, ManyTopicsState]
 
 
 class TopicSource:
@@ -94,11 +92,12 @@ class ManyTopics(Migration[ManyTopicsInput, ManyTopicsState]):
     """Migrates a cluster's topics in waves."""
 
     @workflow.init
-    def __init__(self, start: ManyTopicsStart) -> None:
-        fresh = WaveState.begin(start.input.policy)
+    def __init__(self, input: ManyTopicsInput | Continued) -> None:
+        input, state = read_start(ManyTopicsInput, ManyTopicsState, input)
+        fresh = WaveState.begin(input.policy)
         super().__init__(
-            start.input,
-            start.state or ManyTopicsState(verbs=VerbState(policy=_POLICIES[Phase.MIGRATE]), waves=fresh),
+            input,
+            state or ManyTopicsState(verbs=VerbState(policy=_POLICIES[Phase.MIGRATE]), waves=fresh),
             kind="many-topics",
             target="target",
             first=Phase.MIGRATE,
@@ -109,9 +108,9 @@ class ManyTopics(Migration[ManyTopicsInput, ManyTopicsState]):
         )
 
     @workflow.run
-    async def run(self, start: ManyTopicsStart) -> Report[Any, Any]:
+    async def run(self, input: ManyTopicsInput | Continued) -> Report[Any, Any]:
         """Run the migration."""
-        del start
+        del input
         return await self.execute(self._migrate)
 
     async def _migrate(self) -> Report[Any, Any]:
