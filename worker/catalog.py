@@ -134,7 +134,7 @@ _ALL: tuple[Kind[Any], ...] = (
         workflow="BookieClusterSwitch",
         input=BookieClusterInput,
         workflows=("workflows.bookie_cluster.workflow:BookieClusterSwitch",),
-        activities=("activities.bookie_cluster.activities:BookieClusterActivities",),
+        activities=(),
         state=BookieClusterState,
         phases=bookie_cluster_phases.Phase,
     ),

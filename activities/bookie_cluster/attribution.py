@@ -27,7 +27,7 @@ from activities.bookie_cluster.ledgers import (
 from activities.bookie_cluster.plugin_admin import PluginAdmin
 from activities.bookie_cluster.progress import ATTRIBUTIONS, SwitchProgress, read_failed
 from activities.bookie_cluster.schema_attribution import rewrite
-from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.step import step
 from activities.pulsar.registrations import brokers
 from clients.bookkeeper.ledger_table import LedgerFacts, LedgerTable
 from clients.bookkeeper.ledgers import LedgerRecord
@@ -103,7 +103,8 @@ class _Ledgers:
         return f"ledger {ledger} is not compared yet"
 
 
-def promote(task: BookieClusterTask, context: ActivityContext) -> Promotion:
+@step(BookieClusterTask)
+def promote(task: BookieClusterTask, direction: Direction) -> Promotion:
     """PROMOTE, or its reverse on the way back: move the attribution of every ledger that is equal in both clusters.
 
     Idempotent, and safe to run twice at once. Open ledgers and those of one cluster only stay where they are.
@@ -112,6 +113,7 @@ def promote(task: BookieClusterTask, context: ActivityContext) -> Promotion:
         Cancelled: the step was cancelled.
         StoreError: the metadata cannot be read or written, or no broker is registered to be asked.
     """
+    task = task.toward(direction)
     source, target = task.ends.source.name, task.ends.target.name
     with task.registry() as registry, task.broker_store() as store:
         registry.claim.require()
@@ -126,13 +128,13 @@ def promote(task: BookieClusterTask, context: ActivityContext) -> Promotion:
             else:
                 why = "it is no cursor of a topic that brokers can look up"
                 found.failed.append(FailedItem(path=_named(reference), reason=why))
-        context.check()
+        task.context.check()
         moved = partial(set_schema_attribution, old=source, new=target)
         changes = {path: partial(moved, ledgers=ids) for path, ids in ledgers.items()}
         # Schemas are ours to change, each behind the fence (I14); a running topic's cursors are not (I13).
         schemas = rewrite(task, store, changes, registry.claim.require)
         # Without a fence of ours: the owner refuses if the cursor has another ledger than the one that is named.
-        cursors = promote_cursors(task, store, context, moves)
+        cursors = promote_cursors(task, store, moves)
         what = f"attribution(s) did not become {target}"
         failed = SwitchProgress(task, registry).report(ATTRIBUTIONS, what, [*found.failed, *cursors.failed])
     return Promotion(
@@ -169,6 +171,7 @@ def reconcile(task: BookieClusterTask) -> int:
     return sum(len(ids) for path in done for ids in serving[path].values())
 
 
+@step(BookieClusterTask)
 def set_read_mode(task: BookieClusterTask, change: ReadModeChange) -> None:
     """Remember from which clusters to read, and tell every broker.
 
@@ -182,6 +185,7 @@ def set_read_mode(task: BookieClusterTask, change: ReadModeChange) -> None:
         admin.set_read_mode(change.mode)
 
 
+@step(BookieClusterTask)
 def close_client(task: BookieClusterTask, closing: ClientClosing) -> None:
     """Have every broker close its client of the cluster that it does not write to (PIP-477, I5).
 

@@ -12,7 +12,6 @@ from temporalio.exceptions import ApplicationError
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.leashed_command import CommandFailed, run_leashed
-from activities.lifecycle.context import ActivityContext
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess, token_auth
 from clients.pulsar.admin.errors import AdminError
@@ -57,14 +56,12 @@ class BrokerController:
 
     Args:
         task: the step.
-        context: tells what is waited for, and of a cancellation.
     """
 
-    def __init__(self, task: BookieClusterTask, context: ActivityContext) -> None:
+    def __init__(self, task: BookieClusterTask) -> None:
         self._task = task
         self._settings = task.runtime.settings
         self._how = task.input.broker_control
-        self._context = context
 
     @property
     def by_hand(self) -> bool:
@@ -97,12 +94,12 @@ class BrokerController:
             task.attempt.epoch,
         )
         kind = WaitKind.BROKERS_STOP if action == "stop" else WaitKind.BROKERS_START
-        self._context.waiting_for(kind, f"the {self._how} that {action}s brokers")
+        self._task.context.waiting_for(kind, f"the {self._how} that {action}s brokers")
         if self._how is BrokerControl.COMMAND:
             self._run(order, require)
         else:
             self._post(order, require)
-        self._context.waits_no_more()
+        self._task.context.waits_no_more()
 
     def _run(self, order: BrokerOrder, require: Callable[[], object]) -> None:
         settings = self._settings
@@ -117,7 +114,7 @@ class BrokerController:
         }
         limit = settings.broker_command_timeout.total_seconds()
         try:
-            run_leashed(command, wanted, limit, self._context, require)
+            run_leashed(command, wanted, limit, self._task.context, require)
         except CommandFailed as error:
             raise _failed(f"the command that {order.action}s brokers {error}") from None
 
@@ -128,7 +125,7 @@ class BrokerController:
         request = _Request(self._settings, order)
         request.start()
         while request.is_alive():
-            self._context.pause(_POLL)
+            self._task.context.pause(_POLL)
         if request.error is not None:
             raise _failed(f"the webhook that {order.action}s brokers {_refusal(request.error)}")
 

@@ -14,8 +14,8 @@ from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck_brokers import check_brokers
 from activities.bookie_cluster.registry import require_metadata_here
 from activities.bookie_cluster.strays import strays
-from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.step import step
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.coverage import require_covered
 from activities.pulsar.registrations import BROKERS, Service, brokers, persistent_registration
@@ -33,7 +33,8 @@ _CLOSE_LOOK = 1.0
 _OWN_TOPIC = "/managed-ledgers/pulsar/{}/persistent/healthcheck"
 
 
-def stop(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof.FULL) -> BrokersStopped:
+@step(BookieClusterTask, name="stop_brokers")
+def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FULL) -> BrokersStopped:
     """Have brokers stopped, and wait until nothing of them is left: no registration, no session, no open port.
 
     The order is given where no broker is registered too: one that keeps crashing may come back at any time. A broker
@@ -41,7 +42,7 @@ def stop(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof
 
     Args:
         task: the step.
-        context: told of what is waited for.
+        direction: of the switch.
         asked: `waived` where the operator vouches for what answers at brokers' ports; registrations alone count then.
 
     Raises:
@@ -49,7 +50,8 @@ def stop(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof
             way back begins.
         StoreConflict: the metadata have moved to another store since PRECHECK.
     """
-    controller = BrokerController(task, context)
+    task = task.toward(direction)
+    controller = BrokerController(task)
     with task.registry() as registry, task.broker_store() as store:
         # A late attempt stops here, before it orders anything.
         registry.claim.renew()
@@ -74,9 +76,9 @@ def stop(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof
                 break
             _require_time(task, absence.seen.since)
             action = "stop all brokers" if controller.by_hand else ""
-            context.waiting_for(WaitKind.BROKERS_STOP, f"brokers to stop: {'; '.join(left)}", action=action)
-            context.pause(_POLL if running else _CLOSE_LOOK)
-    context.waits_no_more()
+            task.context.waiting_for(WaitKind.BROKERS_STOP, f"brokers to stop: {'; '.join(left)}", action=action)
+            task.context.pause(_POLL if running else _CLOSE_LOOK)
+    task.context.waits_no_more()
     return BrokersStopped(since=absence.seen.since or datetime.now(UTC), brokers=tuple(sorted(absence.seen.names)))
 
 
@@ -89,20 +91,22 @@ def _unproven(store: StoreReader) -> list[str]:
     return [f"{persistent.cause}; {persistent.cure}"] if persistent else []
 
 
-def start(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proof.FULL) -> BrokersOn:
+@step(BookieClusterTask, name="start_brokers")
+def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FULL) -> BrokersOn:
     """Have brokers started on the target, and wait until as many as before are proven to use it, and to write there.
 
     Args:
         task: the step.
-        context: told of what is waited for.
+        direction: of the switch.
         asked: `waived` where the brokers that run are enough for the operator, and in a rollback without proof.
 
     Raises:
         ApplicationError: the order failed; Temporal tries again.
         StoreConflict: a broker has written to the cluster that was left, after everything had been copied.
     """
+    task = task.toward(direction)
     target = task.ends.target
-    controller = BrokerController(task, context)
+    controller = BrokerController(task)
     with task.registry() as registry, task.broker_store() as store, BrokerView(task.runtime.admin) as view:
         registry.claim.renew()
         absences = read_absences(task, registry)
@@ -118,7 +122,7 @@ def start(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proo
                 proof.doubts.extend(_missing(running, absences.values()))
             if _is_proven(task, asked, running, proof):
                 _refuse_strays(task)
-                context.waits_no_more()
+                task.context.waits_no_more()
                 own = absences.get(task.direction) or absences.get(Direction.FORWARD)
                 return BrokersOn(
                     brokers=tuple(sorted(proof.evidence)),
@@ -126,8 +130,8 @@ def start(task: BookieClusterTask, context: ActivityContext, asked: Proof = Proo
                     since=since or datetime.now(UTC),
                     away_since=own.since if own else None,
                 )
-            _tell_what_is_missing(task, context, running, proof, by_hand=controller.by_hand)
-            context.pause(_CLOSE_LOOK if running else _POLL)
+            _tell_what_is_missing(task, running, proof, by_hand=controller.by_hand)
+            task.context.pause(_CLOSE_LOOK if running else _POLL)
 
 
 class _Proof(NamedTuple):
@@ -215,14 +219,12 @@ def _require_time(task: BookieClusterTask, since: datetime | None) -> None:
         )
 
 
-def _tell_what_is_missing(
-    task: BookieClusterTask, context: ActivityContext, running: list[Service], proof: _Proof, *, by_hand: bool
-) -> None:
+def _tell_what_is_missing(task: BookieClusterTask, running: list[Service], proof: _Proof, *, by_hand: bool) -> None:
     target = task.ends.target
     setting = f"bookkeeperMetadataServiceUri={target.metadataServiceUri}"
     if not running:
         action = f"start the brokers with {setting}" if by_hand else ""
-        context.waiting_for(WaitKind.BROKERS_START, f"brokers to start with {setting}", action=action)
+        task.context.waiting_for(WaitKind.BROKERS_START, f"brokers to start with {setting}", action=action)
         return
     # Whoever started them, nobody but the operator can put this right.
     action = ""
@@ -232,4 +234,4 @@ def _tell_what_is_missing(
         # Brokers have lost sight of a bookie whose registration changed at the wrong moment (bookkeeper #4646, open).
         action = f"if that lasts for a minute although the bookies run, restart {', '.join(proof.unhealthy)}"
     why = f"proof that brokers write to {target.name}: {'; '.join(proof.doubts)}"
-    context.waiting_for(WaitKind.BROKERS_PROOF, why, action=action)
+    task.context.waiting_for(WaitKind.BROKERS_PROOF, why, action=action)

@@ -22,7 +22,7 @@ from activities.bookie_cluster.ledgers import (
     scan,
 )
 from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledger_id
-from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.step import step
 from clients.bookkeeper.cluster import open_cluster
 from clients.bookkeeper.digests import read_header
 from clients.bookkeeper.idgen import raise_generator, read_generator
@@ -42,31 +42,37 @@ _SHRINKS = 0.7
 _ROUND_EVERY, _LOOKS_APART = 5.0, 9.0
 
 
-def check_ids(task: BookieClusterTask, context: ActivityContext, *, without_source: bool = False) -> IdCheck:
-    """Whether the ids that the target hands out lie above all that are in use (I11); reads only.
+@step(BookieClusterTask, reads_only=True)
+def check_ids(task: BookieClusterTask, direction: Direction) -> IdCheck:
+    """Return whether the ids that the target hands out are above all that are in use (I11).
 
     In use are the ids of the source's ledgers, of ledgers that Pulsar's metadata name, and those that the source's
     generator gave out: positions of cursors may name a ledger that is deleted.
 
-    Args:
-        task: the step.
-        context: not needed.
-        without_source: the source may be lost; only what Pulsar's metadata name counts then.
-
     Raises:
         StoreError: one of the stores cannot be read.
     """
-    del context
-    highest = _highest(task, without_source=without_source)
-    with task.reading(task.ends.target.root) as target:
-        generator = read_generator(target)
-    # A HOB above the generator's own and above the upper half of every id in use; ids cannot be lowered again.
-    cure = 0 if generator.next_id > highest else max(generator.high or 0, highest >> 32) + 1
-    return IdCheck(highest=highest, next_id=generator.next_id, cure=cure)
+    return _compare_ids(task.toward(direction), without_source=False)
 
 
-def advance_ids(task: BookieClusterTask, context: ActivityContext, *, without_source: bool = False) -> IdCheck:
-    """Put the target's id generator above all ids in use (I11), and read it back; arguments as of `check_ids`.
+@step(BookieClusterTask)
+def advance_ids(task: BookieClusterTask, direction: Direction) -> IdCheck:
+    """Put the target's id generator above all ids in use (I11), and read it back.
+
+    Raises:
+        StoreUnsupported: there are no ids above.
+        StoreConflict: others keep changing the generator.
+        StoreError: one of the stores cannot be read or written.
+    """
+    return lift_ids(task.toward(direction))
+
+
+def lift_ids(task: BookieClusterTask, *, without_source: bool = False) -> IdCheck:
+    """Put the target's id generator above all ids in use, and read it back.
+
+    Args:
+        task: the step, in its direction.
+        without_source: the source may be lost; only what Pulsar's metadata name counts then.
 
     Raises:
         StoreUnsupported: there are no ids above.
@@ -77,10 +83,11 @@ def advance_ids(task: BookieClusterTask, context: ActivityContext, *, without_so
     highest = _highest(task, without_source=without_source)
     with task.id_generator(task.ends.target) as target:
         raise_generator(target, highest)
-    return check_ids(task, context, without_source=without_source)
+    return _compare_ids(task, without_source=without_source)
 
 
-def build(task: BookieClusterTask, context: ActivityContext, seconds: float = 0.0) -> CopySummary:
+@step(BookieClusterTask)
+def build(task: BookieClusterTask, direction: Direction, seconds: float = 0.0) -> CopySummary:
     """BUILD: copy ledgers with their ids, entry ids and custom metadata while brokers serve, and compare each in full.
 
     Closed ledgers are copied, and with routing `restart` what is confirmed of open ones, in rounds until little is
@@ -88,22 +95,23 @@ def build(task: BookieClusterTask, context: ActivityContext, seconds: float = 0.
 
     Args:
         task: the step.
-        context: told how far it is.
+        direction: of the switch.
         seconds: how long to go on with rounds, some seconds apart, so that little is left whenever the cut-over comes.
 
     Raises:
         StoreConflict: a newer attempt has taken over.
         StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
     """
+    task = task.toward(direction)
     end = time.monotonic() + seconds
     with task.registry() as registry, task.broker_store() as store:
         # From here on something is built on the registrations: they outlast the switch.
         registry.claim.renew(registered=())
         task.stop_earlier_deletions()
-        rounds = _Rounds(task, context, registry, store)
+        rounds = _Rounds(task, registry, store)
         rounds.converge()
         while time.monotonic() + rounds.patience < end:
-            context.pause(rounds.patience)
+            task.context.pause(rounds.patience)
             rounds.converge()
         return rounds.summary()
 
@@ -135,17 +143,15 @@ class _Rounds:
         patience: seconds until the next round is worth its while.
     """
 
-    def __init__(
-        self, task: BookieClusterTask, context: ActivityContext, registry: BookieRegistry, store: StoreReader
-    ) -> None:
-        self._task, self._context, self._store = task, context, store
+    def __init__(self, task: BookieClusterTask, registry: BookieRegistry, store: StoreReader) -> None:
+        self._task, self._store = task, store
         self._progress = progress = SwitchProgress(task, registry)
         # All are tried again: bookies that did not answer may be back.
         progress.forget_failed()
         progress.keep_scope(task.input.ledgers)
         self._verified = read_known(task, store)
         cutover = read_cutover_ledger_id(store, progress_path(task, task.direction))
-        self._copying = LedgerCopier(task, context, progress, self._verified)
+        self._copying = LedgerCopier(task, progress, self._verified)
         self._seen = _Look(Ledgers(), Ledgers())
         self._look()
         _set_cutover_ledger_id(task, registry, progress, self._seen.source.highest, cutover)
@@ -169,7 +175,7 @@ class _Rounds:
             before = self._left
         self._seconds += time.monotonic() - begun
         detail = f"{self._rounds:,} rounds, the total is left for the cut-over"
-        self._context.progress(ProgressTask.CATCH_UP, ProgressUnit.BYTES, 0, self._left, detail=detail)
+        self._task.context.progress(ProgressTask.CATCH_UP, ProgressUnit.BYTES, 0, self._left, detail=detail)
 
     def summary(self) -> CopySummary:
         """What all rounds did."""
@@ -187,7 +193,7 @@ class _Rounds:
         begun, before = time.monotonic(), self._copying.entry_bytes
         if self._seen.todo:
             self._copying.copy(self._seen.todo)
-        self._context.check()
+        self._task.context.check()
         if self._task.input.routing is Routing.RESTART:
             self._copying.copy_open(self._seen.unclosed)
             self._remove_orphans()
@@ -249,6 +255,15 @@ class _Rounds:
     def _lacking(self, ledger_id: int, length: int) -> int:
         begun, copy = self._verified.begun.get(ledger_id), self._seen.target.get(ledger_id)
         return max(0, length - (begun.length if begun and copy and begun.mzxid == copy.mzxid else 0))
+
+
+def _compare_ids(task: BookieClusterTask, *, without_source: bool) -> IdCheck:
+    highest = _highest(task, without_source=without_source)
+    with task.reading(task.ends.target.root) as target:
+        generator = read_generator(target)
+    # A HOB above the generator's own and above the upper half of every id in use; ids cannot be lowered again.
+    cure = 0 if generator.next_id > highest else max(generator.high or 0, highest >> 32) + 1
+    return IdCheck(highest=highest, next_id=generator.next_id, cure=cure)
 
 
 def _highest(task: BookieClusterTask, *, without_source: bool) -> int:

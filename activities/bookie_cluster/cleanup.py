@@ -18,7 +18,7 @@ from activities.bookie_cluster.deleted_ids import note_deleted
 from activities.bookie_cluster.ledger_copier import name, usage
 from activities.bookie_cluster.ledgers import Ledgers, attributed_references, progress_path, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledger_id, read_failed, read_verified
-from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.step import step
 from activities.pulsar.brokers import BrokerView, SeenCluster
 from activities.pulsar.registrations import brokers
 from clients.bookkeeper.cluster import open_cluster
@@ -41,7 +41,8 @@ _PART = 20_000
 _UNTIL_PROCEED = "`proceed` ends the cleanup, and what is left stays"
 
 
-def take_census(task: BookieClusterTask, context: ActivityContext) -> SwitchCensus:
+@step(BookieClusterTask, name="census", reads_only=True)
+def take_census(task: BookieClusterTask) -> SwitchCensus:
     """Who uses which cluster, what a rollback would copy back, and what a cleanup would delete.
 
     With routing `attribution` it also sets attributions again that brokers have dropped: 4.2 and 5.0 drop those of
@@ -50,7 +51,7 @@ def take_census(task: BookieClusterTask, context: ActivityContext) -> SwitchCens
     Raises:
         StoreError: one of the stores cannot be read, or attributions not be set again.
     """
-    context.check()
+    task.context.check()
     attributions_set_again = reconcile(task) if task.input.routing is Routing.ATTRIBUTION else 0
     seen = _brokers(task)
     facts = _facts(task, seen)
@@ -68,6 +69,7 @@ def take_census(task: BookieClusterTask, context: ActivityContext) -> SwitchCens
     )
 
 
+@step(BookieClusterTask, reads_only=True)
 def list_targets(task: BookieClusterTask, order: CleanupOrder) -> CleanupTargets:
     """List the ledgers of the old cluster that a cleanup would delete; reads only.
 
@@ -82,7 +84,8 @@ def list_targets(task: BookieClusterTask, order: CleanupOrder) -> CleanupTargets
     return targets
 
 
-def delete_ledgers(task: BookieClusterTask, context: ActivityContext, order: CleanupOrder) -> LedgersDeleted:
+@step(BookieClusterTask)
+def delete_ledgers(task: BookieClusterTask, order: CleanupOrder) -> LedgersDeleted:
     """Delete a bounded part of what `list_targets` lists: at most `max_deletions` of the order or of the plan.
 
     Only the metadata are deleted; the bookies drop the entries with their next garbage collection.
@@ -103,10 +106,11 @@ def delete_ledgers(task: BookieClusterTask, context: ActivityContext, order: Cle
     if found.delete and not order.force:
         _require_copies(task, facts, found.delete)
     allowed = min(limit for limit in (_PART, order.max_deletions, task.input.max_deletions) if limit is not None)
-    return _Deleting(task, context, task.input.source).run(found.delete, allowed)
+    return _Deleting(task, task.input.source).run(found.delete, allowed)
 
 
-def remove_copies(task: BookieClusterTask, context: ActivityContext) -> LedgersDeleted:
+@step(BookieClusterTask)
+def remove_copies(task: BookieClusterTask) -> LedgersDeleted:
     """Delete a bounded part of the copies in the target: those that this switch made, and that nothing refers to there.
 
     Raises:
@@ -118,7 +122,7 @@ def remove_copies(task: BookieClusterTask, context: ActivityContext) -> LedgersD
     seen = _brokers(task)
     _refuse_target_in_use(task, seen)
     found = judge_copies(_facts(task, seen))
-    return _Deleting(task, context, task.input.target).run(found.delete, _PART)
+    return _Deleting(task, task.input.target).run(found.delete, _PART)
 
 
 def _order_facts(task: BookieClusterTask, order: CleanupOrder) -> Facts:
@@ -263,9 +267,8 @@ def _refuse_target_in_use(task: BookieClusterTask, seen: Sequence[tuple[str, See
 class _Deleting:
     """Deletes ledgers of one cluster in the name of one attempt."""
 
-    def __init__(self, task: BookieClusterTask, context: ActivityContext, cluster: BookieCluster) -> None:
+    def __init__(self, task: BookieClusterTask, cluster: BookieCluster) -> None:
         self._task = task
-        self._control = context
         self._cluster = cluster
 
     def run(self, records: Ledgers, most: int) -> LedgersDeleted:
@@ -282,14 +285,14 @@ class _Deleting:
             before = progress.deleted()
             chosen = list(islice(records.values(), max(0, most - before)))
             for start in range(0, len(chosen), _CHUNK):
-                self._control.check()
+                self._task.context.check()
                 chunk = chosen[start : start + _CHUNK]
                 # First the notes, which are transactions with the claim: a superseded attempt ends here and deletes
                 # nothing.
                 note_deleted(task, registry, self._cluster, [record.ledger_id for record in chunk])
                 progress.note_deleted(before + deleted + len(chunk))
                 deleted += _delete_some(directory, chunk, progress.require)
-                self._control.progress(
+                self._task.context.progress(
                     ProgressTask.DELETE, ProgressUnit.LEDGERS, before + deleted, before + len(chosen)
                 )
         return LedgersDeleted(deleted=before + deleted, left=len(records) - deleted)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Generator
 from contextlib import contextmanager
+from typing import Self
 
-from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.runtime import Runtime
+from activities.lifecycle.step import StepTask
 from activities.pulsar.coverage import survey
 from activities.pulsar.feature_census import FeatureCensus
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
@@ -16,41 +17,34 @@ from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import StoreReader
 from clients.stores import Access, open_cas, open_cas_reader, open_reader, revoke_permits
 from clients.zookeeper.coordination import Coordination, CoordinationReader
-from models.bookie_cluster.input import BookieCluster, BookieClusterInput, Direction, Routing
+from models.bookie_cluster.input import KIND, BookieCluster, BookieClusterInput, Direction, Ends, Routing
 from models.bookie_registry import SwitchClaim
-from models.lifecycle.claim import Attempt
-from models.lifecycle.execution import Execution
 from models.store_url import StoreUrl
 from spark.bookie_cluster.spec import LedgerPair
-from spark.engine import SparkEngine
 
 
-class BookieClusterTask:
-    """One step's view of its switch: entries go from `ends.source` to `ends.target`.
+class BookieClusterTask(StepTask[BookieClusterInput]):
+    """One attempt at a step of a switch: entries go from `ends.source` to `ends.target`. Arguments as in `StepTask`.
 
-    Args:
-        runtime: what the process shares.
-        execution: the switch's input.
-        attempt: which attempt of the switch this is.
-        direction: forward, or back in a rollback.
+    Attributes:
+        direction: forward, unless `toward` says otherwise: back in a rollback.
     """
 
-    def __init__(
-        self, runtime: Runtime, execution: Execution[BookieClusterInput], attempt: Attempt, direction: Direction
-    ) -> None:
-        self.runtime = runtime
-        self.execution = execution
-        self.input = execution.input
-        self.attempt = attempt
-        self.direction = direction
-        self.ends = self.input.ends(direction)
-        self.workflow_id = attempt.workflow_id
-        self.run_id = attempt.run_id
+    kind = KIND
+    prefix = "bookie_cluster"
+    input_type = BookieClusterInput
+    direction = Direction.FORWARD
+
+    def toward(self, direction: Direction) -> Self:
+        """Return this attempt as it looks in a direction."""
+        view = copy.copy(self)
+        view.direction = direction
+        return view
 
     @property
-    def engine(self) -> SparkEngine:
-        """The Spark session of this process."""
-        return self.runtime.engine
+    def ends(self) -> Ends:
+        """Return the cluster that brokers leave in this direction, and the one that they get."""
+        return self.input.ends(self.direction)
 
     @property
     def access(self) -> Access:
@@ -107,10 +101,6 @@ class BookieClusterTask:
             if cluster.root.root.startswith(f"{store.root}/") and set(cluster.root.hosts) & set(store.hosts)
         ]
         survey(census, store, self.access, self.runtime.admin, own=own)
-
-    def tag(self, context: ActivityContext) -> str:
-        """A tag for Spark jobs, which are stopped when the step is cancelled."""
-        return self.runtime.tag(self.run_id, context)
 
     def zookeeper(self) -> Coordination:
         """A session with the brokers' metadata store; opens as a context manager, as all of these do."""

@@ -49,15 +49,12 @@ class Moved:
     failed: list[FailedItem] = field(default_factory=list[FailedItem])
 
 
-def promote_cursors(
-    task: BookieClusterTask, store: StoreReader, context: ActivityContext, moves: Sequence[Move]
-) -> Moved:
+def promote_cursors(task: BookieClusterTask, store: StoreReader, moves: Sequence[Move]) -> Moved:
     """Have the owners change the attribution of cursors to the target; what the nodes say then counts, not the answers.
 
     Args:
         task: the switch; as many owners are asked at once as its plan copies batches at once.
         store: reads the brokers' metadata store.
-        context: of the activity.
         moves: the cursors.
 
     Raises:
@@ -73,12 +70,12 @@ def promote_cursors(
         task.zookeeper() as zookeeper,
         ThreadPoolExecutor(parallelism) as pool,
     ):
-        owners = _Owners(admin, context, task.ends.target.name)
+        owners = _Owners(admin, task.context, task.ends.target.name)
         for first in range(0, len(moves), _PART):
             part = moves[first : first + _PART]
             answers = list(pool.map(owners.ask, part))
             _settle(task.ends.target.name, _Nodes(store, zookeeper), list(zip(part, answers, strict=True)), moved)
-            context.progress(ProgressTask.PROMOTE, ProgressUnit.CURSORS, first + len(part), len(moves))
+            task.context.progress(ProgressTask.PROMOTE, ProgressUnit.CURSORS, first + len(part), len(moves))
     return moved
 
 

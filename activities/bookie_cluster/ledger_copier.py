@@ -9,7 +9,6 @@ from dataclasses import replace
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, Verified
 from activities.bookie_cluster.progress import NOT_COPIED_LEDGERS, SwitchProgress
-from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
 from clients.bookkeeper.metadata import LedgerMetadata
 from models.bookie_cluster.results import NOT_COPIED, CopySummary
@@ -33,7 +32,6 @@ class LedgerCopier:
 
     Args:
         task: the step.
-        control: hears of progress, and stops it.
         progress: where verified and failed ledgers are remembered.
         verified: what is known at the begin; grows.
         guard: called after each wave; what it raises ends the copy.
@@ -44,7 +42,6 @@ class LedgerCopier:
     def __init__(
         self,
         task: BookieClusterTask,
-        context: ActivityContext,
         progress: SwitchProgress,
         verified: Verified,
         *,
@@ -54,13 +51,12 @@ class LedgerCopier:
         self._switch = task
         self._engine = task.engine
         self._source, self._target = task.ends.source.name, task.ends.target.name
-        self._control = context
         self._pair = replace(task.pair, urgent=urgent)
         self._progress = progress
         self._verified = verified
         self._guard = guard
         self._patient = not urgent
-        self._tag = task.tag(context)
+        self._tag = task.tag()
         self._begun = time.monotonic()
         self._records = Ledgers()
         self._copied = self._equal = self._recovered = self._deleted = 0
@@ -90,11 +86,11 @@ class LedgerCopier:
         end = time.monotonic() + _PATIENCE
         while self._transient and (time.monotonic() < end or (self._refused and self._patient)):
             self._tell_what_is_tried_again()
-            self._control.pause(_RESTARTED if self._refused == self._transient else _AGAIN)
+            self._switch.context.pause(_RESTARTED if self._refused == self._transient else _AGAIN)
             again = self._records.only(frozenset(self._transient))
             self._forget_transient()
             self._copy(again)
-        self._control.waits_no_more()
+        self._switch.context.waits_no_more()
         for number in self._transient & self._verified.begun.keys():
             self.failed[number] += (
                 f"; its open copy stays in {self._target}, because this run may write the id again: brokers there take "
@@ -117,7 +113,7 @@ class LedgerCopier:
         found: dict[int, Begun] = {}
 
         def take(outcomes: list[CopyOutcome]) -> int:
-            self._control.check()
+            self._switch.context.check()
             found.update({one.ledger_id: one.begun for one in outcomes if one.begun})
             self._entries += sum(one.entries for one in outcomes)
             self._entry_bytes += sum(one.bytes for one in outcomes)
@@ -129,7 +125,7 @@ class LedgerCopier:
 
     def _tell_what_is_tried_again(self) -> None:
         if self._refused:
-            self._control.waiting_for(
+            self._switch.context.waiting_for(
                 WaitKind.BOOKIES,
                 f"the restart of bookies of {self._target}: they have deleted {len(self._refused):,} ledgers of these "
                 f"ids, and refuse them while they remember that; {name(first := min(self._refused))}: "
@@ -137,7 +133,7 @@ class LedgerCopier:
                 action=f"restart the bookies of {self._target} one after the other; the copy goes on by itself",
             )
             return
-        self._control.waiting_for(
+        self._switch.context.waiting_for(
             WaitKind.BOOKIES,
             f"bookies of {self._source} to answer, and to take entries: {len(self._transient):,} ledgers are tried "
             f"again, {name(first := min(self._transient))}: {self.failed[first]}",
@@ -231,7 +227,7 @@ class LedgerCopier:
 
     def _remember(self, outcomes: list[CopyOutcome]) -> int:
         """Persist what was found before anything is built on it; returns the concurrency that is wanted now."""
-        self._control.check()
+        self._switch.context.check()
         self._guard()
         good = {outcome.ledger_id: outcome.mzxid for outcome in outcomes if outcome.good}
         failed = self._reasons([outcome for outcome in outcomes if outcome.failed])
@@ -268,7 +264,7 @@ class LedgerCopier:
 
     def _tell(self) -> None:
         detail = f"{self._ledgers:,} of {self._total_ledgers:,} ledgers"
-        self._control.progress(self._task, ProgressUnit.BYTES, self._bytes, self._total_bytes, detail=detail)
+        self._switch.context.progress(self._task, ProgressUnit.BYTES, self._bytes, self._total_bytes, detail=detail)
 
 
 def name(ledger_id: int) -> str:

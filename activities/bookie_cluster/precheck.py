@@ -23,8 +23,9 @@ from activities.bookie_cluster.ledgers import (
 )
 from activities.bookie_cluster.plan_preview import Estimate, estimate, plan_preview
 from activities.bookie_cluster.precheck_brokers import check_brokers
-from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.step import step
+from activities.pulsar.coverage import covered
 from activities.pulsar.exclusion import (
     another_cluster,
     bookies_on_the_move,
@@ -32,6 +33,7 @@ from activities.pulsar.exclusion import (
     metadata_on_the_move,
     other_holder,
 )
+from activities.pulsar.feature_census import FeatureCensus
 from clients.bookkeeper.idgen import high_path
 from clients.cas.claims import read_claim
 from clients.cas.store import CasReader
@@ -40,7 +42,7 @@ from clients.pulsar.attribution import ATTRIBUTION
 from clients.pulsar.records.bookie_registry import BookieRegistryReader
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference, ReferenceKind
-from models.bookie_cluster.input import KIND, LedgerScope, Routing
+from models.bookie_cluster.input import KIND, Direction, LedgerScope, Routing
 from models.bookie_cluster.results import IdCheck, LedgerSurvey, SwitchPrecheck
 from models.bookie_registry import BOOTSTRAP, SwitchClaim
 from models.lifecycle.failures import NAMED
@@ -48,12 +50,19 @@ from models.lifecycle.failures import NAMED
 _UNKNOWN = Estimate(0.0, 0.0, "none, because not everything could be read")
 
 
+@step(BookieClusterTask, reads_only=True)
+def precheck(task: BookieClusterTask) -> SwitchPrecheck:
+    """PRECHECK: return all blockers, each with its cure."""
+    result = SwitchPrecheckRun(task).run()
+    census, store = FeatureCensus(task.input.cluster), task.input.store
+    return covered(result, task.input, census, task.survey, store=store, access=task.access)
+
+
 class SwitchPrecheckRun:
     """One precheck."""
 
-    def __init__(self, task: BookieClusterTask, context: ActivityContext) -> None:
+    def __init__(self, task: BookieClusterTask) -> None:
         self._task = task
-        self._control = context
         self._findings = Findings()
         self._brokers: tuple[str, ...] = ()
         self._named = ReferenceTable()
@@ -196,7 +205,7 @@ class SwitchPrecheckRun:
 
     def _check_ids(self, target: ClusterInspection) -> None:
         input, findings = self._task.input, self._findings
-        ids = self._ids = check_ids(self._task, self._control)
+        ids = self._ids = check_ids(self._task, Direction.FORWARD)
         if ids.safe:
             return
         behind = (

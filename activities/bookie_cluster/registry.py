@@ -8,8 +8,8 @@ from datetime import UTC, datetime
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck_brokers import ask_brokers
 from activities.bookie_cluster.progress import REPORTED, SCOPE, VERIFIED
-from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.step import step
 from activities.pulsar.able_brokers import AbleBrokers
 from activities.pulsar.coverage import require_covered
 from activities.pulsar.exclusion import bookies_on_the_move, metadata_on_the_move
@@ -26,7 +26,8 @@ from models.bookie_registry import ClusterStatus, RegisteredCluster
 _ANSWER_SECONDS = 60.0
 
 
-def register(task: BookieClusterTask, context: ActivityContext) -> Registration:
+@step(BookieClusterTask)
+def register(task: BookieClusterTask) -> Registration:
     """REGISTER (PIP-477, "Phase 1: Registration"): the source becomes ACTIVE where the registry is empty.
 
     It claims the brokers' metadata store for the switch. What it adds to the registry is noted in the claim, so that
@@ -36,7 +37,6 @@ def register(task: BookieClusterTask, context: ActivityContext) -> Registration:
         ClaimHeld: another migration is under way on this metadata store.
         StoreConflict: an address is in use, another cluster is ACTIVE, or the metadata have been moved elsewhere.
     """
-    del context
     input = task.input
     with task.registry() as registry:
         # Everything that refuses stands before the first write: a refused start leaves nothing behind.
@@ -109,12 +109,13 @@ def _committed_before(task: BookieClusterTask, registry: BookieRegistry, directe
     return directed == task.input.target.name and not (last and last[0].origin.startswith(mine))
 
 
-def set_target(task: BookieClusterTask, context: ActivityContext, mark: int | None = None) -> Directive:
+@step(BookieClusterTask)
+def set_target(task: BookieClusterTask, direction: Direction, mark: int | None = None) -> Directive:
     """SWITCH: direct brokers to the target (PIP-477, "Phase 3: Switch Trigger").
 
     Args:
         task: the step.
-        context: reports what is waited for.
+        direction: of the switch.
         mark: of the moment since which no broker may have come; None where brokers run. Before the directive and after
             it: decisions take their time, and a broker that starts now has read its configuration before.
 
@@ -126,13 +127,14 @@ def set_target(task: BookieClusterTask, context: ActivityContext, mark: int | No
         StoreConflict: this run has turned back or ended meanwhile, and this is a late attempt; or somebody else gave a
             directive at the same moment.
     """
+    task = task.toward(direction)
     run = f"{origin_of(task.workflow_id)}{task.run_id}"
     # Names run and direction: a repeated attempt finds its own directive and gives no second one.
     origin = f"{run}/{task.direction}"
     with task.registry() as registry, task.broker_store() as store:
         directed = registry.claim.renew().directed
         last = registry.switch_target()
-        able = _able_brokers(task, context, store, committed=directed == task.input.target.name)
+        able = _able_brokers(task, store, committed=directed == task.input.target.name)
         if able:
             if directed != task.input.target.name:
                 require_metadata_here(registry)
@@ -158,9 +160,7 @@ def require_metadata_here(registry: BookieRegistry) -> None:
         raise StoreConflict(str(moved))
 
 
-def _able_brokers(
-    task: BookieClusterTask, context: ActivityContext, store: StoreReader, *, committed: bool
-) -> AbleBrokers | None:
+def _able_brokers(task: BookieClusterTask, store: StoreReader, *, committed: bool) -> AbleBrokers | None:
     """Return how brokers are asked before and after a directive; None where none run, or where they go back."""
     if task.input.routing is not Routing.ATTRIBUTION or task.direction is not Direction.FORWARD:
         return None
@@ -168,18 +168,19 @@ def _able_brokers(
     def ask(services: Sequence[Service], findings: Findings) -> None:
         ask_brokers(task, services, findings, None, committed=committed)
 
-    return AbleBrokers(context, lambda: brokers(store), ask, _ANSWER_SECONDS)
+    return AbleBrokers(task.context, lambda: brokers(store), ask, _ANSWER_SECONDS)
 
 
-def flip_statuses(task: BookieClusterTask, context: ActivityContext) -> None:
+@step(BookieClusterTask)
+def flip_statuses(task: BookieClusterTask) -> None:
     """CLEANUP: the target becomes ACTIVE and the source DEPRECATED (PIP-477, "Phase 6: CLEANUP")."""
-    del context
     with task.registry() as registry:
         registry.claim.renew()
         registry.flip(new=task.input.target.name, old=task.input.source.name)
 
 
-def release(task: BookieClusterTask, context: ActivityContext) -> None:
+@step(BookieClusterTask)
+def release(task: BookieClusterTask) -> None:
     """End the switch: forget the progress of both directions, and release the brokers' metadata store.
 
     Lists of failures that the report refers to stay, and after a rollback what was compared: the copies stay too, and
@@ -191,7 +192,6 @@ def release(task: BookieClusterTask, context: ActivityContext) -> None:
     Raises:
         StoreConflict: a newer attempt has begun.
     """
-    del context
     with task.registry() as registry:
         held = registry.claim.read()
         if held is None or not held.claim.is_of(task.attempt):
@@ -210,6 +210,7 @@ def release(task: BookieClusterTask, context: ActivityContext) -> None:
         registry.claim.release()
 
 
+@step(BookieClusterTask)
 def set_pace(task: BookieClusterTask, pace: Pace) -> None:
     """Change throttle and concurrency of the copy that runs, whichever way it goes."""
     with task.registry() as registry:

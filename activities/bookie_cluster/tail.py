@@ -20,12 +20,13 @@ from activities.bookie_cluster.ledgers import (
     scan,
 )
 from activities.bookie_cluster.progress import MISSING_LEDGERS, SwitchProgress
-from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.step import step
 from activities.pulsar.registrations import Service, brokers, brokers_mark, none_since
 from clients.errors import StoreConflict
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference
 from clients.store import StoreReader
+from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import MISSING, CopySummary, TailCopy
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.status import WaitKind
@@ -55,26 +56,28 @@ class _Sides(NamedTuple):
     named: ReferenceTable
 
 
-def copy_tail(task: BookieClusterTask, context: ActivityContext) -> TailCopy:
+@step(BookieClusterTask)
+def copy_tail(task: BookieClusterTask, direction: Direction) -> TailCopy:
     """SWITCH with routing `restart`: recover open ledgers, copy what is left, and compare; no broker may run.
 
     Raises:
         StoreConflict: a newer attempt has taken over, or somebody else than a broker writes to the source.
         StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
     """
+    task = task.toward(direction)
     with task.registry() as registry, task.broker_store() as store:
         registry.claim.renew()
         task.stop_earlier_deletions()
-        tail = _Tail(task, context, store, SwitchProgress(task, registry))
+        tail = _Tail(task, store, SwitchProgress(task, registry))
         while True:
-            alone = _Alone(store, context)
+            alone = _Alone(store, task)
             try:
                 return tail.copy(alone)
             except _BrokersCame:
                 tail.progress.require()
 
 
-def name_what_is_missing(task: BookieClusterTask, context: ActivityContext) -> TailCopy:
+def name_what_is_missing(task: BookieClusterTask) -> TailCopy:
     """What stands in for `copy_tail` where the source is lost: name what refers to ledgers that the target lacks.
 
     Raises:
@@ -83,7 +86,7 @@ def name_what_is_missing(task: BookieClusterTask, context: ActivityContext) -> T
     """
     with task.registry() as registry, task.broker_store() as store:
         registry.claim.renew()
-        alone = _Alone(store, context)
+        alone = _Alone(store, task)
         named = all_references(store)
         with task.ledgers(task.ends.target) as target:
             lost = dangling(scan(target), named)
@@ -98,11 +101,8 @@ def name_what_is_missing(task: BookieClusterTask, context: ActivityContext) -> T
 class _Tail:
     """One attempt at the tail."""
 
-    def __init__(
-        self, task: BookieClusterTask, context: ActivityContext, store: StoreReader, progress: SwitchProgress
-    ) -> None:
+    def __init__(self, task: BookieClusterTask, store: StoreReader, progress: SwitchProgress) -> None:
         self._task = task
-        self._control = context
         self._store = store
         self._verified = read_known(task, store)
         self.progress = progress
@@ -112,7 +112,7 @@ class _Tail:
         progress, verified = self.progress, self._verified
         progress.forget_failed()
         named = all_references(self._store)
-        copying = LedgerCopier(self._task, self._control, progress, verified, guard=alone.require, urgent=True)
+        copying = LedgerCopier(self._task, progress, verified, guard=alone.require, urgent=True)
         sides, known = self._converge(copying, verified, named)
         # A broker that came would have created ledgers that `sides` does not hold.
         alone.require()
@@ -141,7 +141,7 @@ class _Tail:
         known: int | None = None
         sides = _Sides(Ledgers(), Ledgers(), Ledgers(), named)
         for _ in range(_ROUNDS):
-            self._control.check()
+            self._task.context.check()
             # Read anew in each round: recovery has closed ledgers, and only a reading that finds nothing to do proves
             # it.
             sides = self._look(named, sides)
@@ -178,26 +178,25 @@ class _Alone:
 
     Args:
         store: the brokers' metadata store.
-        control: told of what is waited for, until none is.
 
     Attributes:
         mark: see `brokers_mark`.
     """
 
-    def __init__(self, store: StoreReader, context: ActivityContext) -> None:
+    def __init__(self, store: StoreReader, task: BookieClusterTask) -> None:
         self._store = store
         self.mark = brokers_mark(store)
         # The last broker may go between the mark and the look, and its mark would then be taken for that of a new one.
         while not none_since(store, self.mark):
             if running := brokers(store):
-                context.waiting_for(
+                task.context.waiting_for(
                     WaitKind.BROKERS_RETURNED,
                     f"{_names(running)} to stop: the copy begins anew when no broker is registered",
                     action="stop all brokers",
                 )
-                context.pause(_POLL)
+                task.context.pause(_POLL)
             self.mark = brokers_mark(store)
-        context.waits_no_more()
+        task.context.waits_no_more()
 
     def require(self) -> None:
         """Raise `_BrokersCame` unless it was so all the time."""

@@ -39,8 +39,10 @@ class StepTask(Generic[InputT]):
         context: of the activity: progress, waits and cancellation.
     """
 
-    #: Of the workflows whose steps these are: `MigrationKind`, and the first part of the activities' names.
+    #: Of the workflows whose steps these are: `MigrationKind`.
     kind: ClassVar[str]
+    #: First part of the activities' names, where it is not the kind.
+    prefix: ClassVar[str] = ""
     #: The model of the input, as workers decode it.
     input_type: ClassVar[type[Any]]
 
@@ -121,7 +123,8 @@ class AnyStep(ABC, Generic[ArgsT, ResultT]):
         self.__module__, self.__doc__ = function.__module__, function.__doc__
         self.function = function
         self.task = task
-        self.name = f"{task.kind.replace('-', '_')}_{options.name or function.__name__}"
+        self.prefix = f"{task.prefix or task.kind.replace('-', '_')}_"
+        self.name = f"{self.prefix}{options.name or function.__name__}"
         self.options = options
 
     @property

@@ -15,6 +15,7 @@ from clients.pulsar.formats_pb2 import LedgerInfo, ManagedLedgerInfo
 from clients.store import Record
 from clients.stores import Access, open_writer
 from models.bookie_cluster.input import BookieClusterInput, Direction
+from models.bookie_cluster.results import SwitchPrecheck
 from models.bookie_cluster.updates import CleanupOrder
 from models.lifecycle.claim import Attempt
 from models.store_url import parse_store_url
@@ -40,14 +41,14 @@ class _Switch:
 
     def precheck(self) -> Mapping[str, float]:
         """PRECHECK."""
-        found = self._run(lambda task, context: SwitchPrecheckRun(task, context).run())
+        found = self._run(_precheck)
         assert not found.blockers, found.blockers
         assert found.survey is not None
         return {"ledgers": found.survey.ledgers, "references": found.survey.references}
 
     def build(self) -> Mapping[str, float]:
         """BUILD."""
-        done = self._run(building.build)
+        done = self._run(building.build, Direction.FORWARD)
         return {"copied": done.copied, "known": done.known, "compared": done.compared, "failed": done.failed.count}
 
     def census(self) -> Mapping[str, float]:
@@ -57,17 +58,17 @@ class _Switch:
 
     def tail(self) -> Mapping[str, float]:
         """SWITCH without brokers."""
-        found = self._run(tail.copy_tail)
+        found = self._run(tail.copy_tail, Direction.FORWARD)
         return {"checked": found.checked, "references": found.references, "missing": found.missing.count}
 
     def full_compare(self) -> Mapping[str, float]:
         """The same, with all entries compared once more."""
-        found = self._run(tail.copy_tail, full_verify=True)
+        found = self._run(tail.copy_tail, Direction.FORWARD, full_verify=True)
         return {"checked": found.checked, "compared": found.copy_summary.compared}
 
     def direct(self) -> Mapping[str, float]:
         """The commit: brokers belong to the target."""
-        self._run(registry.set_target)
+        self._run(registry.set_target, Direction.FORWARD)
         self._run(registry.flip_statuses)
         return {}
 
@@ -76,15 +77,19 @@ class _Switch:
         deleted, left = 0, 1
         order = CleanupOrder(src_cluster=self._input.source.name)
         while left:
-            step = self._run(lambda task, context: cleanup.delete_ledgers(task, context, order))
+            step = self._run(cleanup.delete_ledgers, order)
             deleted, left = deleted + step.deleted, step.left
             assert step.deleted, "a step deletes something"
         return {"deleted": deleted}
 
-    def _run(self, step: Callable[[BookieClusterTask, ActivityContext], ResultT], **more: object) -> ResultT:
+    def _run(self, step: Callable[..., ResultT], *args: object, **more: object) -> ResultT:
         execution = self._scheduler.next(self._input.model_copy(update=more))
         attempt = Attempt.of(execution, self._input.workflow_id, 1)
-        return step(BookieClusterTask(self._runtime, execution, attempt, Direction.FORWARD), ActivityContext())
+        return step(BookieClusterTask(self._runtime, execution, attempt, ActivityContext()), *args)
+
+
+def _precheck(task: BookieClusterTask) -> SwitchPrecheck:
+    return SwitchPrecheckRun(task).run()
 
 
 def steps(runtime: Runtime, text: str) -> Steps:

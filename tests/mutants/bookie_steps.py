@@ -145,8 +145,8 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/strays-are-not-looked-for-behind-the-start",
         _BROKERS,
-        "                _refuse_strays(task)\n                context",
-        "                context",
+        "                _refuse_strays(task)\n                task.context",
+        "                task.context",
         _STEPS,
     ),
     Mutant(

@@ -7,7 +7,7 @@ from datetime import timedelta
 
 from temporalio.exceptions import ApplicationError
 
-from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+from activities.bookie_cluster import build, cleanup, registry
 from models.bookie_cluster.input import BookieCluster, BookieClusterInput, Direction
 from models.bookie_cluster.results import CopySummary, Directive, IdCheck, LedgersDeleted
 from models.bookie_cluster.state import BookieClusterState, CopyFigures, CutoverStage
@@ -82,7 +82,7 @@ class Cutover(ABC):
             once: see `Call`.
         """
         call = Call("Copy ledgers while brokers serve, compare each in full", once=once)
-        built = await self.activities.run(Activities.build, call, FORWARD, length.total_seconds())
+        built = await self.activities.run(build.build, call, FORWARD, length.total_seconds())
         if self.activities.catching_up:
             # An earlier run of the workflow has counted this.
             return built
@@ -122,7 +122,7 @@ class Cutover(ABC):
         """Write the directive, unless a broker has come since this mark."""
         name = self.input.ends(direction).target.name
         call = Call(f"switch-target becomes {name}")
-        directive = await self.activities.run(Activities.set_target, call, direction, mark)
+        directive = await self.activities.run(registry.set_target, call, direction, mark)
         self.state.facts.epoch = directive.epoch
         return directive
 
@@ -132,7 +132,7 @@ class Cutover(ABC):
         # A part that deletes nothing is the last: what is left is kept for a reason, and asking again changes none.
         while part and part.left and part.deleted:
             part = await self.activities.try_run(
-                Activities.remove_copies,
+                cleanup.remove_copies,
                 Call("Remove a part of the copies", total=CLEARING, once=False),
                 "not all copies could be removed from the target; the next start of this switch uses them",
             )
@@ -148,7 +148,7 @@ class Cutover(ABC):
         if self.input.skip_idgen_precheck:
             return
         call = Call("Are new ids above all in use?")
-        check = await self.activities.run(Activities.check_ids, call, FORWARD)
+        check = await self.activities.run(build.check_ids, call, FORWARD)
         if not check.safe and self.input.advance_ids:
             await self.advance_ids()
         else:
@@ -157,7 +157,7 @@ class Cutover(ABC):
     async def advance_ids(self) -> None:
         """Lift the target's next id above all that are in use."""
         name = self.input.target.name
-        check = await self.activities.run(Activities.advance_ids, Call(f"Lift {name}'s ids above all in use"), FORWARD)
+        check = await self.activities.run(build.advance_ids, Call(f"Lift {name}'s ids above all in use"), FORWARD)
         require_safe(check, self.input.target)
         self.migration.note(f"the next ledger of {name} gets the id {check.next_id:,}")
 

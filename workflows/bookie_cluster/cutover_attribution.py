@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from temporalio.exceptions import ApplicationError
 
-from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+from activities.bookie_cluster import attribution
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CopySummary, Promotion
@@ -67,7 +67,7 @@ class AttributionCutover(Cutover):
             if self.state.read_mode is not ReadMode.DUAL_READ:
                 both = ReadModeChange(mode=ReadMode.DUAL_READ)
                 call = Call("Brokers read both clusters again", handover=False)
-                await self.activities.run(Activities.set_read_mode, call, both)
+                await self.activities.run(attribution.set_read_mode, call, both)
                 self.state.read_mode = ReadMode.DUAL_READ
         # Writes first: what brokers create from now on is in the source, and needs no way back.
         await self.set_target(BACK)
@@ -104,11 +104,11 @@ class AttributionCutover(Cutover):
     async def _set_attributions(self, direction: Direction) -> Promotion:
         """Change attributions; what others keep changing is tried a bounded number of times."""
         name = self.input.ends(direction).target.name
-        done = await self.activities.run(Activities.promote, Call(f"Attributions become {name}"), direction)
+        done = await self.activities.run(attribution.promote, Call(f"Attributions become {name}"), direction)
         for rounds in range(2, PROMOTE_ROUNDS + 1):
             if not done.contested:
                 break
             call = Call(f"Attributions become {name}, round {rounds}")
-            done = await self.activities.run(Activities.promote, call, direction)
+            done = await self.activities.run(attribution.promote, call, direction)
         self.migration.board.report_failures(done.failed)
         return done

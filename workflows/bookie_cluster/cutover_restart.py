@@ -10,7 +10,7 @@ from typing import TypeVar
 
 from temporalio import workflow
 
-from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+from activities.bookie_cluster import brokers, build, rollback, tail
 from models.bookie_cluster.input import Direction, Proof
 from models.bookie_cluster.results import BrokersOn, BrokersStopped, CopySummary, Directive, TailCopy, WayBack
 from models.bookie_cluster.state import CopyFigures, CutoverStage
@@ -97,7 +97,7 @@ class RestartCutover(Cutover):
         patience, asked = _LOOK_AGAIN, False
         while True:
             call = Call(f"Can {self.input.source.name} take brokers back?", again=asked)
-            found, asked = await self.activities.run(Activities.check_way_back, call), True
+            found, asked = await self.activities.run(rollback.check_way_back, call), True
             without = state.without_target
             if not found.blockers and (without or not found.target_blockers):
                 return True
@@ -161,7 +161,7 @@ class RestartCutover(Cutover):
 
     async def _build_back(self) -> CopySummary:
         call = Call(f"Copy back what {self.input.target.name} gained; brokers serve")
-        return await self.activities.run(Activities.build, call, BACK, 0.0)
+        return await self.activities.run(build.build, call, BACK, 0.0)
 
     async def _fill_source(self) -> TailCopy | None:
         """Bring the source up to date while no broker runs; None where the operator gives the way back up."""
@@ -182,8 +182,8 @@ class RestartCutover(Cutover):
     async def _lift_source_ids(self) -> None:
         """Whatever the target handed out, the source's next id lies above it (I11 holds in both directions)."""
         name = self.input.source.name
-        await self.activities.run(Activities.advance_ids, Call(f"Lift {name}'s ids above all in use"), BACK)
-        check = await self.activities.run(Activities.check_ids, Call("Read the ids back"), BACK)
+        await self.activities.run(build.advance_ids, Call(f"Lift {name}'s ids above all in use"), BACK)
+        check = await self.activities.run(build.check_ids, Call("Read the ids back"), BACK)
         require_safe(check, self.input.source)
 
     async def tidy_target(self, stage: CutoverStage) -> None:
@@ -201,7 +201,7 @@ class RestartCutover(Cutover):
 
         async def stop(proof: Proof) -> BrokersStopped:
             call = Call("Stop brokers, wait until nothing is left of them")
-            return await self.activities.run(Activities.stop_brokers, call, direction, proof)
+            return await self.activities.run(brokers.stop, call, direction, proof)
 
         effect = "you vouch that no broker runs any more, whatever answers at their ports"
         stopped = self.state.stopped = await self._proven_or_waived(stop, effect)
@@ -257,9 +257,9 @@ class RestartCutover(Cutover):
         name = self.input.ends(direction).target.name
         if direction is BACK and self.state.without_target:
             call = Call(f"Lift {name}'s ids, name what it lacks; brokers are stopped")
-            return await self.activities.run(Activities.do_without_target, call)
+            return await self.activities.run(rollback.do_without_target, call)
         call = Call(f"Copy and compare what {name} lacks; brokers are stopped")
-        return await self.activities.run(Activities.copy_tail, call, direction)
+        return await self.activities.run(tail.copy_tail, call, direction)
 
     async def _direct(self, tail: TailCopy, direction: Direction) -> tuple[TailCopy, Directive]:
         """Set the directive when what was copied is all that is wanted; a broker that came meanwhile is followed."""
@@ -281,7 +281,7 @@ class RestartCutover(Cutover):
 
         async def start(proof: Proof) -> BrokersOn:
             call = Call(f"Start brokers on {name}, see that each writes there")
-            return await self.activities.run(Activities.start_brokers, call, direction, proof)
+            return await self.activities.run(brokers.start, call, direction, proof)
 
         effect = "the brokers that run are enough" + (", also without proof" if direction is BACK else "")
         on = await self._proven_or_waived(start, effect)

@@ -6,7 +6,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
-from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+from activities.bookie_cluster import attribution, build, cleanup, registry, rollback, tail
 from models.bookie_cluster.input import BookieClusterInput, Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets
@@ -42,13 +42,13 @@ class SwitchUpdates:
         """Change throttle or concurrency of the copy that runs, and of those to come."""
         async with self._locked():
             pace = self._state.pace.model_copy(update=change)
-            await self._migration.activities.ask(Activities.set_pace, Call(told, total=_EFFECT), pace)
+            await self._migration.activities.ask(registry.set_pace, Call(told, total=_EFFECT), pace)
             self._state.pace = pace
             self._migration.board.note(told)
 
     def require_copy(self) -> None:
         """Refuse where no ledgers are copied."""
-        copies = self._migration.activities.is_running(Activities.build, Activities.copy_tail)
+        copies = self._migration.activities.is_running(build.build, tail.copy_tail)
         if not copies and self._state.running_phase != Phase.BUILD:
             raise refused("no ledgers are copied now")
 
@@ -61,7 +61,7 @@ class SwitchUpdates:
             # Set first: a rollback restores the mode, also where this update reached some of the brokers only.
             self._state.read_mode = change.mode
             call = Call(f"Read mode: {change.mode}", total=_EFFECT)
-            await self._migration.activities.ask(Activities.set_read_mode, call, change)
+            await self._migration.activities.ask(attribution.set_read_mode, call, change)
             self._state.facts.read_mode = change.mode
             self._migration.board.note(f"brokers read {change.mode}")
 
@@ -76,7 +76,7 @@ class SwitchUpdates:
         async with self._locked():
             self.check_close_client(closing)
             call = Call(f"Close {closing.cluster}", total=_EFFECT)
-            await self._migration.activities.ask(Activities.close_client, call, closing)
+            await self._migration.activities.ask(attribution.close_client, call, closing)
             self._migration.board.note(f"brokers closed their client of {closing.cluster}")
 
     def check_close_client(self, closing: ClientClosing) -> None:
@@ -98,7 +98,7 @@ class SwitchUpdates:
     async def clean_up(self, order: CleanupOrder) -> CleanupTargets:
         """List what would be deleted; unless it is a dry run, end the window with this order."""
         call = Call("List what a cleanup would delete", total=_LISTING)
-        targets = self._state.targets = await self._migration.activities.ask(Activities.list_targets, call, order)
+        targets = self._state.targets = await self._migration.activities.ask(cleanup.list_targets, call, order)
         if not order.dry_run:
             # The listing took time, in which the window may have ended.
             self.check_clean_up(order)
@@ -123,7 +123,7 @@ class SwitchUpdates:
         async with self._locked():
             self.check_go_back_without_target(loss)
             call = Call(f"Is {loss.cluster} lost?", total=_LISTING)
-            found = await self._migration.activities.ask(Activities.check_way_back, call)
+            found = await self._migration.activities.ask(rollback.check_way_back, call)
             if not (found.target_blockers or found.target_down):
                 raise refused(
                     f"{loss.cluster} can be read, and all its bookies answer: the way back copies what only it has"

@@ -8,7 +8,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-from activities.bookie_cluster.activities import BookieClusterActivities as Activities
+from activities.bookie_cluster import cleanup, precheck, registry
 from models.bookie_cluster.input import KIND, BookieClusterInput, Routing
 from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets, SwitchPrecheck
@@ -105,7 +105,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
 
     async def _register(self) -> None:
         call = Call(f"{self.input.source.name} and {self.input.target.name} stand in the registry", total=_FIRST_WORD)
-        registration = await self.activities.run(Activities.register, call)
+        registration = await self.activities.run(registry.register, call)
         self.state.facts.update(registered=list(registration.added), epoch=registration.epoch)
         self.state.resumed, self.state.flipped = registration.committed, registration.flipped
         if registration.flipped:
@@ -120,7 +120,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         if self.input.skip_idgen_precheck:
             self.state.facts.ids_checked = False
             self.board.alarm(LAB_ONLY)
-        facts = await self.activities.run(Activities.precheck, Call("Look for what would stop the switch"))
+        facts = await self.activities.run(precheck.precheck, Call("Look for what would stop the switch"))
         self.state.facts.precheck = facts
         for warning in facts.warnings:
             self.note(f"warning: {warning}")
@@ -166,7 +166,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
     async def _take_census(self) -> None:
         call = Call("Who uses which cluster?", total=_CENSUS)
         try:
-            census = await self.activities.ask(Activities.take_census, call)
+            census = await self.activities.ask(cleanup.take_census, call)
         except ActivityError as error:
             if is_cancelled_exception(error):
                 raise
@@ -203,7 +203,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         """Make the target the one that is ACTIVE, and delete what was asked; the switch stands whatever fails here."""
         try:
             # Before anything is deleted: ledgers of the cluster that is ACTIVE are never deleted (I12).
-            await self.activities.run(Activities.flip_statuses, Call("The target becomes ACTIVE in the registry"))
+            await self.activities.run(registry.flip_statuses, Call("The target becomes ACTIVE in the registry"))
             if self.state.order:
                 if not await self.timers.unless_told(self._delete(self.state.order)):
                     self.note(f"the cleanup was ended by `proceed`; the other ledgers of {self.input.source.name} stay")
@@ -219,7 +219,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
 
     async def _delete(self, order: CleanupOrder) -> None:
         call = Call("List what will be deleted")
-        self.state.targets = targets = await self.activities.run(Activities.list_targets, call, order)
+        self.state.targets = targets = await self.activities.run(cleanup.list_targets, call, order)
         self.note(f"cleanup deletes {targets.ledgers:,} ledgers of {targets.cluster}, and keeps {targets.kept:,}")
         most = min((n for n in (order.max_deletions, self.input.max_deletions) if n is not None), default=None)
         deleted = self.state.figures.deleted_from_source or 0
@@ -227,7 +227,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         while left > 0 and more and (most is None or deleted < most):
             rest = order.model_copy(update={"max_deletions": None if most is None else most - deleted})
             call = Call("Delete a part of them", once=False)
-            part = await self.activities.run(Activities.delete_ledgers, call, rest)
+            part = await self.activities.run(cleanup.delete_ledgers, call, rest)
             left, more = part.left, part.deleted > 0
             # A part that was repeated counts also what its lost attempt may not have deleted: never more than allowed.
             deleted = self.state.figures.deleted_from_source = min(deleted + part.deleted, targets.ledgers)
@@ -238,7 +238,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         """Take our own nodes out of the registry; if that fails, the next start of this switch takes them over."""
         untouched = self.state.stage is CutoverStage.NOTHING
         await self.activities.try_run(
-            Activities.release,
+            registry.release,
             Call("Remove the switch's own nodes", total=_FIRST_WORD if untouched else CLEARING, handover=False),
             "the switch's own nodes could not be removed; the next start of this switch takes them over",
         )

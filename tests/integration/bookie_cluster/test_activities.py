@@ -197,15 +197,15 @@ def test_precheck_reads_the_registry(environment: SwitchEnvironment) -> None:
 
 def test_ids_are_advanced_once(environment: SwitchEnvironment) -> None:
     """The target's generator is put above all ids in use, and is left alone when that is done again."""
-    before = environment.steps.run(copying.check_ids, environment.input())
-    advanced = environment.steps.run(copying.advance_ids, environment.input())
+    before = environment.steps.run(copying.check_ids, environment.input(), FORWARD)
+    advanced = environment.steps.run(copying.advance_ids, environment.input(), FORWARD)
 
     assert not before.safe
     assert before.cure == 1
     assert before.highest >= max(environment.source())
     assert advanced.safe
     assert advanced.next_id == 1 << 32
-    assert environment.steps.run(copying.advance_ids, environment.input()) == advanced
+    assert environment.steps.run(copying.advance_ids, environment.input(), FORWARD) == advanced
 
 
 def test_build_copies_closed_ledgers(environment: SwitchEnvironment) -> None:
@@ -298,12 +298,12 @@ def test_tail_waits_for_brokers_and_holds_everything(environment: SwitchEnvironm
     The throttle of the copies before it does not count: each entry would take a minute.
     """
     environment.send()
-    control = ActivityContext()
+    task = environment.task()
     with environment.task().registry() as registry:
         assert registry.claim.change(throttle=1e-6)
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(tail.copy_tail, environment.task(), control)
-        wait_for("the tail to wait for the broker", lambda: _waits_for(control) is WaitKind.BROKERS_RETURNED, 20)
+        pending = pool.submit(tail.copy_tail, task, FORWARD)
+        wait_for("the tail to wait for the broker", lambda: _waits_for(task.context) is WaitKind.BROKERS_RETURNED, 20)
         assert any(not record.metadata.closed for record in environment.source().values())
         environment.stack["broker-1"].kill()
         done = pending.result(60)
@@ -359,14 +359,12 @@ def test_tail_names_what_is_missing(environment: SwitchEnvironment) -> None:
 
 def test_nothing_is_deleted_before_the_target_is_active(environment: SwitchEnvironment) -> None:
     """A cleanup is refused while the source is ACTIVE, or for another cluster; copies stay once brokers use them."""
-    environment.steps.run(registry.set_target, environment.input())
+    environment.steps.run(registry.set_target, environment.input(), FORWARD)
 
     with pytest.raises(StoreConflict, match="b is not ACTIVE"):
         environment.delete()
     with pytest.raises(StoreConflict, match="not the cluster that this switch left"):
-        environment.steps.run(
-            lambda task, _: cleaning.list_targets(task, CleanupOrder(src_cluster="b")), environment.input()
-        )
+        environment.steps.run(cleaning.list_targets, environment.input(), CleanupOrder(src_cluster="b"))
     with pytest.raises(StoreConflict, match="directed to b"):
         environment.steps.run(cleaning.remove_copies, environment.input())
 
@@ -438,7 +436,7 @@ def test_second_switch_finds_what_stands_there(environment: SwitchEnvironment) -
     closed = {number for number, record in environment.source().items() if record.metadata.closed}
     stands = closed & environment.target().keys()
 
-    ids = environment.steps.run(copying.advance_ids, environment.input())
+    ids = environment.steps.run(copying.advance_ids, environment.input(), FORWARD)
     built = environment.build()
 
     assert ids.next_id == 3 << 32
@@ -446,7 +444,7 @@ def test_second_switch_finds_what_stands_there(environment: SwitchEnvironment) -
     assert built.equal + built.known == len(stands) - 1
     environment.stop_broker()
     assert environment.copy_tail().missing.count == 0
-    environment.steps.run(registry.set_target, environment.input())
+    environment.steps.run(registry.set_target, environment.input(), FORWARD)
     environment.stack.reconfigure("broker-1", autoSkipNonRecoverableData="false")
     environment.move_broker(environment.stack.second_bookkeeper_uri)
 
@@ -454,7 +452,7 @@ def test_second_switch_finds_what_stands_there(environment: SwitchEnvironment) -
 def test_cleanup_deletes_what_was_verified(environment: SwitchEnvironment) -> None:
     """After the flip the verified ledgers go, so many at a time as are allowed, and the broker serves all messages."""
     environment.steps.run(registry.flip_statuses, environment.input())
-    targets = environment.steps.run(lambda task, _: cleaning.list_targets(task, DELETE_ALL), environment.input())
+    targets = environment.steps.run(cleaning.list_targets, environment.input(), DELETE_ALL)
 
     # What was verified before the rollback is known still, and some of that is gone from the source.
     verified = len(environment.verified().keys() & environment.source().keys())

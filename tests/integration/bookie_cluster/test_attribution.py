@@ -209,7 +209,7 @@ def test_a_ledger_that_the_bootstrap_marker_misplaces_is_refused(place: Place, n
         place.set_node(marker, bootstrap_marker(named))
         place.build()
 
-        found = place.steps.run(lambda task, control: SwitchPrecheckRun(task, control).run(), place.input)
+        found = place.steps.run(lambda task: SwitchPrecheckRun(task).run(), place.input)
         promotion = place.promote()
     finally:
         place.set_node(marker, bootstrap_marker(OLD))

@@ -44,7 +44,7 @@ def in_source(place: Place) -> set[int]:
 def test_precheck_finds_the_plugin(place: Place) -> None:
     """Brokers that answer for the plugin are not in the way; the plan says what moves and what stays."""
     found = place.steps.run(
-        lambda task, control: SwitchPrecheckRun(task, control).run(),
+        lambda task: SwitchPrecheckRun(task).run(),
         place.input.model_copy(update={"advance_ids": True}),
     )
 
@@ -89,8 +89,8 @@ def test_cleanup_keeps_what_is_attributed_to_the_old_cluster(place: Place) -> No
     before = in_source(place)
     place.steps.run(registry.flip_statuses, place.input)
 
-    listed = place.steps.run(lambda task, _: cleaning.list_targets(task, order), place.input)
-    done = place.steps.run(lambda task, control: cleaning.delete_ledgers(task, control, order), place.input)
+    listed = place.steps.run(cleaning.list_targets, place.input, order)
+    done = place.steps.run(cleaning.delete_ledgers, place.input, order)
 
     assert (done.deleted, done.left) == (listed.ledgers, 0)
     assert before - in_source(place) >= {first, second}

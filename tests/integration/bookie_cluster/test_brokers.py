@@ -167,7 +167,6 @@ def place(make_stack: MakeStack, tmp_path_factory: pytest.TempPathFactory) -> Ge
         yield Place(stack, operator, folder)
 
 
-@pytest.mark.exhaustive
 def test_a_slow_stop_ends_with_its_switch(place: Place) -> None:
     """A rollback ends the stop command with all that it began; brokers that never stopped are proven to write."""
     place.send()
@@ -218,21 +217,21 @@ def test_stopped_means_that_nothing_answers(place: Place) -> None:
     steps, input = place.steps, place.input(BrokerControl.MANUAL)
     steps.run(registry.register, input)
     frozen = place.stack["broker-2"]
-    context = ActivityContext()
+    task = steps.task(input)
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(brokers.stop, steps.task(input), context)
-        wait_until_equal("the wait for both", lambda: said(context).count("is registered"), 2, 30)
+        pending = pool.submit(brokers.stop, task, Direction.FORWARD)
+        wait_until_equal("the wait for both", lambda: said(task.context).count("is registered"), 2, 30)
         frozen.pause()
         gone = datetime.now(UTC)
         place.stack["broker-1"].stop()
         ended = datetime.now(UTC)
-        wait_for("the frozen broker's session to expire", lambda: "still answers at" in said(context), 90)
+        wait_for("the frozen broker's session to expire", lambda: "still answers at" in said(task.context), 90)
         frozen.kill()
         stopped = pending.result(60)
 
     assert len(stopped.brokers) == len(BROKERS)
     assert gone - timedelta(seconds=1) < stopped.since < ended + timedelta(seconds=5)
-    again = steps.run(brokers.stop, input)
+    again = steps.run(brokers.stop, input, Direction.FORWARD)
     assert (again.since, again.brokers) == (stopped.since, stopped.brokers)
 
 
@@ -247,24 +246,24 @@ def test_a_broker_that_came_and_went_is_noticed(place: Place) -> None:
         task = steps.task(input)
         with task.registry() as opened:
             before = opened.switch_target()
-        assert not registry.set_target(task, ActivityContext(), mark).alone
+        assert not registry.set_target(task, Direction.FORWARD, mark).alone
         with task.registry() as opened:
             assert opened.switch_target() == before
-        assert registry.set_target(steps.task(input), ActivityContext(), brokers_mark(store)).alone
+        assert registry.set_target(steps.task(input), Direction.FORWARD, brokers_mark(store)).alone
 
 
 def test_started_means_all_of_them_on_the_right_side(place: Place) -> None:
     """One of two brokers is not enough, and one that starts late on the other cluster is named, with what to do."""
     steps, input = place.steps, place.input(BrokerControl.MANUAL)
-    context = ActivityContext()
+    task = steps.task(input)
     place.stack.use_bookies(place.stack.bookkeeper_uri)
     place.stack["broker-1"].start()
     with ThreadPoolExecutor(1) as pool:
-        pending = pool.submit(brokers.start, steps.task(input, Direction.BACK), context)
-        wait_for("the wait for the second broker", lambda: "1 of 2 brokers run" in said(context), 60)
+        pending = pool.submit(brokers.start, task, Direction.BACK)
+        wait_for("the wait for the second broker", lambda: "1 of 2 brokers run" in said(task.context), 60)
         place.stack.use_bookies(place.stack.second_bookkeeper_uri, ["broker-2"])
         place.stack["broker-2"].start()
-        wait_for("the misplaced broker", lambda: "at once, and start with" in said(context, action=True), 60)
+        wait_for("the misplaced broker", lambda: "at once, and start with" in said(task.context, action=True), 60)
         place.stack.use_bookies(place.stack.bookkeeper_uri, ["broker-2"])
         on = pending.result(120)
     assert len(on.brokers) == on.new_ledgers == len(BROKERS)

@@ -8,6 +8,7 @@ import pytest
 
 from activities.bookie_cluster import build as copying
 from activities.bookie_cluster import registry, tail
+from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.cluster import open_cluster
 from clients.bookkeeper.ledgers import LedgerRecord
@@ -20,7 +21,7 @@ from models.ledger_store import parse_ledger_store_uri
 from pulsar_devstack.servers.stack import StackSpec
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
-from tests.support.bookie_cluster.environment import SwitchEnvironment
+from tests.support.bookie_cluster.environment import FORWARD, SwitchEnvironment
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for
 
@@ -43,8 +44,8 @@ class Round(SwitchEnvironment):
         """A run's first steps, up to BUILD."""
         self.steps.run_id = run_id
         self.steps.run(registry.register, input)
-        self.steps.run(copying.advance_ids, input)
-        return self.steps.run(copying.build, input)
+        self.steps.run(copying.advance_ids, input, FORWARD)
+        return self.steps.run(copying.build, input, FORWARD)
 
     def holds(self, uri: str, record: LedgerRecord) -> bool:
         """Whether bookies have a ledger's first entry."""
@@ -89,7 +90,7 @@ def test_ids_that_were_deleted_come_back(environment: Round) -> None:
     old, new = environment.stack.bookkeeper_uri, environment.stack.second_bookkeeper_uri
     environment.stop_broker()
     assert environment.copy_tail().missing.count == 0
-    environment.steps.run(registry.set_target, environment.input())
+    environment.steps.run(registry.set_target, environment.input(), FORWARD)
     environment.steps.run(registry.flip_statuses, environment.input())
     environment.move_broker(new)
     environment.send()
@@ -102,16 +103,16 @@ def test_ids_that_were_deleted_come_back(environment: Round) -> None:
     found = environment.precheck(**back.model_dump(mode="json", include={"source", "target"}))
     environment.steps.run_id = "run-3"
     environment.steps.run(registry.register, back)
-    environment.steps.run(copying.advance_ids, back)
-    control = ActivityContext()
+    environment.steps.run(copying.advance_ids, back, FORWARD)
     with ThreadPoolExecutor(1) as pool:
-        building = pool.submit(_build, environment, back, control)
-        action = wait_for("BUILD to ask for a restart", lambda: _asked(control), 60)
+        tasks = [environment.steps.task(back)]
+        building = pool.submit(_build, environment, tasks)
+        action = wait_for("BUILD to ask for a restart", lambda: _asked(tasks[-1].context), 60)
         environment.stack["bookie-1"].stop()
         environment.stack["bookie-1"].start()
         built = building.result(120)
     environment.stop_broker()
-    done = environment.steps.run(tail.copy_tail, back)
+    done = environment.steps.run(tail.copy_tail, back, FORWARD)
     environment.move_broker(old)
 
     assert any("were deleted from a" in warning for warning in found.warnings)
@@ -125,15 +126,16 @@ def test_ids_that_were_deleted_come_back(environment: Round) -> None:
             assert environment.holds(old, environment.source()[number])
 
 
-def _build(environment: Round, input: BookieClusterInput, control: ActivityContext) -> CopySummary:
-    """BUILD, tried again as Temporal does."""
+def _build(environment: Round, tasks: list[BookieClusterTask]) -> CopySummary:
+    """BUILD, tried again as Temporal does; each attempt is the last of `tasks`."""
     while True:
         try:
-            return copying.build(environment.steps.task(input), control)
+            return copying.build(tasks[-1], FORWARD)
         except RetryableError:
-            control.pause(1)
+            tasks[-1].context.pause(1)
+            tasks.append(environment.steps.task(tasks[-1].input))
 
 
-def _asked(control: ActivityContext) -> str:
-    waiting = control.report().waiting
+def _asked(context: ActivityContext) -> str:
+    waiting = context.report().waiting
     return waiting.action if waiting else ""

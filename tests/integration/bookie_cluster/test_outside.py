@@ -11,11 +11,9 @@ from typing import Any, cast
 import pytest
 
 from activities.bookie_cluster import build as copying
-from activities.bookie_cluster import cleanup, registry, tail, way_back
-from activities.bookie_cluster.context import BookieClusterTask
+from activities.bookie_cluster import cleanup, registry, rollback, tail
 from activities.bookie_cluster.ledgers import progress_path
 from activities.bookie_cluster.progress import SwitchProgress, read_verified
-from activities.lifecycle.context import ActivityContext
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.writer import LedgerWriter
@@ -57,7 +55,6 @@ def cluster(uri: str) -> Generator[Cluster]:
         yield Cluster(directory, bookies)
 
 
-@pytest.mark.exhaustive
 def test_a_target_that_dies_before_brokers_were_directed_there(environment: SwitchEnvironment) -> None:
     """The source's ids are lifted without the target's ZooKeeper, so that brokers start on the source again."""
     stack, steps = environment.stack, environment.steps
@@ -77,9 +74,9 @@ def test_a_late_attempt_at_doing_without_the_target(environment: SwitchEnvironme
     plan, steps = environment.input(), environment.steps
     steps.run(registry.register, plan)
     late = steps.task(plan, BACK)
-    steps.run(way_back.do_without_target, plan, BACK)
+    steps.run(rollback.do_without_target, plan)
     with pytest.raises(Superseded):
-        way_back.do_without_target(late, ActivityContext())
+        rollback.do_without_target(late)
     steps.run(registry.release, plan)
 
 
@@ -90,7 +87,7 @@ def test_copies_that_autorecovery_has_closed(environment: SwitchEnvironment) -> 
         writing = source.fill(source.open([(0, source.bookies.writable())], (1, 1)), [b"data"] * 20)
         number = writing.ledger_id
         steps.run(registry.register, plan)
-        steps.run(copying.build, plan)
+        steps.run(copying.build, plan, FORWARD)
         assert not environment.target()[number].metadata.closed
         with cluster(environment.stack.second_bookkeeper_uri) as target:
             # As autorecovery does where a bookie of an open ledger is away.
@@ -99,7 +96,7 @@ def test_copies_that_autorecovery_has_closed(environment: SwitchEnvironment) -> 
         writer = LedgerWriter(source.bookies)
         writer.add(number, writing.metadata, 20, pack(writing, [b"later"] * 3, 20, 80))
         writer.flush()
-        done = steps.run(tail.copy_tail, plan)
+        done = steps.run(tail.copy_tail, plan, FORWARD)
     assert not done.copy_summary.failed.count
     assert environment.target()[number].metadata.same_content(environment.source()[number].metadata)
     assert environment.source()[number].metadata.last_entry == 22
@@ -111,7 +108,7 @@ def test_a_run_that_ends_before_it_goes_on(environment: SwitchEnvironment) -> No
     That one is rolled back, or cancelled, while it registers; a plan for another target is refused meanwhile.
     """
     plan, steps = environment.input(), environment.steps
-    steps.run(registry.set_target, plan)
+    steps.run(registry.set_target, plan, FORWARD)
     for run in ("run-2", "run-3"):
         steps.run_id = run
         assert steps.run(registry.register, plan).committed
@@ -144,7 +141,7 @@ def test_a_deletion_that_wakes_up_on_the_way_back(
 
     monkeypatch.setattr(LedgerDirectoryWriter, "delete", freeze_once)
     with ThreadPoolExecutor(1) as pool:
-        late = pool.submit(cleanup.delete_ledgers, steps.task(plan), ActivityContext(), DELETE_ALL)
+        late = pool.submit(cleanup.delete_ledgers, steps.task(plan), DELETE_ALL)
         assert frozen.wait(60)
         try:
             environment.delete()
@@ -184,7 +181,7 @@ def test_a_comparison_that_fails_later_has_the_last_word(environment: SwitchEnvi
     with task.registry() as registered:
         registered.claim.renew()
         SwitchProgress(task, registered).add_verified({number: environment.target()[number].mzxid})
-    done = steps.run(tail.copy_tail, plan.model_copy(update={"full_verify": True}))
+    done = steps.run(tail.copy_tail, plan.model_copy(update={"full_verify": True}), FORWARD)
     assert [item.ledger_id for item in done.copy_summary.failed.items] == [number]
     with task.broker_store() as store:
         assert number not in read_verified(store, progress_path(task, FORWARD))
@@ -197,6 +194,6 @@ def _switch(steps: Steps, plan: BookieClusterInput, run: str) -> None:
     """Up to the directive."""
     steps.run_id = run
     steps.run(registry.register, plan)
-    steps.run(copying.advance_ids, plan)
+    steps.run(copying.advance_ids, plan, FORWARD)
     for step in (copying.build, tail.copy_tail, registry.set_target):
-        steps.run(cast("Callable[[BookieClusterTask, ActivityContext], object]", step), plan)
+        steps.run(cast("Callable[..., object]", step), plan, FORWARD)

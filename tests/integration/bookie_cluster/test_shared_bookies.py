@@ -13,7 +13,7 @@ from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import StackSpec
 from spark.engine import SparkEngine
 from tests.support.bookie_cluster.activities import Steps
-from tests.support.bookie_cluster.environment import SwitchEnvironment, codes
+from tests.support.bookie_cluster.environment import FORWARD, SwitchEnvironment, codes
 from tests.support.clients.java_ledgers import JavaLedgers, Ledger
 from tests.support.stacks import MakeStack
 
@@ -76,17 +76,17 @@ def test_others_ledgers_are_left_alone(
 
         found = environment.precheck()
         steps.run(registry.register, environment.input())
-        steps.run(copying.advance_ids, environment.input())
-        built = steps.run(copying.build, environment.input())
+        steps.run(copying.advance_ids, environment.input(), FORWARD)
+        built = steps.run(copying.build, environment.input(), FORWARD)
         environment.stack["broker-1"].kill()
-        done = steps.run(tail.copy_tail, environment.input())
-        steps.run(registry.set_target, environment.input())
+        done = steps.run(tail.copy_tail, environment.input(), FORWARD)
+        steps.run(registry.set_target, environment.input(), FORWARD)
         steps.run(registry.flip_statuses, environment.input())
         environment.move_broker(environment.stack.second_bookkeeper_uri)
         environment.assert_all()
         environment.send()
         census = steps.run(cleaning.take_census, environment.input())
-        deleted = steps.run(lambda task, control: cleaning.delete_ledgers(task, control, FORCE), environment.input())
+        deleted = steps.run(cleaning.delete_ledgers, environment.input(), FORCE)
 
         assert codes(found) == []
         warned = next(one for one in found.warnings if "are not referred to by" in one)

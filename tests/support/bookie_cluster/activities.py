@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
-from typing import Any, TypeVar, cast
+from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 from temporalio.client import Client
 
@@ -17,6 +17,7 @@ from models.lifecycle.execution import Execution
 from models.settings import Settings
 from spark.engine import SparkEngine
 
+ArgsT = ParamSpec("ArgsT")
 ResultT = TypeVar("ResultT")
 
 _STARTED = datetime(2026, 1, 1, tzinfo=UTC)
@@ -58,15 +59,17 @@ class Steps:
         started = _STARTED + timedelta(seconds=self._runs.setdefault(run, len(self._runs)))
         execution = Execution(input=input, run_id=run, started=started, epoch=self._epoch if epoch is None else epoch)
         workflow_id = f"{KIND}/{input.cluster}"
-        return BookieClusterTask(self.runtime, execution, Attempt.of(execution, workflow_id, attempt), direction)
+        task = BookieClusterTask(
+            self.runtime, execution, Attempt.of(execution, workflow_id, attempt), ActivityContext()
+        )
+        return task.toward(direction)
 
     def run(
         self,
-        step: Callable[[BookieClusterTask, ActivityContext], ResultT],
+        step: Callable[Concatenate[BookieClusterTask, ArgsT], ResultT],
         input: BookieClusterInput,
-        direction: Direction = Direction.FORWARD,
-        *,
-        run_id: str | None = None,
+        *args: ArgsT.args,
+        **kwargs: ArgsT.kwargs,
     ) -> ResultT:
         """Carry out one step to its end."""
-        return step(self.task(input, direction, run_id=run_id), ActivityContext())
+        return step(self.task(input), *args, **kwargs)

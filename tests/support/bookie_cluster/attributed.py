@@ -132,7 +132,7 @@ class Place(Attributed):
 
     def build(self) -> CopySummary:
         """Copy what is closed, and compare it."""
-        return self.steps.run(build, self.input)
+        return self.steps.run(build, self.input, Direction.FORWARD)
 
     def promote(self, direction: Direction = Direction.FORWARD) -> Promotion:
         """Promote, or set back."""
@@ -208,6 +208,6 @@ class _Meddled(Closeable):
 def promote_against(place: Place, act: Callable[[], None]) -> Promotion:
     """Promote while somebody else acts between each reading of a schema and its compare-and-set."""
     plain = place.steps.task(place.input)
-    task = Meddled(plain.runtime, plain.execution, plain.attempt, plain.direction)
+    task = Meddled(plain.runtime, plain.execution, plain.attempt, ActivityContext())
     task.act = act
-    return promote(task, ActivityContext())
+    return promote(task, Direction.FORWARD)

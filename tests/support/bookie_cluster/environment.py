@@ -13,7 +13,6 @@ from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import progress_path
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.bookie_cluster.progress import read_verified
-from activities.lifecycle.context import ActivityContext
 from activities.pulsar.registrations import brokers
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.pool import Bookies
@@ -80,11 +79,11 @@ class SwitchEnvironment:
 
     def precheck(self, **more: object) -> SwitchPrecheck:
         """PRECHECK of the plan with other fields."""
-        return self.steps.run(lambda task, control: SwitchPrecheckRun(task, control).run(), self.input(**more))
+        return self.steps.run(lambda task: SwitchPrecheckRun(task).run(), self.input(**more))
 
     def build(self) -> CopySummary:
         """BUILD forward."""
-        return self.steps.run(copying.build, self.input())
+        return self.steps.run(copying.build, self.input(), FORWARD)
 
     def copy_tail(self, direction: Direction = FORWARD, **more: object) -> TailCopy:
         """The tail, without a broker."""
@@ -93,7 +92,7 @@ class SwitchEnvironment:
     def delete(self, order: CleanupOrder = DELETE_ALL, *, epoch: int | None = None, attempt: int = 1) -> LedgersDeleted:
         """One step of a cleanup, or another attempt at one."""
         task = self.steps.task(self.input(), epoch=epoch, attempt=attempt)
-        return cleaning.delete_ledgers(task, ActivityContext(), order)
+        return cleaning.delete_ledgers(task, order)
 
     def source(self) -> dict[int, LedgerRecord]:
         """All ledgers of `a`."""

@@ -72,21 +72,21 @@ class Scene(MemorySwitch):
 
     def stop(self, direction: Direction = Direction.FORWARD, control: str = "command") -> BrokersStopped:
         """Have them stopped."""
-        return brokers.stop(self.task(direction, broker_control=control), ActivityContext())
+        return brokers.stop(self.task(broker_control=control), direction)
 
     def start(self, direction: Direction = Direction.FORWARD) -> BrokersOn:
         """Have them started."""
-        return brokers.start(self.task(direction, broker_control="command"), ActivityContext())
+        return brokers.start(self.task(broker_control="command"), direction)
 
     def direct(
         self, direction: Direction = Direction.FORWARD, mark: int | None = 1, *, run_id: str | None = None
     ) -> Directive:
         """Direct them."""
-        return registry.set_target(self.task(direction, run_id=run_id), ActivityContext(), mark)
+        return registry.set_target(self.task(run_id=run_id), direction, mark)
 
     def direct_by_attribution(self) -> Directive:
         """Direct brokers that run, and read both clusters."""
-        return registry.set_target(self.task(routing=Routing.ATTRIBUTION), ActivityContext())
+        return registry.set_target(self.task(routing=Routing.ATTRIBUTION), Direction.FORWARD)
 
     def directed(self) -> str:
         """Where they are directed to."""
@@ -215,9 +215,9 @@ def test_a_late_attempt_orders_nothing(scene: Scene) -> None:
     early_back = scene.task(BACK, broker_control="command")
     scene.newest()
     for act in (
-        lambda: brokers.stop(late, ActivityContext()),
-        lambda: brokers.start(early_back, ActivityContext()),
-        lambda: registry.set_target(late, ActivityContext(), 1),
+        lambda: brokers.stop(late, Direction.FORWARD),
+        lambda: brokers.start(early_back, BACK),
+        lambda: registry.set_target(late, Direction.FORWARD, 1),
     ):
         with pytest.raises(Superseded):
             act()
@@ -293,7 +293,7 @@ def test_the_pause_counts_from_the_first_attempts_order(scene: Scene) -> None:
     scene.at["ordered"] = lambda: pytest.fail("told")
     task = scene.task(broker_control="command")
     with pytest.raises(pytest.fail.Exception):
-        brokers.stop(task, ActivityContext())
+        brokers.stop(task, Direction.FORWARD)
     known = brokers.read_absences(task, scene.newest())[Direction.FORWARD]
     assert known.since is not None
     scene.running = []
@@ -401,7 +401,7 @@ def test_a_run_that_has_ended_releases_nothing(scene: Scene) -> None:
     later = scene.task(run_id="run-2")
     scene.registry(later.attempt).claim.take()
     before = dict(scene.store.nodes)
-    registry.release(scene.task(), ActivityContext())
+    registry.release(scene.task())
     assert scene.store.nodes == before
-    registry.release(scene.task(run_id="run-2"), ActivityContext())
+    registry.release(scene.task(run_id="run-2"))
     assert scene.store.get(CLAIM) is None

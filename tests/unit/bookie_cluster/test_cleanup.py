@@ -13,7 +13,6 @@ import pytest
 
 from activities.bookie_cluster import cleanup
 from activities.bookie_cluster.ledgers import Ledgers
-from activities.lifecycle.context import ActivityContext
 from activities.pulsar.brokers import SeenCluster
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.ledgers import LedgerRecord
@@ -57,11 +56,11 @@ class Scene(MemorySwitch):
 
     def clean(self, order: CleanupOrder = ORDER, **more: Any) -> LedgersDeleted:
         """Delete in the source."""
-        return cleanup.delete_ledgers(self.task(**more), ActivityContext(), order)
+        return cleanup.delete_ledgers(self.task(**more), order)
 
     def remove_copies(self) -> LedgersDeleted:
         """Delete in the target."""
-        return cleanup.remove_copies(self.task(), ActivityContext())
+        return cleanup.remove_copies(self.task())
 
     def flip(self) -> None:
         """The target becomes ACTIVE."""

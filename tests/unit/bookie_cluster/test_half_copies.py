@@ -31,7 +31,7 @@ def test_a_half_copied_ledger_is_named_as_one(monkeypatch: pytest.MonkeyPatch) -
     task.ends.target.name = "b"
     task.ledgers.return_value.__enter__.return_value.read.return_value = [None, None]
     verified.begun, verified.copies, verified.originals = {}, {}, {}
-    copier = LedgerCopier(task, MagicMock(), MagicMock(), verified, urgent=True)
+    copier = LedgerCopier(task, MagicMock(), verified, urgent=True)
     copier.copy(by_id(ledger(number) for number in (1, 2)))
     assert "its open copy stays in b" in copier.failed[1]
     assert "its open copy" not in copier.failed[2]

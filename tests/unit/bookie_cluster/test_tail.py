@@ -20,6 +20,7 @@ from clients.bookkeeper.metadata import LedgerState
 from clients.errors import StoreConflict, StoreUnsupported, Superseded
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference
+from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import CopySummary, TailCopy
 from tests.support.bookie_cluster.in_memory import MemorySwitch, answering
 from tests.support.bookie_cluster.records import by_id, ledger, reference
@@ -62,7 +63,7 @@ class Scene(MemorySwitch):
 
     def run(self) -> TailCopy:
         """Copy the tail."""
-        return tail.copy_tail(self.task(ledgers="all", full_verify=self.full_verify), ActivityContext())
+        return tail.copy_tail(self.task(ledgers="all", full_verify=self.full_verify), Direction.FORWARD)
 
     def delete(self, items: Sequence[tuple[int, int | None]], fence: Callable[[], object]) -> int:
         """Of the target."""

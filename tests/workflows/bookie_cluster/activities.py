@@ -123,7 +123,7 @@ ANSWERS: dict[str, Any] = {
     "check_way_back": WayBack(),
     "do_without_target": TailCopy(copy_summary=CopySummary(), checked=0, removed=0, references=1190),
     "promote": PROMOTED,
-    "take_census": CENSUS,
+    "census": CENSUS,
     "list_targets": TARGETS,
     "flip_statuses": None,
     "delete_ledgers": LedgersDeleted(deleted=1100, left=0),

@@ -58,7 +58,7 @@ async def test_a_source_that_is_dead_is_named_before_brokers_stop(stage: Harness
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
-    steps = [step for step in run.script.steps if step != "take_census"]
+    steps = [step for step in run.script.steps if step != "census"]
     assert steps == [*RESTART, "check_way_back", "check_way_back", *COPY_BACK, "release"]
 
 
@@ -75,7 +75,7 @@ async def test_a_way_back_that_is_given_up(stage: Harness) -> None:
     await give_up(run)
     report = await run.report()
     assert report.outcome is Outcome.DONE
-    steps = [step for step in run.script.steps if step not in ("take_census", "check_way_back")]
+    steps = [step for step in run.script.steps if step not in ("census", "check_way_back")]
     assert steps == [*RESTART, "start_brokers", "flip_statuses", "release"]
     assert any("the way back is given up: brokers stay on new" in note for note in report.notes)
 
@@ -107,7 +107,7 @@ async def test_a_source_that_dies_on_the_way_back(stage: Harness, step: str, can
     report = await run.report()
     assert report.outcome is Outcome.DONE
     assert run.script.cancelled == [step]
-    steps = [one for one in run.script.steps if one != "take_census"]
+    steps = [one for one in run.script.steps if one != "census"]
     begun = COPY_BACK[: COPY_BACK.index(step) + 1]
     assert steps == [*RESTART, *begun, "start_brokers", "flip_statuses", "release"]
     assert [call.args[0] for call in run.script.calls if call.step == "start_brokers"] == [Direction.FORWARD] * 2
@@ -151,7 +151,7 @@ async def test_a_target_that_is_lost_is_given_up(stage: Harness) -> None:
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
     assert report.certificate["rolled_back_without"] == "new"
-    steps = [step for step in run.script.steps if step not in ("take_census", "check_way_back")]
+    steps = [step for step in run.script.steps if step not in ("census", "check_way_back")]
     assert steps == [*RESTART, *WITHOUT_TARGET, "release"]
 
 
@@ -169,7 +169,7 @@ async def test_a_target_that_dies_on_the_way_back(stage: Harness, step: str) -> 
     await run.update(WITHOUT, TARGET)
     assert (await run.report()).outcome is Outcome.ROLLED_BACK
     assert run.script.cancelled == [step]
-    steps = [one for one in run.script.steps if one not in ("take_census", "check_way_back")]
+    steps = [one for one in run.script.steps if one not in ("census", "check_way_back")]
     begun = [one for one in COPY_BACK[: COPY_BACK.index(step) + 1] if one != "check_way_back"]
     assert steps == [*RESTART, *begun, *WITHOUT_TARGET[step != "build" :], "release"]
 

@@ -112,7 +112,7 @@ async def test_restart(stage: Harness) -> None:
     """With routing `restart` the steps come in the proposal's order; figures and certificate say what was proven."""
     run = await stage.start(Script(), rollback_window="PT1H")
     report = await run.report()
-    steps = [step for step in run.script.steps if step != "take_census"]
+    steps = [step for step in run.script.steps if step != "census"]
     assert steps == [*RESTART, "flip_statuses", "release"]
     assert phases(report) == ["REGISTER", "PRECHECK", "BUILD", "SWITCH", "PROMOTE", "ROLLBACK_WINDOW", "CLEANUP"]
     assert report.outcome is Outcome.DONE

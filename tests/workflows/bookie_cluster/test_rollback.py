@@ -246,7 +246,7 @@ async def test_copy_is_repeated_where_a_broker_came(stage: Harness, back: bool) 
     report = await run.report()
     again = ["copy_tail", "set_target"]
     there = [*RESTART[:-1], *([] if back else again), "start_brokers"]
-    assert [step for step in run.script.steps if step != "take_census"] == [
+    assert [step for step in run.script.steps if step != "census"] == [
         *there,
         *COPY_BACK[:-1],
         *(again if back else []),

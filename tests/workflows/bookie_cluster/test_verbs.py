@@ -43,7 +43,7 @@ LEGAL: dict[str, list[Verb]] = {
     "stop_brokers": [Verb.ROLLBACK, Verb.PROCEED],
     "set_target": [Verb.ROLLBACK],
     "start_brokers": [Verb.ROLLBACK, Verb.PROCEED],
-    "take_census": [Verb.ROLLBACK, Verb.CLEANUP, Verb.PROCEED],
+    "census": [Verb.ROLLBACK, Verb.CLEANUP, Verb.PROCEED],
     "flip_statuses": [Verb.PROCEED],
 }
 
@@ -52,7 +52,7 @@ LEGAL: dict[str, list[Verb]] = {
 async def test_early_and_late_verbs_do_no_harm(stage: Harness, step: str) -> None:
     """Each phase names its legal verbs; all others, as signal or update, are refused and change nothing."""
     hang = Hang()
-    run = await stage.start(Script(**{step: hang}), rollback_window="PT1M" if step == "take_census" else "PT0S")
+    run = await stage.start(Script(**{step: hang}), rollback_window="PT1M" if step == "census" else "PT0S")
     await hang.entered()
     status = await run.status()
     assert status.legal_verbs == LEGAL[step]
@@ -70,14 +70,14 @@ async def test_cleanup_ends_the_window(stage: Harness) -> None:
         run = await _open(stage, Script(), cleanup=input)
         await run.signal(Verb.CLEANUP, "all is well")
         report = await run.report()
-        assert run.script.steps == [*RESTART, "take_census", "flip_statuses", *steps, "release"]
+        assert run.script.steps == [*RESTART, "census", "flip_statuses", *steps, "release"]
         assert report.outcome is Outcome.DONE
 
 
 async def test_proceed_keeps_the_source(stage: Harness) -> None:
     """`proceed` ends the window and keeps the source's ledgers, whatever the plan says and whatever was said before."""
     hang = Hang()
-    script = Script(take_census=hang)
+    script = Script(census=hang)
     run = await stage.start(script, cleanup="remove", cleanup_at_window_end=True)
     await hang.entered()
     await run.signal(Verb.CLEANUP)
@@ -95,7 +95,7 @@ async def test_census_is_shown(stage: Harness) -> None:
     """The window shows which broker uses which cluster, what a rollback would copy, and what was set again."""
     late = {"misrouted_ledgers": ("ledger 1301 of broker-2",), "misplaced": ("broker-2 uses old",)}
     seen = CENSUS.model_copy(update={**late, "attributions_set_again": 2})
-    run = await _open(stage, Script(take_census=seen))
+    run = await _open(stage, Script(census=seen))
     status = await run.status()
     assert status.facts["brokers"] == ["broker-1: new", "broker-2: new"]
     assert status.facts["misrouted_ledgers"] == ["ledger 1301 of broker-2"]
@@ -108,7 +108,7 @@ async def test_census_is_shown(stage: Harness) -> None:
 
 async def test_census_that_fails(stage: Harness) -> None:
     """A census that fails is a note: it neither ends the window nor rolls the switch back."""
-    run = await stage.start(Script(take_census=DENIED), rollback_window="PT25M")
+    run = await stage.start(Script(census=DENIED), rollback_window="PT25M")
     report = await run.report()
     assert report.outcome is Outcome.DONE
     told = [note for note in report.notes if "it could not be seen who uses which cluster: Denied" in note]
@@ -120,7 +120,7 @@ async def test_census_that_fails(stage: Harness) -> None:
 async def test_census_that_never_answers(stage: Harness) -> None:
     """A census that fails again and again is given up after minutes; the window ends when it should."""
     unreachable = ApplicationError("no route", type=FailureKind.UNREACHABLE)
-    run = await stage.start(Script(take_census=unreachable), rollback_window="PT12M")
+    run = await stage.start(Script(census=unreachable), rollback_window="PT12M")
     report = await run.report()
     window = report.history[-2]
     assert 12 * 60 <= window.seconds(window.started) < 18 * 60
@@ -216,7 +216,7 @@ async def test_malformed_words(stage: Harness, update: str, argument: dict[str, 
 @pytest.mark.parametrize(("update", "argument"), [("set_read_mode", DUAL), ("close_client", CLOSING)])
 async def test_brokers_of_today_take_no_such_word(stage: Harness, update: str, argument: BaseModel) -> None:
     """With routing `restart` there is no read mode to set and no client to close; the refusal says why."""
-    run = await _open(stage, Script(take_census=FREE_CENSUS))
+    run = await _open(stage, Script(census=FREE_CENSUS))
     assert (await run.refusal(update, argument)).message.startswith("routing `restart`: brokers of today read one")
     await run.signal(Verb.PROCEED)
     await run.report()
@@ -266,7 +266,7 @@ async def test_read_mode_that_meets_a_rollback(stage: Harness) -> None:
 
 async def test_client_is_closed(stage: Harness) -> None:
     """The old cluster's client is closed once the census finds nothing that refers to it."""
-    run = await _open(stage, AttributionScript(take_census=FREE_CENSUS))
+    run = await _open(stage, AttributionScript(census=FREE_CENSUS))
     assert await run.update("close_client", CLOSING) == {"cluster": "old"}
     await run.signal(Verb.PROCEED)
     await run.report()
@@ -344,7 +344,7 @@ async def test_order_ends_the_window(stage: Harness) -> None:
 async def test_order_that_is_taken_back(stage: Harness) -> None:
     """`proceed` takes an order back as long as the window has not ended."""
     hang = Hang()
-    run = await stage.start(Script(take_census=hang))
+    run = await stage.start(Script(census=hang))
     await hang.entered()
     await run.update("clean_up", ORDER)
     await run.signal(Verb.PROCEED)

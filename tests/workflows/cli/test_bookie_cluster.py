@@ -39,7 +39,7 @@ async def test_words_of_a_switch(shell: Shell) -> None:
     """A switch is started, paced, looked into, told how brokers read, and cleaned up from the command line."""
     hang = Hang()
     free = CENSUS.model_copy(update={"targets": TARGETS.model_copy(update={"kept": 0, "reasons": ()})})
-    script = AttributionScript(build=[hang, BUILT], take_census=free)
+    script = AttributionScript(build=[hang, BUILT], census=free)
     name = "bookie-cluster-switch/words"
     async with doubled_worker(shell.client, "words", script):
         started = await shell("start", "bookie-cluster-switch", "--cluster", "words", *PLAN)

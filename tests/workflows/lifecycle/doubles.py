@@ -159,7 +159,7 @@ def real_steps() -> list[Callable[..., Any]]:
 def _unbound(step: AnyStep[..., Any]) -> Callable[..., Any]:
     activity = step.bind(cast("Any", None))
     # Scripts call a step by its name without the kind of migration.
-    activity.__name__ = step.name.removeprefix(f"{step.task.kind.replace('-', '_')}_")
+    activity.__name__ = step.name.removeprefix(step.prefix)
     return activity
 
 

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
-from activities.bookie_cluster.build import advance_ids
+from activities.bookie_cluster.build import lift_ids
 from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_space, inspect
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import Ledgers, attributed_references, moving
 from activities.bookie_cluster.tail import name_what_is_missing
-from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.step import step
 from clients.errors import StoreConflict
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import TailCopy, WayBack
 
 
+@step(BookieClusterTask, reads_only=True)
 def check_way_back(task: BookieClusterTask) -> WayBack:
     """Look at both clusters as PRECHECK does, with source and target swapped; reads only."""
-    ends = task.input.ends(Direction.BACK)
+    task = task.toward(Direction.BACK)
+    ends = task.ends
     left_behind, findings = Findings(), Findings()
     left, taken = inspect(task, ends.source, left_behind), inspect(task, ends.target, findings)
     if taken:
@@ -28,7 +30,8 @@ def check_way_back(task: BookieClusterTask) -> WayBack:
     )
 
 
-def do_without_target(task: BookieClusterTask, context: ActivityContext) -> TailCopy:
+@step(BookieClusterTask)
+def do_without_target(task: BookieClusterTask) -> TailCopy:
     """Lift the source's ids above all that Pulsar's metadata name, and name references to ledgers that it lacks.
 
     The target is lost, and the operator has given up what only it has; no broker may run.
@@ -37,13 +40,14 @@ def do_without_target(task: BookieClusterTask, context: ActivityContext) -> Tail
         StoreConflict: others change the source's generator, or a newer attempt has taken over.
         StoreError: the brokers' metadata store or the source cannot be read or written.
     """
-    check = advance_ids(task, context, without_source=True)
+    task = task.toward(Direction.BACK)
+    check = lift_ids(task, without_source=True)
     if not check.safe:
         raise StoreConflict(
             f"the next ledger of {task.ends.target.name} would get the id {check.next_id:,}, which is not above "
             f"{check.highest:,}; find out who else changes its id generator"
         )
-    return name_what_is_missing(task, context)
+    return name_what_is_missing(task)
 
 
 def _check_bookies(
