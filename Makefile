@@ -22,7 +22,7 @@ define INSTALL
 	@touch $@
 endef
 
-.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants histories lock clean
+.PHONY: help machine setup provision demo demo-bookie-switch ready-for-demo demo-down test lint test-unit test-workflows test-integration test-exhaustive test-faults test-walks test-releases test-mutants test-lowest test-pythons histories lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z%-]+:.*##' $(MAKEFILE_LIST) | sed -E 's/:.*## /\t/' | expand -t 20
@@ -89,6 +89,12 @@ test-releases: provision ## What Pulsar 4.2 and 4.0 support, on their servers, w
 test-mutants: provision ## Lines that must not be missing: a test has to notice each; make test-mutants ONLY='metadata-store/flag-*'
 	@$(BIN)/python -m tests.mutants --jobs $(JOBS) --only '$(ONLY)'
 
+test-lowest: setup ## Unit tests and replays with the oldest dependencies that the distributions accept
+	@$(BIN)/python -m tests.environments lowest
+
+test-pythons: setup ## Unit tests with each of Python 3.11, 3.12 and 3.13 that is installed
+	@$(BIN)/python -m tests.environments pythons
+
 histories: provision ## Record the saved histories anew, after a deliberate change of a workflow
 	@$(BIN)/python -m tests.histories.record
 
@@ -99,6 +105,7 @@ lock: ## Resolve the dependencies anew (needs uv)
 	$(LOCK) --upgrade pyproject.toml --group dev --output-file requirements-dev.lock
 	$(LOCK) --upgrade pyproject.toml --constraint requirements-dev.lock --output-file requirements.lock
 	$(LOCK) --upgrade --group demo --constraint requirements-dev.lock --output-file requirements-demo.lock
+	$(LOCK) --upgrade --resolution lowest-direct pyproject.toml scalable_client/pyproject.toml --group test --output-file requirements-lowest.lock
 
 clean: ## Remove what was built here; the cache of servers stays
-	rm -rf $(VENV) build dist bench/out .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* build dist bench/out .pytest_cache .ruff_cache .hypothesis

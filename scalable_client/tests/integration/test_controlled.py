@@ -91,6 +91,12 @@ def change(controller: Controller, layout: SegmentLayout, dice: random.Random) -
     return controller.split(dice.choice(active).segment_id)
 
 
+def more(received: Received, count: int = 100) -> None:
+    """Wait until some more messages have come."""
+    known = received.distinct
+    wait_for("more messages", lambda: received.distinct >= known + count, 30)
+
+
 def settled(sending: Sending, received: Received, limit: float = 60) -> None:
     """All that was sent came."""
     wait_for("all has come", lambda: received.distinct >= sending.count, limit)
@@ -197,7 +203,7 @@ def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: 
         second = Receiving(two, received)
         for segment in (0, 1, 2):
             controller.split(segment)
-            time.sleep(1)
+            more(received)
         controller.merge(4, 5)
         first.stop()
         one.close()
@@ -206,7 +212,7 @@ def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: 
         third = Receiving(three, received)
         server.evict("two")
         wait_for("it is back", lambda: "two" in server.consumers, 20)
-        time.sleep(2)
+        more(received)
         sending.stop()
         settled(sending, received)
         assert sorted(server.consumers) == ["three/3", "two"]

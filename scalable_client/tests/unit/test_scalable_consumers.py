@@ -190,7 +190,7 @@ def test_a_stream_is_attached_again_soon(world: FakeWorld, monkeypatch: pytest.M
 def test_batches(world: FakeWorld, queue: QueueConsumer) -> None:
     """Some messages come together, as many as there are or are wanted."""
     world.store(0, *"abc")
-    time.sleep(0.1)
+    wait_until_equal("all to come", lambda: world.segments[0].cursors["work"].taken, {0, 1, 2}, 5)
     assert data(queue.batch_receive(2, 1000)) == ["a", "b"]
     assert data(queue.batch_receive(2, 100)) == ["c"]
 
@@ -342,7 +342,9 @@ def test_what_waits_of_a_segment_that_is_taken_away(world: FakeWorld) -> None:
     with stream(world, "one") as one, stream(world, "two") as two:
         world.assign("one", 0)
         world.store(0, "a", "b")
-        time.sleep(0.2)
+        wait_until_equal(
+            "both to come", lambda: [cursor.taken for cursor in world.segments[0].cursors.values()], [{0, 1}], 5
+        )
         world.assign("one", 1)
         world.assign("two", 0)
         with pytest.raises(TimedOut):

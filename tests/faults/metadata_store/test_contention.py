@@ -37,6 +37,7 @@ def start_all(environment: FaultEnvironment, plans: list[MetadataStoreInput]) ->
         return [run for run in pool.map(start, plans) if run]
 
 
+@pytest.mark.exhaustive
 def test_one_of_twenty_starts_runs(environment: FaultEnvironment, stacks: StackPool) -> None:
     """Of twenty starts at once one runs, and a rival by another name is told who holds source and target."""
     stack = stacks.take()

@@ -38,6 +38,7 @@ def controller(
     controller.terminate()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(400)
 def test_a_late_deletion_behind_a_reset(environment: FaultEnvironment, controller: tuple[Controller, Stack]) -> None:
     """The subscription is not made anew before nothing of that attempt can arrive, and keeps its messages."""

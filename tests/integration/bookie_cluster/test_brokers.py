@@ -167,6 +167,7 @@ def place(make_stack: MakeStack, tmp_path_factory: pytest.TempPathFactory) -> Ge
         yield Place(stack, operator, folder)
 
 
+@pytest.mark.exhaustive
 def test_a_slow_stop_ends_with_its_switch(place: Place) -> None:
     """A rollback ends the stop command with all that it began; brokers that never stopped are proven to write."""
     place.send()

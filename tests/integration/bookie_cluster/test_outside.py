@@ -55,6 +55,7 @@ def cluster(uri: str) -> Generator[Cluster]:
         yield Cluster(directory, bookies)
 
 
+@pytest.mark.exhaustive
 def test_a_target_that_dies_before_brokers_were_directed_there(environment: SwitchEnvironment) -> None:
     """The source's ids are lifted without the target's ZooKeeper, so that brokers start on the source again."""
     stack, steps = environment.stack, environment.steps

@@ -389,6 +389,7 @@ def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
     assert verdicts(copy_batch(*clusters, sorted(on_first))) == dict.fromkeys(on_first, Verdict.COPIED)
 
 
+@pytest.mark.exhaustive
 def test_a_bookie_of_the_target_dies_meanwhile(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
     """The copy goes on with the bookies that are left, where they are enough."""
     ledger = Ledger(entries=6_000, sizes=(2_000,))

@@ -50,6 +50,7 @@ async def test_children_that_others_end_are_failed_items(operator: Operator) -> 
     assert "erminated" in reasons["item-00001"]
 
 
+@pytest.mark.exhaustive
 async def test_a_second_parent_waits_for_the_children_of_the_first(operator: Operator) -> None:
     """A parent's termination cancels its children, and the next parent waits for one that still runs.
 

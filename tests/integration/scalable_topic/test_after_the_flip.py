@@ -258,6 +258,7 @@ def _all_flipped(topics: Topics, liar: LyingBroker, namespace: str) -> tuple[Top
     return steps, names
 
 
+@pytest.mark.exhaustive
 def test_a_topic_that_brokers_fail_for_stops_no_cleanup(
     topics: Topics, liar: LyingBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

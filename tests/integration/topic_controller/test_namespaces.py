@@ -31,6 +31,8 @@ from tests.support.topic_controller.registrar import Registrar
 from tests.support.topic_controller.traffic import ORDERED, SHARED, Traffic
 from tests.support.waiting import wait_for
 
+pytestmark = pytest.mark.exhaustive
+
 _SETTINGS = {
     # Brokers delete what nobody uses within seconds, and make nothing that nobody asked for.
     "brokerDeleteInactiveTopicsFrequencySeconds": "1",
@@ -65,7 +67,7 @@ STRICT: dict[str, Any] = {
 }
 
 
-@pytest.fixture(scope="module", params=with_sample("4.0", exhaustive=True))
+@pytest.fixture(scope="module", params=with_sample("4.0"))
 def stack(request: pytest.FixtureRequest, make_stack: MakeStack, toolchain: Toolchain) -> Stack:
     """Two brokers that delete what nobody uses, and make nothing by themselves."""
     return make_stack(SPEC, tools=None if request.param == CHOSEN else with_release(toolchain, request.param))

@@ -203,6 +203,7 @@ def move(page: Page, question: list[str], clients: Clients, old: str, new: str) 
     clients.wait_for_more()
 
 
+@pytest.mark.exhaustive
 @pytest.mark.timeout(600)
 def test_there_and_back(
     environment: Environment,

@@ -304,6 +304,7 @@ async def test_a_retried_step_is_seen(shell: Shell) -> None:
         assert (await shell("status", workflow_id, "--watch")).code == 0
 
 
+@pytest.mark.exhaustive
 async def test_no_worker(shell: Shell) -> None:
     """Without a worker, status tells what Temporal knows and who is missing, with exit code 7."""
     async with small_worker(shell.client):

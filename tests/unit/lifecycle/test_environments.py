@@ -1,0 +1,46 @@
+"""The environments of tests: what the locks hold, and which interpreters are tried."""
+
+from __future__ import annotations
+
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
+
+from tests.environments import PYTHONS, ROOT, find_interpreter
+
+_PINNED = {
+    requirement.name: next(iter(requirement.specifier)).version
+    for line in (ROOT / "requirements-lowest.lock").read_text().splitlines()
+    if "==" in line and line[0].isalpha()
+    for requirement in [Requirement(line.removesuffix("\\"))]
+}
+
+
+@pytest.mark.parametrize("folder", [".", "scalable_client"])
+def test_the_lowest_lock_holds_each_lower_bound(folder: str) -> None:
+    """`requirements-lowest.lock` pins each dependency to the oldest version that its distribution accepts."""
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    bounds = {requirement.name: requirement.specifier for requirement in map(Requirement, project["dependencies"])}
+    lowest = {name: min(Version(bound.version) for bound in bounds[name] if bound.operator == ">=") for name in bounds}
+    assert {name: Version(_PINNED[name]) for name in lowest} == lowest
+
+
+def test_the_running_interpreter_is_found() -> None:
+    """An interpreter that this machine has is found by its version."""
+    running = f"{sys.version_info.major}.{sys.version_info.minor}"
+    assert running in PYTHONS
+    assert Path(find_interpreter(running)).exists()
+
+
+def test_a_shim_without_an_interpreter_is_passed_over(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A command that cannot run the interpreter it is named after is not taken for one."""
+    shim = tmp_path / "python3.12"
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    for name in ("PATH", "PYENV_ROOT", "UV_PYTHON_INSTALL_DIR"):
+        monkeypatch.setenv(name, str(tmp_path))
+    assert find_interpreter("3.12") == ""
