@@ -24,7 +24,7 @@ from tests.support.blue_green.environment import BLUE, Clusters
 ResultT = TypeVar("ResultT")
 
 _EPOCHS = itertools.count(int(time.time() * 1000))
-_LONGEST_PAUSE = 1.0
+_LONGEST_PAUSE = 0.2
 
 
 class _Prompt(ActivityContext):
