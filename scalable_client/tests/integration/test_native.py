@@ -20,7 +20,7 @@ from pulsar_devstack.traffic.keyed_traffic import Receiving, Sending
 from pulsar_scalable import ScalableClient, errors
 from pulsar_scalable.aio import AsyncScalableClient
 from tests.support.stacks import SharedStack
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 pytestmark = pytest.mark.exhaustive
 
@@ -99,11 +99,8 @@ def test_traffic(
     assert sending.unwell() == {}
     assert [one.received.disorder() for one in (all_of_them[0], all_of_them[2])] == [[], []]
     assert all_of_them[1].received.disorder_in_segments() == []
-    wait_for(
-        "sealed segments are left",
-        lambda: queue.segments == sorted(one.segment_id for one in admin.scalable_topics.layout(topic).active),
-        30,
-    )
+    active = sorted(segment.segment_id for segment in admin.scalable_topics.layout(topic).active)
+    wait_until_equal("segments that are read when all sealed ones are left", lambda: queue.segments, active, 30)
 
 
 async def test_asyncio(stack: Stack, topic: TopicName) -> None:

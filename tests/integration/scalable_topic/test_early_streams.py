@@ -13,7 +13,7 @@ from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.client_program import ClientProgram
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar
-from tests.support.waiting import wait_for
+from tests.support.waiting import wait_for, wait_until_equal
 
 # A broker waits for 60 s until a consumer is gone for good, and ZooKeeper looks every 60 s.
 _FORGOTTEN = 180.0
@@ -33,7 +33,7 @@ def test_a_consumer_that_was_faster_gets_its_subscription_a_record(
     clients.start()
     wait_for("messages", lambda: len(_received(clients)) > MESSAGES, 30)
     clients.stop_sending(10)
-    wait_for("all messages", lambda: _received(clients) == _sent(clients), 30)
+    wait_until_equal("all messages", lambda: _received(clients), _sent(clients), 30)
     assert recorded_subscriptions(store, name) == _KINDS
 
 
