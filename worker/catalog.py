@@ -42,6 +42,7 @@ from models.topic_controller.input import ControllerInput
 
 if TYPE_CHECKING:
     from activities.lifecycle.runtime import Runtime
+    from activities.lifecycle.step import AnyStep
 
 InputT = TypeVar("InputT", bound=MigrationInput)
 
@@ -110,11 +111,9 @@ class Entity(Registered):
 
     Attributes:
         command: the command with all that operators ask of it; the module is `cli.<package>`.
-        observers: names of its activities that last for as long as nothing changes; see `observers_queue`.
     """
 
     command: str
-    observers: tuple[str, ...] = ()
 
 
 _ALL: tuple[Kind[Any], ...] = (
@@ -199,9 +198,8 @@ ENTITIES = {
         workflow="ScalableTopicController",
         input=ControllerInput,
         workflows=("workflows.topic_controller.workflow:ScalableTopicController",),
-        activities=("activities.topic_controller.activities:TopicControllerActivities",),
+        activities=(),
         command="topic",
-        observers=("topic_controller_observe",),
     ),
 }
 """Workflows that live as long as what they are about, and are no migrations; by name."""
@@ -218,18 +216,14 @@ def workflows() -> list[type]:
 
 def activities(runtime: Runtime) -> list[Callable[..., Any]]:
     """All activities, bound to the process's runtime: the steps of each package, and methods of classes."""
-    # Heavy, and of workers alone.
-    from activities.lifecycle.step import steps_of
-
-    packages = dict.fromkeys(kind.package for kind in ALL.values())
-    found = [step.bind(runtime) for package in packages for step in steps_of(f"activities.{package}")]
+    found = [step.bind(runtime) for step in _steps()]
     classes = [resolve_name(name) for kind in ALL.values() for name in kind.activities]
     return [*found, *(activity for steps in classes for activity in activities_of(steps(runtime)))]
 
 
 def observers(activities: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
     """Those of these activities that are served on a queue of their own."""
-    names = {name for entity in ENTITIES.values() for name in entity.observers}
+    names = {step.name for step in _steps() if step.options.observes}
     return [one for one in activities if getattr(one, "__temporal_activity_definition").name in names]
 
 
@@ -237,3 +231,11 @@ def activities_of(steps: object) -> list[Callable[..., Any]]:
     """The methods of an object that are marked as activities."""
     methods = [getattr(steps, name) for name in dir(steps) if not name.startswith("_")]
     return [method for method in methods if hasattr(method, "__temporal_activity_definition")]
+
+
+def _steps() -> list[AnyStep[..., Any]]:
+    # Heavy, and of workers alone.
+    from activities.lifecycle.step import steps_of
+
+    packages = dict.fromkeys(kind.package for kind in ALL.values())
+    return [step for package in packages for step in steps_of(f"activities.{package}")]

@@ -62,6 +62,9 @@ class StepTask(Generic[InputT]):
     def __exit__(self, *_: object) -> None:
         self.open.close()
 
+    def begin(self) -> None:
+        """Take what the step must hold before it does anything: nothing, unless a migration's task says otherwise."""
+
     @classmethod
     def cluster_of(cls, input: InputT) -> str:
         """Return the cluster that dashboards show for an input."""
@@ -103,11 +106,13 @@ class Options:
         name: after the kind in the activity's name; empty for the function's.
         reads_only: whether it writes nowhere, so that late attempts of it do no harm.
         needs_open_run: whether an attempt whose run has ended is refused before it begins.
+        observes: whether it lasts for as long as nothing changes, and is served on a queue of its own.
     """
 
     name: str = ""
     reads_only: bool = False
     needs_open_run: bool = False
+    observes: bool = False
 
 
 class AnyStep(ABC, Generic[ArgsT, ResultT]):
@@ -228,7 +233,7 @@ def polling_step(
 
 
 def async_step(
-    task: type[StepTask[InputT]], *, name: str = ""
+    task: type[StepTask[InputT]], *, name: str = "", observes: bool = False
 ) -> Callable[
     [Callable[Concatenate[Runtime, Execution[InputT], ArgsT], Awaitable[ResultT]]], AsyncStep[ArgsT, ResultT]
 ]:
@@ -237,8 +242,9 @@ def async_step(
     Args:
         task: whose kind and input it has.
         name: after the kind in the activity's name; the function's by default.
+        observes: whether it lasts for as long as nothing changes; see `observers_queue`.
     """
-    return lambda function: AsyncStep(function, task, Options(name, reads_only=True))
+    return lambda function: AsyncStep(function, task, Options(name, reads_only=True, observes=observes))
 
 
 def steps_of(package: str) -> list[AnyStep[..., Any]]:
@@ -269,6 +275,7 @@ def _in_task(
     def work(context: ActivityContext) -> Any:
         try:
             with step.task(runtime, execution, attempt, context) as task:
+                task.begin()
                 return step.function(task, *args)
         except Exception as error:
             if (failure := step.task.failure(error)) is error:

@@ -3,59 +3,85 @@
 from __future__ import annotations
 
 import time
-from enum import Enum, auto
+
+from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
+from activities.lifecycle.step import StepTask
 from activities.pulsar.pulsar_cluster import PulsarCluster
-from activities.topic_controller.fence import LeadKeeper
+from activities.topic_controller.lease import LeaderLease
 from activities.topic_controller.records import Records, controller_path, coordinator_path
 from clients.cas.store import CasStore
-from clients.errors import StoreConflict
+from clients.errors import ClaimHeld, StoreConflict, Superseded
+from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import AdminDenied
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.lifecycle.claim import Attempt
-from models.topic_controller.input import ControllerInput, claim_holder
+from models.lifecycle.execution import Execution
+from models.lifecycle.failures import FailureKind
+from models.topic_controller.input import KIND, ControllerInput, claim_holder
 
 
-class Role(Enum):
-    """What an attempt may change.
+class ObserverTask(StepTask[ControllerInput]):
+    """One attempt that looks at a topic through its brokers alone. Arguments as in `StepTask`."""
 
-    LEADER: segments, layout and subscriptions; one step at a time.
-    COORDINATOR: what consumers are told to read, also while a split takes long.
-    READER: nothing, and stops nobody.
+    kind = KIND
+    input_type = ControllerInput
+
+    def __init__(
+        self, runtime: Runtime, execution: Execution[ControllerInput], attempt: Attempt, context: ActivityContext
+    ) -> None:
+        super().__init__(runtime, execution, attempt, context)
+        self.name = TopicName.parse(self.input.topic)
+        self.cluster = self.open.enter_context(PulsarCluster(runtime, self.input, attempt, context))
+        self.each = self.cluster.each
+
+    @property
+    def admin(self) -> PulsarAdminReader:
+        """The cluster's admin interface, for reading."""
+        return self.cluster.admin
+
+
+class ControllerTask(ObserverTask):
+    """One attempt of the controller of a topic, which may read everything and stops nobody. Arguments as in `StepTask`.
+
+    Raises:
+        StoreError: the metadata store cannot be opened.
     """
 
-    LEADER = auto()
-    COORDINATOR = auto()
-    READER = auto()
-
-
-class ControllerTask(PulsarCluster[ControllerInput]):
-    """One attempt of the controller of a topic; a context manager. `take` says what else it can raise.
-
-    Args:
-        runtime: what the process shares.
-        input: of the workflow.
-        attempt: which attempt of it this is.
-        context: of the activity.
-    """
-
-    def __init__(self, runtime: Runtime, input: ControllerInput, attempt: Attempt, context: ActivityContext) -> None:
-        if attempt.workflow_id == input.workflow_id:
-            attempt = attempt._replace(workflow_id=claim_holder(input.topic))
-        super().__init__(runtime, input, attempt, context)
-        self.name = TopicName.parse(input.topic)
+    def __init__(
+        self, runtime: Runtime, execution: Execution[ControllerInput], attempt: Attempt, context: ActivityContext
+    ) -> None:
+        if attempt.workflow_id == execution.input.workflow_id:
+            attempt = attempt._replace(workflow_id=claim_holder(execution.input.topic))
+        super().__init__(runtime, execution, attempt, context)
         self._service_url = ""
-        self.metadata: CasStore = self._open.enter_context(self.store())
-        self.keeper = LeadKeeper(self.metadata, attempt, path=controller_path(self.name))
-        # Asked right before each change, since brokers know no versions.
-        self.admin = self.admin.guarded(self.require)
-        self.records = Records(self.metadata, self.name, self.keeper)
+        self.metadata: CasStore = self.open.enter_context(self.cluster.store())
+        self.lease = LeaderLease(self.metadata, attempt, path=self.lease_path)
+        self._admin = self.cluster.admin.guarded(self.require)
+        self.records = Records(self.metadata, self.name, self.lease)
 
-    def take(self, role: Role) -> None:
-        """Take the right to do something, beside whoever has another role; every earlier attempt in it stops.
+    @property
+    def admin(self) -> PulsarAdmin:
+        """The cluster's admin interface; the lease is asked for right before each change: brokers know no versions."""
+        return self._admin
+
+    @property
+    def lease_path(self) -> str:
+        """The node that holds the lease under which this attempt writes."""
+        return controller_path(self.name)
+
+    @classmethod
+    def failure(cls, error: Exception) -> Exception:
+        """See `StepTask`. Whoever leads no more has nothing to try again, and is told apart from what does not fit."""
+        if isinstance(error, (Superseded, ClaimHeld)):
+            return ApplicationError(str(error), type=FailureKind.NOT_LEADER, non_retryable=True)
+        return error
+
+    def take_lease(self) -> None:
+        """Take the right to write; every earlier attempt that has it stops.
 
         Raises:
             Superseded: a newer attempt or run has it.
@@ -64,14 +90,9 @@ class ControllerTask(PulsarCluster[ControllerInput]):
             StoreContention: the metadata are being moved.
             NoServer: no broker is registered: their metadata may be on the move offline.
         """
-        if role is Role.READER:
-            return
         self.service_url()
         self._require_ours()
-        if role is Role.COORDINATOR:
-            self.keeper = LeadKeeper(self.metadata, self.attempt, path=coordinator_path(self.name))
-            self.records = Records(self.metadata, self.name, self.keeper)
-        self.keeper.take()
+        self.lease.take()
 
     def require_cluster(self) -> None:
         """Check that the brokers are of the cluster that the input names, before the right to lead is taken.
@@ -94,21 +115,21 @@ class ControllerTask(PulsarCluster[ControllerInput]):
 
     def service_url(self) -> str:
         """See `PulsarCluster`; asked once in an attempt, since each look needs a session of its own."""
-        self._service_url = self._service_url or super().service_url()
+        self._service_url = self._service_url or self.cluster.service_url()
         return self._service_url
 
     def require(self) -> None:
         """The fence, asked right before each change."""
-        self.keeper.require()
+        self.lease.require()
 
     def await_lost_attempts(self) -> bool:
         """Wait until nothing of an attempt that was given up can arrive any more; whether there was such an attempt.
 
         Before what it was about to delete or to end may be made anew.
         """
-        age = time.time() - self.keeper.require().lost_at_ms / 1000
+        age = time.time() - self.lease.require().lost_at_ms / 1000
         # Clocks of workers differ.
-        return self.await_late_requests(max(0.0, age))
+        return self.cluster.await_late_requests(max(0.0, age))
 
     def _require_ours(self) -> None:
         state = read_scalable(self.metadata, self.name).state
@@ -124,3 +145,24 @@ class ControllerTask(PulsarCluster[ControllerInput]):
                 f"it by looking up topic://{self.name.local_path} next to a topic of this controller, delete it: curl "
                 f"-X DELETE http://BROKER:8080/admin/v2/scalable/{self.name.local_path}"
             )
+
+
+class LeaderTask(ControllerTask):
+    """One attempt that changes segments, layout and subscriptions; one step at a time."""
+
+    def begin(self) -> None:
+        """See `StepTask`; raises what `take_lease` does."""
+        self.take_lease()
+
+
+class CoordinatorTask(ControllerTask):
+    """One attempt that changes what consumers are told to read, also while a split takes long."""
+
+    @property
+    def lease_path(self) -> str:
+        """See `ControllerTask`."""
+        return coordinator_path(self.name)
+
+    def begin(self) -> None:
+        """See `StepTask`; raises what `take_lease` does."""
+        self.take_lease()

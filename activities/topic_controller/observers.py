@@ -15,8 +15,10 @@ from temporalio import activity
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runner import this_attempt, told
 from activities.lifecycle.runtime import Runtime
+from activities.lifecycle.step import async_step
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.observe import Observer, begin
+from clients.closeable import Closeable
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession, tls_context
 from models.lifecycle.execution import Execution
@@ -106,19 +108,19 @@ class ObservedCluster:
         self.admin.close()
 
 
-class Observers:
-    """All observers of this process.
+class Observers(Closeable):
+    """All observers of this process."""
 
-    Args:
-        runtime: what the process shares.
-    """
-
-    def __init__(self, runtime: Runtime) -> None:
-        self._runtime = runtime
+    def __init__(self) -> None:
         self._cadence = Cadence()
         self._clusters: dict[tuple[object, ...], ObservedCluster] = {}
 
-    async def observe(self, execution: Execution[ControllerInput], watching: Watching) -> Observation:
+    def close(self) -> None:
+        """Free connections of observers that have not ended by themselves. Blocks."""
+        for cluster in self._clusters.values():
+            cluster.close()
+
+    async def observe(self, runtime: Runtime, execution: Execution[ControllerInput], watching: Watching) -> Observation:
         """Watch connections and backlogs until something has changed.
 
         Raises:
@@ -129,13 +131,13 @@ class Observers:
         known_at = time.monotonic() - (info.started_time - info.current_attempt_scheduled_time).total_seconds()
         attempt = this_attempt(execution)
         async with (
-            told(self._runtime.client, context) as signals,
+            told(runtime.client, context) as signals,
             alive(self._cadence),
-            self._connected(execution.input) as cluster,
+            self._connected(runtime, execution.input) as cluster,
         ):
 
             def start() -> Observer:
-                with ControllerTask(self._runtime, execution.input, attempt, context) as task:
+                with ControllerTask(runtime, execution, attempt, context) as task:
                     return begin(task, cluster.admin, watching, known_at)
 
             try:
@@ -148,9 +150,9 @@ class Observers:
             return await watch(observer, self._cadence, cluster.looks)
 
     @asynccontextmanager
-    async def _connected(self, input: ControllerInput) -> AsyncGenerator[ObservedCluster]:
+    async def _connected(self, runtime: Runtime, input: ControllerInput) -> AsyncGenerator[ObservedCluster]:
         """The connections that all observers of a cluster share; the last one closes them."""
-        access = self._runtime.admin_of(input.credentials)
+        access = runtime.admin_of(input.credentials)
         # Who begins when files of the TLS settings have changed uses the new ones.
         key = (input.credentials, input.admin_urls, tls_context(access))
         shared = self._clusters.get(key)
@@ -164,6 +166,15 @@ class Observers:
             if not shared.users:
                 del self._clusters[key]
                 asyncio.get_running_loop().run_in_executor(None, shared.close)
+
+
+@async_step(ControllerTask, observes=True)
+async def observe(runtime: Runtime, execution: Execution[ControllerInput], watching: Watching) -> Observation:
+    """Watch connections and backlogs until something has changed."""
+    if activity.info().attempt > 1:
+        # What an attempt that died had in memory is lost: everybody has a fresh grace.
+        watching = watching.afresh
+    return await runtime.shared(Observers).observe(runtime, execution, watching)
 
 
 async def watch(observer: Looking, cadence: Cadence, lanes: ThreadPoolExecutor) -> Observation:

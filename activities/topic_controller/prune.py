@@ -10,8 +10,8 @@ from contextlib import suppress
 from datetime import timedelta
 
 from activities.lifecycle.polling import Look
-from activities.pulsar.pulsar_cluster import PulsarCluster
-from activities.topic_controller.context import ControllerTask
+from activities.lifecycle.step import polling_step, step
+from activities.topic_controller.context import ControllerTask, LeaderTask, ObserverTask
 from activities.topic_controller.names import segment_topic
 from activities.topic_controller.publish import publish
 from activities.topic_controller.segments import delete_topic
@@ -21,7 +21,6 @@ from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.topics import is_brokers_cursor
 from clients.pulsar.names import TopicName
 from models.segments.segment import LayoutError, SegmentInfo
-from models.topic_controller.input import ControllerInput
 from models.topic_controller.pruning import Contents, Kept, Pruned, PruneTask, PruneWatch, kept, removable
 from models.topic_controller.record import ControlledLayout, Retired
 
@@ -31,17 +30,18 @@ _SOONEST_MS, _LATEST_MS = 15_000, 3_600_000
 _NAMED = 20
 
 
-def await_prune(cluster: PulsarCluster[ControllerInput], watch: PruneWatch) -> Look[bool]:
+@polling_step(ObserverTask)
+def await_prune(task: ObserverTask, watch: PruneWatch) -> Look[bool]:
     """Look whether a segment may go; it answers True, and never False."""
-    name, now = TopicName.parse(cluster.input.topic), _now()
+    name, now = task.name, _now()
     reasons: list[tuple[str, Kept, int]] = []
     for one in watch.candidates:
-        contents = _contents(cluster.admin, segment_topic(name, one.descriptor))
+        contents = _contents(task.admin, segment_topic(name, one.descriptor))
         if (why := kept(one.sealed_at_ms, contents, watch.pruning, now)) is None:
             return Look(answer=True)
         reasons.append((one.descriptor, why, one.sealed_at_ms))
     for descriptor, removed_at_ms in watch.retired.items():
-        why = _is_kept(cluster.admin, segment_topic(name, descriptor), removed_at_ms, watch, now)
+        why = _is_kept(task.admin, segment_topic(name, descriptor), removed_at_ms, watch, now)
         if why is None:
             return Look(answer=True)
         reasons.append((descriptor, why, removed_at_ms))
@@ -50,7 +50,8 @@ def await_prune(cluster: PulsarCluster[ControllerInput], watch: PruneWatch) -> L
     return Look(why=f"segment {descriptor} stays: {first.why}", again=again)
 
 
-def prune(task: ControllerTask, asked: PruneTask) -> Pruned:
+@step(LeaderTask)
+def prune(task: LeaderTask, asked: PruneTask) -> Pruned:
     """Take segments out of the layout that may go, publish that, and delete topics of those that went long ago.
 
     Raises:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 from pydantic import ValidationError
 
 from activities.lifecycle.parallel import Each
-from activities.topic_controller.fence import LeadKeeper
+from activities.topic_controller.lease import LeaderLease
 from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Node, Part, Set, remove_tree, retry
 from clients.errors import StoreConflict, StoreUnsupported, VersionConflict
 from clients.pulsar.names import TopicName
@@ -89,7 +89,7 @@ class Records:
         keeper: of the right to lead it.
     """
 
-    def __init__(self, store: CasStore, topic: TopicName, keeper: LeadKeeper) -> None:
+    def __init__(self, store: CasStore, topic: TopicName, keeper: LeaderLease) -> None:
         self._store = store
         self._topic = topic
         self._keeper = keeper

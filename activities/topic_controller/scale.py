@@ -9,7 +9,8 @@ from typing import Any, cast
 from zoneinfo import ZoneInfoNotFoundError
 
 from activities.lifecycle.polling import Look
-from activities.pulsar.pulsar_cluster import PulsarCluster
+from activities.lifecycle.step import polling_step
+from activities.topic_controller.context import ObserverTask
 from activities.topic_controller.names import layout_topic, segment_topic
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -17,29 +18,28 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
 from models.topic_controller.auto_scale import Load
-from models.topic_controller.input import ControllerInput
 from models.topic_controller.scale_decision import Decision, ScaleWatch, Seen, decide
 
 
-def await_scale(cluster: PulsarCluster[ControllerInput], watch: ScaleWatch, memory: Any) -> Look[Decision]:
-    """Look whether a split or a merge is due.
+@polling_step(ObserverTask)
+def await_scale(task: ObserverTask, watch: ScaleWatch) -> Look[Decision]:
+    """Check whether a split or a merge is due; the memory says since when segments have little load, by id.
 
     Args:
-        cluster: of the topic.
+        task: an attempt that looks.
         watch: what is looked at.
-        memory: since when segments have little load, by id.
 
     Raises:
         StoreConflict: a time zone is not known here.
         AdminError: a broker does not say.
     """
-    name, admin = TopicName.parse(cluster.input.topic), cluster.admin
-    stats = cluster.each(watch.segments, lambda one: admin.topics.stats(segment_topic(name, one.descriptor)))
+    name, admin = task.name, task.admin
+    stats = task.each(watch.segments, lambda one: admin.topics.stats(segment_topic(name, one.descriptor)))
     subscriptions = {name for one in stats for name, place in one.subscriptions.items() if place.is_durable}
     seen = Seen(
         loads={one.segment_id: _load(found) for one, found in zip(watch.segments, stats, strict=True)},
         consumers=_consumers(admin, layout_topic(name), subscriptions),
-        low_since=_remembered(memory),
+        low_since=_remembered(task.context.memory),
         now=datetime.now(UTC),
     )
     try:

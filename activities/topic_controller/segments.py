@@ -256,7 +256,9 @@ def delete_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscri
                 admin.subscriptions.delete(name, subscription, force=True)
 
         # A late one would delete the place of a subscription that was created anew under the same name.
-        task.change_or_never(look=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=change)
+        task.cluster.change_or_never(
+            look=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=change
+        )
 
     task.each(segments, delete)
 
@@ -281,7 +283,7 @@ def end_segment(task: ControllerTask, segment: SegmentInfo) -> None:
             admin.topics.terminate(name)
 
     # A late one would end a segment of a topic that was created anew under the same name.
-    task.change_or_never(look=look, fence=task.require, change=change)
+    task.cluster.change_or_never(look=look, fence=task.require, change=change)
     if fenced:
         # One that ends while its broker changes ledgers may be left so (#26680): it takes no messages, and its broker
         # refuses to end it.
@@ -360,7 +362,9 @@ def delete_topic(task: ControllerTask, name: TopicName, *, force: bool = True) -
             admin.topics.delete(name, force=force)
 
     # A late one would delete a segment of a topic that was created anew under the same name.
-    task.change_or_never(look=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=delete)
+    task.cluster.change_or_never(
+        look=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=delete
+    )
 
 
 def _with(subscriptions: Iterable[str], places: Iterable[set[str] | None]) -> set[str]:

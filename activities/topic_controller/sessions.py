@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from activities.topic_controller.context import ControllerTask
+from activities.lifecycle.step import step
+from activities.topic_controller.context import ControllerTask, CoordinatorTask
 from activities.topic_controller.observe import consumed_of
 from activities.topic_controller.publish import Told, compact, publish, send
 from activities.topic_controller.segments import keeps_layout
@@ -13,7 +12,8 @@ from models.topic_controller.sessions import AssignmentChanges, ConsumerAssignme
 from models.topic_controller.state import Prepared
 
 
-def tell(task: ControllerTask, changes: AssignmentChanges) -> Prepared:
+@step(CoordinatorTask)
+def tell(task: CoordinatorTask, changes: AssignmentChanges) -> Prepared:
     """Note sessions in the metadata store, and tell consumers what they read from now on; harmless when done twice.
 
     Nothing is told by a layout that does not count any more, as that of a workflow that was reset; the one that counts
@@ -25,7 +25,7 @@ def tell(task: ControllerTask, changes: AssignmentChanges) -> Prepared:
     record = task.records.read()
     if record is None or record.deleting:
         # The right to tell, which was taken beside the deletion, would be left of the topic.
-        task.keeper.release()
+        task.lease.release()
         raise StoreConflict(f"{task.name} is deleted")
     if record.epoch != changes.epoch:
         return Prepared(found=record)
@@ -49,7 +49,8 @@ def tell(task: ControllerTask, changes: AssignmentChanges) -> Prepared:
     return Prepared()
 
 
-def recall(task: ControllerTask, subscriptions: Iterable[str]) -> Recalled:
+@step(ControllerTask, reads_only=True)
+def recall(task: ControllerTask, subscriptions: tuple[str, ...]) -> Recalled:
     """Ask brokers which sealed segments subscriptions have consumed; none of a topic that is gone."""
     record = task.records.read()
     if record is None:

@@ -7,12 +7,12 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import suppress
 
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.step import step
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
 from activities.pulsar.coverage import survey
 from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.releases import check_releases, read_broker
-from activities.topic_controller.change import complete_last
-from activities.topic_controller.context import ControllerTask
+from activities.topic_controller.context import ControllerTask, LeaderTask
 from activities.topic_controller.names import layout_topic, segment_topic
 from activities.topic_controller.observe import recall_sessions
 from activities.topic_controller.publish import publish, require_newest
@@ -28,6 +28,7 @@ from activities.topic_controller.segments import (
     require_segments,
     taken_by_others,
 )
+from activities.topic_controller.split_merge import complete_last
 from clients.errors import StoreConflict, StoreError
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.admin.topics import EARLIEST, LATEST, TopicStats
@@ -37,26 +38,40 @@ from models.lifecycle.failures import some
 from models.lifecycle.input import Accepted
 from models.lifecycle.status import WaitKind
 from models.segments.segment import LayoutError, SegmentInfo
-from models.topic_controller.input import KIND, Deletion, InitialPosition, SegmentRequest, SubscriptionRequest
+from models.topic_controller.input import (
+    KIND,
+    ControllerUrls,
+    Deletion,
+    InitialPosition,
+    SegmentRequest,
+    SubscriptionRequest,
+    Unsubscription,
+)
 from models.topic_controller.record import ControlledLayout
-from models.topic_controller.state import Opened, Prepared, SegmentStats, TopicReport
+from models.topic_controller.state import Opened, Opening, Prepared, SegmentStats, TopicReport
 
 # Seconds that clients have to leave what is being deleted, and between two looks whether they have.
 _FAREWELL, _LOOK = 10.0, 0.1
 _SHOWN = 3
 
 
-def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
+@step(ControllerTask, name="open", needs_open_run=True)
+def open_topic(task: ControllerTask, opening: Opening) -> Opened:
     """Find the topic, or create it; what an earlier attempt did not make is made.
 
     Args:
         task: an attempt of the controller.
-        recall: whether to look for sessions.
+        opening: whether to look for sessions.
 
     Raises:
         StoreConflict: there is an ordinary topic of this name, its namespace cannot have such topics, the release of
             the brokers is not supported, the topic is being deleted, or clients have a newer layout.
     """
+    recall = opening.recalls
+    if recall:
+        # A later run is of the same cluster.
+        task.require_cluster()
+    task.take_lease()
     record, make, findings = task.records.read(), require_segments, Findings()
     if record is None:
         make = make_segments
@@ -64,7 +79,7 @@ def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
             new = _new_layout(task, findings)
         except StoreConflict:
             # A start that is refused leaves nothing behind, and the next one follows no lost attempt.
-            task.keeper.release_unused()
+            task.lease.release_unused()
             raise
         record = task.records.create(new)
     elif recall:
@@ -72,7 +87,7 @@ def open_topic(task: ControllerTask, *, recall: bool) -> Opened:
         accepted = Accepted(untested_versions=True)
         check_releases(findings, KIND, [read_broker("the broker that answers", task.admin)], accepted=accepted)
         # What became of the steps of a run that was reset, or of another one, nobody knows here.
-        task.keeper.note_lost()
+        task.lease.note_lost()
         if not record.deleting:
             require_newest(task, record)
     subscriptions = task.records.subscriptions()
@@ -106,12 +121,13 @@ def _new_layout(task: ControllerTask, findings: Findings) -> ControlledLayout:
     return new
 
 
-def direct(task: ControllerTask, urls: tuple[str, ...], epoch: int) -> Prepared:
+@step(LeaderTask)
+def direct(task: LeaderTask, request: ControllerUrls, epoch: int) -> Prepared:
     """Keep and publish other addresses of the controller; harmless when done twice.
 
     Args:
         task: an attempt of the controller.
-        urls: the addresses; none for nowhere.
+        request: the addresses; none for nowhere.
         epoch: of the layout with them, as the workflow expects it; one of another epoch is answered.
 
     Raises:
@@ -122,7 +138,7 @@ def direct(task: ControllerTask, urls: tuple[str, ...], epoch: int) -> Prepared:
         if found.deleting:
             raise StoreConflict(f"{task.name} is being deleted")
         try:
-            return found.directed(urls)
+            return found.directed(request.urls)
         except LayoutError as error:
             raise StoreConflict(f"the addresses of the controller cannot be changed now: {error}") from error
 
@@ -131,7 +147,8 @@ def direct(task: ControllerTask, urls: tuple[str, ...], epoch: int) -> Prepared:
     return Prepared(found=None if record.epoch == epoch else record)
 
 
-def subscribe(task: ControllerTask, request: SubscriptionRequest) -> None:
+@step(LeaderTask)
+def subscribe(task: LeaderTask, request: SubscriptionRequest) -> None:
     """Give a subscription a cursor on each segment, and note it.
 
     A new one starts with what sealed segments still have, or with what comes next, as is asked. One that has cursors on
@@ -160,7 +177,8 @@ def subscribe(task: ControllerTask, request: SubscriptionRequest) -> None:
         raise
 
 
-def ensure_segment(task: ControllerTask, request: SegmentRequest) -> None:
+@step(LeaderTask, name="ensure")
+def ensure_segment(task: LeaderTask, request: SegmentRequest) -> None:
     """See that a segment has its topic, with places of subscriptions; harmless when done twice.
 
     Raises:
@@ -177,9 +195,10 @@ def ensure_segment(task: ControllerTask, request: SegmentRequest) -> None:
     require_places(task, [segment], request.subscriptions)
 
 
-def unsubscribe(task: ControllerTask, name: str) -> None:
+@step(LeaderTask)
+def unsubscribe(task: LeaderTask, request: Unsubscription) -> None:
     """Delete a subscription with its places on all segments; harmless where it is gone."""
-    segments = _record(task).segments.values()
+    name, segments = request.name, _record(task).segments.values()
     topics = [segment_topic(task.name, one.descriptor) for one in segments]
     _await_clients(
         task, topics, lambda stats: name in stats.subscriptions and bool(stats.subscriptions[name].consumers)
@@ -187,7 +206,8 @@ def unsubscribe(task: ControllerTask, name: str) -> None:
     _leave(task, name, segments)
 
 
-def delete(task: ControllerTask, deletion: Deletion) -> None:
+@step(LeaderTask)
+def delete(task: LeaderTask, deletion: Deletion) -> None:
     """Delete the topic with all that it holds; another attempt goes on where one died.
 
     It takes a minute longer where an attempt was given up right before: the topic may be created anew behind it.
@@ -256,8 +276,9 @@ def _end_leaving(task: ControllerTask, subscription: str) -> None:
     _leave(task, subscription, [segments[number] for number in left if number in segments])
 
 
+@step(ControllerTask, reads_only=True)
 def report(task: ControllerTask) -> TopicReport:
-    """How the topic is, segment by segment, as the brokers see it that have them."""
+    """Return how the topic is, segment by segment, as the brokers see it that have them."""
     record = _record(task)
     found = task.each(record.segments.values(), lambda one: _stats(task, one))
     backlog: dict[str, int] = dict.fromkeys(task.records.subscriptions(), 0)
@@ -308,7 +329,9 @@ def _check_cluster(task: ControllerTask, findings: Findings) -> None:
     """Note what brokers, metadata and the topic's namespace have that is not known to go with a controlled topic."""
     census, admin = FeatureCensus(task.input.cluster), task.runtime.admin_of(task.input.credentials)
     namespace, tenant = task.name.namespace_path, task.name.namespace_path.partition("/")[0]
-    seen = survey(census, task.input.store, task.stores, admin, lambda name: name == namespace, tenants=[tenant])
+    seen = survey(
+        census, task.input.store, task.cluster.stores, admin, lambda name: name == namespace, tenants=[tenant]
+    )
     check_releases(findings, KIND, seen, accepted=task.input.accepted)
     # Leading a topic needs no right to read the settings of brokers.
     census.check(findings, KIND, task.input.accept, [BROKERS_UNKNOWN])

@@ -104,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         "topic-controller/writes-into-a-store-that-is-left",
-        "activities/topic_controller/fence.py",
+        "activities/topic_controller/lease.py",
         "        require_here(self._metadata)\n        return super()._required()\n",
         "        return super()._required()\n",
         (f"{_UNIT}/test_fence.py",),

@@ -7,7 +7,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from activities.topic_controller.activities import TopicControllerActivities as Activities
+from activities.topic_controller import scale
 from models.topic_controller.auto_scale import AutoScale
 from models.topic_controller.scale_decision import Decision, ScaledSegment, ScaleWatch
 from workflows.lifecycle.activity_calls import Call
@@ -54,7 +54,7 @@ class Scaler:
             # What would have been done begins a cooldown too, or the same would be reported at every look.
             changed_at_ms = max(changed_at_ms, round(scaling.decided_at.timestamp() * 1000))
         watch = ScaleWatch(policy=policy, segments=ScaledSegment.all_of(record), changed_at_ms=changed_at_ms)
-        return self._lead.calls.ask(Activities.await_scale, _AWAIT, watch)
+        return self._lead.calls.ask(scale.await_scale, _AWAIT, watch)
 
     async def _do(self, due: Decision) -> None:
         scaling = self._lead.state.scaling

@@ -6,7 +6,7 @@ from functools import partial
 
 from temporalio.exceptions import ApplicationError
 
-from activities.topic_controller.activities import TopicControllerActivities as Activities
+from activities.topic_controller import split_merge, topic
 from models.segments.segment import LayoutError
 from models.topic_controller.input import Deletion
 from models.topic_controller.record import Change, ControlledLayout, Mutation
@@ -41,7 +41,7 @@ class Changes:
         opening = Opening(recalls=lead.state.record is None)
         async with lead.first("open the topic"):
             call = Call(f"Open {lead.input.target_name}, or create it")
-            opened = await lead.ask(self._calls.ask(Activities.open, call, opening))
+            opened = await lead.ask(self._calls.ask(topic.open_topic, call, opening))
             lead.state.subscriptions = opened.subscriptions
             for name, known in opened.sessions.items():
                 lead.state.coordinators[name] = Coordinator.again(known)
@@ -50,7 +50,7 @@ class Changes:
                 lead.note(warning)
             if opened.record.deleting:
                 lead.note("goes on with the deletion that an earlier run began")
-                await lead.insist(lambda: self._calls.ask(Activities.delete, DELETE, Deletion(force=True)))
+                await lead.insist(lambda: self._calls.ask(topic.delete, DELETE, Deletion(force=True)))
                 lead.deleted = True
             else:
                 await self._finish(opened.record)
@@ -74,7 +74,7 @@ class Changes:
                 # Another change may have come first.
                 self.check(change, segments)
                 mutation = Mutation(change=change, segments=segments, epoch=lead.record.epoch)
-                prepared = await lead.ask(self._calls.ask(Activities.prepare, _prepare(mutation), mutation))
+                prepared = await lead.ask(self._calls.ask(split_merge.prepare, _prepare(mutation), mutation))
                 if prepared.refused:
                     lead.state.record = prepared.found or lead.record
                     raise refused(prepared.refused)
@@ -107,7 +107,7 @@ class Changes:
         """Go on with a change that somebody began, and did not finish."""
         if pending := found.pending:
             self._lead.note(f"goes on with the {pending} that an earlier attempt began")
-            prepared = await self._lead.insist(lambda: self._calls.ask(Activities.prepare, _prepare(pending), pending))
+            prepared = await self._lead.insist(lambda: self._calls.ask(split_merge.prepare, _prepare(pending), pending))
             if prepared.refused:
                 self._lead.note(f"the {pending} was given up before it ended anything: {prepared.refused}")
                 self._lead.take(prepared.found or found)
@@ -120,8 +120,8 @@ class Changes:
         lead = self._lead
         seal, commit = Call(f"{mutation}: end the old segments"), Call(f"{mutation}: publish the new layout")
         begin_again = partial(self._begin_again, mutation)
-        await lead.insist(lambda: self._calls.ask(Activities.seal, seal, mutation), begin_again)
-        committed = await lead.insist(lambda: self._calls.ask(Activities.commit, commit, mutation), begin_again)
+        await lead.insist(lambda: self._calls.ask(split_merge.seal, seal, mutation), begin_again)
+        committed = await lead.insist(lambda: self._calls.ask(split_merge.commit, commit, mutation), begin_again)
         before = lead.record
         record = committed.found or before.done(committed.at_ms)
         lead.state.changes += 1
@@ -139,7 +139,7 @@ class Changes:
         """
         lead = self._lead
         try:
-            prepared = await lead.ask(self._calls.ask(Activities.prepare, _prepare(mutation), mutation))
+            prepared = await lead.ask(self._calls.ask(split_merge.prepare, _prepare(mutation), mutation))
         except ApplicationError:
             if lead.lost is not None:
                 raise

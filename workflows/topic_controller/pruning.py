@@ -6,7 +6,7 @@ from collections.abc import Coroutine
 from datetime import timedelta
 from typing import Any
 
-from activities.topic_controller.activities import TopicControllerActivities as Activities
+from activities.topic_controller import prune
 from models.topic_controller.pruning import Pruned, PruneRequest, PruneTask, PruneWatch, Pruning
 from workflows.lifecycle.activity_calls import Call
 from workflows.topic_controller.lead import Lead
@@ -52,7 +52,7 @@ class Pruner:
         if record is None or record.deleting or pruning is None:
             return None
         watch = PruneWatch.of(record, pruning)
-        return self._lead.calls.ask(Activities.await_prune, _AWAIT, watch) if watch else None
+        return self._lead.calls.ask(prune.await_prune, _AWAIT, watch) if watch else None
 
     async def _when_due(self) -> None:
         if self._lead.state.pruning is not None:
@@ -62,7 +62,7 @@ class Pruner:
         lead = self._lead
         async with lead.alone("prune sealed segments"):
             task = PruneTask(request=request, pruning=pruning, epoch=lead.record.epoch)
-            pruned = await lead.ask(lead.calls.ask(Activities.prune, _PRUNE, task))
+            pruned = await lead.ask(lead.calls.ask(prune.prune, _PRUNE, task))
             record = pruned.found or lead.record.pruned(pruned.removed, pruned.at_ms).forgotten(pruned.deleted)
             for one in lead.state.coordinators.values():
                 # What the layout does not name any more is consumed.

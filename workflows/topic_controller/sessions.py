@@ -10,7 +10,7 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, is_cancelled_exception
 
-from activities.topic_controller.activities import TopicControllerActivities as Activities
+from activities.topic_controller import observers, sessions
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import observers_queue
 from models.topic_controller.observation import Observation, Watching
@@ -171,7 +171,7 @@ class Sessions:
         while forgetful := {name: one for name, one in self._state.coordinators.items() if one.is_forgetful}:
             found = Recalled()
             if any(one.sealed for one in record.segments.values()):
-                found = await self._calls.ask(Activities.recall, _RECALL, tuple(sorted(forgetful)))
+                found = await self._calls.ask(sessions.recall, _RECALL, tuple(sorted(forgetful)))
             for name, coordinator in forgetful.items():
                 # Where all have left meanwhile, the next one asks.
                 if coordinator.is_forgetful:
@@ -183,7 +183,7 @@ class Sessions:
         if changes is None:
             return
         changes = self._state.news.compacting(changes, coordinators)
-        answer = await self._calls.ask(Activities.tell, _TELL, changes)
+        answer = await self._calls.ask(sessions.tell, _TELL, changes)
         if answer.found is None:
             self._told(changes)
         else:
@@ -200,7 +200,7 @@ class Sessions:
     def _begin_to_observe(self) -> asyncio.Task[Observation]:
         # On a queue of its own: it lasts for ever, and there are as many as there are topics with consumers.
         call = Call(_OBSERVE, queue=observers_queue(workflow.info().task_queue))
-        observing = asyncio.create_task(self._calls.ask(Activities.observe, call, self._watching()))
+        observing = asyncio.create_task(self._calls.ask(observers.observe, call, self._watching()))
         self._observing.append(observing)
         observing.add_done_callback(self._forget)
         return observing

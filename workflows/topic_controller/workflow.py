@@ -10,7 +10,7 @@ from temporalio import workflow
 from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
-from activities.topic_controller.activities import TopicControllerActivities as Activities
+from activities.topic_controller import topic
 from models.lifecycle.start import Continued
 from models.lifecycle.status import ProgressReport
 from models.segments.layout import SegmentLayout
@@ -123,7 +123,7 @@ class ScalableTopicController(OneInput):
     async def stats(self) -> TopicReport:
         """Ask the brokers."""
         await workflow.wait_condition(lambda: self._state.record is not None)
-        return await self._lead.ask(self._lead.calls.ask(Activities.report, Call("Ask the brokers for statistics")))
+        return await self._lead.ask(self._lead.calls.ask(topic.report, Call("Ask the brokers for statistics")))
 
     @workflow.update(description="Divide an active segment in the middle of its hashes; answers what has changed.")
     async def split(self, request: SplitRequest) -> LayoutChange:
@@ -150,7 +150,7 @@ class ScalableTopicController(OneInput):
         """Give a subscription its places, and note it; harmless when done twice."""
         async with self._lead.alone(f"create subscription {request.name}"):
             await self._lead.ask(
-                self._lead.calls.ask(Activities.subscribe, Call(f"Create subscription {request.name}"), request)
+                self._lead.calls.ask(topic.subscribe, Call(f"Create subscription {request.name}"), request)
             )
             self._state.subscriptions[request.name] = request.kind
 
@@ -172,7 +172,7 @@ class ScalableTopicController(OneInput):
             try:
                 await self._sessions.end(request.name)
                 self._lead.require_current()
-                await self._lead.ask(self._lead.calls.ask(Activities.unsubscribe, call, request))
+                await self._lead.ask(self._lead.calls.ask(topic.unsubscribe, call, request))
             except ApplicationError:
                 if kind is not None:
                     self._state.subscriptions[request.name] = kind
@@ -185,7 +185,7 @@ class ScalableTopicController(OneInput):
         async with self._lead.alone(f"look after segment {request.segment}"):
             self.check_ensure_segment(request)
             call = Call(f"See that segment {request.segment} is there")
-            await self._lead.ask(self._lead.calls.ask(Activities.ensure, call, request))
+            await self._lead.ask(self._lead.calls.ask(topic.ensure_segment, call, request))
 
     @ensure_segment.validator
     def check_ensure_segment(self, request: SegmentRequest) -> None:
@@ -234,7 +234,7 @@ class ScalableTopicController(OneInput):
         async with self._lead.alone("tell the addresses of the controller"):
             call = Call("Publish the addresses of the controller")
             directed = self._lead.record.directed(request.urls)
-            step = self._lead.calls.ask(Activities.direct, call, request, directed.epoch)
+            step = self._lead.calls.ask(topic.direct, call, request, directed.epoch)
             self._lead.take((await self._lead.ask(step)).found or directed)
 
     @workflow.update(description="Remove sealed segments that may go, at once; answers which, and why others stay.")
@@ -278,7 +278,7 @@ class ScalableTopicController(OneInput):
         """Delete the topic; without `force` not while clients are connected."""
         async with self._lead.alone("delete the topic"):
             await self._lead.settled()
-            await self._lead.ask(self._lead.calls.ask(Activities.delete, DELETE, request))
+            await self._lead.ask(self._lead.calls.ask(topic.delete, DELETE, request))
             self._sessions.forget(*self._state.coordinators)
             self._state.subscriptions.clear()
             self._lead.deleted = True

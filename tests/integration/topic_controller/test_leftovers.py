@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from activities.topic_controller.fence import LeadClaim
+from activities.topic_controller.lease import LeaderClaim
 from activities.topic_controller.names import segment_topic
 from activities.topic_controller.records import controller_path, record_path
 from clients.cas.claims import read_claim
@@ -77,7 +77,7 @@ def test_a_topic_of_an_earlier_release(control: Control, store: CasStore) -> Non
     controller.subscribe("work")
     controller.terminate()
     path = controller_path(controller.name)
-    held = read_claim(store, LeadClaim, path)
+    held = read_claim(store, LeaderClaim, path)
     assert held is not None
     assert held.claim.workflow_id == "scalable-topic/public/default/of-an-earlier-release"
     controller = control(OLD)

@@ -13,7 +13,7 @@ from contextvars import ContextVar
 from typing import Any, NamedTuple
 
 from activities.topic_controller import context
-from activities.topic_controller.fence import LeadClaim, LeadKeeper
+from activities.topic_controller.lease import LeaderClaim, LeaderLease
 from clients.cas.store import Check
 from tests.support.lifecycle.gates import Edge, Gate, Gates
 
@@ -39,7 +39,7 @@ _POLL = 0.02
 def hold_changes(gates: Gates) -> None:
     """Let all steps of controllers in this process be held."""
 
-    class HeldKeeper(LeadKeeper):
+    class HeldLease(LeaderLease):
         """Counts looks at the fence of one attempt."""
 
         def __init__(self, *args: Any, **options: Any) -> None:
@@ -47,7 +47,7 @@ def hold_changes(gates: Gates) -> None:
             self._step = STEP.get()
             self._looks = itertools.count(1)
 
-        def require(self) -> LeadClaim:
+        def require(self) -> LeaderClaim:
             number = next(self._looks)
             self._hold(number, Edge.BEFORE)
             found = super().require()
@@ -70,4 +70,4 @@ def hold_changes(gates: Gates) -> None:
             while not gates.released(gate):
                 time.sleep(_POLL)
 
-    context.LeadKeeper = HeldKeeper
+    context.LeaderLease = HeldLease

@@ -60,7 +60,7 @@ class Broker:
                 name=TopicName.parse("persistent://acme/shop/orders"),
                 admin=admin,
                 require=lambda: None,
-                change_or_never=change_or_never,
+                cluster=SimpleNamespace(change_or_never=change_or_never),
                 each=in_turn,
             ),
         )

@@ -9,7 +9,7 @@ import itertools
 
 import pytest
 
-from activities.topic_controller.fence import LeadKeeper
+from activities.topic_controller.lease import LeaderLease
 from clients.errors import StoreConflict, StoreContention, Superseded
 from models.lifecycle.claim import Attempt
 from models.migration_flag import FLAG, Flag, FlagPhase
@@ -18,24 +18,24 @@ from tests.support.clients.memory_store import MemoryStore
 PATH = "/pulsar/pulsar-migrate/topics/a/b/c/controller"
 
 
-def keeper(store: MemoryStore) -> LeadKeeper:
+def keeper(store: MemoryStore) -> LeaderLease:
     """The right of one attempt."""
-    return LeadKeeper(store, Attempt("w", "run", 1, 1, 1), path=PATH)
+    return LeaderLease(store, Attempt("w", "run", 1, 1, 1), path=PATH)
 
 
 def test_an_attempt_that_was_given_up_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
     """Another attempt at a step, and another run, follow one that may go on; the next step follows one that ended."""
     store, clock = MemoryStore(), itertools.count(1)
-    monkeypatch.setattr("activities.topic_controller.fence.time.time_ns", lambda: next(clock) * 1_000_000)
+    monkeypatch.setattr("activities.topic_controller.lease.time.time_ns", lambda: next(clock) * 1_000_000)
 
     def take(run: str, epoch: int, attempt: int) -> int:
         me = Attempt("w", run, 1 if run == "run" else 2, epoch, attempt)
-        return LeadKeeper(store, me, path=PATH).take().lost_at_ms
+        return LeaderLease(store, me, path=PATH).take().lost_at_ms
 
     assert [take("run", 1, 1), take("run", 2, 1), take("run", 2, 1)] == [0, 0, 0]
     assert [take("run", 2, 2), take("run", 3, 1)] == [1, 1]
     assert [take("another", 1, 1), take("another", 2, 1)] == [2, 2]
-    again = LeadKeeper(store, Attempt("w", "another", 2, 3, 1), path=PATH)
+    again = LeaderLease(store, Attempt("w", "another", 2, 3, 1), path=PATH)
     again.take()
     again.note_lost()
     assert take("another", 4, 1) == 3
@@ -49,7 +49,7 @@ def test_a_start_that_is_refused_leaves_nothing() -> None:
     refused.release_unused()
     assert store.nodes == {}
     keeper(store).take()
-    again = LeadKeeper(store, Attempt("w", "another", 2, 1, 1), path=PATH)
+    again = LeaderLease(store, Attempt("w", "another", 2, 1, 1), path=PATH)
     lost_at_ms = again.take().lost_at_ms
     again.release_unused()
     assert again.take().lost_at_ms == lost_at_ms > 0

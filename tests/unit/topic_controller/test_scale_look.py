@@ -9,19 +9,19 @@ from typing import Any, cast
 import httpx
 import pytest
 
-from activities.pulsar.pulsar_cluster import PulsarCluster
+from activities.topic_controller.context import ObserverTask
 from activities.topic_controller.scale import await_scale
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
+from clients.pulsar.names import TopicName
 from models.topic_controller.auto_scale import AutoScale
-from models.topic_controller.input import ControllerInput
 from models.topic_controller.record import ControlledLayout
 from models.topic_controller.scale_decision import ScaledSegment, ScaleWatch
 
 
-def cluster_with(readers: Iterable[str]) -> PulsarCluster[ControllerInput]:
-    """Return a cluster whose only topic has an ordered subscription `bill`, and these readers of its layout."""
+def task_with(readers: Iterable[str]) -> ObserverTask:
+    """Return an attempt at a topic that has an ordered subscription `bill`, and these readers of its layout."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         if request.url.path.endswith(".layout/stats"):
@@ -33,8 +33,8 @@ def cluster_with(readers: Iterable[str]) -> PulsarCluster[ControllerInput]:
         return [do(item) for item in items]
 
     admin = PulsarAdminReader(HttpSession(AdminAccess(), transport=httpx.MockTransport(answer)), ["http://broker:8080"])
-    input = SimpleNamespace(topic="persistent://acme/shop/orders")
-    return cast("PulsarCluster[ControllerInput]", SimpleNamespace(input=input, admin=admin, each=each))
+    name, context = TopicName.parse("persistent://acme/shop/orders"), SimpleNamespace(memory=None)
+    return cast("ObserverTask", SimpleNamespace(name=name, context=context, admin=admin, each=each))
 
 
 @pytest.mark.parametrize(
@@ -49,5 +49,5 @@ def cluster_with(readers: Iterable[str]) -> PulsarCluster[ControllerInput]:
 def test_readers_of_the_layout(readers: list[str], splits: bool) -> None:
     """Only readers that are named after a subscription of the segments are consumers that want a segment each."""
     watch = ScaleWatch(policy=AutoScale(), segments=ScaledSegment.all_of(ControlledLayout.created(1, {}, 0)))
-    look = await_scale(cluster_with(readers), watch, None)
+    look = await_scale(task_with(readers), watch)
     assert (look.answer is not None) is splits, look.why

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import pytest
 
 from activities.lifecycle.parallel import in_turn
-from activities.topic_controller.fence import LeadKeeper
+from activities.topic_controller.lease import LeaderLease
 from activities.topic_controller.records import Records, coordinator_path, record_path
 from clients.cas.store import Part
 from clients.errors import StoreUnsupported, Superseded
@@ -57,7 +57,7 @@ def attempt(number: int) -> Attempt:
 
 def records(store: MemoryStore, number: int = 1) -> Records:
     """Records on behalf of an attempt that tells consumers what they read."""
-    keeper = LeadKeeper(store, attempt(number), path=coordinator_path(TOPIC))
+    keeper = LeaderLease(store, attempt(number), path=coordinator_path(TOPIC))
     keeper.take()
     return Records(store, TOPIC, keeper)
 

@@ -10,7 +10,8 @@ import time
 from contextlib import suppress
 
 from activities.lifecycle.parallel import at_once
-from activities.topic_controller.context import ControllerTask
+from activities.lifecycle.step import step
+from activities.topic_controller.context import ControllerTask, LeaderTask
 from activities.topic_controller.names import segment_topic
 from activities.topic_controller.publish import publish, require_layout_topic
 from activities.topic_controller.segments import (
@@ -31,7 +32,8 @@ from models.topic_controller.record import ControlledLayout, Mutation
 from models.topic_controller.state import Committed, Prepared
 
 
-def prepare(task: ControllerTask, mutation: Mutation) -> Prepared:
+@step(LeaderTask)
+def prepare(task: LeaderTask, mutation: Mutation) -> Prepared:
     """Note the change, and make the new segments with a place of each subscription.
 
     Nothing is done where the change does not fit the layout, or that is not the one with which the change began; this
@@ -61,7 +63,8 @@ def prepare(task: ControllerTask, mutation: Mutation) -> Prepared:
     return Prepared(first_segment=mutation.first_segment(record))
 
 
-def seal(task: ControllerTask, mutation: Mutation) -> None:
+@step(LeaderTask)
+def seal(task: LeaderTask, mutation: Mutation) -> None:
     """End the old segments, one after the other.
 
     Raises:
@@ -79,7 +82,8 @@ def seal(task: ControllerTask, mutation: Mutation) -> None:
             end_segment(task, segment)
 
 
-def commit(task: ControllerTask, mutation: Mutation) -> Committed:
+@step(LeaderTask)
+def commit(task: LeaderTask, mutation: Mutation) -> Committed:
     """Put the new layout in the place of the old one, and publish it.
 
     Raises:

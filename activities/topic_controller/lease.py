@@ -17,7 +17,7 @@ from models.lifecycle.claim import Attempt, Claim
 _MOVED = "METADATA_MOVED"
 
 
-class LeadClaim(Claim):
+class LeaderClaim(Claim):
     """Who leads.
 
     Attributes:
@@ -28,14 +28,14 @@ class LeadClaim(Claim):
     lost_at_ms: int = 0
 
 
-class LeadKeeper(ClaimKeeper[LeadClaim]):
+class LeaderLease(ClaimKeeper[LeaderClaim]):
     """The right on behalf of one attempt, asked right before each write; see `require_here`."""
 
     def __init__(self, store: CasStore, me: Attempt, *, path: str) -> None:
-        super().__init__(store, LeadClaim, me, path=path)
+        super().__init__(store, LeaderClaim, me, path=path)
         self._metadata = store
 
-    def successor(self, claim: LeadClaim | None, **fields: object) -> LeadClaim:
+    def successor(self, claim: LeaderClaim | None, **fields: object) -> LeaderClaim:
         """See `ClaimKeeper`. The step before has ended, unless this is another attempt at it, or another run."""
         new = super().successor(claim, **fields)
         if claim is None or claim.holder == self.me:
@@ -60,7 +60,7 @@ class LeadKeeper(ClaimKeeper[LeadClaim]):
         if not self.require().lost_at_ms:
             self.release()
 
-    def take(self, **fields: object) -> LeadClaim:
+    def take(self, **fields: object) -> LeaderClaim:
         """Take the right; see `ClaimKeeper`.
 
         Raises:
@@ -69,7 +69,7 @@ class LeadKeeper(ClaimKeeper[LeadClaim]):
         require_here(self._metadata)
         return super().take(**fields)
 
-    def _required(self) -> Held[LeadClaim]:
+    def _required(self) -> Held[LeaderClaim]:
         require_here(self._metadata)
         return super()._required()
 
