@@ -4,22 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Sequence
-from typing import NamedTuple
 
 from activities.bookie_cluster.context import BookieClusterTask
+from activities.bookie_cluster.ledger_comparison import LedgerComparison, RealStores
 from activities.bookie_cluster.ledger_copier import LedgerCopier
 from activities.bookie_cluster.ledgers import (
-    Ledgers,
     all_references,
-    attributed_references,
-    compacted,
-    moving,
-    orphans,
     progress_path,
-    read_known,
-    require_decodable,
-    scan,
 )
 from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledger_id
 from activities.lifecycle.step import step
@@ -38,8 +29,8 @@ from models.lifecycle.status import ProgressTask, ProgressUnit
 _LITTLE, _LITTLE_SECONDS = 16 << 20, 2.0
 # A round that leaves more than this part of what the one before left is no gain: producers are as fast as the copy.
 _SHRINKS = 0.7
-# In seconds; a look reads all metadata, and shall take a tenth of the time at most.
-_ROUND_EVERY, _LOOKS_APART = 5.0, 9.0
+# In seconds; a scan reads all metadata, and must take a tenth of the time at most.
+_ROUND_EVERY, _SCANS_APART = 5.0, 9.0
 
 
 @step(BookieClusterTask, reads_only=True)
@@ -108,64 +99,44 @@ def build(task: BookieClusterTask, direction: Direction, seconds: float = 0.0) -
         # From here on something is built on the registrations: they outlast the switch.
         registry.claim.renew(registered=())
         task.stop_earlier_deletions()
-        rounds = _Rounds(task, registry, store)
+        rounds = _CatchUp(task, registry, store)
         rounds.converge()
-        while time.monotonic() + rounds.patience < end:
-            task.context.pause(rounds.patience)
+        while time.monotonic() + rounds.pause < end:
+            task.context.pause(rounds.pause)
             rounds.converge()
         return rounds.summary()
 
 
-class _Look(NamedTuple):
-    """Both sides at one time.
+class _CatchUp:
+    """The rounds of one attempt: each copies what the scan before it has found, and scans again.
 
     Attributes:
-        source: the ledgers of the one.
-        target: those of the other.
-        closed: how many of the source move and are closed.
-        todo: those of them that are not verified.
-        unclosed: those that move and are open.
-        orphans: see `orphans`.
-    """
-
-    source: Ledgers
-    target: Ledgers
-    closed: int = 0
-    todo: Ledgers = Ledgers()
-    unclosed: Ledgers = Ledgers()
-    orphans: Sequence[tuple[int, int]] = ()
-
-
-class _Rounds:
-    """The rounds of one attempt: each copies what the look before it has found, and looks anew.
-
-    Attributes:
-        patience: seconds until the next round is worth its while.
+        pause: seconds until the next round is worth its while.
     """
 
     def __init__(self, task: BookieClusterTask, registry: BookieRegistry, store: StoreReader) -> None:
-        self._task, self._store = task, store
+        self._task, self._stores = task, RealStores(task, store)
         self._progress = progress = SwitchProgress(task, registry)
         # All are tried again: bookies that did not answer may be back.
         progress.forget_failed()
         progress.keep_scope(task.input.ledgers)
-        self._verified = read_known(task, store)
+        self._verified = self._stores.known()
         cutover = read_cutover_ledger_id(store, progress_path(task, task.direction))
         self._copying = LedgerCopier(task, progress, self._verified)
-        self._seen = _Look(Ledgers(), Ledgers())
-        self._look()
+        self._seen = LedgerComparison()
+        self._rescan()
         _set_cutover_ledger_id(task, registry, progress, self._seen.source.highest, cutover)
-        self._known = self._seen.closed - len(self._seen.todo)
+        self._known = len(self._seen.moving) - len(self._seen.open) - len(self._seen.todo)
         self._rounds = self._removed = self._left = 0
         self._seconds = self._rate = 0.0
         self._little = True
-        self.patience = _ROUND_EVERY
+        self.pause = _ROUND_EVERY
 
     def converge(self) -> None:
         """Copy until little is left, or until a round leaves about as much as the one before."""
         begun, before = time.monotonic(), None
         if self._rounds:
-            self._look()
+            self._rescan()
         while True:
             self._copy()
             self._left = self._left_bytes()
@@ -179,7 +150,7 @@ class _Rounds:
 
     def summary(self) -> CopySummary:
         """What all rounds did."""
-        done = self._copying.summary(known=self._known, left_open=len(self._seen.unclosed), left_bytes=self._left)
+        done = self._copying.summary(known=self._known, left_open=len(self._seen.open), left_bytes=self._left)
         return done.model_copy(
             update={
                 "little": self._little,
@@ -195,12 +166,12 @@ class _Rounds:
             self._copying.copy(self._seen.todo)
         self._task.context.check()
         if self._task.input.routing is Routing.RESTART:
-            self._copying.copy_open(self._seen.unclosed)
+            self._copying.copy_open(self._seen.open)
             self._remove_orphans()
         if (copied := self._copying.entry_bytes - before) > _LITTLE:
             self._rate = copied / (time.monotonic() - begun)
         self._rounds += 1
-        self._look()
+        self._rescan()
 
     def _remove_orphans(self) -> None:
         """What Pulsar deletes meanwhile must not add up until brokers are stopped."""
@@ -209,36 +180,16 @@ class _Rounds:
         with self._task.ledgers_to_change(self._task.ends.target) as target:
             self._removed += target.delete(self._seen.orphans, self._progress.require)
 
-    def _look(self) -> None:
-        begun, task, verified = time.monotonic(), self._task, self._verified
-        with task.ledgers(task.ends.source) as source, task.ledgers(task.ends.target) as target:
-            everything, standing = scan(source, self._seen.source), scan(target, self._seen.target)
-        named = attributed_references(self._task, self._store)
-        named = named.plus(compacted(task, everything, named, strict=False))
-        require_decodable(everything, standing, named)
-        chosen = moving(task.input, task.ends.source.name, everything, named)
-        unclosed = chosen.where(lambda one: not one.closed)
-        self._seen = _Look(
-            source=everything,
-            target=standing,
-            closed=len(chosen) - len(unclosed),
-            # What an earlier attempt compared is not read again, as long as neither side's metadata have changed.
-            todo=chosen.where(
-                lambda one: (
-                    one.closed
-                    and one.ledger_id not in self._copying.failed
-                    and not verified.holds(one, standing.get(one.ledger_id))
-                )
-            ),
-            unclosed=unclosed,
-            orphans=orphans(everything, standing, named, verified),
-        )
-        self.patience = max(_ROUND_EVERY, _LOOKS_APART * (time.monotonic() - begun))
+    def _rescan(self) -> None:
+        begun = time.monotonic()
+        failed = self._copying.failed
+        self._seen = LedgerComparison.read(self._task, self._stores, self._verified, self._seen, failed=failed)
+        self.pause = max(_ROUND_EVERY, _SCANS_APART * (time.monotonic() - begun))
 
     def _left_bytes(self) -> int:
         """Bytes that the copies lack: of closed ledgers, and with routing `restart` of open ones."""
         left = sum(self._lacking(one.ledger_id, one.length) for one in self._seen.todo.values())
-        task, unclosed = self._task, self._seen.unclosed
+        task, unclosed = self._task, self._seen.open
         if task.input.routing is Routing.ATTRIBUTION or not unclosed:
             return left
         root, tls = task.ends.source.root, task.runtime.bookie_tls

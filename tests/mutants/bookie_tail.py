@@ -10,6 +10,7 @@ _PROGRESS = ("tests/unit/bookie_cluster/test_progress.py",)
 _RECOVERY = ("tests/unit/clients/test_recovery.py",)
 _RECOVERING = "clients/bookkeeper/recovery.py"
 _TAILING = "activities/bookie_cluster/tail.py"
+_COMPARISON = "activities/bookie_cluster/ledger_comparison.py"
 _BOOKIES = ("tests/unit/clients/test_bookies.py",)
 _POOL, _COPYING = "clients/bookkeeper/pool.py", "clients/bookkeeper/batch_copy.py"
 _LEDGERS = "activities/bookie_cluster/ledgers.py"
@@ -79,8 +80,8 @@ MUTANTS = (
     # What cannot be decoded -------------------------------------------------------------------------------------------
     Mutant(
         "bookie-cluster/a-ledger-that-cannot-be-decoded-counts-as-lost",
-        _TAILING,
-        "        require_decodable(everything, standing, named)\n",
+        _COMPARISON,
+        "        require_decodable(source, target, named)\n",
         "",
         _TAIL,
     ),
@@ -101,14 +102,14 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/no-last-look-at-brokers",
         _TAILING,
-        "        alone.require()\n        return TailCopy(",
+        "        no_brokers.require()\n        return TailCopy(",
         "        return TailCopy(",
         _TAIL,
     ),
     Mutant(
         "bookie-cluster/no-look-at-brokers-behind-the-copy",
         _TAILING,
-        "        alone.require()\n        progress.set_cutover_ledger_id",
+        "        no_brokers.require()\n        progress.set_cutover_ledger_id",
         "        progress.set_cutover_ledger_id",
         _TAIL,
         survives="the last look finds the same, later; this one only spares the comparison",
@@ -116,15 +117,15 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/references-are-not-read-again",
         _TAILING,
-        "        if all_references(self._store).digest != named.digest:",
-        "        if not all_references(self._store):",
+        "        if self._stores.references().digest != named.digest:",
+        "        if not self._stores.references():",
         _TAIL,
     ),
     Mutant(
         "bookie-cluster/a-late-tail-deletes",
         _TAILING,
-        "            return target.delete(found, self.progress.require)",
-        "            return target.delete(found)",
+        "            return target.delete(seen.orphans, self.progress.require)",
+        "            return target.delete(seen.orphans)",
         _TAIL,
     ),
     Mutant(
@@ -159,29 +160,29 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/the-tail-does-not-wait-for-brokers",
         _TAILING,
-        "        while not none_since(store, self.mark):",
+        "        while not self._none_since():",
         "        while False:",
         _TAIL,
     ),
     Mutant(
         "bookie-cluster/the-mark-of-before-the-last-broker-went-is-kept",
         _TAILING,
-        "        while not none_since(store, self.mark):",
-        "        while brokers(store):",
+        "        while not self._none_since():",
+        "        while stores.brokers():",
         _TAIL,
     ),
     Mutant(
         "bookie-cluster/a-broker-that-came-and-went-is-overlooked",
         _TAILING,
-        "        if not none_since(self._store, self.mark):",
-        "        if brokers(self._store):",
+        "        if not self._none_since():",
+        "        if self._stores.brokers():",
         _TAIL,
     ),
     Mutant(
         "bookie-cluster/nothing-but-ids-is-compared",
-        _TAILING,
-        "not verified.holds(one, sides.target.get(one.ledger_id))",
-        "one.ledger_id not in sides.target",
+        _COMPARISON,
+        "not verified.holds(ledger, target.get(ledger.ledger_id))",
+        "ledger.ledger_id not in target",
         _TAIL,
     ),
     Mutant(

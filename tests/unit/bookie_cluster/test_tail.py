@@ -6,13 +6,13 @@ in tests/integration/bookie_cluster/test_activities.py.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
 
 import pytest
 
-from activities.bookie_cluster import tail
 from activities.bookie_cluster.ledgers import Ledgers, Verified
+from activities.bookie_cluster.progress import SwitchProgress
+from activities.bookie_cluster.tail import copy_tail_of
 from activities.lifecycle.context import ActivityContext, Cancelled
 from activities.pulsar.registrations import Service
 from clients.bookkeeper.ledger_table import LedgerFacts
@@ -20,9 +20,9 @@ from clients.bookkeeper.metadata import LedgerState
 from clients.errors import StoreConflict, StoreUnsupported, Superseded
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference
-from models.bookie_cluster.input import Direction
+from models.bookie_cluster.input import BookieCluster
 from models.bookie_cluster.results import CopySummary, TailCopy
-from tests.support.bookie_cluster.in_memory import MemorySwitch, answering
+from tests.support.bookie_cluster.in_memory import MemorySwitch
 from tests.support.bookie_cluster.records import by_id, ledger, reference
 
 BROKER = Service("broker one", 1, b"{}")
@@ -35,7 +35,8 @@ class Scene(MemorySwitch):
         source: ledgers of the cluster that is left.
         target: those of the other one.
         named: what Pulsar's metadata refer to.
-        known: what was compared before.
+        verified: what was compared before.
+        context: of the step; a pause of it is the moment `waiting`.
         running: brokers that are registered.
         mark: changes whenever one comes or goes.
         deleted: ids that were deleted from the target.
@@ -49,13 +50,15 @@ class Scene(MemorySwitch):
         super().__init__()
         self.source, self.target = dict(by_id(source)), dict(by_id(target))
         self.named: list[LedgerReference] = [reference(number) for number in self.source]
-        self.known = Verified({number: one.mzxid for number, one in self.target.items()})
+        self.verified = Verified({number: one.mzxid for number, one in self.target.items()})
         self.running: list[Service] = []
         self.mark = 1
         self.deleted: list[int] = []
         self.full_verify = False
         self.begun = self.copies = 0
+        self.looked = 0
         self.undecodable: dict[int, str] = {}
+        self.context = _Context(self)
 
     def come_and_go(self) -> None:
         """A broker registers, and is gone again at the next look."""
@@ -63,7 +66,52 @@ class Scene(MemorySwitch):
 
     def run(self) -> TailCopy:
         """Copy the tail."""
-        return tail.copy_tail(self.task(ledgers="all", full_verify=self.full_verify), Direction.FORWARD)
+        task = self.task(ledgers="all", full_verify=self.full_verify)
+        task.context = self.context
+        return copy_tail_of(task, self)
+
+    def scan(self, cluster: BookieCluster, known: Ledgers) -> Ledgers:
+        """Return the ledgers of `a` or `b`."""
+        del known
+        found = by_id((self.source if cluster.name == "a" else self.target).values())
+        if cluster.name == "a":
+            found.undecodable = self.undecodable
+        return found
+
+    def references(self) -> ReferenceTable:
+        """Return what Pulsar's metadata refer to."""
+        self.happens("referred")
+        return ReferenceTable(self.named)
+
+    def compacted(self, ledgers: Ledgers, named: Iterable[LedgerReference], *, strict: bool) -> list[LedgerReference]:
+        """Return nothing: no topic is compacted."""
+        del ledgers, named
+        assert strict
+        return []
+
+    def known(self) -> Verified:
+        """Return what was compared before."""
+        return self.verified
+
+    def brokers(self) -> list[Service]:
+        """Return the brokers that are registered."""
+        return self.running
+
+    def brokers_mark(self) -> int:
+        """Return what changes whenever a broker comes or goes."""
+        self.looked += 1
+        mark = self.mark
+        if self.looked == 1:
+            self.happens("marked")
+        return mark
+
+    def copier(
+        self, progress: SwitchProgress, verified: Verified, *, guard: Callable[[], None], urgent: bool
+    ) -> _Copier:
+        """Return what copies everything at once."""
+        del progress, verified
+        assert urgent
+        return _Copier(self, guard)
 
     def delete(self, items: Sequence[tuple[int, int | None]], fence: Callable[[], object]) -> int:
         """Of the target."""
@@ -75,38 +123,32 @@ class Scene(MemorySwitch):
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+def scene() -> Scene:
     """Two ledgers that both sides have, and a copy of one that Pulsar has deleted since."""
-    made = Scene([ledger(1), ledger(2)], [ledger(1), ledger(2), ledger(3)])
+    return Scene([ledger(1), ledger(2)], [ledger(1), ledger(2), ledger(3)])
 
-    def look(_: object) -> ReferenceTable:
-        made.happens("referred")
-        return ReferenceTable(made.named)
 
-    def scan(cluster: Any, _: Mapping[int, LedgerFacts]) -> Ledgers:
-        found = by_id((made.source if cluster.name == "a" else made.target).values())
-        if cluster.name == "a":
-            found.undecodable = made.undecodable
-        return found
+class _Context(ActivityContext):
+    """An activity whose pauses a test sees, and which it can cancel.
 
-    monkeypatch.setattr(tail, "all_references", look)
-    monkeypatch.setattr(tail, "scan", scan)
+    Attributes:
+        cancelled: whether the activity is to end.
+    """
 
-    def none_since(_: object, mark: int) -> bool:
-        return not made.running and made.mark == mark
+    def __init__(self, scene: Scene) -> None:
+        super().__init__()
+        self._scene = scene
+        self.cancelled = False
 
-    def copier(*_: object, guard: Callable[[], None], urgent: bool) -> _Copier:
-        assert urgent
-        return _Copier(made, guard)
+    def pause(self, seconds: float) -> None:
+        """Let others act."""
+        del seconds
+        self._scene.happens("waiting")
 
-    monkeypatch.setattr(tail, "compacted", answering(list))
-    monkeypatch.setattr(tail, "read_known", answering(lambda: made.known))
-    monkeypatch.setattr(tail, "brokers", answering(lambda: made.running))
-    monkeypatch.setattr(tail, "brokers_mark", answering(lambda: made.mark))
-    monkeypatch.setattr(tail, "none_since", none_since)
-    monkeypatch.setattr(tail, "LedgerCopier", copier)
-    monkeypatch.setattr(ActivityContext, "pause", answering(lambda: made.happens("waiting")))
-    return made
+    def check(self) -> None:
+        """Raise if the activity is cancelled."""
+        if self.cancelled:
+            raise Cancelled
 
 
 class _Copier:
@@ -125,12 +167,13 @@ class _Copier:
             done = ledger(record.ledger_id, mzxid=record.mzxid + 100 * scene.copies)
             scene.source[record.ledger_id] = done._replace(mzxid=scene.source[record.ledger_id].mzxid)
             scene.target[record.ledger_id] = done
-            scene.known.copies[record.ledger_id] = done.mzxid
+            scene.verified.copies[record.ledger_id] = done.mzxid
         scene.happens("copied")
         self._guard()
 
-    def compare(self, _: Ledgers) -> None:
+    def compare(self, records: Ledgers) -> None:
         """Compare in full."""
+        del records
         self._scene.happens("compared")
 
     def summary(self, *, known: int) -> CopySummary:
@@ -227,19 +270,10 @@ def test_a_ledger_that_cannot_be_decoded_is_not_taken_for_lost(scene: Scene) -> 
         scene.run()
 
 
-def test_the_last_broker_may_go_between_the_mark_and_the_look(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Then the copy does not begin anew for a broker that came, since none did: writers would wait twice."""
+def test_the_last_broker_may_go_between_the_mark_and_the_look(scene: Scene) -> None:
+    """The copy does not start again where the last broker goes right after its mark was read: none came since."""
     scene.source[2] = ledger(2, state=LedgerState.OPEN)
-    looked: list[int] = []
-
-    def mark(_: object) -> int:
-        looked.append(scene.mark)
-        if len(looked) == 1:
-            # It goes right after its mark was read.
-            scene.mark += 1
-        return looked[-1]
-
-    monkeypatch.setattr(tail, "brokers_mark", mark)
+    scene.at["marked"] = scene.come_and_go
     assert scene.run().mark == scene.mark == 2
     assert scene.begun == 1
 
@@ -282,14 +316,10 @@ def test_ledgers_that_keep_changing_are_an_error(scene: Scene) -> None:
         scene.run()
 
 
-def test_a_cancelled_tail_ends(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two rounds it looks whether it shall stop."""
+def test_a_cancelled_tail_ends(scene: Scene) -> None:
+    """A cancelled tail copies nothing more."""
     scene.source[2] = ledger(2, state=LedgerState.OPEN)
-
-    def stop(_: object) -> None:
-        raise Cancelled
-
-    monkeypatch.setattr(ActivityContext, "check", stop)
+    scene.context.cancelled = True
     with pytest.raises(Cancelled):
         scene.run()
     assert scene.copies == 0
