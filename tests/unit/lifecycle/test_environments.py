@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -27,6 +28,20 @@ def test_the_lowest_lock_holds_each_lower_bound(folder: str) -> None:
     bounds = {requirement.name: requirement.specifier for requirement in map(Requirement, project["dependencies"])}
     lowest = {name: min(Version(bound.version) for bound in bounds[name] if bound.operator == ">=") for name in bounds}
     assert {name: Version(_PINNED[name]) for name in lowest} == lowest
+
+
+def test_commits_are_checked_by_the_same_ruff() -> None:
+    """The hooks of pre-commit run the version of ruff that the lock names."""
+    [locked] = re.findall(r"^ruff==(\S+)", (ROOT / "requirements-dev.lock").read_text(), re.MULTILINE)
+    assert f"rev: v{locked} " in (ROOT / ".pre-commit-config.yaml").read_text()
+
+
+@pytest.mark.parametrize("folder", [".", "scalable_client", "devstack"])
+def test_classifiers_name_the_tested_interpreters(folder: str) -> None:
+    """Each distribution names the interpreters that `make test-pythons` tries, and no other."""
+    project = tomllib.loads((ROOT / folder / "pyproject.toml").read_text())["project"]
+    versions = re.findall(r"Python :: (3\.\d+)", " ".join(project["classifiers"]))
+    assert tuple(versions) == PYTHONS
 
 
 def test_the_running_interpreter_is_found() -> None:
