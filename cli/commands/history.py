@@ -74,6 +74,8 @@ async def _replay(histories: dict[Path, WorkflowHistory], workflows: list[type])
         workflow_runner=WORKFLOW_RUNNER,
         data_converter=DATA_CONVERTER,
         runtime=quiet_runtime(),
+        # Else the SDK compiles every module that is loaded, to make an id of them.
+        build_id="replay",
     )
     found: dict[Path, str] = {}
     for file, history in histories.items():
