@@ -18,9 +18,9 @@ from models.blue_green.phases import Phase
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, WaitKind
 from pulsar_devstack.servers.stack import Stack, StackSpec
-from pulsar_devstack.traffic.audit import Account
+from pulsar_devstack.traffic.audit import DeliveryAudit
 from pulsar_devstack.traffic.plan import TopicPlan, mixed_topics
-from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.runner import Traffic
 from pulsar_devstack.traffic.two_clusters import create_namespace, pieces
 
 BLUE, GREEN = "blue", "green"
@@ -44,7 +44,7 @@ def demo() -> int:
     with PulsarAdmin.open(access, blue.admin_urls) as of_blue, PulsarAdmin.open(access, green.admin_urls) as of_green:
         topics = _live_namespaces(of_blue)
         tools = blue.state.toolchain
-        with MovingTraffic(blue.broker_url, topics, stage.folder, tools) as traffic:
+        with Traffic.in_programs(blue.broker_url, topics, stage.folder, tools) as traffic:
             consumers = sum(len(topic.consumers) for topic in topics)
             say(f"from now on {len(topics)} producers and {consumers} consumers run, in Python and in Java")
             traffic.wait_for_more(HISTORY)
@@ -58,11 +58,11 @@ def demo() -> int:
             stage.signal("proceed", "demo: checks are done")
             report = stage.report()
             traffic.wait_for_more(HISTORY)
-            account = traffic.stop()
+            audit = traffic.stop()
         title("Verified")
         stage.check(f"no client is left on blue; {there} producers and consumers are on green", there and not left)
-    _verify(stage, report, account)
-    return stage.conclude(f"no producer waited longer than {account.longest_gap:.1f} s for an acknowledgement")
+    _verify(stage, report, audit)
+    return stage.conclude(f"no producer waited longer than {audit.longest_gap:.1f} s for an acknowledgement")
 
 
 def _live_namespaces(blue: PulsarAdmin) -> list[TopicPlan]:
@@ -78,9 +78,9 @@ def _live_namespaces(blue: PulsarAdmin) -> list[TopicPlan]:
     return plans
 
 
-def _move(stage: Stage, traffic: MovingTraffic) -> None:
+def _move(stage: Stage, traffic: Traffic) -> None:
     def beside() -> str:
-        return f"{traffic.account().acknowledged:>6,} messages"
+        return f"{traffic.audit().acknowledged:>6,} messages"
 
     title("The migration: first the canary")
     stage.start({**_plan(stage.stack, stage.second), "grace_window": "PT1H"})
@@ -124,7 +124,7 @@ def _namespace(plan: TopicPlan) -> str:
     return "/".join(plan.topic.partition("://")[2].split("/")[:2])
 
 
-def _verify(stage: Stage, report: Report, account: Account) -> None:
+def _verify(stage: Stage, report: Report, audit: DeliveryAudit) -> None:
     seen = report.certificate
     stage.check(f"outcome: {report.outcome} ({report.summary})", report.outcome is Outcome.DONE)
     stage.check(
@@ -133,8 +133,8 @@ def _verify(stage: Stage, report: Report, account: Account) -> None:
         not seen["faults"] and not seen["missing_clients"],
     )
     stage.check(
-        f"all {account.acknowledged:,} acknowledged messages arrived, in order, and no client is dead",
-        not account.faults(),
+        f"all {audit.acknowledged:,} acknowledged messages arrived, in order, and no client is dead",
+        not audit.faults(),
     )
-    for fault in account.faults():
+    for fault in audit.faults():
         say(f"       {fault}")

@@ -19,7 +19,7 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from pulsar_devstack.servers.admin import StackAdmin
 from pulsar_devstack.servers.stack import StackSpec
-from pulsar_devstack.traffic.pulsar_client import Traffic
+from pulsar_devstack.traffic.runner import Traffic
 
 CLUSTER = "demo"
 SPEC = StackSpec(
@@ -55,14 +55,14 @@ def demo() -> int:
     topics = admin.create_all((f"public/default/topic-{number:02}" for number in range(TOPICS)), CLUSTER)
     say(f"{len(topics)} topics on the bookies of cluster a")
     busy = topics[:: len(topics) // BUSY_TOPICS]
-    with Traffic(stack.broker_url, busy, log=stage.folder / "traffic.log") as traffic:
-        say(f"from now on {len(traffic.lanes)} producers and {len(traffic.lanes)} consumers run")
+    with Traffic.here(stack.broker_url, busy, log=stage.folder / "traffic.log") as traffic:
+        say(f"from now on {len(traffic.plan.topics)} producers and {len(traffic.plan.topics)} consumers run")
         traffic.wait_for_more(HISTORY)
         stage.rehearse(_plan(stage))
         before = admin.ledger_counts(topics)
         title("The switch")
         stage.start({**_plan(stage), "rollback_window": "PT1H", "cleanup": "remove"})
-        stage.follow(Phase.ROLLBACK_WINDOW, lambda: f"{traffic.sent:>7,} messages")
+        stage.follow(Phase.ROLLBACK_WINDOW, lambda: f"{traffic.acknowledged:>7,} messages")
         traffic.wait_for_more(HISTORY)
         after = admin.ledger_counts(topics)
         title("The end of the rollback window: the old ledgers are deleted")
@@ -114,6 +114,7 @@ def _verify(stage: Stage, report: Report, traffic: Traffic) -> None:
         seen["references_missing"] == 0,
     )
     faults = traffic.faults()
-    stage.check(f"all {traffic.sent:,} acknowledged messages arrived, in order, the old bookies off", not faults)
+    messages = traffic.acknowledged
+    stage.check(f"all {messages:,} acknowledged messages arrived, in order, the old bookies off", not faults)
     for fault in faults:
         say(f"       {fault}")

@@ -18,7 +18,8 @@ from models.metadata_store.input import KIND
 from models.metadata_store.phases import Phase
 from pulsar_devstack.servers.admin import StackAdmin
 from pulsar_devstack.servers.stack import StackSpec
-from pulsar_devstack.traffic.pulsar_client import Churn, Traffic
+from pulsar_devstack.traffic.pulsar_client import Churn
+from pulsar_devstack.traffic.runner import Traffic
 
 CLUSTER = "demo"
 SPEC = StackSpec(
@@ -51,8 +52,8 @@ def demo() -> int:
     churn = Churn(admin, "tenant-1/ns-1/during-")
     busy = topics[:: len(topics) // BUSY_TOPICS]
     plan = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url}
-    with Traffic(stack.broker_url, busy, log=stage.folder / "traffic.log") as traffic, churn:
-        say(f"from now on {len(traffic.lanes)} producers and {len(traffic.lanes)} consumers run,")
+    with Traffic.here(stack.broker_url, busy, log=stage.folder / "traffic.log") as traffic, churn:
+        say(f"from now on {len(traffic.plan.topics)} producers and {len(traffic.plan.topics)} consumers run,")
         say("and somebody creates topics, one after the other")
         stage.rehearse(plan)
         before = admin.ledger_counts(topics)
@@ -67,7 +68,7 @@ def demo() -> int:
 def _migrate(stage: Stage, plan: dict[str, Any], traffic: Traffic) -> None:
     title("The migration")
     stage.start({**plan, "validation_window": "PT1H"})
-    stage.follow(Phase.VALIDATION, lambda: f"{traffic.sent:>7,} messages")
+    stage.follow(Phase.VALIDATION, lambda: f"{traffic.acknowledged:>7,} messages")
 
 
 def _end_window(stage: Stage) -> Report:
@@ -90,9 +91,8 @@ def _after_commit(stage: Stage, admin: StackAdmin, topics: list[str], before: Co
 
 def _verify(stage: Stage, report: Report, traffic: Traffic) -> None:
     title("Verified")
-    faults, lanes = traffic.faults(), traffic.lanes
-    longest = max(lane.longest_wait for lane in lanes)
-    errors = sum(len(lane.send_errors) for lane in lanes)
+    audit, faults = traffic.audit(), traffic.faults()
+    errors = sum(sum(one.errors.values()) for one in audit.producers)
     stage.check(f"outcome: {report.outcome} ({report.summary})", report.outcome is Outcome.DONE)
     compared = report.certificate.get("compared_in_pre_copy", 0)
     blocked, differences = (report.certificate.get(name) for name in ("compared_while_blocked", "differences"))
@@ -101,8 +101,10 @@ def _verify(stage: Stage, report: Report, traffic: Traffic) -> None:
         f"{differences} differences",
         compared > 0 and differences == 0,
     )
-    stage.check(f"all {traffic.sent:,} acknowledged messages arrived, in order", not faults)
-    stage.check(f"no send failed; no producer waited longer than {longest:.2f} s for its next message", errors == 0)
+    stage.check(f"all {traffic.acknowledged:,} acknowledged messages arrived, in order", not faults)
+    stage.check(
+        f"no send failed; no producer waited longer than {audit.longest_gap:.2f} s for its next message", errors == 0
+    )
     for fault in faults:
         say(f"       {fault}")
 

@@ -22,7 +22,7 @@ from models.scalable_topic.input import KIND
 from models.scalable_topic.phases import Phase
 from pulsar_devstack.servers.provision import with_scalable_clients
 from pulsar_devstack.servers.stack import StackSpec
-from pulsar_devstack.traffic.audit import Account
+from pulsar_devstack.traffic.audit import DeliveryAudit
 from pulsar_devstack.traffic.plan import TopicPlan
 from pulsar_devstack.traffic.scalable_plan import ScalableTopicPlan
 from pulsar_devstack.traffic.scalable_traffic import Absence, ScalableTraffic
@@ -59,11 +59,11 @@ def demo() -> int:
             absent = traffic.wait_until_all_are_back()
             traffic.wait_for_more(HISTORY)
             reports = [_end(stage, plan) for plan in TOPICS]
-            account = traffic.stop()
+            audit = traffic.stop()
             title("Verified")
             stage.check(f"every consumer found its topic{_named(absent)}", not absent)
-    _verify(stage, reports, account)
-    return stage.conclude(f"no producer waited longer than {account.longest_send:.2f} s for an acknowledgement")
+    _verify(stage, reports, audit)
+    return stage.conclude(f"no producer waited longer than {audit.longest_send:.2f} s for an acknowledgement")
 
 
 def _workflow(plan: ScalableTopicPlan) -> str:
@@ -122,7 +122,7 @@ def _migrate_under_traffic(stage: Stage, admin: PulsarAdmin, traffic: ScalableTr
 
 
 def _messages(traffic: ScalableTraffic) -> str:
-    return f"{traffic.account().acknowledged:>6,} messages"
+    return f"{traffic.audit().acknowledged:>6,} messages"
 
 
 def _show_layout(admin: PulsarAdmin, plan: ScalableTopicPlan) -> None:
@@ -139,7 +139,7 @@ def _end(stage: Stage, plan: ScalableTopicPlan) -> Report:
     return stage.report()
 
 
-def _verify(stage: Stage, reports: list[Report], account: Account) -> None:
+def _verify(stage: Stage, reports: list[Report], audit: DeliveryAudit) -> None:
     for report in reports:
         seen = report.certificate
         stage.check(f"outcome: {report.outcome} ({report.summary})", report.outcome is Outcome.DONE)
@@ -151,11 +151,11 @@ def _verify(stage: Stage, reports: list[Report], account: Account) -> None:
         call, flip = report.figures["migrate_seconds"], report.figures["flip_seconds"]
         say(f"       the brokers' call took {call:.2f} s, and with all that it leaves out {flip:.2f} s")
     stage.check(
-        f"all {account.acknowledged:,} acknowledged messages arrived at each subscription, at ordered ones in order, "
+        f"all {audit.acknowledged:,} acknowledged messages arrived at each subscription, at ordered ones in order, "
         "and no client is dead",
-        not account.faults(),
+        not audit.faults(),
     )
-    for fault in account.faults():
+    for fault in audit.faults():
         say(f"       {fault}")
 
 

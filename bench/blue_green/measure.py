@@ -1,4 +1,4 @@
-"""One flip: ten topics with traffic are sent from blue to green, and the account of their messages."""
+"""One flip: ten topics with traffic are sent from blue to green, and the audit of their messages."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from bench.blue_green.results import Flip, Side
 from bench.blue_green.servers import Servers
 from clients.pulsar.admin.errors import AdminError
 from pulsar_devstack.servers.toolchain import Toolchain
-from pulsar_devstack.traffic.audit import Account
+from pulsar_devstack.traffic.audit import DeliveryAudit
 from pulsar_devstack.traffic.plan import mixed_topics
-from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.runner import Traffic
 from pulsar_devstack.traffic.two_clusters import flip_bare
 
 # Two seconds of what a producer sends.
@@ -36,19 +36,19 @@ def measure(side: Side, number: int, servers: Servers, folder: Path, tools: Tool
     clusters = servers.clusters
     # Our migration provisions green itself.
     clusters.prepare(namespace, topics, on_green=side is Side.PEER)
-    with MovingTraffic(clusters.blue_url, topics, folder, tools) as traffic:
+    with Traffic.in_programs(clusters.blue_url, topics, folder, tools) as traffic:
         traffic.wait_for_more(_MESSAGES)
         at = time.time()
         own = _flip(side, servers, namespace)
         flipped = time.time()
         # Twice: who followed sends on green then, and who received there has got some of it.
         moved = traffic.flows(_MESSAGES, _MOVE_SECONDS) and traffic.flows(_MESSAGES, _MOVE_SECONDS)
-        account = traffic.stop(_SETTLE_SECONDS)
-    figures = {"seconds": flipped - at, "moved": float(moved), **_figures(account), **own}
+        audit = traffic.stop(_SETTLE_SECONDS)
+    figures = {"seconds": flipped - at, "moved": float(moved), **_figures(audit), **own}
     with suppress(AdminError):
         clusters.leave(namespace)
     figures["stuck_brokers"] = float(servers.recovered())
-    return Flip(side, figures, tuple(account.faults()))
+    return Flip(side, figures, tuple(audit.faults()))
 
 
 def _flip(side: Side, servers: Servers, namespace: str) -> dict[str, float]:
@@ -58,18 +58,18 @@ def _flip(side: Side, servers: Servers, namespace: str) -> dict[str, float]:
     return {}
 
 
-def _figures(account: Account) -> dict[str, float]:
-    duplicates = account.duplicates
+def _figures(audit: DeliveryAudit) -> dict[str, float]:
+    duplicates = audit.duplicates
     return {
-        "acknowledged": account.acknowledged,
-        "lost": account.lost,
-        "order_violations": account.disorder,
+        "acknowledged": audit.acknowledged,
+        "lost": audit.lost,
+        "order_violations": audit.reordered,
         "duplicates": duplicates.other,
-        "duplicates_send_under_way": duplicates.send_under_way,
-        "duplicates_acknowledgement_under_way": duplicates.acknowledgement_under_way,
-        "corrupt": account.corrupt,
-        "dead_producers": len(account.dead_producers),
-        "dead_consumers": len(account.dead_consumers),
-        "longest_send_seconds": account.longest_send,
-        "longest_gap_seconds": account.longest_gap,
+        "duplicates_send_under_way": duplicates.resent,
+        "duplicates_acknowledgement_under_way": duplicates.unconfirmed,
+        "corrupt": audit.corrupt,
+        "dead_producers": len(audit.dead_producers),
+        "dead_consumers": len(audit.dead_consumers),
+        "longest_send_seconds": audit.longest_send,
+        "longest_gap_seconds": audit.longest_gap,
     }

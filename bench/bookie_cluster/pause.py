@@ -18,7 +18,7 @@ from pulsar_devstack.servers.java_programs import JavaProgram
 from pulsar_devstack.servers.plans import METADATA_DRIVERS
 from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack, StackSpec
-from pulsar_devstack.traffic.pulsar_client import Traffic
+from pulsar_devstack.traffic.runner import Traffic
 
 CLOSED, OPEN = 10_000, 20
 _ENTRIES, _SIZE = 5, 1_000
@@ -56,7 +56,7 @@ def measure_pause(tools: Toolchain, folder: Path, cache: Path) -> dict[str, floa
     )
     with Stack(spec, folder / "stack", tools) as stack:
         _write_closed(stack, tools, folder, cache)
-        with Traffic(stack.broker_url, [f"open-{number}" for number in range(_TOPICS)]) as traffic:
+        with Traffic.here(stack.broker_url, [f"open-{number}" for number in range(_TOPICS)]) as traffic:
             traffic.wait_for_more(_MESSAGES)
         report = _switch(stack, folder)
     figures = {name: float(value) for name, value in report.figures.items() if isinstance(value, (int, float))}

@@ -1,4 +1,4 @@
-"""One run of one side: topics become scalable under traffic, and the account of their messages."""
+"""One run of one side: topics become scalable under traffic, and the audit of their messages."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from bench.scalable_topic.results import Run, Side, TopicFlip
 from bench.scalable_topic.servers import Servers
 from clients.pulsar.names import TopicName
 from pulsar_devstack.servers.toolchain import Toolchain
-from pulsar_devstack.traffic.audit import Account
+from pulsar_devstack.traffic.audit import DeliveryAudit
 from pulsar_devstack.traffic.layout_watch import LayoutWatch
 from pulsar_devstack.traffic.plan import Subscribed
 from pulsar_devstack.traffic.scalable_plan import RETURNS, STAYS, WAITS, ScalableTopicPlan
@@ -51,20 +51,18 @@ def measure(side: Side, topics: Sequence[ScalableTopicPlan], servers: Servers, f
         seconds = time.time() - begin
         merged = watch.merged
         absent = _go_on(side, traffic, begin + seconds)
-        account = traffic.stop(_SETTLE_SECONDS)
+        audit = traffic.stop(_SETTLE_SECONDS)
         watch.look()
         figures = {
             "seconds": seconds,
-            **_figures(account),
+            **_figures(audit),
             "pruned": watch.pruned,
             "pruned_unread": watch.pruned_unread,
             # Ours answers for its own time: then policies are again what their owner has set.
             "merged": merged if side is Side.OURS else watch.merged,
             "absent_consumers": len(absent),
         }
-    return Run(
-        side, figures, (*account.faults(), *(f"{name} never came: {why}" for name, why in absent.items())), flips
-    )
+    return Run(side, figures, (*audit.faults(), *(f"{name} never came: {why}" for name, why in absent.items())), flips)
 
 
 def _make_scalable(
@@ -86,21 +84,21 @@ def _go_on(side: Side, traffic: ScalableTraffic, done: float) -> dict[str, str]:
     return absent
 
 
-def _figures(account: Account) -> dict[str, float]:
-    duplicates = account.duplicates
+def _figures(audit: DeliveryAudit) -> dict[str, float]:
+    duplicates = audit.duplicates
     lost: dict[str, int] = dict.fromkeys(_SUBSCRIPTIONS, 0)
-    for one in account.subscriptions:
+    for one in audit.subscriptions:
         lost[one.name] += one.lost
     return {
-        "acknowledged": account.acknowledged,
-        "lost": account.lost,
+        "acknowledged": audit.acknowledged,
+        "lost": audit.lost,
         **{f"lost_{name.lower()}": count for name, count in lost.items()},
-        "order_violations": account.disorder,
+        "order_violations": audit.reordered,
         "duplicates": duplicates.other,
-        "duplicates_send_under_way": duplicates.send_under_way,
-        "duplicates_acknowledgement_under_way": duplicates.acknowledgement_under_way,
-        "corrupt": account.corrupt,
-        "dead_producers": len(account.dead_producers),
-        "dead_consumers": len(account.dead_consumers),
-        "longest_send_seconds": account.longest_send,
+        "duplicates_send_under_way": duplicates.resent,
+        "duplicates_acknowledgement_under_way": duplicates.unconfirmed,
+        "corrupt": audit.corrupt,
+        "dead_producers": len(audit.dead_producers),
+        "dead_consumers": len(audit.dead_consumers),
+        "longest_send_seconds": audit.longest_send,
     }

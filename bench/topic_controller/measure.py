@@ -13,7 +13,7 @@ from typing import Self
 from bench.topic_controller.results import Change, Run
 from bench.topic_controller.sides import ORDERED, SHARED, Topic
 from pulsar_devstack.servers.toolchain import Toolchain
-from pulsar_devstack.traffic.audit import Account, settle
+from pulsar_devstack.traffic.audit import DeliveryAudit, audit_delivery
 from pulsar_devstack.traffic.client_program import ClientProgram
 from pulsar_devstack.traffic.plan import ConsumerPlan, ProducerPlan, Subscribed
 from pulsar_devstack.traffic.pulsar_client import await_that
@@ -80,17 +80,17 @@ class Clients:
         """Start it again."""
         self._readers[name] = self._reader(name)
 
-    def settle(self) -> Account:
-        """End the sending, wait until all that was acknowledged has arrived, and give the account."""
+    def finish(self) -> DeliveryAudit:
+        """End the sending, wait until all that was acknowledged has arrived, and audit it."""
         self._common.stop_sending(_SEND_SECONDS)
         ended = time.time()
 
-        def account() -> Account:
+        def audited() -> DeliveryAudit:
             producers, consumers = self._all()
-            return settle(producers, consumers, began=self._began, ended=ended)
+            return audit_delivery(producers, consumers, began=self._began, ended=ended)
 
-        await_that(lambda: not account().lost, _SETTLE_SECONDS)
-        return account()
+        await_that(lambda: not audited().lost, _SETTLE_SECONDS)
+        return audited()
 
     def _all(self) -> tuple[Sequence[ProducerRecord], Sequence[ConsumerRecord]]:
         producers, consumers = self._common.collect()
@@ -113,19 +113,19 @@ class Clients:
 
 
 def changes(topic: Topic, clients: Clients, run: Run, count: int, dice: random.Random) -> None:
-    """Split and merge at random under traffic, and settle the account of all messages."""
+    """Split and merge at random under traffic, and audit the delivery of all messages."""
     _flows(clients, topic)
     # Brokers that are up for days have compiled all of it; whichever side came second would have the faster ones.
     for number in range(_WARM_UP):
         _change(topic, clients, number, dice)
     for number in range(count):
         run.changes.append(_change(topic, clients, number, dice))
-    account = clients.settle()
-    run.acknowledged, run.lost, run.order_violations = account.acknowledged, account.lost, account.disorder
-    duplicates = account.duplicates
-    run.duplicates = duplicates.other + duplicates.send_under_way + duplicates.acknowledgement_under_way
-    run.longest_send = max(one.longest_send for one in account.producers)
-    run.faults += account.faults()
+    audit = clients.finish()
+    run.acknowledged, run.lost, run.order_violations = audit.acknowledged, audit.lost, audit.reordered
+    duplicates = audit.duplicates
+    run.duplicates = duplicates.other + duplicates.resent + duplicates.unconfirmed
+    run.longest_send = max(one.longest_send for one in audit.producers)
+    run.faults += audit.faults()
 
 
 def deaths(topic: Topic, clients: Clients, run: Run, count: int, grace: float) -> None:

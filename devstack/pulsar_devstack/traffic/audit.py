@@ -1,6 +1,20 @@
-"""What came of numbered messages: lost, doubled, out of order; and how long their producers waited.
+"""The delivery audit of numbered messages: lost, duplicated, reordered and corrupt messages, and dead clients.
 
-A message is known by its key, which belongs to one producer, and its number within the key: 0, 1, 2, …
+A message is known by its key, which belongs to one producer, and its number within the key: 0, 1, 2, … All tests,
+benchmarks and demos use this audit. `DeliveryAudit.faults` checks:
+
+| check | tolerated where |
+|---|---|
+| a message that was acknowledged to its producer did not arrive | never |
+| a message first arrived after a later one of its key (ordered subscriptions) | never |
+| a body is not what was sent | never |
+| the outcome of a send was reported more than once | never |
+| a producer sent nothing, or can send no more | never |
+| a consumer receives nothing any more | `Tolerated.DEAD_CONSUMERS`: the test restarts consumers |
+| a message arrived again, and no lost connection explains it | `Tolerated.DUPLICATES`: brokers or consumers die |
+
+`DeliveryAudit.errors` lists what clients met. It is a fault only where no client may notice anything
+(`Traffic.verify`).
 """
 
 from __future__ import annotations
@@ -8,6 +22,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from enum import Enum, auto
 from itertools import accumulate, pairwise
 
 from pulsar_devstack.traffic.plan import Subscribed
@@ -17,8 +32,15 @@ from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord, Rece
 _ACKNOWLEDGEMENT_SECONDS = 1.0
 
 
+class Tolerated(Enum):
+    """Faults that a test may expect, because it kills brokers or clients."""
+
+    DUPLICATES = auto()
+    DEAD_CONSUMERS = auto()
+
+
 @dataclass(frozen=True)
-class ProducerAccount:
+class ProducerAudit:
     """How a producer fared.
 
     Attributes:
@@ -29,6 +51,8 @@ class ProducerAccount:
         longest_send: seconds from sending to the acknowledgement.
         longest_gap: seconds without an acknowledgement, up to the end of the sending.
         dead: why it can send no more; None if it can.
+        misreported: outcomes of sends that were reported again.
+        errors: what failed sends met, and how often.
     """
 
     name: str
@@ -38,6 +62,8 @@ class ProducerAccount:
     longest_send: float
     longest_gap: float
     dead: str | None
+    misreported: int
+    errors: dict[str, int]
 
 
 @dataclass(frozen=True)
@@ -45,18 +71,18 @@ class Duplicates:
     """Messages that arrived more than once, each arrival beyond the first counted.
 
     Attributes:
-        send_under_way: written twice: the client sent it again, as no broker had acknowledged it.
-        acknowledgement_under_way: its consumer lost the connection within a second after it acknowledged it.
+        resent: written twice: the client sent it again, as no broker had acknowledged it.
+        unconfirmed: its consumer lost the connection within a second after it acknowledged it.
         other: neither.
     """
 
-    send_under_way: int = 0
-    acknowledgement_under_way: int = 0
+    resent: int = 0
+    unconfirmed: int = 0
     other: int = 0
 
 
 @dataclass(frozen=True)
-class SubscriptionAccount:
+class SubscriptionAudit:
     """How a subscription fared.
 
     Attributes:
@@ -66,7 +92,7 @@ class SubscriptionAccount:
         received: messages that arrived, each counted once.
         lost: messages that were acknowledged to their producer and did not arrive.
         duplicates: messages that arrived more than once.
-        disorder: messages that first arrived behind a later one of their key; 0 for a shared subscription.
+        reordered: messages that first arrived behind a later one of their key; 0 for a shared subscription.
         corrupt: messages whose body is not what was sent.
         dead: consumers that no longer get messages although some are missing, or others of a shared subscription do.
         errors: what its consumers met, and how often.
@@ -78,18 +104,18 @@ class SubscriptionAccount:
     received: int
     lost: int
     duplicates: Duplicates
-    disorder: int
+    reordered: int
     corrupt: int
     dead: tuple[str, ...]
     errors: dict[str, int]
 
 
 @dataclass(frozen=True)
-class Account:
+class DeliveryAudit:
     """How all of them fared."""
 
-    producers: tuple[ProducerAccount, ...]
-    subscriptions: tuple[SubscriptionAccount, ...]
+    producers: tuple[ProducerAudit, ...]
+    subscriptions: tuple[SubscriptionAudit, ...]
 
     @property
     def acknowledged(self) -> int:
@@ -102,17 +128,17 @@ class Account:
         return sum(one.lost for one in self.subscriptions)
 
     @property
-    def disorder(self) -> int:
+    def reordered(self) -> int:
         """Messages out of order, summed over subscriptions."""
-        return sum(one.disorder for one in self.subscriptions)
+        return sum(one.reordered for one in self.subscriptions)
 
     @property
     def duplicates(self) -> Duplicates:
         """Messages that arrived more than once, summed over subscriptions."""
         parts = [one.duplicates for one in self.subscriptions]
         return Duplicates(
-            sum(part.send_under_way for part in parts),
-            sum(part.acknowledgement_under_way for part in parts),
+            sum(part.resent for part in parts),
+            sum(part.unconfirmed for part in parts),
             sum(part.other for part in parts),
         )
 
@@ -141,15 +167,28 @@ class Account:
         """The longest time that a producer was without an acknowledgement, in seconds."""
         return max((one.longest_gap for one in self.producers), default=0.0)
 
-    def faults(self) -> list[str]:
-        """What is wrong; empty if every message arrived once and in order, save those under way, and all live."""
+    @property
+    def errors(self) -> list[str]:
+        """What clients met, even if no message suffered."""
+        found = [f"{one.name}: {count} x {reason}" for one in self.producers for reason, count in one.errors.items()]
+        return found + [
+            f"{one.topic}, {one.name}: {count} x {reason}"
+            for one in self.subscriptions
+            for reason, count in one.errors.items()
+        ]
+
+    def faults(self, *tolerated: Tolerated) -> list[str]:
+        """Return what is wrong, one line each; see the table of this module."""
         found = [f"{name} can send no more: {reason}" for name, reason in self.dead_producers.items()]
-        found += [f"{name} receives nothing any more" for name in self.dead_consumers]
+        found += [f"{one.name} has sent nothing" for one in self.producers if not one.sent]
+        found += [f"{one.name}: {one.misreported} outcomes reported again" for one in self.producers if one.misreported]
+        if Tolerated.DEAD_CONSUMERS not in tolerated:
+            found += [f"{name} receives nothing any more" for name in self.dead_consumers]
         for one in self.subscriptions:
             counts = {
                 "lost": one.lost,
-                "received again": one.duplicates.other,
-                "out of order": one.disorder,
+                "received again": 0 if Tolerated.DUPLICATES in tolerated else one.duplicates.other,
+                "out of order": one.reordered,
                 "corrupt": one.corrupt,
             }
             wrong = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
@@ -157,10 +196,10 @@ class Account:
         return found
 
 
-def settle(
+def audit_delivery(
     producers: Iterable[ProducerRecord], consumers: Iterable[ConsumerRecord], *, began: float, ended: float
-) -> Account:
-    """The account.
+) -> DeliveryAudit:
+    """Compare what was sent with what arrived.
 
     Args:
         producers: what was sent.
@@ -175,7 +214,7 @@ def settle(
     by_subscription: dict[tuple[str, str], list[ConsumerRecord]] = defaultdict(list)
     for record in consumers:
         by_subscription[record.plan.stored_topic, record.plan.subscription].append(record)
-    return Account(
+    return DeliveryAudit(
         tuple(_producer(record, began, ended) for record in sent),
         tuple(
             _subscription(topic, name, records, by_topic[topic]) for (topic, name), records in by_subscription.items()
@@ -183,8 +222,8 @@ def settle(
     )
 
 
-def under_way(producers: Iterable[ProducerRecord], at: float) -> int:
-    """How many messages had been sent, and were not acknowledged, at a time."""
+def in_flight(producers: Iterable[ProducerRecord], at: float) -> int:
+    """Return how many messages had been sent and were not acknowledged at a time."""
     return sum(
         one.at <= at and (one.acknowledged is None or one.acknowledged > at)
         for record in producers
@@ -192,17 +231,17 @@ def under_way(producers: Iterable[ProducerRecord], at: float) -> int:
     )
 
 
-def late(numbers: Sequence[int]) -> list[int]:
-    """Numbers that first come behind a higher one; a repetition is not late."""
+def out_of_order(numbers: Sequence[int]) -> list[int]:
+    """Return numbers that first come after a higher one; a repetition is not out of order."""
     first = list(dict.fromkeys(numbers))
     return [number for number, highest in zip(first, accumulate(first, max), strict=True) if number < highest]
 
 
-def _producer(record: ProducerRecord, began: float, ended: float) -> ProducerAccount:
+def _producer(record: ProducerRecord, began: float, ended: float) -> ProducerAudit:
     seen = sorted(one.acknowledged for one in record.sent if one.acknowledged is not None)
     waits = [one.acknowledged - one.at for one in record.sent if one.acknowledged is not None]
     times = sorted([began, *seen, ended])
-    return ProducerAccount(
+    return ProducerAudit(
         record.plan.name,
         record.plan.topic,
         len(record.sent),
@@ -210,6 +249,8 @@ def _producer(record: ProducerRecord, began: float, ended: float) -> ProducerAcc
         max(waits, default=0.0),
         max((later - earlier for earlier, later in pairwise(times)), default=0.0),
         _death(record, seen),
+        record.misreported,
+        dict(Counter(reason for _, reason in record.errors)),
     )
 
 
@@ -224,7 +265,7 @@ def _death(record: ProducerRecord, seen: Sequence[float]) -> str | None:
 
 def _subscription(
     topic: str, name: str, records: Sequence[ConsumerRecord], sent: Sequence[ProducerRecord]
-) -> SubscriptionAccount:
+) -> SubscriptionAudit:
     kind = records[0].plan.type
     arrivals = sorted(
         ((one, record) for record in records for one in record.received), key=lambda arrival: arrival[0].at
@@ -237,14 +278,14 @@ def _subscription(
         if one.acknowledged is not None
     }
     lost = wanted.keys() - seen
-    return SubscriptionAccount(
+    return SubscriptionAudit(
         topic,
         name,
         kind,
         len(seen),
         len(lost),
         _duplicates(arrivals),
-        _disorder(one for one, _ in arrivals) if kind.ordered else 0,
+        _reordered(one for one, _ in arrivals) if kind.ordered else 0,
         sum(record.corrupt for record in records),
         tuple(_dead(kind, records, list(wanted.values()), lost=bool(lost))),
         dict(Counter(reason for record in records for _, reason in record.errors)),
@@ -271,11 +312,11 @@ def _was_cut_off(at: float, breaks: Iterable[float]) -> bool:
     return any(at <= broken <= at + _ACKNOWLEDGEMENT_SECONDS for broken in breaks)
 
 
-def _disorder(arrivals: Iterable[Received]) -> int:
+def _reordered(arrivals: Iterable[Received]) -> int:
     by_key: dict[str, list[int]] = defaultdict(list)
     for one in arrivals:
         by_key[one.key].append(one.number)
-    return sum(len(late(numbers)) for numbers in by_key.values())
+    return sum(len(out_of_order(numbers)) for numbers in by_key.values())
 
 
 def _dead(

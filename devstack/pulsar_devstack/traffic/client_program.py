@@ -142,7 +142,11 @@ class ClientProgram:
         record.sent += [Sent(*one) for one in found["sent"]]
         record.errors += _errors(found["errors"])
         sent = [*record.sent, *(Sent(*one) for one in found["open"])]
-        return ProducerRecord(record.plan, sorted(sent, key=lambda one: one.at), list(record.errors))
+        # Java's futures complete once; only Python's callbacks can be called again.
+        record.misreported += found.get("misreported", 0)
+        return ProducerRecord(
+            record.plan, sorted(sent, key=lambda one: one.at), list(record.errors), record.misreported
+        )
 
 
 def _errors(found: Iterable[Sequence[Any]]) -> list[tuple[float, str]]:

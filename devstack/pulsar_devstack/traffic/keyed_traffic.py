@@ -1,11 +1,15 @@
-"""Numbered messages of some keys through a scalable topic, and the account of what came of them."""
+"""Producers and consumers of scalable topics that a test has opened itself, with the records of the delivery audit."""
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import time
+from collections.abc import Callable, Mapping, Sequence
 
+from pulsar_devstack.traffic.audit import DeliveryAudit, audit_delivery, out_of_order
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
+from pulsar_devstack.traffic.python_clients import SendRecorder, read
+from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord
 from pulsar_scalable import CheckpointConsumer, Message, QueueConsumer, ScalableError, ScalableProducer, StreamConsumer
 from pulsar_scalable.errors import AlreadyClosed, TimedOut
 
@@ -13,74 +17,71 @@ KEYS = 25
 Consumer = QueueConsumer | StreamConsumer | CheckpointConsumer
 
 
-@dataclass
-class Received:
-    """What a consumer got.
+class Arrivals:
+    """What the consumers of one subscription received.
+
+    Args:
+        name: of the subscription.
+        kind: exclusive for one that is read in order, shared otherwise.
 
     Attributes:
-        numbers: by key, in the order of arrival, with the segments that they came from.
+        record: for the delivery audit.
     """
 
-    numbers: dict[str, list[tuple[int, int]]] = field(default_factory=dict[str, list[tuple[int, int]]])
+    def __init__(self, name: str = "", kind: Subscribed = Subscribed.EXCLUSIVE) -> None:
+        self.record = ConsumerRecord(ConsumerPlan(name, "", Language.PYTHON_SCALABLE, kind, named=name))
 
     def take(self, message: Message) -> None:
         """Note a message."""
-        got = self.numbers.setdefault(message.partition_key(), [])
-        got.append((int(message.data()), message.segment_id()))
+        arrival, sound = read(message, Language.PYTHON_SCALABLE)
+        self.record.received.append(arrival)
+        self.record.corrupt += not sound
 
     @property
     def distinct(self) -> int:
         """How many messages came, repetitions not counted."""
-        return sum(len({number for number, _ in got}) for got in self.numbers.values())
+        return len({(one.key, one.number) for one in [*self.record.received]})
 
     @property
-    def newest_segment(self) -> int:
-        """The highest id of the segments that messages came from; -1 before the first."""
-        return max((segment for got in self.numbers.values() for _, segment in got[-1:]), default=-1)
+    def segments(self) -> set[int]:
+        """Ids of the segments that messages came from."""
+        return {one.segment for one in [*self.record.received]}
 
     @property
     def repeated(self) -> int:
         """How many came again."""
-        return sum(map(len, self.numbers.values())) - self.distinct
+        return len(self.record.received) - self.distinct
 
     @property
     def repetitions(self) -> dict[str, list[int]]:
         """Segments from which a message came that came more than once, by `key/number`."""
         found: dict[str, list[int]] = {}
-        for key, got in self.numbers.items():
-            places: dict[int, list[int]] = {}
-            for number, segment in got:
-                places.setdefault(number, []).append(segment)
-            found |= {f"{key}/{number}": segments for number, segments in places.items() if len(segments) > 1}
-        return found
+        for one in self.record.received:
+            found.setdefault(f"{one.key}/{one.number}", []).append(one.segment)
+        return {name: segments for name, segments in found.items() if len(segments) > 1}
 
-    def missing(self, stored: dict[str, list[int]]) -> list[str]:
+    def missing(self, stored: Mapping[str, Sequence[int]]) -> list[str]:
         """Which of these did not come, as `key: numbers`."""
         found: list[str] = []
+        came = {(one.key, one.number) for one in [*self.record.received]}
         for key, numbers in stored.items():
-            came = {number for number, _ in self.numbers.get(key, [])}
-            if left := [number for number in numbers if number not in came]:
+            if left := [number for number in numbers if (key, number) not in came]:
                 found.append(f"{key}: {len(left)} of {len(numbers)}, {left[:5]}")
         return found
 
-    def disorder(self) -> list[str]:
+    def reordered(self) -> list[str]:
         """Keys whose messages first arrived in another order than they were sent."""
-        found: list[str] = []
-        for key, got in self.numbers.items():
-            first = list(dict.fromkeys(number for number, _ in got))
-            if first != sorted(first):
-                found.append(key)
-        return found
+        return self._reordered(lambda key, _: key)
 
-    def disorder_in_segments(self) -> list[str]:
+    def reordered_in_segments(self) -> list[str]:
         """The same for each segment by itself."""
-        found: list[str] = []
-        for key, got in self.numbers.items():
-            for segment in {segment for _, segment in got}:
-                first = list(dict.fromkeys(number for number, one in got if one == segment))
-                if first != sorted(first):
-                    found.append(f"{key} in {segment}")
-        return found
+        return self._reordered(lambda key, segment: f"{key} in {segment}")
+
+    def _reordered(self, group: Callable[[str, int], str]) -> list[str]:
+        numbers: dict[str, list[int]] = {}
+        for one in self.record.received:
+            numbers.setdefault(group(one.key, one.segment), []).append(one.number)
+        return [name for name, came in numbers.items() if out_of_order(came)]
 
 
 class Sending:
@@ -89,71 +90,70 @@ class Sending:
     Args:
         producer: of the topic.
         interval: seconds between two messages.
-        prefix: of its keys, which tells them from those of others.
-
-    Attributes:
-        sent: how many messages, by key.
-        told: what callbacks got, by message.
+        name: of its keys, which tells them from those of others.
     """
 
-    def __init__(self, producer: ScalableProducer, interval: float, prefix: str = "k") -> None:
-        self._producer = producer
-        self._interval = interval
-        self._prefix = prefix
-        self._lock = threading.Lock()
+    def __init__(self, producer: ScalableProducer, interval: float, name: str = "k") -> None:
+        plan = ProducerPlan(name, "", Language.PYTHON_SCALABLE, interval=interval, keys=KEYS)
+        self._recorder = SendRecorder(producer, plan)
+        self._began = time.time()
         self._stop = threading.Event()
-        self.sent: dict[str, list[int]] = {f"{prefix}{number}": [] for number in range(KEYS)}
-        self.told: dict[int, list[ScalableError | None]] = {}
-        self._thread = threading.Thread(target=self._run, daemon=True)
+        self._thread = threading.Thread(target=self._recorder.produce, args=(self._stop,), daemon=True)
         self._thread.start()
 
     @property
     def count(self) -> int:
         """Messages so far."""
-        return len(self.told)
+        return self._recorder.count
 
     def stop(self) -> None:
         """End it, and wait until all is stored."""
         self._stop.set()
         self._thread.join()
-        self._producer.flush()
+        self._recorder.producer.flush()
 
     def move(self, opens: Callable[[], ScalableProducer]) -> None:
         """Go on with another producer, which is opened once all of this one is stored, and it is closed."""
-        with self._lock:
-            self._producer.flush()
-            self._producer.close()
-            self._producer = opens()
+        self._recorder.move(opens)
 
     def stored(self) -> dict[str, list[int]]:
-        """Messages that were told to be stored, by key."""
-        return {key: [one for one in numbers if None in self.told[one]] for key, numbers in self.sent.items()}
+        """Messages that were reported as stored, by key."""
+        found: dict[str, list[int]] = {}
+        for one in self.record().sent:
+            if one.acknowledged is not None:
+                found.setdefault(one.key, []).append(one.number)
+        return found
 
-    def unwell(self) -> dict[int, list[ScalableError | None]]:
-        """Messages that were not told to be stored exactly once."""
-        return {number: told for number, told in self.told.items() if told != [None]}
+    def faults(self) -> list[str]:
+        """Return which messages were not reported as stored exactly once, once all was stopped."""
+        (producer,) = delivery([self]).producers
+        found = [f"{producer.name}: {count} x {reason}" for reason, count in producer.errors.items()]
+        if producer.acknowledged != producer.sent:
+            found.append(f"{producer.name}: only {producer.acknowledged} of {producer.sent} are stored")
+        return found + ([f"{producer.name}: {producer.misreported} reported again"] if producer.misreported else [])
 
-    def _run(self) -> None:
-        while not self._stop.wait(self._interval):
-            number = self.count
-            key = f"{self._prefix}{number % KEYS}"
-            self.sent[key].append(number)
-            self.told[number] = []
-            with self._lock:
-                self._producer.send_async(str(number).encode(), self._telling(number), partition_key=key)
+    @property
+    def began(self) -> float:
+        """When the first message was sent, in seconds since the epoch."""
+        return self._began
 
-    def _telling(self, number: int) -> Callable[[ScalableError | None, object], None]:
-        def told(error: ScalableError | None, _: object) -> None:
-            self.told[number].append(error)
+    def record(self) -> ProducerRecord:
+        """What was sent so far, for the delivery audit."""
+        return self._recorder.noted().record()
 
-        return told
+
+def delivery(sendings: Sequence[Sending], arrivals: Sequence[Arrivals] = ()) -> DeliveryAudit:
+    """Return the delivery audit of some producers and of subscriptions to their topic."""
+    began = min(one.began for one in sendings)
+    consumers = [one.record for one in arrivals]
+    return audit_delivery([one.record() for one in sendings], consumers, began=began, ended=time.time())
 
 
 class Receiving:
     """Receives and acknowledges until it is stopped."""
 
-    def __init__(self, consumer: Consumer, received: Received | None = None) -> None:
-        self.received = received or Received()
+    def __init__(self, consumer: Consumer, received: Arrivals | None = None) -> None:
+        self.received = received or Arrivals()
         self._consumer = consumer
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, daemon=True)

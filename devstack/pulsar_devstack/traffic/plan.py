@@ -1,4 +1,4 @@
-"""Who sends what to which topic, and who receives it."""
+"""The traffic plan: topics, and for each its producers and consumers with their languages and keys."""
 
 from __future__ import annotations
 
@@ -144,6 +144,29 @@ class TopicPlan:
     def subscriptions(self) -> list[str]:
         """Names of all subscriptions."""
         return sorted({consumer.subscription for consumer in self.consumers})
+
+
+@dataclass(frozen=True)
+class TrafficPlan:
+    """All topics of some traffic, with their clients."""
+
+    topics: tuple[TopicPlan, ...]
+
+    @property
+    def producers(self) -> list[ProducerPlan]:
+        """All producers."""
+        return [producer for topic in self.topics for producer in topic.producers]
+
+    @property
+    def consumers(self) -> list[ConsumerPlan]:
+        """All consumers."""
+        return [consumer for topic in self.topics for consumer in topic.consumers]
+
+    @property
+    def languages(self) -> list[Language]:
+        """Languages of the clients."""
+        used = {client.language for client in (*self.producers, *self.consumers)}
+        return [language for language in Language if language in used]
 
 
 # Of ten topics: both languages in turn, with batches, with schemas, with partitions.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -44,6 +44,11 @@ _TIMEOUTS = (pulsar.Timeout, TimedOut)
 _ERRORS = (pulsar.PulsarException, ScalableError)
 
 
+def body(key: str, number: int) -> bytes:
+    """Return the body of a message without a schema, as clients of every language send it."""
+    return f"{key}:{number}".encode()
+
+
 class Noted(NamedTuple):
     """What a producer did.
 
@@ -52,38 +57,69 @@ class Noted(NamedTuple):
         sent: messages that were acknowledged or refused, in the order of that.
         open: messages that are under way.
         errors: failed sends, when and why.
+        misreported: outcomes that were reported again.
     """
 
     plan: ProducerPlan
     sent: list[Sent]
     open: list[Sent]
     errors: list[tuple[float, str]]
+    misreported: int
 
     def record(self) -> ProducerRecord:
         """With all messages in the order of sending."""
-        return ProducerRecord(self.plan, sorted([*self.sent, *self.open], key=lambda one: one.at), self.errors)
+        sent = sorted([*self.sent, *self.open], key=lambda one: one.at)
+        return ProducerRecord(self.plan, sent, self.errors, self.misreported)
 
 
-class _Producer:
-    """Sends without waiting for acknowledgements."""
+def read(message: Any, language: Language, encoding: Encoding = Encoding.BYTES) -> tuple[Received, bool]:
+    """Return the arrival of a message, and whether its body is what was sent."""
+    content, key, where = message.data(), message.partition_key(), message.message_id()
+    number = int(message.properties()[NUMBER])
+    sound = content == body(key, number) if encoding is Encoding.BYTES else key.encode() in content
+    if language is Language.PYTHON_SCALABLE:
+        place = f"{message.segment_id()}:{where.ledger_id()}:{where.entry_id()}:{where.batch_index()}"
+    else:
+        place = f"{where.ledger_id()}:{where.entry_id()}:{where.partition()}:{where.batch_index()}"
+    return Received(key, number, time.time(), place), sound
 
-    def __init__(self, client: Any, plan: ProducerPlan) -> None:
+
+def _open_producer(client: Any, plan: ProducerPlan) -> Any:
+    regular: dict[str, Any] = {
+        "max_pending_messages_across_partitions": QUEUE,
+        "batching_type": pulsar.BatchingType.KeyBased,
+    }
+    return client.create_producer(
+        plan.topic,
+        producer_name=plan.name,
+        send_timeout_millis=SEND_LIMIT_MS,
+        max_pending_messages=QUEUE,
+        batching_enabled=plan.batching,
+        **({} if plan.language is Language.PYTHON_SCALABLE else regular),
+    )
+
+
+class SendRecorder:
+    """Sends without waiting for acknowledgements, and records what came of each message.
+
+    Args:
+        producer: of either library.
+        plan: keys and interval.
+
+    Attributes:
+        producer: the one that sends now.
+        record: what was acknowledged or refused.
+        count: messages that were handed to the library.
+    """
+
+    def __init__(self, producer: Any, plan: ProducerPlan) -> None:
+        self.producer = producer
         self.record = ProducerRecord(plan)
+        self.count = 0
         self._open: dict[int, Sent] = {}
-        self._lock = threading.Lock()
+        self._refused = set[int]()
+        self._lock, self._sending = threading.Lock(), threading.Lock()
         self._closed = threading.Event()
-        regular: dict[str, Any] = {
-            "max_pending_messages_across_partitions": QUEUE,
-            "batching_type": pulsar.BatchingType.KeyBased,
-        }
-        self._producer = client.create_producer(
-            plan.topic,
-            producer_name=plan.name,
-            send_timeout_millis=SEND_LIMIT_MS,
-            max_pending_messages=QUEUE,
-            batching_enabled=plan.batching,
-            **({} if plan.language is Language.PYTHON_SCALABLE else regular),
-        )
 
     @property
     def settled(self) -> bool:
@@ -94,18 +130,26 @@ class _Producer:
         """What it did so far."""
         with self._lock:
             one = self.record
-            return Noted(one.plan, list(one.sent), list(self._open.values()), list(one.errors))
+            return Noted(one.plan, list(one.sent), list(self._open.values()), list(one.errors), one.misreported)
 
     def produce(self, stop: threading.Event) -> None:
         """Send until asked to stop, or until nothing can be sent any more."""
         plan = self.record.plan
         begin = time.monotonic()
-        count = 0
-        while not stop.wait(max(0.0, begin + count * plan.interval - time.monotonic())):
+        while not stop.wait(max(0.0, begin + self.count * plan.interval - time.monotonic())):
             if self._closed.is_set():
                 return
-            self._send(count, f"{plan.name}/{count % plan.keys}", count // plan.keys)
-            count += 1
+            count = self.count
+            self.count += 1
+            with self._sending:
+                self._send(count, f"{plan.name}/{count % plan.keys}", count // plan.keys)
+
+    def move(self, opens: Callable[[], Any]) -> None:
+        """Go on with another producer, which is opened once all of this one is stored, and it is closed."""
+        with self._sending:
+            self.producer.flush()
+            self.producer.close()
+            self.producer = opens()
 
     def _send(self, count: int, key: str, number: int) -> None:
         def acknowledged(result: Any, _: Any) -> None:
@@ -114,13 +158,14 @@ class _Producer:
         with self._lock:
             self._open[count] = Sent(key, number, time.time(), None)
         try:
-            self._producer.send_async(
-                f"{key}:{number}".encode(),
+            self.producer.send_async(
+                body(key, number),
                 acknowledged,
                 properties={NUMBER: str(number)},
                 partition_key=key,
             )
         except _ERRORS as error:
+            self._refused.add(count)
             self._ended(count, error)
 
     def _ended(self, count: int, result: Any) -> None:
@@ -128,8 +173,9 @@ class _Producer:
         reason = _reason(result)
         with self._lock:
             one = self._open.pop(count, None)
-            # A refused call may have told the callback as well.
             if one is None:
+                # A refused call may have told the callback as well.
+                self.record.misreported += count not in self._refused
                 return
             if result is None or result == pulsar.Result.Ok:
                 self.record.sent.append(one._replace(acknowledged=now))
@@ -167,10 +213,10 @@ class _Consumer:
         """End it with its client, as the end of its process would."""
         self._client.shutdown()
 
-    def collect(self, log: ClientLog) -> ConsumerRecord:
+    def collect(self, log: ClientLog | None) -> ConsumerRecord:
         """What it did so far."""
         one = self.record
-        breaks = log.breaks(one.plan.topic, one.plan.subscription)
+        breaks = log.breaks(one.plan.topic, one.plan.subscription) if log else []
         return ConsumerRecord(one.plan, list(one.received), breaks, one.corrupt, list(one.errors))
 
     def consume(self, stop: threading.Event) -> None:
@@ -191,18 +237,10 @@ class _Consumer:
                 self._failed(error)
 
     def _note(self, message: Any) -> None:
-        key, number = message.partition_key(), int(message.properties()[NUMBER])
-        self.record.received.append(Received(key, number, time.time(), self._place(message)))
-        body = message.data()
-        plain = self.record.plan.encoding is Encoding.BYTES
-        sound = body == f"{key}:{number}".encode() if plain else key.encode() in body
+        plan = self.record.plan
+        arrival, sound = read(message, plan.language, plan.encoding)
+        self.record.received.append(arrival)
         self.record.corrupt += not sound
-
-    def _place(self, message: Any) -> str:
-        where = message.message_id()
-        if self.record.plan.language is Language.PYTHON_SCALABLE:
-            return f"{message.segment_id()}:{where.ledger_id()}:{where.entry_id()}:{where.batch_index()}"
-        return f"{where.ledger_id()}:{where.entry_id()}:{where.partition()}:{where.batch_index()}"
 
     def _acknowledge(self, message: Any) -> None:
         if self.record.plan.cumulative:
@@ -219,18 +257,22 @@ class PythonClients:
 
     Args:
         service_url: of the cluster that they begin with.
-        folder: where the libraries' log goes, `python-clients.log`.
+        log: of the libraries, which says when consumers lost their connections; by default errors go to the console.
         shared: one client for all, instead of one for each.
+        options: further arguments of the library's client, credentials and TLS for example.
     """
 
-    def __init__(self, service_url: str, folder: Path, *, shared: bool) -> None:
+    def __init__(
+        self, service_url: str, log: Path | None = None, *, shared: bool, options: Mapping[str, Any] | None = None
+    ) -> None:
         self._service_url = service_url
-        self._path = folder / "python-clients.log"
-        self._log = ClientLog(self._path)
+        self._path = log
+        self._log = ClientLog(log) if log else None
         self._shared = shared
+        self._options = dict(options or {})
         self._clients: list[Any] = []
         self._lock = threading.Lock()
-        self._producers: list[_Producer] = []
+        self._producers: list[SendRecorder] = []
         self._consumers: list[_Consumer] = []
         self._silence, self._end = threading.Event(), threading.Event()
         self._sending: list[threading.Thread] = []
@@ -283,17 +325,19 @@ class PythonClients:
     def _consumer(self, plan: ConsumerPlan) -> _Consumer:
         return _Consumer(self._client(plan.language), plan)
 
-    def _producer(self, plan: ProducerPlan) -> _Producer:
-        return _Producer(self._client(plan.language), plan)
+    def _producer(self, plan: ProducerPlan) -> SendRecorder:
+        return SendRecorder(_open_producer(self._client(plan.language), plan), plan)
 
     def _client(self, language: Language) -> Any:
         with self._lock:
             if not (self._shared and self._clients):
-                logger = pulsar.FileLogger(pulsar.LoggerLevel.Info, str(self._path))
-                library = ScalableClient if language is Language.PYTHON_SCALABLE else pulsar.Client
-                self._clients.append(
-                    library(self._service_url, operation_timeout_seconds=_OPERATION_LIMIT, logger=logger)
+                level = pulsar.LoggerLevel
+                logger = (
+                    pulsar.FileLogger(level.Info, str(self._path)) if self._path else pulsar.ConsoleLogger(level.Error)
                 )
+                library: Any = ScalableClient if language is Language.PYTHON_SCALABLE else pulsar.Client
+                options = {"operation_timeout_seconds": _OPERATION_LIMIT, "logger": logger, **self._options}
+                self._clients.append(library(self._service_url, **options))
             return self._clients[-1]
 
 

@@ -51,7 +51,8 @@ class _Program:
 
     def _with(self, request: Mapping[str, Any]) -> PythonClients:
         if self._clients is None:
-            self._clients = PythonClients(request["service"], self._folder, shared=request["shared"])
+            log = self._folder / "python-clients.log"
+            self._clients = PythonClients(request["service"], log, shared=request["shared"])
         return self._clients
 
     def _news(self, clients: PythonClients) -> dict[str, Any]:
@@ -63,15 +64,19 @@ class _Program:
         }
 
     def _of_producer(self, noted: Noted) -> dict[str, Any]:
-        fresh = self._fresh(noted.plan.name, sent=noted.sent, errors=noted.errors)
-        return {**fresh, "open": noted.open}
+        name = noted.plan.name
+        fresh = self._fresh(name, sent=noted.sent, errors=noted.errors)
+        return {**fresh, "open": noted.open, "misreported": self._more(name, "misreported", noted.misreported)}
 
     def _of_consumer(self, record: ConsumerRecord) -> dict[str, Any]:
         name = record.plan.name
         fresh = self._fresh(name, received=record.received, breaks=record.breaks, errors=record.errors)
-        before = self._told[name].get("corrupt", 0)
-        self._told[name]["corrupt"] = record.corrupt
-        return {**fresh, "corrupt": record.corrupt - before}
+        return {**fresh, "corrupt": self._more(name, "corrupt", record.corrupt)}
+
+    def _more(self, name: str, what: str, count: int) -> int:
+        before = self._told[name].get(what, 0)
+        self._told[name][what] = count
+        return count - before
 
     def _fresh(self, name: str, **lists: Sequence[Any]) -> dict[str, Any]:
         told = self._told.setdefault(name, {})

@@ -1,4 +1,4 @@
-"""What clients note of numbered messages; an account is made of it (`account.py`)."""
+"""What clients record of numbered messages; the audit (`audit.py`) compares it."""
 
 from __future__ import annotations
 
@@ -31,13 +31,19 @@ class Received(NamedTuple):
         key: of the message.
         number: within its key.
         at: when, in seconds since the epoch.
-        place: where the message lies: ledger, entry, partition and place in its batch.
+        place: where the message is: ledger, entry, partition and index in its batch; of a scalable topic the segment,
+            and the place in it.
     """
 
     key: str
     number: int
     at: float
     place: str
+
+    @property
+    def segment(self) -> int:
+        """The id of the segment of a scalable topic."""
+        return int(self.place.partition(":")[0])
 
 
 @dataclass
@@ -48,11 +54,13 @@ class ProducerRecord:
         plan: the producer.
         sent: its messages in the order of sending.
         errors: failed sends, when and why.
+        misreported: outcomes that the library reported again for a message.
     """
 
     plan: ProducerPlan
     sent: list[Sent] = field(default_factory=list[Sent])
     errors: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
+    misreported: int = 0
 
 
 @dataclass

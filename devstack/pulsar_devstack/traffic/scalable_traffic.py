@@ -1,4 +1,4 @@
-"""Clients of topics that become scalable under them, and the account of their messages.
+"""Clients of topics that become scalable under them, and the audit of their messages.
 
 with ScalableTraffic(stack.broker_url, admin, topics, folder, tools) as traffic:
     traffic.wait_for_more(10)
@@ -23,7 +23,7 @@ from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.names import TopicName
 from pulsar_devstack.background import BackgroundThread
 from pulsar_devstack.servers.toolchain import Toolchain
-from pulsar_devstack.traffic.audit import Account, settle
+from pulsar_devstack.traffic.audit import DeliveryAudit, audit_delivery
 from pulsar_devstack.traffic.client_program import ClientProgram
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language
 from pulsar_devstack.traffic.pulsar_client import TrafficFault
@@ -180,17 +180,17 @@ class ScalableTraffic(BackgroundThread):
             raise self.failure
         return self._missing()
 
-    def account(self) -> Account:
+    def audit(self) -> DeliveryAudit:
         """How all fared so far."""
-        return settle(*self._collect(), began=self._began, ended=self._ended or time.time())
+        return audit_delivery(*self._collect(), began=self._began, ended=self._ended or time.time())
 
-    def stop(self, limit: float = 60) -> Account:
+    def stop(self, limit: float = 60) -> DeliveryAudit:
         """End the sending, wait, `limit` seconds at most, until all that was acknowledged has arrived, and settle."""
         self._ended = time.time()
         with self._asking:
             self._clients.stop_sending(limit / 2)
-        _await(lambda: not self.account().lost, limit)
-        return self.account()
+        _await(lambda: not self.audit().lost, limit)
+        return self.audit()
 
     def _open(self) -> None:
         self._regular.fill(self._topics, self._backlog)

@@ -253,10 +253,10 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
 
     def interruption(self) -> tuple[str, float | None]:
         """How long a producer waited at most; with it, what people had to do, and what came twice."""
-        account = self._flow.account()
-        twice = account.duplicates
-        again = twice.send_under_way + twice.acknowledgement_under_way + twice.other
-        return f"{len(self._flow.restarted)} restarted, {again} again, gap", account.longest_gap
+        audit = self._flow.audit()
+        twice = audit.duplicates
+        again = twice.resent + twice.unconfirmed + twice.other
+        return f"{len(self._flow.restarted)} restarted, {again} again, gap", audit.longest_gap
 
     def check(self) -> None:
         """Check everything that is promised of any end.

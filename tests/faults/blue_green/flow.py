@@ -15,7 +15,7 @@ from activities.blue_green.topics import look_at
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.admin.topics import TopicStats
 from pulsar_devstack.background import BackgroundThread
-from pulsar_devstack.traffic.audit import Account, settle
+from pulsar_devstack.traffic.audit import DeliveryAudit, audit_delivery
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
 from pulsar_devstack.traffic.pulsar_client import await_that, pulsar
 from pulsar_devstack.traffic.python_clients import NUMBER, PythonClients
@@ -63,7 +63,7 @@ class Flow:
 
     def __init__(self, clusters: Clusters, plans: Sequence[TopicPlan], folder: Path) -> None:
         self._plans = plans
-        self._clients = PythonClients(clusters.blue.broker_url, folder, shared=False)
+        self._clients = PythonClients(clusters.blue.broker_url, folder / "python-clients.log", shared=False)
         self._care = _Care(clusters, plans, self._clients)
         self._began = self._ended = 0.0
 
@@ -105,23 +105,23 @@ class Flow:
 
         wait_for(f"{messages} more messages of each producer: {goals}", reached, limit)
 
-    def stop(self, limit: float = _SETTLE_LIMIT) -> Account:
+    def stop(self, limit: float = _SETTLE_LIMIT) -> DeliveryAudit:
         """End the sending, wait, `limit` seconds at most, until all that was acknowledged has arrived, and settle."""
         self._ended = time.time()
         self._clients.stop_sending(limit)
-        await_that(lambda: not self.account().lost, limit)
-        return self.account()
+        await_that(lambda: not self.audit().lost, limit)
+        return self.audit()
 
-    def account(self) -> Account:
+    def audit(self) -> DeliveryAudit:
         """How all fared so far."""
-        return settle(*self._clients.collect(), began=self._began, ended=self._ended or time.time())
+        return audit_delivery(*self._clients.collect(), began=self._began, ended=self._ended or time.time())
 
     def faults(self) -> list[str]:
         """What is wrong with messages and producers once the traffic was stopped.
 
         A message that comes twice is no fault: what a broker was not told before it was killed is delivered again.
         """
-        found = faults_of(self.account())
+        found = faults_of(self.audit())
         cared = f"restarted: {self.restarted}; care ended with {self._care.failure!r}"
         return [*found, *self._missing(), cared] if found else []
 
@@ -140,7 +140,7 @@ class Flow:
                     f"{last} s; sending ended at {self._ended - self._began:.1f} s; errors: {one.errors[-3:]}"
                 )
 
-    def left_for(self, plan: ConsumerPlan, service_url: str) -> Account:
+    def left_for(self, plan: ConsumerPlan, service_url: str) -> DeliveryAudit:
         """How a subscription fared that nobody consumed until now: all that it gets, from one cluster."""
         client = pulsar.Client(service_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull))
         received: list[Received] = []
@@ -153,7 +153,7 @@ class Flow:
                 received.append(Received(one.partition_key(), int(one.properties()[NUMBER]), time.time(), place))
         except pulsar.Timeout:
             producers = [one for one in self._clients.collect()[0] if one.plan.topic == plan.topic]
-            return settle(producers, [ConsumerRecord(plan, received)], began=self._began, ended=self._ended)
+            return audit_delivery(producers, [ConsumerRecord(plan, received)], began=self._began, ended=self._ended)
         finally:
             client.close()
 
@@ -162,11 +162,11 @@ class Flow:
         return {one.plan.name: sum(sent.acknowledged is not None for sent in one.sent) for one in records}
 
 
-def faults_of(account: Account) -> list[str]:
+def faults_of(audit: DeliveryAudit) -> list[str]:
     """What is wrong with messages and producers; a message that comes twice is no fault."""
-    found = [f"{name} can send no more: {reason}" for name, reason in account.dead_producers.items()]
-    for one in account.subscriptions:
-        counts = {"lost": one.lost, "out of order": one.disorder, "corrupt": one.corrupt}
+    found = [f"{name} can send no more: {reason}" for name, reason in audit.dead_producers.items()]
+    for one in audit.subscriptions:
+        counts = {"lost": one.lost, "out of order": one.reordered, "corrupt": one.corrupt}
         found += [f"{one.topic}, {one.type.value}: {count} {what}" for what, count in counts.items() if count]
     return found
 

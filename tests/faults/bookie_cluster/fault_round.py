@@ -10,7 +10,7 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Status, WaitKind
 from models.lifecycle.verbs import Verb
 from pulsar_devstack.servers.server import Server
-from pulsar_devstack.traffic.pulsar_client import Traffic
+from pulsar_devstack.traffic.runner import Traffic
 from tests.faults.bookie_cluster.environment import Registry, SwitchedCluster, Watch, read_registry
 from tests.faults.bookie_cluster.rounds import SwitchRound, Victim
 from tests.faults.lifecycle import fault_round
@@ -53,7 +53,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
     def begin(self, opened: ExitStack) -> Traffic:
         """Begin to watch registry and ledgers."""
         topics = [f"flow-{self._cluster.rounds}"]
-        traffic = opened.enter_context(Traffic(self.stack.broker_url, topics, interval=_INTERVAL))
+        traffic = opened.enter_context(Traffic.here(self.stack.broker_url, topics, interval=_INTERVAL))
         traffic.wait_for_more(5)
         self._watch = opened.enter_context(Watch(self._cluster))
         return traffic

@@ -34,7 +34,7 @@ _DELAY = 0.2
 
 
 class Traffic(Protocol):
-    """Producers and consumers, and the account of what came of their messages."""
+    """Producers and consumers, and the audit of their delivery."""
 
     def wait_for_more(self, messages: int, limit: float = 60) -> None:
         """Wait until each producer has this many acknowledged messages more than now."""
@@ -157,7 +157,7 @@ class FaultRound(ABC, Generic[RoundT]):
             frozen.close()
 
     def end_traffic(self) -> None:
-        """End the traffic, and settle its accounts.
+        """End the traffic, and audit it.
 
         Raises:
             AssertionError: an acknowledged message is missing, or came behind a later one of its key.

@@ -16,7 +16,8 @@ from models.migration_flag import BLOCKING_PHASES, FlagPhase
 from pulsar_devstack.servers.admin import StackAdmin, accepts
 from pulsar_devstack.servers.server import Server
 from pulsar_devstack.servers.stack import Stack
-from pulsar_devstack.traffic.pulsar_client import Traffic, send_to
+from pulsar_devstack.traffic.pulsar_client import send_to
+from pulsar_devstack.traffic.runner import Traffic
 from tests.faults.lifecycle import fault_round
 from tests.faults.lifecycle.environment import FaultEnvironment
 from tests.faults.lifecycle.stack_pool import StackPool
@@ -74,7 +75,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
             opened.callback(admin.close)
         send_to(self.stack.broker_url, _DOOMED)
         put_ballast(self.stack)
-        traffic = opened.enter_context(Traffic(self.stack.broker_url, ["flow-0", "flow-1"]))
+        traffic = opened.enter_context(Traffic.here(self.stack.broker_url, ["flow-0", "flow-1"]))
         traffic.wait_for_more(5)
         self.watch = opened.enter_context(FlagWatch(self.stack))
         self._before = stores.read_zookeeper(self.stack.zk_url)

@@ -221,17 +221,17 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
         self.check()
 
     def end_traffic(self) -> None:
-        """End the traffic, and settle its accounts; where no server was hit, no message may have come twice."""
+        """End the traffic, and audit it; where no server was hit, no message may have come twice."""
         self._flow.stop()
         assert self._flow.faults(again=self._hits_servers) == []
 
     def interruption(self) -> tuple[str, float | None]:
         """How long a producer waited at most that had to send; with it, what people had to do, and what came twice."""
-        account = self._flow.account()
-        twice = account.duplicates
-        again = twice.send_under_way + twice.acknowledgement_under_way + twice.other
+        audit = self._flow.audit()
+        twice = audit.duplicates
+        again = twice.resent + twice.unconfirmed + twice.other
         sending = {plan.producer.name for plan in self._plans if not plan.ordered}
-        gap = max((one.longest_gap for one in account.producers if one.name in sending), default=None)
+        gap = max((one.longest_gap for one in audit.producers if one.name in sending), default=None)
         return f"{len(self._flow.restarted)} restarted, {again} again, gap", gap
 
     def check(self) -> None:

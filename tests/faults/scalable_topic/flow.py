@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pulsar_devstack.servers.toolchain import Toolchain
-from pulsar_devstack.traffic.audit import Account
+from pulsar_devstack.traffic.audit import DeliveryAudit
 from pulsar_devstack.traffic.plan import ConsumerPlan
 from pulsar_devstack.traffic.pulsar_client import await_that
 from pulsar_devstack.traffic.records import ConsumerRecord
@@ -46,13 +46,13 @@ class Flow(ScalableTraffic):
         )
         self.restarted: list[str] = []
 
-    def stop(self, limit: float = _SETTLE_LIMIT) -> Account:
+    def stop(self, limit: float = _SETTLE_LIMIT) -> DeliveryAudit:
         """End the sending, wait until all that was acknowledged has arrived, and settle."""
-        account = super().stop(_PATIENCE)
-        if account.lost:
+        audit = super().stop(_PATIENCE)
+        if audit.lost:
             self._restart()
-            await_that(lambda: not self.account().lost, limit)
-        return self.account()
+            await_that(lambda: not self.audit().lost, limit)
+        return self.audit()
 
     def faults(self, *, again: bool = True) -> list[str]:
         """What is wrong with messages once the traffic was stopped.
@@ -60,23 +60,23 @@ class Flow(ScalableTraffic):
         Args:
             again: a message may come twice: what a broker was not told before it was killed is delivered again.
         """
-        account = self.account()
+        audit = self.audit()
         found: list[str] = []
-        for one in account.subscriptions:
+        for one in audit.subscriptions:
             counts = {
                 "lost": one.lost,
                 "received again": 0 if again else one.duplicates.other,
-                "out of order": one.disorder,
+                "out of order": one.reordered,
                 "corrupt": one.corrupt,
             }
             wrong = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
             found += [f"{one.topic}, {one.name}: {wrong}; {one.errors}"] if wrong else []
-        found += [f"{name} can send no more: {reason}" for name, reason in account.dead_producers.items()]
+        found += [f"{name} can send no more: {reason}" for name, reason in audit.dead_producers.items()]
         return [*found, f"restarted: {self.restarted}"] if found else []
 
     def _restart(self) -> None:
         """Start consumers again of all subscriptions that lack messages."""
-        lacking = {(one.topic, one.name) for one in self.account().subscriptions if one.lost}
+        lacking = {(one.topic, one.name) for one in self.audit().subscriptions if one.lost}
         _, consumers = self._collect()
         stuck = [one.plan for one in consumers if not one.left and _place(one) in lacking]
         names = [plan.name for plan in stuck]

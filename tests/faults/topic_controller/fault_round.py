@@ -267,7 +267,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
     # What has to hold -----------------------------------------------------------------------------------------------
 
     def check_round(self, fault: TopicControllerRound) -> None:
-        """Check the end, change the topic again, and settle the traffic's account.
+        """Check the end, change the topic again, and audit the traffic.
 
         Raises:
             AssertionError: a promise is broken.

@@ -25,7 +25,7 @@ from pulsar_devstack.traffic.plan import (
     TopicPlan,
     mixed_topics,
 )
-from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.runner import Traffic
 from pulsar_devstack.traffic.two_clusters import pieces
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.namespaces import create_namespace
@@ -41,11 +41,11 @@ def test_clients_of_old_and_new_releases_follow(
     """Java clients of all lines and Python clients follow; nothing is lost, doubled or out of order."""
     plans = {line: mixed_topics(f"clients/java-{line}", 4, 20) for line in LINES}
     with ExitStack() as opened:
-        traffics: list[MovingTraffic] = []
+        traffics: list[Traffic] = []
         for line, topics in plans.items():
             clusters.two.prepare(f"clients/java-{line}", topics, on_green=False)
             (folder := tmp_path / line).mkdir()
-            traffic = MovingTraffic(clusters.blue.broker_url, topics, folder, with_release(toolchain, line))
+            traffic = Traffic.in_programs(clusters.blue.broker_url, topics, folder, with_release(toolchain, line))
             traffics.append(opened.enter_context(traffic))
         for traffic in traffics:
             traffic.wait_for_more(20)
@@ -68,7 +68,7 @@ def test_clients_of_old_and_new_releases_follow(
         accounts = [traffic.stop() for traffic in traffics]
     assert report.outcome is Outcome.DONE, report.summary
     assert (report.certificate["missing_clients"], report.certificate["faults"]) == (0, 0)
-    assert [account.faults() for account in accounts] == [[]] * len(LINES)
+    assert [audit.faults() for audit in accounts] == [[]] * len(LINES)
     assert {f"Pulsar-Java-v{release}" for release in TESTED} <= versions
     assert not any(map(is_untested, filter(None, versions)))
 
@@ -81,7 +81,7 @@ def test_clients_of_topics_that_are_not_stored_follow(
         pytest.skip("brokers of this release do not send consumers of non-persistent topics on (#26075)")
     plans = [_passing(language) for language in MOVABLE]
     create_namespace(clusters.blue_admin, "passing/one")
-    with MovingTraffic(clusters.blue.broker_url, plans, tmp_path, toolchain) as traffic:
+    with Traffic.in_programs(clusters.blue.broker_url, plans, tmp_path, toolchain) as traffic:
         traffic.wait_for_more(20)
         report = environment.operator.run(
             clusters.input(
@@ -110,8 +110,8 @@ def _is_served(admin: PulsarAdmin, topic: TopicName) -> bool:
     return bool(stats.publishers) and any(one.consumers for one in stats.subscriptions.values())
 
 
-def _received(traffic: MovingTraffic) -> int:
-    return sum(subscription.received for subscription in traffic.account().subscriptions)
+def _received(traffic: Traffic) -> int:
+    return sum(subscription.received for subscription in traffic.audit().subscriptions)
 
 
 def _on_green(clusters: Clusters, topics: list[TopicPlan]) -> list[TopicStats]:

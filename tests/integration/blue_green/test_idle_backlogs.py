@@ -12,7 +12,8 @@ from models.blue_green.input import BlueGreenInput
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from models.store_url import parse_store_url
-from pulsar_devstack.traffic.pulsar_client import Traffic, pulsar, quiet_client, send_to
+from pulsar_devstack.traffic.pulsar_client import pulsar, quiet_client, send_to
+from pulsar_devstack.traffic.runner import Traffic
 from spark.blue_green.copy_record import recorded_copies
 from tests.support.blue_green.backlogs import received, sent
 from tests.support.blue_green.environment import BLUE, Clusters
@@ -26,11 +27,11 @@ def test_backlogs_come_to_green(green: str, request: pytest.FixtureRequest, envi
     clusters: Clusters = request.getfixturevalue(green)
     tenant = f"copied-{clusters.green.state.spec.metadata}"
     plain, parts = _topics(clusters, tenant)
-    lanes = [str(plain), *(str(parts.of_partition(number)) for number in range(2))]
+    topics = [str(plain), *(str(parts.of_partition(number)) for number in range(2))]
     for topic in (plain, parts):
         clusters.blue_admin.subscriptions.create(topic, "idle")
     clusters.blue_admin.subscriptions.create(plain, "holes")
-    with Traffic(clusters.blue.broker_url, lanes) as traffic:
+    with Traffic.here(clusters.blue.broker_url, topics) as traffic:
         traffic.wait_for_more(30)
         acknowledged = _acknowledge(clusters.blue.broker_url, plain, "holes", every=3, of=30)
         report = environment.operator.run(_input(clusters, tenant))
@@ -39,10 +40,10 @@ def test_backlogs_come_to_green(green: str, request: pytest.FixtureRequest, envi
     assert report.outcome is Outcome.DONE, report.summary
     assert report.certificate["subscriptions_carried"] == 4
     assert report.certificate["entries_compared"] == report.figures["copied_messages"] > 3 * 30
-    for lane in traffic.lanes:
-        assert received(clusters.green.broker_url, lane.topic, "idle") == sent(lane)
+    for topic in topics:
+        assert received(clusters.green.broker_url, topic, "idle") == sent(traffic, topic)
     assert received(clusters.green.broker_url, str(plain), "holes") == [
-        one for number, one in enumerate(sent(traffic.lanes[0])) if number not in acknowledged
+        one for number, one in enumerate(sent(traffic, plain)) if number not in acknowledged
     ]
     assert _copies(clusters, f"{tenant}/one") == []
 
@@ -52,7 +53,7 @@ def test_the_next_run_goes_on_with_the_copy(clusters: Clusters, environment: Env
     """A batch that is undone leaves its copy on green; the next migration goes on with it, and doubles nothing."""
     plain, parts = _topics(clusters, "again")
     clusters.blue_admin.subscriptions.create(plain, "idle")
-    with Traffic(clusters.blue.broker_url, [str(plain), str(parts.of_partition(0))]) as traffic:
+    with Traffic.here(clusters.blue.broker_url, [str(plain), str(parts.of_partition(0))]) as traffic:
         traffic.wait_for_more(30)
         # A limit that holds no writes back.
         never_quiet = {"throttle_bytes": 10_000, "quiesce_timeout": "PT3S"}
@@ -67,7 +68,7 @@ def test_the_next_run_goes_on_with_the_copy(clusters: Clusters, environment: Env
         traffic.wait_for_more(10)
         traffic.verify()
     assert report.outcome is Outcome.DONE, report.summary
-    assert received(clusters.green.broker_url, str(plain), "idle") == sent(traffic.lanes[0])
+    assert received(clusters.green.broker_url, str(plain), "idle") == sent(traffic, plain)
 
 
 @pytest.mark.exhaustive

@@ -13,9 +13,9 @@ from clients.stores import Access
 from clients.zookeeper.coordination import Coordination
 from models.store_url import parse_store_url
 from pulsar_devstack.servers.toolchain import Toolchain
-from pulsar_devstack.traffic.audit import Account
+from pulsar_devstack.traffic.audit import DeliveryAudit
 from pulsar_devstack.traffic.plan import MOVABLE, ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
-from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.runner import Traffic
 from pulsar_devstack.traffic.two_clusters import TwoClusters, flip_quiet, pieces
 from tests.support.blue_green.environment import Clusters
 
@@ -53,11 +53,11 @@ def _counted(calls: list[None]) -> Callable[[], None]:
     return lambda: calls.append(None)
 
 
-def _flip(clusters: Clusters, namespace: str, tools: Toolchain, folder: Path) -> Account:
+def _flip(clusters: Clusters, namespace: str, tools: Toolchain, folder: Path) -> DeliveryAudit:
     two = TwoClusters(clusters.blue_admin, clusters.green_admin, clusters.blue.broker_url, clusters.green_urls)
     plans = [_plan(namespace, language) for language in MOVABLE]
     two.prepare(namespace, plans)
-    with MovingTraffic(two.blue_url, plans, folder, tools) as traffic:
+    with Traffic.in_programs(two.blue_url, plans, folder, tools) as traffic:
         traffic.wait_for_more(_MESSAGES)
         flip_quiet(two, namespace, [piece for plan in plans for piece in pieces(plan)])
         traffic.wait_for_more(_MESSAGES)

@@ -20,7 +20,7 @@ from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.releases import parse_release
 from models.store_url import parse_store_url
-from pulsar_devstack.traffic.pulsar_client import Traffic
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.blue_green.environment import BLUE, GREEN, Clusters
 from tests.support.blue_green.namespaces import set_topic_policies
 from tests.support.lifecycle.environment import Environment
@@ -57,7 +57,7 @@ def test_traffic_moves_without_a_loss(clusters: Clusters, environment: Environme
     """Namespaces move under traffic: nothing is lost, order holds, and blue is left with nothing but the flags."""
     topics = _namespaces(clusters, "live", "one", "two")
     clusters.blue_admin.namespaces.set_publish_rate("live/one", RATE)
-    with Traffic(clusters.blue.broker_url, topics) as traffic:
+    with Traffic.here(clusters.blue.broker_url, topics) as traffic:
         traffic.wait_for_more(20)
         run = environment.operator.start(_input(clusters, "live", grace_window="PT1H"))
         environment.operator.wait_for_batch(_input(clusters, "live"), "live/one", "LOAD")
@@ -83,7 +83,7 @@ def test_traffic_moves_without_a_loss(clusters: Clusters, environment: Environme
 def test_rollback_before_the_flip_leaves_blue_alone(clusters: Clusters, environment: Environment) -> None:
     """A migration that holds before its flip can be rolled back: clients stay with blue, and nothing of it is left."""
     (topic, *_) = topics = _namespaces(clusters, "held", "one")
-    with Traffic(clusters.blue.broker_url, topics) as traffic:
+    with Traffic.here(clusters.blue.broker_url, topics) as traffic:
         run = environment.operator.start(_input(clusters, "held", hold_before_cutover=True))
         run.wait_until("the hold", lambda status: status.waiting is not None and status.phase == "PROVISION")
         run.signal(Verb.ROLLBACK)
@@ -135,7 +135,7 @@ def test_an_address_of_another_cluster_is_refused(clusters: Clusters, environmen
 def test_a_compacted_topic_is_a_question(clusters: Clusters, environment: Environment) -> None:
     """What readers see of it is more than its messages, and stays on blue: an operator has to know that."""
     topic, *_ = map(TopicName.parse, _namespaces(clusters, "table", "one"))
-    with Traffic(clusters.blue.broker_url, [str(topic)]) as traffic:
+    with Traffic.here(clusters.blue.broker_url, [str(topic)]) as traffic:
         traffic.wait_for_more(5)
     clusters.blue_admin.topics.compact(topic)
     wait_for("the compaction", lambda: "__compaction" in clusters.blue_admin.topics.stats(topic).subscriptions, 30)

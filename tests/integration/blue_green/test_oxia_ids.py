@@ -10,7 +10,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from models.store_url import StoreUrl, parse_store_url
-from pulsar_devstack.traffic.pulsar_client import Traffic
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.blue_green.environment import OXIA_SPEC
 from tests.support.blue_green.namespaces import create_namespace, create_topic
 from tests.support.stacks import SharedStack
@@ -38,7 +38,7 @@ def test_ids_are_raised_in_oxia(shared_stack: SharedStack) -> None:
 
         high = create_topic(admin, "persistent://ids/oxia/high")
         admin.topics.unload(low)
-        with Traffic(stack.broker_url, [str(low), str(high)]) as traffic:
+        with Traffic.here(stack.broker_url, [str(low), str(high)]) as traffic:
             traffic.wait_for_more(10)
             traffic.verify()
         assert _last_ledger(admin, low) > above

@@ -10,7 +10,8 @@ from clients.stores import Access, open_cas_reader
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.store_url import parse_store_url
-from pulsar_devstack.traffic.pulsar_client import Traffic, send_to
+from pulsar_devstack.traffic.pulsar_client import send_to
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.blue_green.backlogs import received, sent
 from tests.support.blue_green.cleanup import clean_up
 from tests.support.blue_green.environment import Clusters
@@ -57,7 +58,7 @@ def test_terminated_amid_a_batch(clusters: Clusters, environment: Environment, p
     topics = make_namespace(clusters, f"{tenant}/one", "a", "b")
     clusters.blue_admin.subscriptions.create(topics[0], "idle")
     input = clusters.input(**_fields(tenant, idle_subscriptions="copy", quiesce_timeout="PT2M"))
-    with Traffic(clusters.blue.broker_url, list(map(str, topics)), interval=0.02) as traffic:
+    with Traffic.here(clusters.blue.broker_url, list(map(str, topics)), interval=0.02) as traffic:
         traffic.wait_for_more(30)
         run = environment.operator.start(input)
         environment.operator.wait_for_batch(input, f"{tenant}/one", phase)
@@ -66,7 +67,7 @@ def test_terminated_amid_a_batch(clusters: Clusters, environment: Environment, p
         assert report.outcome is Outcome.DONE, report
         traffic.wait_for_more(10)
         traffic.verify()
-        assert received(clusters.green.broker_url, str(topics[0]), "idle") == sent(traffic.lanes[0])
+        assert received(clusters.green.broker_url, str(topics[0]), "idle") == sent(traffic, topics[0])
     assert clusters.blue_admin.namespaces.publish_rate(f"{tenant}/one") is None
 
 
@@ -78,7 +79,7 @@ def test_a_batch_that_is_terminated_lets_writes_go(clusters: Clusters, environme
     clusters.blue_admin.topic_policies.set(topic, "publishRate", {"publishThrottlingRateInMsg": 1_000})
     waves: dict[str, object] = {"canary": 1, "gate": "none"}
     input = clusters.input(**_fields("batch-gone", waves=waves, quiesce_timeout="PT2M"))
-    with Traffic(clusters.blue.broker_url, [str(topic)], interval=0.02) as traffic:
+    with Traffic.here(clusters.blue.broker_url, [str(topic)], interval=0.02) as traffic:
         traffic.wait_for_more(30)
         run = environment.operator.start(input)
         batch = environment.operator.wait_for_batch(input, "batch-gone/one", "QUIESCE")
@@ -97,7 +98,7 @@ def test_rolled_back_behind_the_canary(clusters: Clusters, environment: Environm
     """What has moved stays; the next start brings it to its end, though clients use green, and moves the rest."""
     topics = [*make_namespace(clusters, "gate/a", "topic"), *make_namespace(clusters, "gate/b", "topic")]
     waves: dict[str, object] = {"canary": 1, "gate": "canary", "when_held": "stop", "attempts": 1}
-    with Traffic(clusters.blue.broker_url, list(map(str, topics))) as traffic:
+    with Traffic.here(clusters.blue.broker_url, list(map(str, topics))) as traffic:
         traffic.wait_for_more(10)
         run = environment.operator.start(clusters.input(**_fields("gate", waves=waves)))
         run.wait_until_it_waits_for(WaitKind.GATE, _LIMIT)

@@ -13,7 +13,7 @@ from clients.pulsar.names import TopicName
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from pulsar_devstack.servers.provision import Toolchain
-from pulsar_devstack.traffic.pulsar_client import Traffic
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.blue_green.backlogs import received, sent
 from tests.support.blue_green.cleanup import clean_up
 from tests.support.blue_green.secure import BLUE, CLIENTS, GREEN, SecureClusters, secure_clusters
@@ -93,7 +93,7 @@ def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: E
     *_, backlog = TOPICS
     with clusters.blue.admin() as admin:
         admin.subscriptions.create(TopicName.parse(backlog), "idle")
-    with Traffic(clusters.blue.broker_url, TOPICS, client=clusters.client_options()) as traffic:
+    with Traffic.here(clusters.blue.broker_url, TOPICS, options=clusters.client_options()) as traffic:
         traffic.wait_for_more(20)
         waves: dict[str, object] = {"gate": "none", "canary": 0, "batch_size": 2, "wave_size": 2}
         run = environment.operator.start(
@@ -119,5 +119,4 @@ def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: E
     assert report.certificate["subscriptions_carried"] == 1
     with clusters.blue.admin() as admin:
         assert [name for namespace in NAMESPACES for name in admin.topics.names(namespace)] == []
-    lane = traffic.lanes[-1]
-    assert received(clusters.green.broker_url, backlog, "idle", **clusters.client_options()) == sent(lane)
+    assert received(clusters.green.broker_url, backlog, "idle", **clusters.client_options()) == sent(traffic, backlog)

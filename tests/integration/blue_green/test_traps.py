@@ -28,7 +28,8 @@ from clients.pulsar.records.namespace_flag import read_flag, set_flag
 from models.blue_green.claims import NamespaceClaim, Stage
 from models.blue_green.input import IdleSubscriptions
 from models.releases import Behaviour, parse_release
-from pulsar_devstack.traffic.pulsar_client import Traffic, quiet_client, send_to
+from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.blue_green.environment import BLUE, Clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 from tests.support.waiting import wait_for
@@ -320,7 +321,8 @@ def test_brokers_are_told_again_of_a_limit_that_does_not_hold(clusters: Clusters
     (topic,) = make_namespace(clusters, "traps/told-again", "busy")
     path = "/admin/policies/traps/told-again"
     steps.begin()
-    with Traffic(clusters.blue.broker_url, [str(topic)]) as traffic, steps.task() as task, task.blue_store() as store:
+    running = Traffic.here(clusters.blue.broker_url, [str(topic)])
+    with running as traffic, steps.task() as task, task.blue_store() as store:
         traffic.wait_for_more(10)
         before = store.get(path)
         quiet = steps.batch(quiesce.quiesce)

@@ -10,7 +10,7 @@ from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import Outcome
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.plan import mixed_topics
-from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.namespaces import create_topic
 from tests.support.lifecycle.environment import Environment
@@ -36,7 +36,7 @@ def test_way_back_without_a_loss(
     plans = mixed_topics(_NAMESPACE, count=4, rate=10)
     clusters.two.prepare(_NAMESPACE, plans, on_green=False)
     create_topic(clusters.blue_admin, f"persistent://{_NAMESPACE}/unused")
-    with MovingTraffic(clusters.blue.broker_url, plans, tmp_path, toolchain) as traffic:
+    with Traffic.in_programs(clusters.blue.broker_url, plans, tmp_path, toolchain) as traffic:
         traffic.wait_for_more(10)
         there = environment.operator.run(clusters.input(**_FIELDS), _LIMIT)
         assert (there.outcome, there.certificate["missing_clients"]) == (Outcome.DONE, 0)
@@ -52,5 +52,5 @@ def test_way_back_without_a_loss(
         assert (back.outcome, back.certificate["missing_clients"], back.certificate["faults"]) == (Outcome.DONE, 0, 0)
         assert any("this is their way back" in note for note in back.notes)
         traffic.wait_for_more(10)
-        account = traffic.stop()
-    assert account.faults() == []
+        audit = traffic.stop()
+    assert audit.faults() == []

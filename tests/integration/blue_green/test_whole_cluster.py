@@ -16,7 +16,7 @@ from models.store_url import parse_store_url
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.plan import mixed_topics
-from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.blue_green.environment import BLUE, BLUE_SPEC, GREEN, GREEN_SPEC, Clusters, open_clusters
 from tests.support.lifecycle.environment import Environment
 from tests.support.stacks import MakeStack
@@ -53,7 +53,7 @@ def test_there_and_back_and_there_again(
     ways = [clusters.input(**_FIELDS), clusters.way_back(**_FIELDS), clusters.input(**_FIELDS)]
     lost = clusters.input(**{**_FIELDS, "grace_window": "PT1H"})
     everything = [plan for topics in plans.values() for plan in topics]
-    with MovingTraffic(clusters.blue.broker_url, everything, tmp_path, toolchain) as traffic:
+    with Traffic.in_programs(clusters.blue.broker_url, everything, tmp_path, toolchain) as traffic:
         for way in ways:
             traffic.wait_for_more(10)
             if way is ways[-1]:
@@ -72,8 +72,8 @@ def test_there_and_back_and_there_again(
                 if server.kind == "broker":
                     server.restart()
         traffic.wait_for_more(10)
-        account = traffic.stop()
-    assert account.faults() == []
+        audit = traffic.stop()
+    assert audit.faults() == []
 
 
 def _flags(stack: Stack, admin: PulsarAdmin, cluster: str) -> list[bool]:

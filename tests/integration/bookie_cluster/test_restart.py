@@ -19,7 +19,7 @@ from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack, StackSpec
-from pulsar_devstack.traffic.pulsar_client import Traffic
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.bookie_cluster.broker_operator import BrokerOperator
 from tests.support.bookie_cluster.dataset import DATASET_SETTINGS, Dataset
 from tests.support.lifecycle.environment import Environment
@@ -160,7 +160,7 @@ def test_ids_of_the_rollback_are_refused_too(cluster: Cluster, environment: Envi
 @pytest.mark.exhaustive
 def test_second_switch_under_traffic_and_cleanup(cluster: Cluster, environment: Environment) -> None:
     """A switch with producers running ends on the target; the cleanup deletes what it listed, and nothing is lost."""
-    with Traffic(cluster.stack.broker_url, ["flow-0", "flow-1"]) as traffic:
+    with Traffic.here(cluster.stack.broker_url, ["flow-0", "flow-1"]) as traffic:
         traffic.wait_for_more(20)
         cluster.run = environment.operator.start(cluster.input())
         with BrokerOperator(cluster.stack, cluster.switch):

@@ -28,7 +28,8 @@ from models.lifecycle.verbs import Speed, Verb, VerbRequest
 from pulsar_devstack.servers.admin import topic_url
 from pulsar_devstack.servers.provision import Toolchain
 from pulsar_devstack.servers.stack import Stack, StackSpec
-from pulsar_devstack.traffic.pulsar_client import Traffic, quiet_client
+from pulsar_devstack.traffic.pulsar_client import quiet_client
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.bookie_cluster import cursor_node
 from tests.support.bookie_cluster.attributed import NEW, OLD, Attributed, ledgers, stamps, without_stamps
 from tests.support.bookie_cluster.plugin_double import announce_doubles
@@ -95,7 +96,7 @@ class Scene(Attributed):
     @contextmanager
     def traffic(self) -> Generator[Traffic]:
         """Producers and consumers that must not notice anything."""
-        with Traffic(self.stack.broker_url, ["flow-0", "flow-1"]) as traffic:
+        with Traffic.here(self.stack.broker_url, ["flow-0", "flow-1"]) as traffic:
             traffic.wait_for_more(10)
             yield traffic
             traffic.wait_for_more(10)

@@ -20,7 +20,7 @@ from models.segments.layout import SegmentLayout
 from models.topic_controller.input import controller_id
 from models.topic_controller.state import ControllerStatus
 from pulsar_devstack.servers.stack import Stack
-from pulsar_devstack.traffic.keyed_traffic import Received, Receiving, Sending
+from pulsar_devstack.traffic.keyed_traffic import Arrivals, Receiving, Sending
 from pulsar_scalable import ScalableClient, errors
 from pulsar_scalable.stream_consumer import StreamConsumer
 from tests.integration.gateway.conftest import CONSUMER, ROOT, OpenGateway, operator, token_line
@@ -116,7 +116,7 @@ def test_consumers_through_a_split(
     topic = "persistent://public/default/rest-stream"
     put(root, f"{SPACE}/rest-stream?numInitialSegments=2")
     put(root, f"{SPACE}/rest-stream/subscriptions/bill")
-    received = Received()
+    received = Arrivals()
     with ScalableClient(
         stack.broker_url,
         token=CONSUMER,
@@ -146,12 +146,12 @@ def test_consumers_through_a_split(
         _leave(consumers)
         stats = root.get(f"{SPACE}/rest-stream/stats").json()
         assert stats["subscriptions"]["bill"] == {"consumerCount": 0, "type": "STREAM", "msgBacklog": 0}
-    assert (sending.unwell(), received.disorder()) == ({}, [])
+    assert (sending.faults(), received.reordered()) == ([], [])
     assert root.delete(f"{SPACE}/rest-stream?force=true").status_code == NO_CONTENT
 
 
-def _of_new_segments(received: Received) -> bool:
-    return {2, 3} <= {segment for got in received.numbers.values() for _, segment in got}
+def _of_new_segments(received: Arrivals) -> bool:
+    return {2, 3} <= received.segments
 
 
 def _leave(consumers: list[StreamConsumer]) -> None:

@@ -8,7 +8,7 @@ from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
 from pulsar_devstack.servers.admin import StackAdmin
 from pulsar_devstack.servers.stack import StackSpec
-from pulsar_devstack.traffic.pulsar_client import Traffic
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.stacks import MakeStack
@@ -33,7 +33,7 @@ def test_live_from_beneath_a_chroot(make_stack: MakeStack, environment: Environm
     )
     admin = StackAdmin(stack.admin_urls[0])
     admin.create_topic("old")
-    with Traffic(stack.broker_url, ["flow"]) as traffic:
+    with Traffic.here(stack.broker_url, ["flow"]) as traffic:
         traffic.wait_for_more(10)
         report = environment.operator.run(input)
         tree = stores.read_zookeeper(stack.zk_url)

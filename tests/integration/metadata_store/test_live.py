@@ -20,7 +20,8 @@ from models.metadata_store.input import MetadataStoreInput
 from pulsar_devstack.servers import configs
 from pulsar_devstack.servers.admin import StackAdmin, refusal
 from pulsar_devstack.servers.stack import Stack, StackSpec
-from pulsar_devstack.traffic.pulsar_client import Traffic, send_to
+from pulsar_devstack.traffic.pulsar_client import send_to
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.metadata_store import stores
@@ -86,7 +87,7 @@ def cluster(make_stack: MakeStack, environment: Environment) -> Generator[Cluste
 @pytest.fixture(scope="module")
 def traffic(cluster: Cluster) -> Generator[Traffic]:
     """Numbered messages on three topics, from before the migration until after the restarts."""
-    with Traffic(cluster.stack.broker_url, ["flow-0", "flow-1", "flow-2"]) as running:
+    with Traffic.here(cluster.stack.broker_url, ["flow-0", "flow-1", "flow-2"]) as running:
         running.wait_for_more(20)
         yield running
 
@@ -134,7 +135,7 @@ def test_live_migration_under_traffic(cluster: Cluster, environment: Environment
 def test_new_topics_get_new_ledgers(cluster: Cluster, traffic: Traffic) -> None:
     """Sixty topics are created after the commit without one error, and none of their ledgers had an id of before."""
     stack, admin = cluster.stack, cluster.admin
-    flows = [lane.topic for lane in traffic.lanes]
+    flows = [topic.topic for topic in traffic.plan.topics]
     cluster.ledgers |= stores.ledger_ids(set(cluster.tree)) | _all_ledgers(admin, flows)
     refused = {name: why for name in NEW_TOPICS if (why := refusal(admin.create_topic, name))}
     assert refused == {}

@@ -24,7 +24,7 @@ from models.migration_flag import BLOCKING_PHASES, FlagPhase
 from pulsar_devstack.servers.admin import StackAdmin
 from pulsar_devstack.servers.server import Server
 from pulsar_devstack.servers.stack import Stack, StackSpec
-from pulsar_devstack.traffic.pulsar_client import Traffic
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.metadata_store import stores
@@ -253,7 +253,7 @@ def test_the_next_attempt_succeeds(cluster: Cluster, environment: Environment) -
     """
     cluster.stack["broker-2"].stop()
     cluster.stack["broker-2"].start()
-    with Traffic(cluster.stack.broker_url, ["flow"]) as traffic:
+    with Traffic.here(cluster.stack.broker_url, ["flow"]) as traffic:
         traffic.wait_for_more(10)
         report = environment.operator.run(cluster.input(validation_window="PT0S"))
         assert report.outcome is Outcome.DONE

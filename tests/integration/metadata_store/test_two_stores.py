@@ -14,7 +14,8 @@ from models.metadata_store.input import MetadataStoreInput
 from pulsar_devstack.servers import configs
 from pulsar_devstack.servers.admin import StackAdmin
 from pulsar_devstack.servers.stack import Stack, StackSpec
-from pulsar_devstack.traffic.pulsar_client import Traffic, read_from, send_to
+from pulsar_devstack.traffic.pulsar_client import read_from, send_to
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.releases import live_migrations
@@ -115,7 +116,7 @@ def test_what_one_live_run_cannot_move_is_refused(cluster: Cluster, environment:
 def test_the_brokers_store_moves_live(cluster: Cluster, environment: Environment) -> None:
     """Brokers move to Oxia under traffic; the metadata of ledgers, also of new ones, stay in BookKeeper's ZooKeeper."""
     stack, (source, ledgers), (target, _) = cluster.stack, cluster.zookeepers, cluster.oxias
-    with Traffic(stack.broker_url, ["flow"]) as traffic:
+    with Traffic.here(stack.broker_url, ["flow"]) as traffic:
         traffic.wait_for_more(10)
         report = environment.operator.run(plan(source, target, leave_ledgers=True))
         assert report.outcome is Outcome.DONE

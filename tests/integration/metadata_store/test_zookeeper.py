@@ -8,7 +8,8 @@ from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput
 from pulsar_devstack.servers.admin import StackAdmin, refusal
 from pulsar_devstack.servers.stack import StackSpec
-from pulsar_devstack.traffic.pulsar_client import Traffic, read_from, send_to
+from pulsar_devstack.traffic.pulsar_client import read_from, send_to
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.lifecycle.environment import Environment
 from tests.support.metadata_store import stores
 from tests.support.releases import live_migrations
@@ -37,7 +38,7 @@ def test_live_to_another_zookeeper(make_stack: MakeStack, environment: Environme
     for number in range(4):
         admin.create_topic(f"old-{number}")
     admin.delete_topic("old-3")
-    with Traffic(stack.broker_url, ["flow"]) as traffic:
+    with Traffic.here(stack.broker_url, ["flow"]) as traffic:
         traffic.wait_for_more(10)
         report = environment.operator.run(input)
         tree = stores.read_zookeeper(stack.zk_url, without_coordinator=False)

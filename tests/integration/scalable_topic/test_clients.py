@@ -17,7 +17,7 @@ from pulsar_devstack.servers.provision import with_scalable_clients
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
-from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.scalable_topic.flips import flip_of
 from tests.support.stacks import SharedStack
 
@@ -41,13 +41,13 @@ def test_clients_go_on_when_their_topic_becomes_scalable(
             admin.topics.create_partitioned(topic, partitions)
         else:
             admin.topics.create(topic)
-        with MovingTraffic(stack.broker_url, [plan], tmp_path, tools) as traffic:
+        with Traffic.in_programs(stack.broker_url, [plan], tmp_path, tools) as traffic:
             traffic.wait_for_more(20)
             admin.scalable_topics.migrate(topic)
             admin.scalable_topics.register(topic, Subscribed.SHARED.value, SubscriptionKind.QUEUE)
             traffic.wait_for_more(20)
-            account = traffic.stop()
-        assert account.faults() == []
+            audit = traffic.stop()
+        assert audit.faults() == []
         assert layout_faults(admin.scalable_topics.layout(topic)) == []
 
 
@@ -64,7 +64,7 @@ def test_consumers_that_begin_at_the_end_see_what_is_sent_amid_the_flip(
         for name in names:
             admin.topics.create_partitioned(name, 3)
         plans = [_plan(str(name), 3, latest=True, interval=0.005) for name in names]
-        with MovingTraffic(stack.broker_url, plans, tmp_path, tools, shared=True) as traffic:
+        with Traffic.in_programs(stack.broker_url, plans, tmp_path, tools, shared=True) as traffic:
             traffic.wait_for_more(20)
             for name in names:
                 assert flip_of(admin, store, name, 3).run().faults == ()

@@ -27,7 +27,7 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.plan import Language, ProducerPlan, TopicPlan
 from pulsar_devstack.traffic.pulsar_client import quiet_client
-from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.scalable_topic.copies import (
     APP,
     Copier,
@@ -83,7 +83,7 @@ def test_each_library_has_a_hash_of_its_own(
     admin.topics.create_partitioned(name, PARTITIONS)
     producers = [ProducerPlan(language.value, str(name), language, keys=20) for language in HASHES]
     plan = TopicPlan(str(name), PARTITIONS, tuple(producers), ())
-    with MovingTraffic(stack.broker_url, [plan], tmp_path, with_scalable_clients(toolchain)) as traffic:
+    with Traffic.in_programs(stack.broker_url, [plan], tmp_path, with_scalable_clients(toolchain)) as traffic:
         traffic.wait_for_more(40)
         traffic.stop()
     found = {(key, number) for number in range(PARTITIONS) for key, _ in _messages(stack, name.of_partition(number))}
@@ -101,7 +101,7 @@ def test_producers_go_on_while_their_topic_is_copied(
     admin.topics.create_partitioned(name, 3)
     producers = [ProducerPlan(f"producer-{number}", str(name), Language.JAVA_V5) for number in range(2)]
     plan = TopicPlan(str(name), 3, tuple(producers), ())
-    with MovingTraffic(stack.broker_url, [plan], tmp_path, with_scalable_clients(toolchain)) as traffic:
+    with Traffic.in_programs(stack.broker_url, [plan], tmp_path, with_scalable_clients(toolchain)) as traffic:
         traffic.wait_for_more(20)
         admin.scalable_topics.migrate(name)
         admin.scalable_topics.set_auto_scale_policy(name, AutoScalePolicy(enabled=False))
@@ -114,10 +114,10 @@ def test_producers_go_on_while_their_topic_is_copied(
         admin.scalable_topics.merge(name, one.segment_id, other.segment_id)
         traffic.wait_for_more(20)
         copier.copy_at_last(name, target, partitions=2)
-        account = traffic.stop()
-    assert account.acknowledged == sum(one.sent for one in account.producers)
+        audit = traffic.stop()
+    assert audit.acknowledged == sum(one.sent for one in audit.producers)
     last = copier.copy_at_last(name, target, partitions=2)
-    require_certificate(last, account.acknowledged)
+    require_certificate(last, audit.acknowledged)
     parts = [target.of_partition(number) for number in range(2)]
     copied = _by_key(stack, parts)
     # A child's id is always the higher one.
@@ -125,7 +125,7 @@ def test_producers_go_on_while_their_topic_is_copied(
     sent = _by_key(stack, [stored_topic(one.topic(f"{name.namespace_path}/{name.topic}")) for _, one in layout])
     assert copied == sent
     assert all(sorted(numbers) == list(range(len(numbers))) for numbers in sent.values())
-    assert sum(map(len, copied.values())) == account.acknowledged
+    assert sum(map(len, copied.values())) == audit.acknowledged
     for number, part in enumerate(parts):
         assert {partition_of(key, 2, KeyHash.JAVA) for key in _by_key(stack, [part])} == {number}
 

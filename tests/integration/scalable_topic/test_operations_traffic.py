@@ -18,7 +18,7 @@ from pulsar_devstack.servers.provision import with_scalable_clients
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
-from pulsar_devstack.traffic.runner import MovingTraffic
+from pulsar_devstack.traffic.runner import Traffic
 from tests.support.scalable_topic.operations import carried_out
 from tests.support.stacks import SharedStack
 
@@ -47,7 +47,8 @@ def test_segments_change_under_traffic(
     for name in (changed, audited):
         admin.scalable_topics.create(name, 2)
     plans = [_plan(name) for name in (changed, audited)]
-    with MovingTraffic(stack.broker_url, plans, tmp_path, with_scalable_clients(toolchain), shared=True) as traffic:
+    tools = with_scalable_clients(toolchain)
+    with Traffic.in_programs(stack.broker_url, plans, tmp_path, tools, shared=True) as traffic:
         traffic.wait_for_more(20)
         assert not any(recorded_subscriptions(store, changed).values())
         done = carried_out(stack, Operation.SPLIT, str(changed), choose="busiest")
@@ -60,10 +61,10 @@ def test_segments_change_under_traffic(
         assert f"live-audited: {STREAM}, {QUEUE} have no record" in found.outcomes[0]
         assert carried_out(stack, Operation.AUDIT, str(audited), fix=True).registered == 2
         traffic.wait_for_more(20)
-        account = traffic.stop(_DELIVERED)
-        left = _left(admin, changed) if account.lost else {}
-    assert (account.lost, account.duplicates.other, account.corrupt) == (0, 0, 0), (account.subscriptions, left)
-    assert (account.dead_producers, account.dead_consumers) == ({}, ())
+        audit = traffic.stop(_DELIVERED)
+        left = _left(admin, changed) if audit.lost else {}
+    assert (audit.lost, audit.duplicates.other, audit.corrupt) == (0, 0, 0), (audit.subscriptions, left)
+    assert (audit.dead_producers, audit.dead_consumers) == ({}, ())
     for name in (changed, audited):
         assert recorded_subscriptions(store, name) == {
             QUEUE: SubscriptionKind.QUEUE,

@@ -1,4 +1,4 @@
-"""Topics become scalable by the migration while V5 clients use them, on two brokers; the account misses nothing."""
+"""Topics become scalable by the migration while V5 clients use them, on two brokers; the audit misses nothing."""
 
 from __future__ import annotations
 

@@ -25,7 +25,9 @@ from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import ControllerUrls, Deletion, MergeRequest, SplitRequest, SubscriptionRequest
 from models.topic_controller.pruning import PruneRequest
 from pulsar_devstack.servers.stack import Stack
-from pulsar_devstack.traffic.keyed_traffic import Received, Receiving, Sending
+from pulsar_devstack.traffic.audit import Tolerated
+from pulsar_devstack.traffic.keyed_traffic import Arrivals, Receiving, Sending, delivery
+from pulsar_devstack.traffic.plan import Subscribed
 from pulsar_scalable import ScalableClient, ScalableProducer
 from pulsar_scalable.controlled.library import pulsar
 from tests.integration.topic_controller.conftest import Control
@@ -128,10 +130,10 @@ class Clients:
         self._client = client
         self._consumers: dict[tuple[str, str], ExitStack] = {}
         self._producers = ExitStack()
-        self.received = {ORDERED: Received(), SHARED: Received()}
+        self.received = {ORDERED: Arrivals(ORDERED), SHARED: Arrivals(SHARED, Subscribed.SHARED)}
         for subscription in self.received:
             self.open(topic, subscription)
-        self.sendings = [Sending(self._produce(topic), 0.01, f"{name}-") for name in ("one", "two")]
+        self.sendings = [Sending(self._produce(topic), 0.01, name) for name in ("one", "two")]
 
     def open(self, topic: str, subscription: str) -> None:
         """Two consumers, beside those of other topics."""
@@ -168,8 +170,8 @@ class Clients:
         stored = {key: numbers for one in self.sendings for key, numbers in one.stored().items()}
         for received in self.received.values():
             wait_for("all to come", lambda received=received: not received.missing(stored), LIMIT)
-        told = [f"message {number} was told {told}" for one in self.sendings for number, told in one.unwell().items()]
-        return [*told, *(f"{key} is out of order" for key in self.received[ORDERED].disorder())]
+        audit = delivery(self.sendings, [*self.received.values()])
+        return [*audit.faults(Tolerated.DUPLICATES), *(fault for one in self.sendings for fault in one.faults())]
 
     def _produce(self, topic: str) -> ScalableProducer:
         return self._producers.enter_context(self._client.create_producer(topic, block_if_queue_full=True))

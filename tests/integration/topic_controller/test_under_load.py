@@ -115,6 +115,6 @@ def test_random_changes(
     record_property("figures", figures)
     print(figures)
     assert faults == []
-    assert (stored.received.repetitions, stored.received.disorder()) == ({}, [])
+    assert (stored.received.repetitions, stored.received.reordered()) == ({}, [])
     assert oracle.faults_at_rest(admin) == []
     controller.delete(force=True)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from pulsar_devstack.traffic.pulsar_client import Lane, pulsar, quiet_client
+from pulsar_devstack.traffic.pulsar_client import pulsar, quiet_client
+from pulsar_devstack.traffic.python_clients import body
+from pulsar_devstack.traffic.runner import Traffic
 
 _SILENT_MS = 3_000
 
@@ -37,7 +39,9 @@ def received(
     return found
 
 
-def sent(lane: Lane) -> Sequence[tuple[str, Any]]:
-    """Keys and bodies of all that was sent, in order; nothing had to be sent twice."""
-    assert lane.send_errors == []
-    return [lane.message(number) for number in range(lane.sent)]
+def sent(traffic: Traffic, topic: object) -> Sequence[tuple[str, Any]]:
+    """Return keys and bodies of all messages of a topic in the order of sending; no send failed."""
+    (record,) = (record for record in traffic.records()[0] if record.plan.topic == str(topic))
+    assert record.errors == []
+    assert all(message.acknowledged for message in record.sent)
+    return [(message.key, body(message.key, message.number)) for message in record.sent]

@@ -1,4 +1,4 @@
-"""The account of numbered messages: what counts as lost, doubled, out of order and dead."""
+"""The delivery audit: what counts as lost, duplicated, out of order and dead."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pulsar_devstack.traffic.audit import Account, Duplicates, late, settle, under_way
+from pulsar_devstack.traffic.audit import DeliveryAudit, Duplicates, audit_delivery, in_flight, out_of_order
 from pulsar_devstack.traffic.client_log import ClientLog, V5Log
 from pulsar_devstack.traffic.plan import (
     MOVABLE,
@@ -39,33 +39,33 @@ def _received(
     return ConsumerRecord(ConsumerPlan(name, _TOPIC, Language.JAVA, kind), arrivals, list(breaks))
 
 
-def _settled(producer: ProducerRecord, *consumers: ConsumerRecord) -> Account:
-    return settle([producer], consumers, began=0.0, ended=float(_COUNT))
+def _settled(producer: ProducerRecord, *consumers: ConsumerRecord) -> DeliveryAudit:
+    return audit_delivery([producer], consumers, began=0.0, ended=float(_COUNT))
 
 
 def test_nothing_is_wrong_when_each_message_arrives_once() -> None:
-    """Traffic in which all is well has an account without a fault."""
-    account = _settled(_sent(), _received(range(_COUNT)))
-    assert account.faults() == []
-    assert account.acknowledged == _COUNT
-    assert account.longest_send == pytest.approx(0.1)
-    assert account.longest_gap == pytest.approx(1.0)
+    """Traffic in which all is well has an audit without a fault."""
+    audit = _settled(_sent(), _received(range(_COUNT)))
+    assert audit.faults() == []
+    assert audit.acknowledged == _COUNT
+    assert audit.longest_send == pytest.approx(0.1)
+    assert audit.longest_gap == pytest.approx(1.0)
 
 
 def test_only_acknowledged_messages_can_be_lost() -> None:
     """A message that its producer never saw acknowledged may be missing; another may not."""
     producer = _sent()
     producer.sent[-1] = producer.sent[-1]._replace(acknowledged=None)
-    account = _settled(producer, _received(range(_COUNT - 2)))
-    assert account.lost == 1
-    assert account.dead_producers == {"p": "its last message was never acknowledged"}
+    audit = _settled(producer, _received(range(_COUNT - 2)))
+    assert audit.lost == 1
+    assert audit.dead_producers == {"p": "its last message was never acknowledged"}
 
 
 @pytest.mark.parametrize(
     ("again", "expected"),
     [
-        (Received("p/0", 3, 30.0, "9:0"), Duplicates(send_under_way=1)),
-        (Received("p/0", 3, 30.0, "1:3"), Duplicates(acknowledgement_under_way=1)),
+        (Received("p/0", 3, 30.0, "9:0"), Duplicates(resent=1)),
+        (Received("p/0", 3, 30.0, "1:3"), Duplicates(unconfirmed=1)),
         (Received("p/0", 1, 30.0, "1:1"), Duplicates(other=1)),
     ],
     ids=["written-twice", "cut-off-at-once", "cut-off-later"],
@@ -79,14 +79,14 @@ def test_duplicates_are_told_apart(again: Received, expected: Duplicates) -> Non
 
 def test_repetitions_are_not_out_of_order() -> None:
     """A message that comes again behind a later one is a duplicate; one that first comes there is out of order."""
-    assert late([0, 1, 2, 0, 1]) == []
-    assert late([0, 2, 1, 3, 3]) == [1]
+    assert out_of_order([0, 1, 2, 0, 1]) == []
+    assert out_of_order([0, 2, 1, 3, 3]) == [1]
 
 
 @given(st.permutations(range(8)))
 def test_order_is_violated_unless_sorted(numbers: list[int]) -> None:
     """Each number behind a higher one counts, whatever the order."""
-    assert len(late(numbers)) == sum(
+    assert len(out_of_order(numbers)) == sum(
         any(before > number for before in numbers[:at]) for at, number in enumerate(numbers)
     )
 
@@ -96,8 +96,8 @@ def test_order_counts_over_all_consumers(kind: Subscribed) -> None:
     """Arrivals of all consumers are put in order of time, and only a shared subscription may have them in any."""
     early, behind = _received([0, 2], kind, "a"), _received([1], kind, "b")
     behind.received = [behind.received[0]._replace(at=5.0)]
-    account = _settled(_sent(3), early, behind)
-    assert account.disorder == (0 if kind is Subscribed.SHARED else 1)
+    audit = _settled(_sent(3), early, behind)
+    assert audit.reordered == (0 if kind is Subscribed.SHARED else 1)
 
 
 def test_a_producer_is_dead_after_an_error_that_was_the_last() -> None:
@@ -126,14 +126,14 @@ def test_silent_consumers_are_dead_where_they_should_not_be(
     kind: Subscribed, arrived: tuple[range, range], dead: tuple[str, ...]
 ) -> None:
     """A shared consumer has to get messages as others do; elsewhere silence counts once messages are missing."""
-    account = _settled(_sent(), _received(arrived[0], kind, "a"), _received(arrived[1], kind, "b"))
-    assert account.dead_consumers == dead
+    audit = _settled(_sent(), _received(arrived[0], kind, "a"), _received(arrived[1], kind, "b"))
+    assert audit.dead_consumers == dead
 
 
 def test_sends_under_way_are_those_not_yet_acknowledged() -> None:
     """Of messages at one a second, acknowledged after a tenth, one is under way just after it was sent."""
-    assert under_way([_sent()], 5.05) == 1
-    assert under_way([_sent()], 5.5) == 0
+    assert in_flight([_sent()], 5.05) == 1
+    assert in_flight([_sent()], 5.5) == 0
 
 
 def test_one_topic_may_have_two_names_and_consumers_that_left() -> None:
@@ -142,9 +142,9 @@ def test_one_topic_may_have_two_names_and_consumers_that_left() -> None:
     left.left = True
     plan = ConsumerPlan("b", _TOPIC.replace("persistent", "topic"), Language.JAVA_V5, Subscribed.SHARED)
     stayed = ConsumerRecord(plan, _received(range(_COUNT)).received[5:])
-    account = _settled(_sent(), left, stayed)
-    assert account.faults() == []
-    [one] = account.subscriptions
+    audit = _settled(_sent(), left, stayed)
+    assert audit.faults() == []
+    [one] = audit.subscriptions
     assert (one.topic, one.name, one.received) == (_TOPIC, "Shared", _COUNT)
 
 
@@ -154,8 +154,8 @@ def test_subscriptions_of_one_type_are_told_apart_by_name() -> None:
         ConsumerRecord(ConsumerPlan(name, _TOPIC, Language.JAVA_V5, Subscribed.SHARED, named=name), arrivals)
         for name, arrivals in (("first", _received(range(_COUNT)).received), ("other", _received([0]).received))
     )
-    account = _settled(_sent(), first, other)
-    assert {one.name: one.lost for one in account.subscriptions} == {"first": 0, "other": _COUNT - 1}
+    audit = _settled(_sent(), first, other)
+    assert {one.name: one.lost for one in audit.subscriptions} == {"first": 0, "other": _COUNT - 1}
 
 
 def test_faults_name_what_is_wrong() -> None:
