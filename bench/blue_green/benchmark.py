@@ -3,51 +3,48 @@
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
 from bench.blue_green import scale
 from bench.blue_green.measure import measure
-from bench.blue_green.results import Results, order
+from bench.blue_green.results import Flips
 from bench.blue_green.servers import Servers
 from bench.lifecycle.machine import machine, positive, tell
+from bench.lifecycle.results import OUT, Side, conclude, order, write
 from pulsar_devstack.servers.provision import provision
 from pulsar_devstack.servers.toolchain import Toolchain
-
-_OUT = Path(__file__).parents[1] / "out"
 
 
 def main(arguments: list[str]) -> None:
     """Run the benchmark, print its table, and write its figures to `bench/out/`."""
     options = _parse(arguments)
     tools = provision()
-    _OUT.mkdir(exist_ok=True)
+    OUT.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch:
         folder = Path(scratch)
         with Servers(folder, tools) as servers:
             if options.scale:
-                out = _OUT / "blue_green_scale.json"
+                out = OUT / "blue_green_scale.json"
                 table = scale.run(options.scale, servers, out, machine(tools))
             else:
-                out = _OUT / "blue_green.json"
-                table = _flips(options, servers, folder, tools, out)
-    print(table)
-    tell(f"figures are in {out}")
+                out = OUT / "blue_green.json"
+                table = _flips(options, servers, folder, tools)
+    conclude(table, out)
 
 
-def _flips(options: argparse.Namespace, servers: Servers, folder: Path, tools: Toolchain, out: Path) -> str:
-    results = Results(machine=machine(tools))
+def _flips(options: argparse.Namespace, servers: Servers, folder: Path, tools: Toolchain) -> str:
+    results = Flips(machine=machine(tools))
     of_peer = options.flips if options.peer_flips is None else options.peer_flips
-    for side, number in order(options.flips, of_peer):
+    for side, number in order({Side.OURS: options.flips, Side.PEER: of_peer}):
         logs = folder / f"{side.value}-{number}"
         logs.mkdir()
         flip = measure(side, number, servers, logs, tools)
-        results.flips.append(flip)
+        results.runs.append(flip)
         gap = flip.figures["longest_gap_seconds"]
         tell(f"flip {number}, {side.value}: gap {gap:.2f} s; {'; '.join(flip.faults) or 'no fault'}")
         # After each flip: a benchmark that is ended leaves what it has found.
-        out.write_text(json.dumps(results.summary(), indent=1) + "\n")
+        write("blue_green.json", results.summary())
     return results.table()
 
 

@@ -6,11 +6,10 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
-from bench.blue_green.results import Flip, Side
 from bench.blue_green.servers import Servers
+from bench.lifecycle.results import Run, Side, delivery_figures
 from clients.pulsar.admin.errors import AdminError
 from pulsar_devstack.servers.toolchain import Toolchain
-from pulsar_devstack.traffic.audit import DeliveryAudit
 from pulsar_devstack.traffic.plan import mixed_topics
 from pulsar_devstack.traffic.runner import Traffic
 from pulsar_devstack.traffic.two_clusters import flip_bare
@@ -21,7 +20,7 @@ _MOVE_SECONDS = 60.0
 _SETTLE_SECONDS = 30.0
 
 
-def measure(side: Side, number: int, servers: Servers, folder: Path, tools: Toolchain) -> Flip:
+def measure(side: Side, number: int, servers: Servers, folder: Path, tools: Toolchain) -> Run:
     """The figures of one flip.
 
     Args:
@@ -44,11 +43,12 @@ def measure(side: Side, number: int, servers: Servers, folder: Path, tools: Tool
         # Twice: who followed sends on green then, and who received there has got some of it.
         moved = traffic.flows(_MESSAGES, _MOVE_SECONDS) and traffic.flows(_MESSAGES, _MOVE_SECONDS)
         audit = traffic.stop(_SETTLE_SECONDS)
-    figures = {"seconds": flipped - at, "moved": float(moved), **_figures(audit), **own}
+    longest = {"longest_send_seconds": audit.longest_send, "longest_gap_seconds": audit.longest_gap}
+    figures = {"seconds": flipped - at, "moved": float(moved), **delivery_figures(audit), **longest, **own}
     with suppress(AdminError):
         clusters.leave(namespace)
     figures["stuck_brokers"] = float(servers.recovered())
-    return Flip(side, figures, tuple(audit.faults()))
+    return Run(side, figures, tuple(audit.faults()))
 
 
 def _flip(side: Side, servers: Servers, namespace: str) -> dict[str, float]:
@@ -56,20 +56,3 @@ def _flip(side: Side, servers: Servers, namespace: str) -> dict[str, float]:
         return servers.migrations.run(namespace)
     flip_bare(servers.clusters, namespace)
     return {}
-
-
-def _figures(audit: DeliveryAudit) -> dict[str, float]:
-    duplicates = audit.duplicates
-    return {
-        "acknowledged": audit.acknowledged,
-        "lost": audit.lost,
-        "order_violations": audit.reordered,
-        "duplicates": duplicates.other,
-        "duplicates_send_under_way": duplicates.resent,
-        "duplicates_acknowledgement_under_way": duplicates.unconfirmed,
-        "corrupt": audit.corrupt,
-        "dead_producers": len(audit.dead_producers),
-        "dead_consumers": len(audit.dead_consumers),
-        "longest_send_seconds": audit.longest_send,
-        "longest_gap_seconds": audit.longest_gap,
-    }

@@ -15,7 +15,7 @@ from pathlib import Path
 
 from bench.blue_green.calls import count_calls
 from bench.blue_green.servers import Servers
-from bench.metadata_store.measure import MigrationFailed
+from bench.lifecycle.measure import MigrationFailed
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.names import TopicName
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, Subscribed, TopicPlan

@@ -9,7 +9,7 @@ from types import TracebackType
 from typing import Self
 
 from activities.blue_green.ledger_ids import raise_ids
-from bench.blue_green.ours import Migrations
+from bench.blue_green.subject import Migrations
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.clusters import ClusterUrls

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import os
 import tempfile
 from pathlib import Path
@@ -13,10 +12,10 @@ from bench.bookie_cluster.results import KINDS, BookieResults, Kind
 from bench.bookie_cluster.runs import CopyBench
 from bench.bookie_cluster.servers import Clusters
 from bench.lifecycle.machine import machine, positive, tell
+from bench.lifecycle.results import conclude, write
 from pulsar_devstack.servers.cache import cache_folder
 from pulsar_devstack.servers.provision import Toolchain, provision
 
-_OUT = Path(__file__).parents[1] / "out"
 _WARM_UP = 3
 
 
@@ -29,11 +28,8 @@ def main(arguments: list[str]) -> None:
         _run_kind(kind, tools, options.passes, results)
     if not options.skip_pause:
         results.pause = _measure_pause(tools)
-    print(results.table())
-    _OUT.mkdir(exist_ok=True)
-    for name, content in (("bookie.json", results.summary()), ("bookie-details.json", results.details())):
-        (_OUT / name).write_text(json.dumps(content, indent=1) + "\n")
-        tell(f"figures are in {_OUT / name}")
+    files = [write("bookie.json", results.summary()), write("bookie-details.json", results.details())]
+    conclude(results.table(), *files)
 
 
 def _run_kind(kind: Kind, tools: Toolchain, passes: int, results: BookieResults) -> None:

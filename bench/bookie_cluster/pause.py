@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
 
 from bench.bookie_cluster.runs import PEER
-from bench.lifecycle.machine import importable
-from bench.metadata_store.measure import execute
+from bench.lifecycle.measure import execute, serving_worker
 from models.bookie_cluster.input import BookieClusterInput
 from models.lifecycle.failures import failed_lines
 from models.lifecycle.report import Report
@@ -99,13 +97,9 @@ def _switch(stack: Stack, folder: Path) -> Report:
     input = plan(stack.zk_url, stack.bookkeeper_uri, stack.second_bookkeeper_uri)
     dev = [sys.executable, "-m", "pulsar_migrate", "dev"]
     settings = {
-        "TEMPORAL_ADDRESS": stack.temporal_address,
-        "PULSAR_MIGRATE_METRICS_ADDRESS": "",
         # A crash, so that ledgers stay open.
         "PULSAR_MIGRATE_BROKER_STOP_COMMAND": json.dumps([*dev, "kill", "broker-1", "--folder", str(stack.folder)]),
         "PULSAR_MIGRATE_BROKER_START_COMMAND": json.dumps([*dev, "start-brokers", "--folder", str(stack.folder)]),
-        **importable(),
     }
-    with Child([sys.executable, "-m", "pulsar_migrate", "worker"], folder / "worker.log", settings) as worker:
-        worker.await_line("worker ready", _START_SECONDS)
-        return asyncio.run(execute(stack.temporal_address, "BookieClusterSwitch", input, input.workflow_id))
+    with serving_worker(stack.temporal_address, folder, **settings):
+        return execute(stack.temporal_address, "BookieClusterSwitch", input)

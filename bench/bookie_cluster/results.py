@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+from bench.lifecycle.results import Spread, markdown
+
 
 class Copier(StrEnum):
     """Who copies: our process, or BookKeeper's Java client with single reads or with batch reads."""
@@ -157,22 +159,18 @@ class BookieResults:
             f"{kind.entries:,} entries of {kind.name}" if kind.size else f"{kind.ledgers:,} ledgers of 1 to 3 entries"
         )
         unit = "entries" if kind.size else "ledgers"
-        lines = [
-            f"### {what}; median (range) of the passes after the first {self.warm_up}",
-            "",
-            f"| | {unit}/s | MB/s | client's processor time (s) | servers' (s) |",
-            "|---|---:|---:|---:|---:|",
-        ]
+        rows: list[list[str]] = []
         for copier in Copier:
             mark = " (faster)" if copier is self.peer(kind) else ""
             measured = self._measured(kind, copier)
             rates = [self._counted(kind, one) / one.seconds for one in measured]
             megabytes = f"{statistics.median(rates) * kind.size / 1e6:,.1f}" if kind.size else "–"
-            lines.append(
-                f"| {copier.value}{mark} | {_spread(rates, '{:,.0f}')} | {megabytes} "
-                f"| {_spread((_cpu(one, 'client') for one in measured), '{:.2f}')} "
-                f"| {_spread((_cpu(one, 'servers') for one in measured), '{:.2f}')} |"
-            )
+            times = ([_cpu(one, process) for one in measured] for process in ("client", "servers"))
+            shown = [_shown(rates, "{:,.0f}"), megabytes, *(_shown(seconds, "{:.2f}") for seconds in times)]
+            rows.append([f"{copier.value}{mark}", *shown])
+        title = f"### {what}; median (range) of the passes after the first {self.warm_up}"
+        head = ["", f"{unit}/s", "MB/s", "client's processor time (s)", "servers' (s)"]
+        lines = [title, "", markdown(head, rows)]
         compares = [one.compare for one in self._measured(kind, Copier.OURS) if one.compare]
         if compares:
             seconds, cpu = (statistics.median(values) for values in zip(*compares, strict=True))
@@ -197,7 +195,7 @@ def _cpu(one: Pass, process: str) -> float:
     return sum(seconds for name, seconds in one.cpu_seconds.items() if name != "client")
 
 
-def _spread(values: Iterable[float], form: str) -> str:
-    found = list(values)
-    median = form.format(statistics.median(found))
-    return median if len(found) == 1 else f"{median} ({form.format(min(found))}–{form.format(max(found))})"
+def _shown(values: Iterable[float], form: str) -> str:
+    spread = Spread.of(values)
+    assert spread is not None, "there are passes"
+    return spread.shown(form)

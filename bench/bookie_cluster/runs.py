@@ -8,9 +8,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bench.bookie_cluster.ours import BENCH, CLAIM
 from bench.bookie_cluster.results import Copier, Kind, Pass
 from bench.bookie_cluster.servers import Clusters
+from bench.bookie_cluster.subject import BENCH, CLAIM
 from bench.lifecycle.machine import importable
 from bench.lifecycle.processes import Meter
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
@@ -56,7 +56,7 @@ class CopyBench:
                 zookeeper.set(CLAIM, SwitchClaim(**BENCH._asdict()).encode(), -1)
             arguments = [self._clusters.source, self._clusters.target, self._store]
             commands = {
-                Copier.OURS: [sys.executable, "-m", "bench.bookie_cluster.ours", *arguments],
+                Copier.OURS: [sys.executable, "-m", "bench.bookie_cluster.subject", *arguments],
                 Copier.PEER_SINGLE: self._peer("single"),
                 Copier.PEER_BATCH: self._peer("batch"),
             }

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from bench.metadata_store.servers import Servers
+from bench.lifecycle.servers import Servers
 from pulsar_devstack.servers import configs, probes
 from pulsar_devstack.servers.ports import PortBlock
 from pulsar_devstack.servers.provision import Toolchain

@@ -10,7 +10,7 @@ from activities.bookie_cluster import cleanup, registry, tail
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.precheck import SwitchPrecheckRun
 from activities.lifecycle.context import ActivityContext
-from bench.memory.steps import Scheduler, Steps
+from bench.memory.scheduler import Scheduler, Steps
 from clients.pulsar.formats_pb2 import LedgerInfo, ManagedLedgerInfo
 from clients.store import Record
 from clients.stores import Access, open_writer

@@ -11,7 +11,7 @@ from activities.metadata_store import cleanup, cutover, preparation
 from activities.metadata_store import pre_copy as copying
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.precheck import PrecheckRun
-from bench.memory.steps import Scheduler, Steps
+from bench.memory.scheduler import Scheduler, Steps
 from models.lifecycle.claim import Attempt
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.results import PreCopy

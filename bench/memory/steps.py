@@ -8,12 +8,10 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Mapping
-from datetime import UTC, datetime
-from typing import TYPE_CHECKING, TypeVar, cast
+from importlib import import_module
+from typing import TYPE_CHECKING, cast
 
-from models.lifecycle.execution import Execution
-from models.lifecycle.input import MigrationInput
+from bench.memory.scheduler import RUN, Steps
 from models.settings import Settings
 from worker import catalog
 
@@ -21,24 +19,6 @@ if TYPE_CHECKING:
     from temporalio.client import Client
 
     from activities.lifecycle.runtime import Runtime
-
-InputT = TypeVar("InputT", bound=MigrationInput)
-Steps = Mapping[str, Callable[[], Mapping[str, float]]]
-
-RUN = "bench"
-
-
-class Scheduler:
-    """What Temporal says of activities: each is of the same run, and newer than the one before."""
-
-    def __init__(self) -> None:
-        self._started = datetime.now(UTC)
-        self._epoch = 0
-
-    def next(self, input: InputT) -> Execution[InputT]:
-        """The next activity."""
-        self._epoch += 1
-        return Execution[InputT](input=input, run_id=RUN, started=self._started, epoch=self._epoch)
 
 
 def main(arguments: list[str]) -> None:
@@ -62,13 +42,8 @@ def main(arguments: list[str]) -> None:
 
 
 def _steps(kind: str, text: str, runtime: Runtime) -> Steps:
-    if kind == "metadata-store":
-        from bench.memory.metadata_store import steps
-
-        return steps(runtime, text)
-    from bench.memory.bookie_cluster import steps as bookie_steps
-
-    return bookie_steps(runtime, text)
+    """Each kind has a module of its name, as in the catalog."""
+    return import_module(f"bench.memory.{kind.replace('-', '_')}").steps(runtime, text)
 
 
 if __name__ == "__main__":

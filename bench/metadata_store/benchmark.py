@@ -3,56 +3,51 @@
 from __future__ import annotations
 
 import argparse
-import json
 import shutil
 import tempfile
 from pathlib import Path
 from typing import Any
 
 from bench.lifecycle.machine import machine, positive, tell
+from bench.lifecycle.results import Side, conclude, order, write
 from bench.metadata_store import dataset
+from bench.metadata_store.baseline import Peer
 from bench.metadata_store.measure import Bench
-from bench.metadata_store.peer import Peer
-from bench.metadata_store.results import Results, Run, Side, order
+from bench.metadata_store.results import SizedResults, SizedRun
 from bench.metadata_store.servers import Ports, Stores
 from models.settings import Settings
 from pulsar_devstack.servers.cache import cache_folder
 from pulsar_devstack.servers.provision import Toolchain, provision
 from pulsar_devstack.servers.stack import Stack, StackSpec
 
-_OUT = Path(__file__).parents[1] / "out" / "metadata.json"
-
 
 def main(arguments: list[str]) -> None:
     """Run the benchmark, print its table, and write its figures to `bench/out/metadata.json`."""
     options = _parse(arguments)
     tools = provision()
-    results = Results(machine=_machine(options, tools))
+    results = SizedResults(machine=_machine(options, tools))
     with tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch:
         folder = Path(scratch)
         with Stack(StackSpec(temporal=True), folder / "temporal", tools) as stack:
             bench = Bench(Peer(tools, _cache()), stack.temporal_address)
             _run_all(options, tools, bench, folder, results)
-    print(results.table())
-    _OUT.parent.mkdir(exist_ok=True)
-    _OUT.write_text(json.dumps(results.summary(), indent=1) + "\n")
-    tell(f"figures are in {_OUT}")
+    conclude(results.table(), write("metadata.json", results.summary()))
 
 
-def _run_all(options: argparse.Namespace, tools: Toolchain, bench: Bench, folder: Path, results: Results) -> None:
-    sides = [Side.WORKFLOW, Side.JOBS] if options.skip_peer else [Side.WORKFLOW, Side.PEER, Side.JOBS]
+def _run_all(options: argparse.Namespace, tools: Toolchain, bench: Bench, folder: Path, results: SizedResults) -> None:
+    sides = [Side.OURS, Side.JOBS] if options.skip_peer else [Side.OURS, Side.PEER, Side.JOBS]
     ports = Ports()
     for mb in options.sizes:
         data = dataset.cached(mb, _cache())
         results.datasets[mb] = {"records": data.records, "value_bytes": data.value_bytes}
-        for number, side in enumerate(order(options.runs, sides), 1):
+        for number, (side, _) in enumerate(order(dict.fromkeys(sides, options.runs)), 1):
             name = f"bench-{mb}mb-{number}"
             run_folder = folder / name
             run_folder.mkdir()
             with Stores(data, run_folder, tools, ports, options.shards) as stores:
                 figures = bench.measure(side, name, data, stores, run_folder)
             shutil.rmtree(run_folder)
-            results.runs.append(Run(side, mb, figures))
+            results.runs.append(SizedRun(side, figures, mb=mb))
             tell(f"{mb} MB, run {number}: {side.value} {_short(figures)}")
 
 

@@ -2,38 +2,27 @@
 
 from __future__ import annotations
 
-import asyncio
 import sys
 from dataclasses import dataclass
 from pathlib import Path
 
-from temporalio.client import Client, WorkflowFailureError
-from temporalio.exceptions import FailureError
-
 from bench.lifecycle.machine import importable
+from bench.lifecycle.measure import execute, reported, serving_worker
 from bench.lifecycle.processes import Meter
+from bench.lifecycle.results import Side
+from bench.metadata_store.baseline import Peer
 from bench.metadata_store.dataset import Dataset
 from bench.metadata_store.flag import FlagWatch
-from bench.metadata_store.peer import Peer
-from bench.metadata_store.results import Side
 from bench.metadata_store.servers import Stores
-from models.lifecycle.input import MigrationInput
-from models.lifecycle.names import TASK_QUEUE
-from models.lifecycle.report import Report
 from models.lifecycle.status import PhaseEntry
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 from models.migration_flag import FlagPhase
 from pulsar_devstack.servers.child_programs import Child
-from temporal.converter import DATA_CONVERTER
 
 _START_SECONDS = 180.0
 _END_SECONDS = 60.0
 _RUN_SECONDS = 1_800.0
-
-
-class MigrationFailed(Exception):
-    """A measured migration did not come to its end."""
 
 
 @dataclass(frozen=True)
@@ -86,47 +75,19 @@ class Bench:
 
     def _measure_workflow(self, name: str, stores: Stores, logs: Path) -> dict[str, float]:
         input = plan(name, stores.source, stores.target)
-        settings = {"TEMPORAL_ADDRESS": self.temporal, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **importable()}
         with (
             Child(self.peer.participant(stores.source), logs / "participant.log") as participant,
-            Child([sys.executable, "-m", "pulsar_migrate", "worker"], logs / "worker.log", settings) as worker,
+            serving_worker(self.temporal, logs) as worker,
             FlagWatch(stores.zookeeper_address) as flag,
         ):
             participant.await_line("READY", _START_SECONDS)
-            worker.await_line("worker ready", _START_SECONDS)
             with Meter({"client": worker.pid, **stores.pids}) as meter:
-                report = asyncio.run(execute(self.temporal, "MetadataStoreMigration", input, input.workflow_id))
+                report = execute(self.temporal, "MetadataStoreMigration", input)
             flag.await_completed(_END_SECONDS)
             figures = _blocked(flag, participant)
         figures["total_seconds"] = _total_seconds(report.history)
         figures["peak_rss_bytes"] = meter.peak_rss_bytes["client"]
-        reported = {key: value for key, value in report.figures.items() if isinstance(value, (int, float))}
-        return figures | _cpu("total", meter) | {f"reported_{key}": value for key, value in reported.items()}
-
-
-async def execute(
-    temporal: str, workflow: str, input: MigrationInput, workflow_id: str, limit: float = _RUN_SECONDS
-) -> Report:
-    """Run a migration to its end.
-
-    Args:
-        temporal: `host:port` of the server.
-        workflow: the workflow's type.
-        input: its input.
-        workflow_id: its id.
-        limit: seconds that it may take.
-
-    Raises:
-        MigrationFailed: it failed.
-    """
-    client = await Client.connect(temporal, data_converter=DATA_CONVERTER)
-    try:
-        async with asyncio.timeout(limit):
-            return await client.execute_workflow(
-                workflow, input, id=workflow_id, task_queue=TASK_QUEUE, result_type=Report
-            )
-    except WorkflowFailureError as failure:
-        raise MigrationFailed(_innermost(failure)) from failure
+        return figures | _cpu("total", meter) | reported(report)
 
 
 def plan(name: str, source: str, target: str) -> MetadataStoreInput:
@@ -144,7 +105,7 @@ def plan(name: str, source: str, target: str) -> MetadataStoreInput:
 
 
 def _measure_jobs(dataset: Dataset, stores: Stores, logs: Path) -> dict[str, float]:
-    command = [sys.executable, "-m", "bench.metadata_store.ours", stores.source, stores.target, str(dataset.records)]
+    command = [sys.executable, "-m", "bench.metadata_store.subject", stores.source, stores.target, str(dataset.records)]
     figures: dict[str, float] = {}
     with Child(command, logs / "jobs.log", importable()) as ours:
         ours.await_line("READY", _START_SECONDS)
@@ -176,10 +137,3 @@ def _total_seconds(history: list[PhaseEntry]) -> float:
     ended = next(entry.ended for entry in history if entry.phase == Phase.COMPLETED)
     assert ended is not None, "the migration is done"
     return (ended - history[0].started).total_seconds()
-
-
-def _innermost(failure: BaseException) -> str:
-    cause = failure
-    while isinstance(cause, (WorkflowFailureError, FailureError)) and cause.cause is not None:
-        cause = cause.cause
-    return str(cause)

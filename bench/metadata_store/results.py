@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-import statistics
-from collections.abc import Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
 from typing import Any
 
-
-class Side(StrEnum):
-    """Whose figures: the whole workflow, its Spark jobs alone with nothing else running, or Pulsar's coordinator."""
-
-    WORKFLOW = "ours"
-    JOBS = "jobs"
-    PEER = "peer"
+from bench.lifecycle.results import Results, Run, Side, Spread, markdown
 
 
 @dataclass(frozen=True)
-class Run:
+class SizedRun(Run):
     """One run on fresh servers.
 
     Attributes:
         mb: size of the dataset, in 10^6 bytes of values.
-        figures: measured values by name; the name ends with the unit.
     """
 
-    side: Side
-    mb: int
-    figures: dict[str, float]
-
-
-@dataclass(frozen=True)
-class Spread:
-    """The values of one figure over all runs of one side and size."""
-
-    median: float
-    lowest: float
-    highest: float
-    runs: int
+    mb: int = 0
 
 
 @dataclass(frozen=True)
@@ -52,8 +30,8 @@ class Line:
 
 
 LINES = (
-    Line("metadata writes blocked (s)", (Side.WORKFLOW, "blocked_seconds"), "blocked_seconds"),
-    Line("longest pause a writer felt (s)", (Side.WORKFLOW, "write_pause_seconds"), "write_pause_seconds"),
+    Line("metadata writes blocked (s)", (Side.OURS, "blocked_seconds"), "blocked_seconds"),
+    Line("longest pause a writer felt (s)", (Side.OURS, "write_pause_seconds"), "write_pause_seconds"),
     Line("copy of everything (s)", (Side.JOBS, "copy_seconds"), "copy_seconds"),
     Line("compare of everything (s)", (Side.JOBS, "compare_seconds")),
     Line("copy, client's processor time (s)", (Side.JOBS, "copy_client_cpu_seconds"), "copy_client_cpu_seconds"),
@@ -61,32 +39,24 @@ LINES = (
         "copy, ZooKeeper's processor time (s)", (Side.JOBS, "copy_zookeeper_cpu_seconds"), "copy_zookeeper_cpu_seconds"
     ),
     Line("copy, Oxia's processor time (s)", (Side.JOBS, "copy_oxia_cpu_seconds"), "copy_oxia_cpu_seconds"),
-    Line("start to COMPLETED (s)", (Side.WORKFLOW, "total_seconds"), "total_seconds"),
-    Line("peak memory (MB)", (Side.WORKFLOW, "peak_rss_bytes"), "peak_rss_bytes", scale=1e-6),
+    Line("start to COMPLETED (s)", (Side.OURS, "total_seconds"), "total_seconds"),
+    Line("peak memory (MB)", (Side.OURS, "peak_rss_bytes"), "peak_rss_bytes", scale=1e-6),
 )
 
 
 @dataclass
-class Results:
+class SizedResults(Results[SizedRun]):
     """All runs of one benchmark.
 
     Attributes:
         datasets: for each size in MB its number of records and bytes of values.
-        machine: what it ran on, and with which versions and options.
     """
 
-    machine: dict[str, Any]
     datasets: dict[int, dict[str, int]] = field(default_factory=dict[int, dict[str, int]])
-    runs: list[Run] = field(default_factory=list[Run])
 
     def spread(self, side: Side, mb: int, figure: str) -> Spread | None:
-        """Median and range of one figure; None if no run has it."""
-        values = [
-            run.figures[figure] for run in self.runs if (run.side, run.mb) == (side, mb) and figure in run.figures
-        ]
-        if not values:
-            return None
-        return Spread(statistics.median(values), min(values), max(values), len(values))
+        """Return median and range of one figure; None if no run has it."""
+        return Spread.of(run.figures[figure] for run in self.of_side(side) if run.mb == mb and figure in run.figures)
 
     def median(self, side: Side, mb: int, figure: str) -> float | None:
         """Median of one figure; None if no run has it."""
@@ -105,7 +75,7 @@ class Results:
         main = max(self.datasets)
         return {
             "blocked_seconds": {
-                "ours": self.median(Side.WORKFLOW, main, "blocked_seconds"),
+                "ours": self.median(Side.OURS, main, "blocked_seconds"),
                 "peer": self.median(Side.PEER, main, "blocked_seconds"),
             },
             "copy_seconds": {
@@ -113,7 +83,7 @@ class Results:
                 "peer": self.median(Side.PEER, main, "copy_seconds"),
             },
             "compare_seconds": self.median(Side.JOBS, main, "compare_seconds"),
-            "peak_rss_bytes": self.median(Side.WORKFLOW, main, "peak_rss_bytes"),
+            "peak_rss_bytes": self.median(Side.OURS, main, "peak_rss_bytes"),
             "detail": {
                 "machine": self.machine,
                 "datasets": {str(mb): held for mb, held in self.datasets.items()},
@@ -128,19 +98,14 @@ class Results:
 
     def _size_table(self, mb: int) -> str:
         held = self.datasets[mb]
-        lines = [
-            f"### {mb} MB: {held['records']:,} records, {held['value_bytes']:,} bytes of values",
-            "",
-            "| median (range) | ours | peer | peer / ours |",
-            "|---|---:|---:|---:|",
-        ]
+        rows: list[list[str]] = []
         for line in LINES:
             ours = self.spread(line.ours[0], mb, line.ours[1])
             peer = self.spread(Side.PEER, mb, line.peer) if line.peer else None
-            lines.append(
-                f"| {line.label} | {_shown(ours, line.scale)} | {_shown(peer, line.scale)} | {ratio(ours, peer)} |"
-            )
-        return "\n".join(lines)
+            shown = [spread.shown(scale=line.scale) if spread else "–" for spread in (ours, peer)]
+            rows.append([line.label, *shown, ratio(ours, peer)])
+        title = f"### {mb} MB: {held['records']:,} records, {held['value_bytes']:,} bytes of values"
+        return f"{title}\n\n{markdown(['median (range)', 'ours', 'peer', 'peer / ours'], rows)}"
 
     def _growth(self) -> str:
         least, most = min(self.datasets), max(self.datasets)
@@ -149,7 +114,7 @@ class Results:
             f"{label} {larger / smaller:.1f}×"
             for label, side, figure in (
                 ("our copy", Side.JOBS, "copy_seconds"),
-                ("our blocked time", Side.WORKFLOW, "blocked_seconds"),
+                ("our blocked time", Side.OURS, "blocked_seconds"),
                 ("the peer's copy", Side.PEER, "copy_seconds"),
                 ("the peer's blocked time", Side.PEER, "blocked_seconds"),
             )
@@ -163,19 +128,3 @@ def ratio(ours: Spread | None, peer: Spread | None) -> str:
     if ours is None or peer is None or not ours.median:
         return "–"
     return f"{peer.median / ours.median:.2f}×"
-
-
-def order(runs: int, sides: Sequence[Side]) -> list[Side]:
-    """The order of all runs of one size: alternating, so that a drift of the machine hits every side alike."""
-    return [side for _ in range(runs) for side in sides]
-
-
-def _shown(spread: Spread | None, scale: float) -> str:
-    if spread is None:
-        return "–"
-    median, lowest, highest = (_number(value * scale) for value in (spread.median, spread.lowest, spread.highest))
-    return median if spread.runs == 1 else f"{median} ({lowest}–{highest})"
-
-
-def _number(value: float) -> str:
-    return f"{value:,.0f}" if value >= 100 else f"{value:.2f}"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import argparse
-import json
 import tempfile
 from pathlib import Path
 
 from bench.lifecycle.machine import machine, positive, tell
+from bench.lifecycle.results import OUT, SIDES, conclude, parse_sides, write
 from bench.scalable_topic.measure import measure
-from bench.scalable_topic.results import Results, Side
+from bench.scalable_topic.results import TopicResults
 from bench.scalable_topic.servers import CLUSTER, Servers
 from pulsar_devstack.servers.provision import provision, with_scalable_clients
 from pulsar_devstack.traffic.scalable_plan import scalable_topics
 
-_OUT = Path(__file__).parents[1] / "out"
+_FILE = "scalable_topic.json"
 
 
 def main(arguments: list[str]) -> None:
@@ -22,9 +22,7 @@ def main(arguments: list[str]) -> None:
     options = _parse(arguments)
     tools = provision()
     clients = with_scalable_clients(tools)
-    _OUT.mkdir(exist_ok=True)
-    out = _OUT / "scalable_topic.json"
-    results = Results(machine(tools) | {"rate": options.rate}, options.topics)
+    results = TopicResults(machine(tools) | {"rate": options.rate}, topics=options.topics)
     with (
         tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch,
         Servers(Path(scratch), tools) as servers,
@@ -37,18 +35,13 @@ def main(arguments: list[str]) -> None:
             results.runs.append(run)
             tell(f"{side.value}: {'; '.join(run.faults) or 'no fault'}")
             # After each side: a benchmark that is ended leaves what it has found.
-            out.write_text(json.dumps(results.summary(), indent=1) + "\n")
-    print(results.table())
-    tell(f"figures are in {out}")
+            write(_FILE, results.summary())
+    conclude(results.table(), OUT / _FILE)
 
 
 def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench scalable-topic", description=__doc__)
     parser.add_argument("--topics", type=positive, default=50, help="topics of each side (50)")
     parser.add_argument("--rate", type=positive, default=10, help="messages per second of each topic (10)")
-    parser.add_argument("--sides", type=_sides, default=list(Side), help="ours,peer or one of them (both)")
+    parser.add_argument("--sides", type=parse_sides, default=list(SIDES), help="ours,peer or one of them (both)")
     return parser.parse_args(arguments)
-
-
-def _sides(text: str) -> list[Side]:
-    return [Side(part) for part in text.split(",")]

@@ -6,8 +6,9 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from bench.scalable_topic.peer import migrate_bare
-from bench.scalable_topic.results import Run, Side, TopicFlip
+from bench.lifecycle.results import Side, delivery_figures
+from bench.scalable_topic.baseline import migrate_bare
+from bench.scalable_topic.results import TopicFlip, TopicRun
 from bench.scalable_topic.servers import Servers
 from clients.pulsar.names import TopicName
 from pulsar_devstack.servers.toolchain import Toolchain
@@ -27,7 +28,9 @@ _SETTLE_SECONDS = 45.0
 _SUBSCRIPTIONS = (STAYS, RETURNS, WAITS, Subscribed.EXCLUSIVE.value, Subscribed.FAILOVER.value)
 
 
-def measure(side: Side, topics: Sequence[ScalableTopicPlan], servers: Servers, folder: Path, tools: Toolchain) -> Run:
+def measure(
+    side: Side, topics: Sequence[ScalableTopicPlan], servers: Servers, folder: Path, tools: Toolchain
+) -> TopicRun:
     """The figures of one side.
 
     Args:
@@ -62,7 +65,8 @@ def measure(side: Side, topics: Sequence[ScalableTopicPlan], servers: Servers, f
             "merged": merged if side is Side.OURS else watch.merged,
             "absent_consumers": len(absent),
         }
-    return Run(side, figures, (*audit.faults(), *(f"{name} never came: {why}" for name, why in absent.items())), flips)
+    faults = (*audit.faults(), *(f"{name} never came: {why}" for name, why in absent.items()))
+    return TopicRun(side, figures, faults, tuple(flips))
 
 
 def _make_scalable(
@@ -85,20 +89,11 @@ def _go_on(side: Side, traffic: ScalableTraffic, done: float) -> dict[str, str]:
 
 
 def _figures(audit: DeliveryAudit) -> dict[str, float]:
-    duplicates = audit.duplicates
     lost: dict[str, int] = dict.fromkeys(_SUBSCRIPTIONS, 0)
     for one in audit.subscriptions:
         lost[one.name] += one.lost
     return {
-        "acknowledged": audit.acknowledged,
-        "lost": audit.lost,
+        **delivery_figures(audit),
         **{f"lost_{name.lower()}": count for name, count in lost.items()},
-        "order_violations": audit.reordered,
-        "duplicates": duplicates.other,
-        "duplicates_send_under_way": duplicates.resent,
-        "duplicates_acknowledgement_under_way": duplicates.unconfirmed,
-        "corrupt": audit.corrupt,
-        "dead_producers": len(audit.dead_producers),
-        "dead_consumers": len(audit.dead_consumers),
         "longest_send_seconds": audit.longest_send,
     }

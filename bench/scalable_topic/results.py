@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 import statistics
-from dataclasses import dataclass, field
-from enum import StrEnum
+from dataclasses import dataclass
 from typing import Any
 
-
-class Side(StrEnum):
-    """Who makes topics scalable: the migration, or the brokers' command alone."""
-
-    OURS = "ours"
-    PEER = "peer"
+from bench.lifecycle.results import DELIVERY, SIDES, Results, Run, Side, figures_table
 
 
 @dataclass(frozen=True)
@@ -38,37 +32,25 @@ class TopicFlip:
 
 
 @dataclass(frozen=True)
-class Run:
+class TopicRun(Run):
     """One side.
 
     Attributes:
-        side: which.
-        figures: measured values by name.
-        faults: what went wrong, in words.
         flips: one for each topic, the canary of ours first.
     """
 
-    side: Side
-    figures: dict[str, float]
-    faults: tuple[str, ...]
-    flips: list[TopicFlip]
+    flips: tuple[TopicFlip, ...] = ()
 
 
 LABELS = {
-    "acknowledged": "messages acknowledged",
-    "lost": "lost",
+    "acknowledged": DELIVERY["acknowledged"],
+    "lost": DELIVERY["lost"],
     "lost_stays": "lost, shared, consumer there throughout",
     "lost_returns": "lost, shared, consumer away for seconds",
     "lost_waits": "lost, key-shared, read later",
     "lost_exclusive": "lost, exclusive",
     "lost_failover": "lost, failover",
-    "order_violations": "out of order",
-    "duplicates": "duplicates",
-    "duplicates_send_under_way": "duplicates, send under way",
-    "duplicates_acknowledgement_under_way": "duplicates, acknowledgement under way",
-    "corrupt": "corrupt",
-    "dead_producers": "dead producers",
-    "dead_consumers": "dead consumers",
+    **{name: label for name, label in DELIVERY.items() if name not in ("acknowledged", "lost")},
     "absent_consumers": "consumers that could not come",
     "pruned": "regular parents dropped",
     "pruned_unread": "messages dropped unread with them",
@@ -81,41 +63,37 @@ LABELS = {
 
 
 @dataclass
-class Results:
-    """Both sides of one benchmark.
+class TopicResults(Results[TopicRun]):
+    """Both sides of one benchmark: the migration, and the brokers' command alone.
 
     Attributes:
-        machine: what it ran on, and with which versions and options.
         topics: how many each side made scalable.
-        runs: in the order in which they ran.
     """
 
-    machine: dict[str, Any]
-    topics: int
-    runs: list[Run] = field(default_factory=list[Run])
+    topics: int = 0
 
     def of(self, side: Side) -> dict[str, float] | None:
         """The figures of one side; None where it was left out."""
-        run = self._run(side)
+        run = self.first_of(side)
         return run and {**run.figures, "call_seconds": statistics.median(one.call_seconds for one in run.flips)}
 
     @property
     def overhead_seconds(self) -> float | None:
         """What our step takes for a topic beyond the brokers' own call in it, as a median."""
-        run = self._run(Side.OURS)
+        run = self.first_of(Side.OURS)
         return run and statistics.median(one.overhead_seconds for one in run.flips)
 
     @property
     def overhead_alone_seconds(self) -> float | None:
         """The same of the canary, beside which no other topic becomes scalable."""
-        run = self._run(Side.OURS)
+        run = self.first_of(Side.OURS)
         return run and run.flips[0].overhead_seconds
 
     def summary(self) -> dict[str, Any]:
         """The content of `bench/out/scalable_topic.json`."""
         return {
             "topics": self.topics,
-            **{side.value: self.of(side) for side in Side},
+            **{side.value: self.of(side) for side in SIDES},
             "overhead_seconds": self.overhead_seconds,
             "overhead_alone_seconds": self.overhead_alone_seconds,
             "detail": {
@@ -129,23 +107,12 @@ class Results:
 
     def table(self) -> str:
         """Markdown: both sides beside each other."""
-        sides = {side: found for side in Side if (found := self.of(side))}
-        lines = [
-            f"| {self.topics} topics | {' | '.join(side.value for side in sides)} |",
-            "|---|" + "---:|" * len(sides),
-        ]
-        for name, label in LABELS.items():
-            lines.append(f"| {label} | {' | '.join(_shown(name, found[name]) for found in sides.values())} |")
+        sides = {side: found for side in SIDES if (found := self.of(side))}
+        head = [f"{self.topics} topics", *(side.value for side in sides)]
+        lines = [figures_table(head, LABELS, [*sides.values()])]
         if self.overhead_seconds is not None:
             lines.append(
                 f"\nBeyond the brokers' own call, ours takes {self.overhead_seconds:.2f} s for a topic (median), and "
                 f"{self.overhead_alone_seconds:.2f} s for one by itself."
             )
         return "\n".join(lines)
-
-    def _run(self, side: Side) -> Run | None:
-        return next((run for run in self.runs if run.side is side), None)
-
-
-def _shown(name: str, value: float) -> str:
-    return f"{value:.2f}" if name.endswith("seconds") else f"{value:,.0f}"

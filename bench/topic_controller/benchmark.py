@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import argparse
-import json
 import random
 import tempfile
 from pathlib import Path
 
 from bench.lifecycle.machine import machine, positive, tell
+from bench.lifecycle.results import OUT, SIDES, Side, conclude, parse_sides, write
 from bench.topic_controller.measure import Clients, changes, deaths
-from bench.topic_controller.results import Results, Run, Side
+from bench.topic_controller.results import ControllerResults, ControllerRun
 from bench.topic_controller.servers import GRACE, NAMESPACE, Servers
-from bench.topic_controller.sides import Topic
+from bench.topic_controller.topics import Topic
 from pulsar_devstack.servers.provision import provision, with_scalable_clients
 from pulsar_devstack.servers.toolchain import Toolchain
 
-_OUT = Path(__file__).parents[1] / "out"
+_FILE = "controller.json"
 _SEGMENTS = 2
 
 
@@ -25,25 +25,22 @@ def main(arguments: list[str]) -> None:
     options = _parse(arguments)
     tools = provision()
     clients = with_scalable_clients(tools)
-    _OUT.mkdir(exist_ok=True)
-    out = _OUT / "controller.json"
-    results = Results(machine(tools) | vars(options))
+    results = ControllerResults(machine(tools) | vars(options))
     with (
         tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch,
         Servers(Path(scratch), tools) as servers,
     ):
         for side in options.sides:
-            run = Run(side)
+            run = ControllerRun(side)
             results.runs.append(run)
             _measure(run, servers, Path(scratch), clients, options)
             tell(f"{side.value}: {'; '.join(run.faults) or 'no fault'}")
             # After each side: a benchmark that is ended leaves what it has found.
-            out.write_text(json.dumps(results.summary(), indent=1) + "\n")
-    print(results.table())
-    tell(f"figures are in {out}")
+            write(_FILE, results.summary())
+    conclude(results.table(), OUT / _FILE)
 
 
-def _measure(run: Run, servers: Servers, folder: Path, tools: Toolchain, options: argparse.Namespace) -> None:
+def _measure(run: ControllerRun, servers: Servers, folder: Path, tools: Toolchain, options: argparse.Namespace) -> None:
     for part in ("changes", "deaths"):
         path = f"persistent://{NAMESPACE}/{run.side.value}-{part}"
         topic = Topic.create(run.side, servers.admin(run.side), path, _SEGMENTS)
@@ -64,9 +61,5 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--deaths", type=positive, default=3, help="consumers that are killed on each side (3)")
     parser.add_argument("--rate", type=positive, default=500, help="messages per second (500)")
     parser.add_argument("--seed", type=int, default=1, help="of the choice of segments (1)")
-    parser.add_argument("--sides", type=_sides, default=list(Side), help="ours,peer or one of them (both)")
+    parser.add_argument("--sides", type=parse_sides, default=list(SIDES), help="ours,peer or one of them (both)")
     return parser.parse_args(arguments)
-
-
-def _sides(text: str) -> list[Side]:
-    return [Side(part) for part in text.split(",")]

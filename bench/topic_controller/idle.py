@@ -23,8 +23,8 @@ from temporalio.api.enums.v1 import PendingActivityState
 from temporalio.client import Client
 
 from bench.lifecycle.machine import machine, positive, tell
+from bench.lifecycle.measure import serving_worker
 from bench.lifecycle.processes import cpu_seconds, rss_bytes, tree
-from bench.topic_controller.servers import begin_worker, settings_of
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from models.lifecycle.names import TASK_QUEUE
@@ -230,7 +230,8 @@ def _main() -> None:
         stack = opening.enter_context(Stack(spec, folder / _CLUSTER, tools))
         with PulsarAdmin.open(AdminAccess(timeout=60), stack.admin_urls) as admin:
             create_namespace(admin, _CLUSTER, _NAMESPACE, [])
-        worker = begin_worker(opening, folder, settings_of(stack) | {"PULSAR_MIGRATE_ADMIN_TIMEOUT": "PT30S"})
+        serving = serving_worker(stack.temporal_address, folder, PULSAR_MIGRATE_ADMIN_TIMEOUT="PT30S")
+        worker = opening.enter_context(serving)
         found = asyncio.run(_measure(stack, worker.pid, options))
         print(json.dumps({"machine": ran_on, **asdict(found)}, indent=1))
         for kind, seconds in found.split_seconds.items():

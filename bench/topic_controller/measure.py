@@ -10,8 +10,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from bench.topic_controller.results import Change, Run
-from bench.topic_controller.sides import ORDERED, SHARED, Topic
+from bench.topic_controller.results import Change, ControllerRun
+from bench.topic_controller.topics import ORDERED, SHARED, Topic
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.audit import DeliveryAudit, audit_delivery
 from pulsar_devstack.traffic.client_program import ClientProgram
@@ -112,7 +112,7 @@ class Clients:
         return program
 
 
-def changes(topic: Topic, clients: Clients, run: Run, count: int, dice: random.Random) -> None:
+def changes(topic: Topic, clients: Clients, run: ControllerRun, count: int, dice: random.Random) -> None:
     """Split and merge at random under traffic, and audit the delivery of all messages."""
     _flows(clients, topic)
     # Brokers that are up for days have compiled all of it; whichever side came second would have the faster ones.
@@ -128,7 +128,7 @@ def changes(topic: Topic, clients: Clients, run: Run, count: int, dice: random.R
     run.faults += audit.faults()
 
 
-def deaths(topic: Topic, clients: Clients, run: Run, count: int, grace: float) -> None:
+def deaths(topic: Topic, clients: Clients, run: ControllerRun, count: int, grace: float) -> None:
     """Kill ordered consumers in turn, and see when the other one has what they read."""
     for number in range(count):
         _flows(clients, topic)

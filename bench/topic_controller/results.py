@@ -5,15 +5,9 @@ from __future__ import annotations
 import statistics
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from enum import StrEnum
 from typing import Any
 
-
-class Side(StrEnum):
-    """Who controls topics: the workflow with Python clients, or a broker of Pulsar 5.0 with Java's V5 clients."""
-
-    OURS = "ours"
-    PEER = "peer"
+from bench.lifecycle.results import Results, Side, markdown
 
 
 @dataclass(frozen=True)
@@ -34,7 +28,7 @@ class Change:
 
 
 @dataclass
-class Run:
+class ControllerRun:
     """One side.
 
     Attributes:
@@ -71,25 +65,12 @@ class Run:
         return median(self.reassigned)
 
 
-@dataclass
-class Results:
-    """Both sides of one benchmark.
-
-    Attributes:
-        machine: what it ran on, and with which versions and options.
-        runs: in the order in which they ran.
-    """
-
-    machine: dict[str, Any]
-    runs: list[Run] = field(default_factory=list[Run])
-
-    def of(self, side: Side) -> Run | None:
-        """One side; None where it was left out."""
-        return next((run for run in self.runs if run.side is side), None)
+class ControllerResults(Results[ControllerRun]):
+    """Both sides: the workflow with Python clients, and a broker of Pulsar 5.0 with Java's V5 clients."""
 
     def summary(self) -> dict[str, Any]:
         """The content of `bench/out/controller.json`."""
-        ours, peer = self.of(Side.OURS), self.of(Side.PEER)
+        ours, peer = self.first_of(Side.OURS), self.first_of(Side.PEER)
         return {
             "operations": len(ours.changes) if ours else 0,
             "lost": ours.lost if ours else None,
@@ -101,10 +82,8 @@ class Results:
 
     def table(self) -> str:
         """Markdown: both sides beside each other."""
-        lines = [f"| | {' | '.join(run.side for run in self.runs)} |", "|---|" + "---:|" * len(self.runs)]
-        for label, values in self._rows().items():
-            lines.append(f"| {label} | {' | '.join(values)} |")
-        return "\n".join(lines)
+        rows = ([label, *values] for label, values in self._rows().items())
+        return markdown(["", *(run.side for run in self.runs)], rows)
 
     def _rows(self) -> dict[str, list[str]]:
         def seconds(name: str, change: str) -> list[str]:

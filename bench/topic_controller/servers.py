@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Mapping
 from contextlib import ExitStack
 from datetime import timedelta
 from pathlib import Path
@@ -14,7 +13,8 @@ from typing import Any, Self
 from temporalio.client import Client
 
 from bench.lifecycle.machine import importable
-from bench.topic_controller.results import Side
+from bench.lifecycle.measure import serving_worker
+from bench.lifecycle.results import Side
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from models.topic_controller.input import controller_id
@@ -94,7 +94,7 @@ class Servers:
     def _begin(self, opening: ExitStack) -> str:
         """Start the worker and the gateway; returns the address of the latter."""
         settings = settings_of(self.stack)
-        begin_worker(opening, self._folder, settings)
+        opening.enter_context(serving_worker(self.stack.temporal_address, self._folder))
         port = free_port()
         settings |= self.stack.gateway_settings(port=str(port), public_url=f"http://127.0.0.1:{port}")
         gateway = Child([sys.executable, "-m", "pulsar_migrate", "gateway"], self._folder / "gateway.log", settings)
@@ -106,10 +106,3 @@ class Servers:
 def settings_of(stack: Stack) -> dict[str, str]:
     """Variables of our processes beside a stack."""
     return {"TEMPORAL_ADDRESS": stack.temporal_address, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **importable()}
-
-
-def begin_worker(opening: ExitStack, folder: Path, settings: Mapping[str, str]) -> Child:
-    """Start a worker that ends with a context, and wait until it is ready."""
-    worker = Child([sys.executable, "-m", "pulsar_migrate", "worker"], folder / "worker.log", settings)
-    opening.enter_context(worker).await_line("worker ready", _START_SECONDS)
-    return worker

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from bench.blue_green.results import Flip, Results, Side, order
+from bench.blue_green.results import Flips
+from bench.lifecycle.results import SIDES, Run, Side, order
 
 _NONE = {
     "acknowledged": 100.0,
@@ -22,14 +23,14 @@ _NONE = {
 }
 
 
-def _results() -> Results:
+def _results() -> Flips:
     flips = [
-        Flip(Side.OURS, _NONE, ()),
-        Flip(Side.PEER, {**_NONE, "lost": 3, "longest_gap_seconds": 60.0}, ("t0: 3 lost",)),
-        Flip(Side.OURS, {**_NONE, "longest_gap_seconds": 4.0}, ()),
-        Flip(Side.PEER, {**_NONE, "lost": 4, "dead_producers": 5}, ("t1: 4 lost",)),
+        Run(Side.OURS, _NONE, ()),
+        Run(Side.PEER, {**_NONE, "lost": 3, "longest_gap_seconds": 60.0}, ("t0: 3 lost",)),
+        Run(Side.OURS, {**_NONE, "longest_gap_seconds": 4.0}, ()),
+        Run(Side.PEER, {**_NONE, "lost": 4, "dead_producers": 5}, ("t1: 4 lost",)),
     ]
-    return Results(machine={}, flips=flips)
+    return Flips(machine={}, runs=flips)
 
 
 def test_counts_add_up_and_times_are_the_longest() -> None:
@@ -50,8 +51,8 @@ def test_the_summary_names_what_it_has_to() -> None:
     """Both sides have the figures that the file is read for, also where the peer was left out."""
     named = {"lost", "order_violations", "duplicates", "dead_producers", "longest_gap_seconds"}
     summary = _results().summary()
-    assert all(named <= summary[side.value].keys() for side in Side)
-    alone = Results(machine={}, flips=[Flip(Side.OURS, _NONE, ())]).summary()
+    assert all(named <= summary[side.value].keys() for side in SIDES)
+    alone = Flips(machine={}, runs=[Run(Side.OURS, _NONE, ())]).summary()
     assert (alone["flips"], alone["peer"]) == (1, None)
 
 
@@ -66,6 +67,6 @@ def test_the_table_has_both_sides() -> None:
 def test_the_flips_of_the_peer_are_spread_over_ours() -> None:
     """Flips alternate, a smaller number of the peer's stands between ours, and each has a number of its own."""
     ours, peer = Side.OURS, Side.PEER
-    assert order(2, 2) == [(ours, 1), (peer, 1), (ours, 2), (peer, 2)]
-    assert order(4, 2) == [(ours, 1), (ours, 2), (peer, 1), (ours, 3), (ours, 4), (peer, 2)]
-    assert order(2, 0) == [(ours, 1), (ours, 2)]
+    assert order({ours: 2, peer: 2}) == [(ours, 1), (peer, 1), (ours, 2), (peer, 2)]
+    assert order({ours: 4, peer: 2}) == [(ours, 1), (ours, 2), (peer, 1), (ours, 3), (ours, 4), (peer, 2)]
+    assert order({ours: 2, peer: 0}) == [(ours, 1), (ours, 2)]

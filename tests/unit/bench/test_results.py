@@ -6,19 +6,20 @@ import json
 
 import pytest
 
-from bench.metadata_store.results import Results, Run, Side, Spread, order, ratio
+from bench.lifecycle.results import Side, Spread, order
+from bench.metadata_store.results import SizedResults, SizedRun, ratio
 
 
-def _results() -> Results:
-    results = Results(machine={"cores": 2})
+def _results() -> SizedResults:
+    results = SizedResults(machine={"cores": 2})
     results.datasets = {50: {"records": 95_722, "value_bytes": 50_000_000}, 500: {"records": 957_073, "value_bytes": 1}}
     for mb, factor in ((50, 1.0), (500, 10.0)):
         for extra in (0.0, 1.0, 5.0):
             blocked = {"blocked_seconds": 1.0 + extra, "peak_rss_bytes": 900e6, "total_seconds": 20.0}
             results.runs += [
-                Run(Side.WORKFLOW, mb, blocked),
-                Run(Side.JOBS, mb, {"copy_seconds": factor + extra, "compare_seconds": 2 * factor}),
-                Run(Side.PEER, mb, {"blocked_seconds": 4 * factor + extra, "copy_seconds": 3 * factor + extra}),
+                SizedRun(Side.OURS, blocked, mb=mb),
+                SizedRun(Side.JOBS, {"copy_seconds": factor + extra, "compare_seconds": 2 * factor}, mb=mb),
+                SizedRun(Side.PEER, {"blocked_seconds": 4 * factor + extra, "copy_seconds": 3 * factor + extra}, mb=mb),
             ]
     return results
 
@@ -89,4 +90,5 @@ def test_summary_without_a_peer_keeps_its_shape() -> None:
 
 def test_runs_alternate_between_the_sides() -> None:
     """Every side has had its turn before any has its next one."""
-    assert order(2, [Side.WORKFLOW, Side.PEER]) == [Side.WORKFLOW, Side.PEER, Side.WORKFLOW, Side.PEER]
+    ours, peer = Side.OURS, Side.PEER
+    assert order({ours: 2, peer: 2}) == [(ours, 1), (peer, 1), (ours, 2), (peer, 2)]

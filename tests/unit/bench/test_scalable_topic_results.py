@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import pytest
 
-from bench.scalable_topic.results import LABELS, Results, Run, Side, TopicFlip
+from bench.lifecycle.results import SIDES, Side
+from bench.scalable_topic.results import LABELS, TopicFlip, TopicResults, TopicRun
 
 
-def _run(side: Side, lost: float, *flips: tuple[float, float]) -> Run:
+def _run(side: Side, lost: float, *flips: tuple[float, float]) -> TopicRun:
     measured = [TopicFlip(f"t{number}", call, whole, whole) for number, (call, whole) in enumerate(flips)]
     # The brokers' own call follows from the flips.
     figures = dict.fromkeys(set(LABELS) - {"call_seconds"}, 0.0) | {"lost": lost}
-    return Run(side, figures, (f"{lost:g} lost",) if lost else (), measured)
+    return TopicRun(side, figures, (f"{lost:g} lost",) if lost else (), tuple(measured))
 
 
-def _results() -> Results:
+def _results() -> TopicResults:
     ours = _run(Side.OURS, 0, (0.3, 0.8), (0.4, 1.2), (2.0, 2.6))
     peer = _run(Side.PEER, 1234, (0.5, 0.5), (0.7, 0.7), (0.6, 0.6))
-    return Results({}, 3, [ours, peer])
+    return TopicResults({}, [ours, peer], 3)
 
 
 def test_the_summary_names_what_it_has_to() -> None:
@@ -25,10 +26,10 @@ def test_the_summary_names_what_it_has_to() -> None:
     summary = _results().summary()
     assert summary["topics"] == 3
     named = {"lost", "order_violations", "pruned_unread"}
-    assert all(named <= summary[side.value].keys() for side in Side)
+    assert all(named <= summary[side.value].keys() for side in SIDES)
     assert (summary["ours"]["lost"], summary["peer"]["lost"]) == (0, 1234)
     assert summary["peer"]["call_seconds"] == pytest.approx(0.6)
-    alone = Results({}, 3, [_run(Side.PEER, 1, (1.0, 1.0))]).summary()
+    alone = TopicResults({}, [_run(Side.PEER, 1, (1.0, 1.0))], 3).summary()
     assert (alone["ours"], alone["overhead_seconds"]) == (None, None)
 
 

@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from bench.topic_controller.results import Side
+from bench.lifecycle.results import Side
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName

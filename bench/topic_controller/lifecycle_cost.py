@@ -1,7 +1,7 @@
 """A long life of one controller: thousands of registrations and hundreds of splits and merges, wave after wave.
 
-`python -m bench.topic_controller.life` starts its own servers. What it asks: whether the last wave is as fast as the
-first one, and whether histories stay small.
+`python -m bench.topic_controller.lifecycle_cost` starts its own servers. It shows whether the last wave is as fast as
+the first one, and whether histories stay small.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ import httpx
 from temporalio.client import Client
 
 from bench.lifecycle.machine import positive, tell
+from bench.lifecycle.results import Side
 from bench.topic_controller.joins import Wave, at_once, connections
-from bench.topic_controller.results import Side
 from bench.topic_controller.servers import CLUSTER, NAMESPACE, Servers
-from bench.topic_controller.sides import ORDERED, Topic
+from bench.topic_controller.topics import ORDERED, Topic
 from models.topic_controller.input import controller_id
 from pulsar_devstack.servers.provision import provision
 from temporal.converter import DATA_CONVERTER
@@ -101,7 +101,7 @@ async def _life(temporal: str, periods: list[Period]) -> Life:
 
 
 def _main() -> None:
-    parser = argparse.ArgumentParser(prog="python -m bench.topic_controller.life", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m bench.topic_controller.lifecycle_cost", description=__doc__)
     parser.add_argument("--waves", type=positive, default=10, help="how often (10)")
     parser.add_argument("--consumers", type=positive, default=1000, help="that join in each wave (1000)")
     parser.add_argument("--changes", type=positive, default=20, help="splits and merges in each wave (20)")

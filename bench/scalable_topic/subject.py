@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -12,18 +11,15 @@ from typing import Any
 
 from temporalio.client import Client
 
-from bench.lifecycle.machine import importable
-from bench.metadata_store.measure import execute
+from bench.lifecycle.measure import execute, serving_worker
 from bench.scalable_topic.results import TopicFlip
 from models.lifecycle.report import Report
 from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.scalable_topic.phases import Phase
 from models.scalable_topic.state import TopicFigures
-from pulsar_devstack.servers.child_programs import Child
 from pulsar_devstack.servers.stack import Stack
 from temporal.converter import DATA_CONVERTER
 
-_START_SECONDS = 180.0
 # Each topic waits for the consumer that comes last.
 _RUN_SECONDS = 7_200.0
 PARALLEL = 10
@@ -46,9 +42,7 @@ class Migrations:
     @contextmanager
     def serving(cls, stack: Stack, cluster: str, logs: Path) -> Generator[Migrations]:
         """With a worker that is ready, and ends with the context; its log is in `logs`."""
-        settings = {"TEMPORAL_ADDRESS": stack.temporal_address, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **importable()}
-        with Child([sys.executable, "-m", "pulsar_migrate", "worker"], logs / "worker.log", settings) as worker:
-            worker.await_line("worker ready", _START_SECONDS)
+        with serving_worker(stack.temporal_address, logs):
             yield cls(stack, cluster)
 
     def run(self, namespace: str, topics: Sequence[str]) -> tuple[list[TopicFlip], Report[Any, Any]]:
@@ -61,9 +55,7 @@ class Migrations:
             MigrationFailed: it failed.
         """
         input = self._input(namespace)
-        report = asyncio.run(
-            execute(self.stack.temporal_address, "NamespaceScalableMigration", input, input.workflow_id, _RUN_SECONDS)
-        )
+        report = execute(self.stack.temporal_address, "NamespaceScalableMigration", input, _RUN_SECONDS)
         return asyncio.run(self._flips(input.workflow_id, topics)), report
 
     def _input(self, namespace: str) -> NamespaceScalableInput:

@@ -2,21 +2,15 @@
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.lifecycle.machine import importable
-from bench.metadata_store.measure import execute
+from bench.lifecycle.measure import execute, reported, serving_worker
 from models.blue_green.input import BlueGreenInput
-from pulsar_devstack.servers.child_programs import Child
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.two_clusters import BLUE, GREEN
-
-_START_SECONDS = 180.0
 
 
 @dataclass(frozen=True)
@@ -37,9 +31,7 @@ class Migrations:
     @contextmanager
     def serving(cls, blue: Stack, green: Stack, temporal: str, logs: Path) -> Generator[Migrations]:
         """With a worker that is ready, and ends with the context; its log is in `logs`."""
-        settings = {"TEMPORAL_ADDRESS": temporal, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **importable()}
-        with Child([sys.executable, "-m", "pulsar_migrate", "worker"], logs / "worker.log", settings) as worker:
-            worker.await_line("worker ready", _START_SECONDS)
+        with serving_worker(temporal, logs):
             yield cls(blue, green, temporal)
 
     def input(self, namespaces: str, **more: object) -> BlueGreenInput:
@@ -64,9 +56,7 @@ class Migrations:
         Raises:
             MigrationFailed: it failed.
         """
-        input = self.input(namespaces, **more)
-        report = asyncio.run(execute(self.temporal, "BlueGreenMigration", input, input.workflow_id))
-        return {f"reported_{key}": value for key, value in report.figures.items() if isinstance(value, (int, float))}
+        return reported(execute(self.temporal, "BlueGreenMigration", self.input(namespaces, **more)))
 
 
 def _reached(stack: Stack) -> dict[str, object]:

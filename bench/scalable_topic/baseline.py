@@ -8,8 +8,8 @@ from concurrent.futures import ThreadPoolExecutor
 
 import httpx
 
-from bench.scalable_topic.ours import PARALLEL
 from bench.scalable_topic.results import TopicFlip
+from bench.scalable_topic.subject import PARALLEL
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 
