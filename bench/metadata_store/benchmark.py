@@ -40,7 +40,7 @@ def _run_all(options: argparse.Namespace, tools: Toolchain, bench: Bench, folder
     for mb in options.sizes:
         data = dataset.cached(mb, _cache())
         results.datasets[mb] = {"records": data.records, "value_bytes": data.value_bytes}
-        for number, (side, _) in enumerate(order(dict.fromkeys(sides, options.runs)), 1):
+        for number, (side, _) in enumerate(order({side: options.runs for side in sides}), 1):
             name = f"bench-{mb}mb-{number}"
             run_folder = folder / name
             run_folder.mkdir()

@@ -20,7 +20,8 @@ from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
-from pulsar_devstack.traffic.keyed_traffic import Received, Receiving, Sending
+from pulsar_devstack.traffic.keyed_traffic import Arrivals, Receiving, Sending
+from pulsar_devstack.traffic.python_clients import NUMBER, body
 from pulsar_scalable import Checkpoint, ScalableClient, ScalableProducer, errors
 from pulsar_scalable.controlled.layout import ControlledLayout
 from pulsar_scalable.layout import Segment
@@ -91,13 +92,13 @@ def change(controller: Controller, layout: SegmentLayout, dice: random.Random) -
     return controller.split(dice.choice(active).segment_id)
 
 
-def more(received: Received, count: int = 100) -> None:
+def more(received: Arrivals, count: int = 100) -> None:
     """Wait until some more messages have come."""
     known = received.distinct
     wait_for("more messages", lambda: received.distinct >= known + count, 30)
 
 
-def settled(sending: Sending, received: Received, limit: float = 60) -> None:
+def settled(sending: Sending, received: Arrivals, limit: float = 60) -> None:
     """All that was sent came."""
     wait_for("all has come", lambda: received.distinct >= sending.count, limit)
 
@@ -127,9 +128,9 @@ def test_traffic(
     figures = {"sent": sending.count, "again": queue.received.repeated, "stored twice": check.received.repeated}
     record_property("figures", figures)
     print(figures)
-    assert sending.unwell() == {}
-    assert queue.received.disorder_in_segments() == []
-    assert (check.received.disorder(), check.received.repeated) == ([], 0)
+    assert sending.faults() == []
+    assert queue.received.reordered_in_segments() == []
+    assert (check.received.reordered(), check.received.repeated) == ([], 0)
     controller.delete(force=True)
     for refused in (lambda: consumer.receive(10_000), lambda: producer.send(b"late")):
         with pytest.raises(errors.TopicNotFound, match="was deleted"):
@@ -144,7 +145,7 @@ def test_checkpoints(control: Control, client: ScalableClient) -> None:
     with client.create_producer(f"{SPACE}/checkpoints", batching_enabled=True) as producer:
         send(producer, 0, 100)
         consumer = client.create_checkpoint_consumer(f"{SPACE}/checkpoints")
-        received = Received()
+        received = Arrivals()
         for _ in range(60):
             received.take(consumer.receive(10_000))
         saved = consumer.checkpoint().serialize()
@@ -159,8 +160,8 @@ def test_checkpoints(control: Control, client: ScalableClient) -> None:
             received.take(consumer.receive(10_000))
         with pytest.raises(errors.TimedOut):
             consumer.receive(500)
-    assert (received.distinct, received.repeated, received.disorder()) == (300, 0, [])
-    assert sorted(int(latest.receive(10_000).data()) for _ in range(100)) == [*range(200, 300)]
+    assert (received.distinct, received.repeated, received.reordered()) == (300, 0, [])
+    assert sorted(int(latest.receive(10_000).properties()[NUMBER]) for _ in range(100)) == [*range(200, 300)]
     controller.delete(force=True)
     with pytest.raises(errors.TopicNotFound, match="it was deleted"):
         latest.receive(10_000)
@@ -169,7 +170,8 @@ def test_checkpoints(control: Control, client: ScalableClient) -> None:
 def send(producer: ScalableProducer, first: int, behind: int) -> None:
     """Numbered messages of some keys."""
     for number in range(first, behind):
-        producer.send_async(str(number).encode(), lambda error, _: None, partition_key=f"k{number % 7}")
+        key, properties = f"k{number % 7}", {NUMBER: str(number)}
+        producer.send_async(body(key, number), lambda error, _: None, partition_key=key, properties=properties)
     producer.flush()
 
 
@@ -195,7 +197,7 @@ def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: 
         StandIn(stack.broker_url, name, layout, is_drained) as server,
         ScalableClient(stack.broker_url, logger=quiet(), controller_url=server.url) as mine,
     ):
-        received = Received()
+        received = Arrivals()
         one = mine.subscribe_stream(f"{SPACE}/streams", "bill", consumer_name="one")
         first = Receiving(one, received)
         sending = Sending(producer, 0.005)
@@ -222,8 +224,8 @@ def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: 
         "POST",
         "/admin/v2/scalable/public/controlled/streams/subscriptions/bill/consumers/one",
     )
-    assert sending.unwell() == {}
-    assert received.disorder() == []
+    assert sending.faults() == []
+    assert received.reordered() == []
     controller.delete(force=True)
 
 

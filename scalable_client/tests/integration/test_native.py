@@ -96,9 +96,9 @@ def test_traffic(
     figures = {"sent": sending.count, "again": [one.received.repeated for one in all_of_them]}
     record_property("figures", figures)
     print(figures)
-    assert sending.unwell() == {}
-    assert [one.received.disorder() for one in (all_of_them[0], all_of_them[2])] == [[], []]
-    assert all_of_them[1].received.disorder_in_segments() == []
+    assert sending.faults() == []
+    assert [one.received.reordered() for one in (all_of_them[0], all_of_them[2])] == [[], []]
+    assert all_of_them[1].received.reordered_in_segments() == []
     active = sorted(segment.segment_id for segment in admin.scalable_topics.layout(topic).active)
     wait_until_equal("segments that are read when all sealed ones are left", lambda: queue.segments, active, 30)
 
