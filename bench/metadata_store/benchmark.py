@@ -36,11 +36,11 @@ def main(arguments: list[str]) -> None:
 
 def _run_all(options: argparse.Namespace, tools: Toolchain, bench: Bench, folder: Path, results: SizedResults) -> None:
     sides = [Side.OURS, Side.JOBS] if options.skip_peer else [Side.OURS, Side.PEER, Side.JOBS]
-    ports = Ports()
+    ports, runs = Ports(), int(options.runs)
     for mb in options.sizes:
         data = dataset.cached(mb, _cache())
         results.datasets[mb] = {"records": data.records, "value_bytes": data.value_bytes}
-        for number, (side, _) in enumerate(order({side: options.runs for side in sides}), 1):
+        for number, (side, _) in enumerate(order(dict.fromkeys(sides, runs)), 1):
             name = f"bench-{mb}mb-{number}"
             run_folder = folder / name
             run_folder.mkdir()
