@@ -100,6 +100,8 @@ def plan(name: str, source: str, target: str) -> MetadataStoreInput:
             "validation_window": "PT0S",
             # A store of this size without brokers is what is measured; the one participant is no broker.
             "allow_no_brokers": True,
+            # Where the participant writes.
+            "accept": ["path:/bench"],
         }
     )
 
