@@ -85,7 +85,7 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
 
     from activities.lifecycle.runtime import Runtime
 
-    runtime = Runtime(settings, client, own_queue)
+    runtime = Runtime(settings, client, own_queue, asyncio.get_running_loop())
     # Not awaited: a step that gives writes back needs no Spark, and whoever is blocked shall not wait for it.
     starting = asyncio.create_task(_start(runtime))
     workers = _workers(client, settings, own_queue, migrations.activities(runtime))

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable, Mapping
-from typing import TypeVar, cast
+from collections.abc import Callable, Coroutine, Mapping
+from typing import Any, TypeVar, cast
 
 from temporalio.client import Client
 
@@ -31,12 +32,16 @@ class Runtime:
         settings: the process's settings.
         client: connection to Temporal, for notes to workflows.
         queue: the task queue that only this process serves.
+        loop: in which the client lives, for threads that ask Temporal; None where none does.
     """
 
-    def __init__(self, settings: Settings, client: Client, queue: str) -> None:
+    def __init__(
+        self, settings: Settings, client: Client, queue: str, loop: asyncio.AbstractEventLoop | None = None
+    ) -> None:
         self.settings = settings
         self.client = client
         self.queue = queue
+        self._loop = loop
         names = ("", *settings.credentials)
         # Made once, so that sessions share tokens.
         self._admins = {name: AdminAccess.from_settings(settings, name) for name in names}
@@ -48,6 +53,23 @@ class Runtime:
         self.bookie_tls = bookies_tls(settings)
         self._shared: dict[Callable[[], Closeable], Closeable] = {}
         self._lock = threading.Lock()
+
+    def ask(self, question: Coroutine[Any, Any, ValueT], patience: float) -> ValueT:
+        """Wait in a thread for what Temporal's client answers.
+
+        Args:
+            question: a call of the client.
+            patience: seconds.
+
+        Raises:
+            TimeoutError: it does not answer in time.
+        """
+        assert self._loop is not None, "this process asks Temporal nothing"
+        asked = asyncio.run_coroutine_threadsafe(question, self._loop)
+        try:
+            return asked.result(patience)
+        finally:
+            asked.cancel()
 
     def shared(self, make: Callable[[], SharedT]) -> SharedT:
         """Return what all steps of this process share, made by the first that asks, and closed with the process.

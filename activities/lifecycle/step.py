@@ -23,13 +23,15 @@ from activities.lifecycle.runner import require_open, run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution, InputT
+from models.lifecycle.input import WorkflowInput
 from spark.engine import SparkEngine
 
 ArgsT = ParamSpec("ArgsT")
 ResultT = TypeVar("ResultT")
+InputT_co = TypeVar("InputT_co", bound=WorkflowInput, covariant=True)
 
 
-class StepTask(Generic[InputT]):
+class StepTask(Generic[InputT_co]):
     """One attempt at one step; a context manager, which closes what `self.open` holds.
 
     Args:
@@ -47,11 +49,11 @@ class StepTask(Generic[InputT]):
     input_type: ClassVar[type[Any]]
 
     def __init__(
-        self, runtime: Runtime, execution: Execution[InputT], attempt: Attempt, context: ActivityContext
+        self, runtime: Runtime, execution: Execution[InputT_co], attempt: Attempt, context: ActivityContext
     ) -> None:
         self.runtime = runtime
         self.execution = execution
-        self.input: InputT = execution.input
+        self.input: InputT_co = execution.input
         self.attempt = attempt
         self.context = context
         self.open = ExitStack()
@@ -66,7 +68,7 @@ class StepTask(Generic[InputT]):
         """Take what the step must hold before it does anything: nothing, unless a migration's task says otherwise."""
 
     @classmethod
-    def cluster_of(cls, input: InputT) -> str:
+    def cluster_of(cls, input: Any) -> str:
         """Return the cluster that dashboards show for an input."""
         return input.cluster
 

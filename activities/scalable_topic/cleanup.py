@@ -9,11 +9,12 @@ from __future__ import annotations
 from contextlib import suppress
 from functools import partial
 
+from activities.lifecycle.step import step
 from activities.pulsar.namespace_guard import RecordGuard
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.census import census
 from activities.scalable_topic.cluster import TopicRefused, give_back, own_topics, patiently
-from activities.scalable_topic.context import GRACE, ClusterTask
+from activities.scalable_topic.context import GRACE, ClusterTask, TopicTask
 from activities.scalable_topic.grace import await_dropped, release_regular
 from activities.scalable_topic.policy_checks import own_retention
 from activities.scalable_topic.regular import durable_of, is_terminated, regular_parts
@@ -31,17 +32,16 @@ from models.scalable_topic.results import CleanedUp
 from models.segments.layout import SegmentLayout
 
 
-def clean_up(task: ClusterTask[ClusterInput]) -> CleanedUp:
-    """Delete what regular topics of this migration are not needed any more, and forget all its topics.
-
-    Waits while a migration of other topics of the cluster runs.
-    """
-    return _each(task, delete=True)
+@step(TopicTask)
+def clean_up(task: TopicTask) -> CleanedUp:
+    """CLEANUP: delete the regular topic, where nobody needs it any more, and forget it."""
+    return end_topics(task, delete=True)
 
 
-def forget(task: ClusterTask[ClusterInput]) -> CleanedUp:
-    """Leave regular topics as they are, and forget all topics of this migration."""
-    return _each(task, delete=False)
+@step(TopicTask)
+def forget(task: TopicTask) -> CleanedUp:
+    """Forget the topic without a cleanup."""
+    return end_topics(task, delete=False)
 
 
 def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
@@ -68,8 +68,12 @@ def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
 # Inside ---------------------------------------------------------------------------------------------------------------
 
 
-def _each(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
-    with task.store() as store:
+def end_topics(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
+    """Forget all topics of this migration, and delete what regular ones nobody needs any more if that is asked.
+
+    Waits while a migration of other topics of the cluster runs.
+    """
+    with task.cluster.store() as store:
         if not own_topics(task, store):
             return CleanedUp()
         task.take_cluster(store)
@@ -132,7 +136,7 @@ def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -
     if why := why_kept(topic, layout):
         return why
     try:
-        task.change_or_never(
+        task.cluster.change_or_never(
             # On the connection of the change: somebody may have made another topic of this name since, or come to it.
             look=lambda admin: _require_done(admin, topic),
             fence=task.topic_guard(store, name).require,

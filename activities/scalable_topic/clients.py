@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping
 from datetime import UTC, datetime
+from types import MappingProxyType
 
+from activities.lifecycle.step import step
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.census import census, chunking_producers, open_transactions, transactional_producers
 from activities.scalable_topic.context import TopicTask
@@ -26,7 +28,8 @@ _WHOLE = "close producers that send messages in chunks until the topic is scalab
 _SILENCE = "close producers that use transactions until the topic is scalable"
 
 
-def await_clients(task: TopicTask, until: datetime, known: Mapping[str, str]) -> ClientsGone:
+@step(TopicTask, reads_only=True)
+def await_clients(task: TopicTask, until: datetime, known: Mapping[str, str] = MappingProxyType({})) -> ClientsGone:
     """Watch the topic until it can become scalable, or the time is up.
 
     Args:

@@ -42,13 +42,13 @@ def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released
     Raises:
         ClaimHeld: another kind of migration holds the cluster.
     """
-    with task.store() as store:
+    with task.cluster.store() as store:
         task.take_cluster(store)
         told = [*_finish(task, store), *finish_operations(task, store, own=False)]
         for namespace in namespaces:
             guard = task.namespace_guard(store, namespace)
             guard.take()
-            hold_policies(guard, task.context, task.brokers)
+            hold_policies(guard, task.context, task.cluster.brokers)
     return Released(kept=tuple(told))
 
 
@@ -57,7 +57,7 @@ def recover(task: ClusterTask[ClusterInput]) -> Released:
 
     A cluster that another migration holds is left alone.
     """
-    with task.store() as store:
+    with task.cluster.store() as store:
         if not task.is_left(store):
             return Released()
         task.take_cluster(store)
@@ -66,7 +66,7 @@ def recover(task: ClusterTask[ClusterInput]) -> Released:
 
 def give_back(task: ClusterTask[ClusterInput]) -> Released:
     """Put policies back, forget topics that nobody cleans up, and give up the claim; harmless where that was done."""
-    with task.store() as store:
+    with task.cluster.store() as store:
         if not holds_cluster(task, store):
             return Released()
         keeper = task.keeper(store)
@@ -132,7 +132,7 @@ def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore, half: set[s
     asked = {broker for record in unfinished.values() for broker in record.asked}
     answered = task.answering() if asked else set[str]()
     if stopped or asked & answered:
-        task.await_late_requests()
+        task.cluster.await_late_requests()
     for name, record in left.items():
         try:
             yield from patiently(
@@ -270,7 +270,7 @@ def _keep_segments(
 ) -> Iterator[str]:
     """Set the policy of a topic, before its namespace's counts again: brokers may merge its segments at once."""
     if record.auto_scale is not None and (
-        fault := set_or_fall_back(task.admin, task.change_or_never, name, record.auto_scale, guard.require)
+        fault := set_or_fall_back(task.admin, task.cluster.change_or_never, name, record.auto_scale, guard.require)
     ):
         yield fault
 
@@ -283,4 +283,4 @@ def _put_back(task: ClusterTask[ClusterInput], store: CasStore, half: Container[
         record = guard.read()
         if record is not None and is_ours(record):
             task.take_over(record)
-            yield from put_policies_back(guard, task.context, task.brokers)
+            yield from put_policies_back(guard, task.context, task.cluster.brokers)

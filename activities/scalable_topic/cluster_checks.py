@@ -51,7 +51,7 @@ def check_servers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
 
 
 def _check_store(task: ClusterTask[ClusterInput], findings: Findings) -> None:
-    with open_cas_reader(task.input.store, task.stores) as store:
+    with open_cas_reader(task.input.store, task.cluster.stores) as store:
         held = read_claim(store, Claim)
         # Another migration of topics is waited for, and is no obstacle.
         owner = held.claim.workflow_id if held and is_ours(held.claim) else task.attempt.workflow_id
@@ -59,7 +59,7 @@ def _check_store(task: ClusterTask[ClusterInput], findings: Findings) -> None:
 
 
 def _check_brokers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
-    known = task.brokers()
+    known = task.cluster.brokers()
     if not known:
         cause = no_brokers(task.input.metadata_url).cause
         findings.block("NO_BROKERS", cause, "name the store as the brokers do, and start them")

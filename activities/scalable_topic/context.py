@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
+from activities.lifecycle.step import StepTask
 from activities.pulsar.coverage import ResultT, covered, survey
 from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.namespace_guard import NamespaceGuard, RecordGuard
@@ -26,10 +27,14 @@ from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.names import TopicName
 from clients.stores import open_reader
 from models.lifecycle.claim import Attempt, Claim
+from models.lifecycle.execution import Execution
 from models.lifecycle.status import WaitKind
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import GuardedNamespace, TopicClaim, is_ours, topic_record
+from models.scalable_topic.input import KIND as TOPIC_KIND
 from models.scalable_topic.input import ScalableTopicInput
+from models.scalable_topic.namespace_input import KIND as NAMESPACE_KIND
+from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.scalable_topic.operation_claims import OperatedTopic, operation_record
 
 InputT_co = TypeVar("InputT_co", bound=ClusterInput, covariant=True)
@@ -40,22 +45,23 @@ GRACE = "pulsar-migrate-grace"
 """The subscription of regular topics that keeps them until the grace window ends; it is nobody else's business."""
 
 
-class ClusterTask(PulsarCluster[InputT_co]):
-    """One attempt's view of a cluster whose topics are, or become, scalable; a context manager.
+class ClusterTask(StepTask[InputT_co]):
+    """One attempt's view of a cluster whose topics are, or become, scalable. Arguments as in `StepTask`.
 
-    Args:
-        runtime: what the process shares.
-        input: of the workflow.
-        attempt: which attempt of it this is.
-        context: of the activity.
+    Attributes:
+        cluster: the cluster.
         owners: tells whether other migrations still run.
     """
 
+    prefix = "scalable_topic"
+
     def __init__(
-        self, runtime: Runtime, input: InputT_co, attempt: Attempt, context: ActivityContext, owners: Owners
+        self, runtime: Runtime, execution: Execution[InputT_co], attempt: Attempt, context: ActivityContext
     ) -> None:
-        super().__init__(runtime, input, attempt, context)
-        self._owners = owners
+        super().__init__(runtime, execution, attempt, context)
+        self.cluster = self.open.enter_context(PulsarCluster(runtime, self.input, attempt, context))
+        self.admin, self.each = self.cluster.admin, self.cluster.each
+        self.owners = Owners(runtime)
         self._ended: set[str] = set()
         self._going_on: dict[str, bool] = {}
 
@@ -67,7 +73,7 @@ class ClusterTask(PulsarCluster[InputT_co]):
         """
         admin = self.runtime.admin_of(self.input.credentials)
         tenants = {name.partition("/")[0] for name in namespaces}
-        survey(census, self.input.store, self.stores, admin, namespaces.__contains__, tenants=tenants)
+        survey(census, self.input.store, self.cluster.stores, admin, namespaces.__contains__, tenants=tenants)
 
     def covered(self, result: ResultT, census: FeatureCensus, namespaces: Collection[str]) -> ResultT:
         """Return the result of a precheck with the features in use, and with blockers for what is not covered."""
@@ -77,7 +83,7 @@ class ClusterTask(PulsarCluster[InputT_co]):
             census,
             lambda census: self.survey(census, namespaces),
             store=self.input.store,
-            access=self.stores,
+            access=self.cluster.stores,
         )
 
     def keeper(self, store: CasStore) -> ClaimKeeper[Claim]:
@@ -96,7 +102,7 @@ class ClusterTask(PulsarCluster[InputT_co]):
             found = keeper.read()
             if found is None or found.claim.workflow_id == self.attempt.workflow_id:
                 break
-            if not self._owners.is_open(found.claim, store.url):
+            if not self.owners.is_open(found.claim, store.url):
                 self._ended.add(found.claim.run_id)
                 break
             self.context.waiting_for(
@@ -106,7 +112,7 @@ class ClusterTask(PulsarCluster[InputT_co]):
         self.context.waits_no_more()
         claim = keeper.take()
         # Looked at again, since this attempt may have been frozen since it was seen that its run goes on.
-        if not self._owners.is_open(claim, store.url):
+        if not self.owners.is_open(claim, store.url):
             if found is None:
                 keeper.release()
             raise Superseded(f"the run of {self.attempt} has ended; a late attempt stops")
@@ -118,7 +124,7 @@ class ClusterTask(PulsarCluster[InputT_co]):
         """
         if claim.run_id not in self._going_on:
             try:
-                self._going_on[claim.run_id] = self._owners.is_open(claim, store.url)
+                self._going_on[claim.run_id] = self.owners.is_open(claim, store.url)
             except ClaimHeld:
                 self._going_on[claim.run_id] = True
         return self._going_on[claim.run_id]
@@ -128,7 +134,7 @@ class ClusterTask(PulsarCluster[InputT_co]):
         if (found := self.keeper(store).read()) is None or found.claim.is_of(self.attempt):
             return False
         mine = found.claim.workflow_id == self.attempt.workflow_id
-        return mine or (is_ours(found.claim) and not self._owners.is_open(found.claim, store.url))
+        return mine or (is_ours(found.claim) and not self.owners.is_open(found.claim, store.url))
 
     def take_over(self, claim: Claim) -> None:
         """Count the run that left a record as ended: whoever holds the cluster may take its records over."""
@@ -150,13 +156,13 @@ class ClusterTask(PulsarCluster[InputT_co]):
 
     def registered(self) -> list[str]:
         """Return names of all brokers."""
-        with open_reader(self.input.store, self.stores) as reader:
+        with open_reader(self.input.store, self.cluster.stores) as reader:
             return [service.name for service in brokers(reader)]
 
     def answering(self) -> set[str]:
         """Return names of brokers that answer now; one that is frozen, or gone, does not."""
         found: set[str] = set()
-        for name, broker in self.brokers():
+        for name, broker in self.cluster.brokers():
             with suppress(AdminError):
                 broker.brokers.runtime_configuration()
                 found.add(name)
@@ -165,8 +171,8 @@ class ClusterTask(PulsarCluster[InputT_co]):
     def writable_brokers(self) -> list[tuple[str, PulsarAdmin]]:
         """Return every broker that is active, with its address, for what each decides by its own settings."""
         access = self.runtime.admin_of(self.input.credentials)
-        session = self._open.enter_context(HttpSession(access))
-        with open_reader(self.input.store, self.stores) as reader:
+        session = self.open.enter_context(HttpSession(access))
+        with open_reader(self.input.store, self.cluster.stores) as reader:
             found = [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
         return [(name, PulsarAdmin(session, urls)) for name, urls in found]
 
@@ -207,9 +213,29 @@ def _without_grace(topic: TopicInventory) -> TopicInventory:
 
 
 class TopicTask(ClusterTask[ScalableTopicInput]):
-    """One attempt's view of the migration of one topic."""
+    """One attempt's view of the migration of one topic. Arguments as in `StepTask`.
+
+    A migration of many topics holds the claims for each of them.
+    """
+
+    kind = TOPIC_KIND
+    input_type = ScalableTopicInput
+
+    def __init__(
+        self, runtime: Runtime, execution: Execution[ScalableTopicInput], attempt: Attempt, context: ActivityContext
+    ) -> None:
+        if parent := execution.input.parent:
+            attempt = parent.attempt(execution.epoch, attempt.attempt)
+        super().__init__(runtime, execution, attempt, context)
 
     @property
     def name(self) -> TopicName:
         """The topic."""
         return TopicName.parse(self.input.topic)
+
+
+class NamespaceTask(ClusterTask[NamespaceScalableInput]):
+    """One attempt's view of a migration of many topics."""
+
+    kind = NAMESPACE_KIND
+    input_type = NamespaceScalableInput

@@ -84,7 +84,7 @@ def copy_out(
     """
     _require_whole(source, target)
     begun = time.monotonic()
-    with task.store() as store:
+    with task.cluster.store() as store:
         keeper = ClaimKeeper(store, PacedClaim, task.attempt, path=claim)
         place = _target(task, store, target, partitions, keeper)
         job = _job(task, place, hashing, brokers_url=brokers_url, claim=claim)
@@ -137,7 +137,7 @@ def let_go(task: ClusterTask[ClusterInput], target: TopicName, *, claim: str = C
     Raises:
         StoreConflict: nobody else has a subscription there, so that messages would be lost.
     """
-    with task.store() as store:
+    with task.cluster.store() as store:
         keeper = ClaimKeeper(store, PacedClaim, task.attempt, path=claim)
         keeper.renew()
         record, _ = read_stored(store, CopyRecord, record_path(target))
@@ -157,7 +157,7 @@ def _target(
     def fence() -> None:
         keeper.require()
 
-    admin = FencedAdmin.of(task.admin, fence, task.change_or_never)
+    admin = FencedAdmin.of(task.admin, fence, task.cluster.change_or_never)
     return CopyTarget(admin, store, target, partitions, fence)
 
 
@@ -167,12 +167,12 @@ def _job(
     return CopyOut(
         store=task.input.store,
         attempt=task.attempt,
-        brokers_url=brokers_url or task.service_url(),
+        brokers_url=brokers_url or task.cluster.service_url(),
         admin_urls=task.input.admin_urls,
         target=target.name,
         partitions=target.partitions,
         hashing=hashing,
-        access=task.stores,
+        access=task.cluster.stores,
         wire=task.runtime.wire_of(task.input.credentials),
         claim=claim,
     )

@@ -6,6 +6,7 @@ import time
 from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 
+from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import after_end, stored
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.clients import until_next_look
@@ -25,13 +26,14 @@ _CONSUME = "let consumers of these subscriptions run; `proceed` ends the wait"
 _LOAD = "see why they cannot; `proceed` ends the wait"
 
 
+@step(TopicTask, reads_only=True)
 def drain(task: TopicTask, until: datetime) -> DrainedTopic:
     """Watch until no durable subscription has old messages left, or the time is up.
 
     What no broker can load counts as not consumed.
     """
     begun = time.monotonic()
-    with task.store() as store:
+    with task.cluster.store() as store:
         record = task.topic_guard(store, task.name).read()
     types = record.types if record else {}
     while (left := old_messages(topic := _find(task, types))) or _unloadable(topic):
@@ -46,10 +48,11 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
     return DrainedTopic(seconds=round(time.monotonic() - begun, 3), left=left)
 
 
+@step(TopicTask, reads_only=True)
 def verify(task: TopicTask) -> TopicCheck:
     """Complete what came after the flip, and compare the scalable topic with what the regular one had."""
     faults: list[str] = []
-    with task.store() as store:
+    with task.cluster.store() as store:
         guard = task.topic_guard(store, task.name)
         record = guard.take()
         topic = _find(task, record.types)

@@ -16,6 +16,7 @@ from types import MappingProxyType
 from activities.lifecycle.context import Cancelled
 from activities.lifecycle.parallel import Each, in_turn
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.step import step
 from activities.pulsar.namespace_guard import RecordGuard
 from activities.pulsar.topic_inventory import SubscriptionInventory, TopicInventory
 from activities.scalable_topic.census import open_transactions
@@ -63,6 +64,7 @@ _TRIES = 3
 _REFUSALS = (AdminConflict, AdminDenied)
 
 
+@step(TopicTask)
 def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> FlipAnswer:
     """Make the topic scalable, if that can still be done as it was seen; complete it where it was begun.
 
@@ -74,7 +76,7 @@ def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> 
         StoreConflict: policies are not held any more, the record is empty or broken, or what PRECHECK asked for does
             not hold any more.
     """
-    with task.store() as store:
+    with task.cluster.store() as store:
         guard = task.topic_guard(store, task.name)
         record = guard.take()
         _free_name(task, store, guard)
@@ -114,7 +116,7 @@ def _free_name(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim])
         return
     if not task.input.replace_empty:
         raise StoreConflict(_taken(task.name))
-    remove_empty(task.admin, store, task.change_or_never, topic, guard, pause=task.context.pause)
+    remove_empty(task.admin, store, task.cluster.change_or_never, topic, guard, pause=task.context.pause)
 
 
 def _taken(name: TopicName) -> str:
@@ -147,12 +149,12 @@ def flip_of(
         store,
         lambda: with_types(task.read_topic(name), record.types),
         guard,
-        task.change_or_never,
+        task.cluster.change_or_never,
         each=task.each,
         stage=stage,
         noted=record,
         keep=not cleans_up(task.input),
-        settle=task.await_late_requests,
+        settle=task.cluster.await_late_requests,
         registered=task.registered,
         answering=task.answering,
         pause=task.context.pause,

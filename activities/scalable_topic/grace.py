@@ -44,7 +44,7 @@ def keep_regular(task: ClusterTask[Any], guard: RecordGuard[TopicClaim], name: T
     def keep(part: TopicName) -> None:
         # A late request would make the subscription, or even the topic, again.
         with suppress(AdminConflict):
-            task.change_or_never(
+            task.cluster.change_or_never(
                 look=lambda admin: admin.topics.internal_stats(part),
                 fence=guard.require,
                 change=lambda admin: admin.subscriptions.create(part, GRACE),
@@ -65,7 +65,7 @@ def release_regular(task: ClusterTask[Any], guard: RecordGuard[TopicClaim], name
     def release(part: TopicName) -> None:
         # A late request would end the window of another topic of this name.
         with suppress(AdminNotFound):
-            task.change_or_never(
+            task.cluster.change_or_never(
                 look=lambda admin: admin.topics.internal_stats(part),
                 fence=guard.require,
                 change=lambda admin: admin.subscriptions.delete(part, GRACE, force=True),

@@ -7,11 +7,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import filterfalse, islice
 
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.step import step
 from activities.pulsar.coverage import require_covered
 from activities.pulsar.feature_census import FeatureCensus
-from activities.scalable_topic.cluster import give_back, holds_cluster, take
+from activities.scalable_topic.cleanup import end_topics
+from activities.scalable_topic.cluster import give_back, holds_cluster, recover, take
 from activities.scalable_topic.cluster_checks import check_auto_scale, check_cluster, check_rights
-from activities.scalable_topic.context import ClusterTask
+from activities.scalable_topic.context import NamespaceTask
 from activities.scalable_topic.name_taken import has_become
 from activities.scalable_topic.precheck import stored_bytes
 from activities.scalable_topic.readiness import check_one
@@ -25,10 +27,7 @@ from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.waves import Page, WaveItem
 from models.scalable_topic.namespace_input import NamespaceScalableInput
-from models.scalable_topic.results import Released, Survey
-
-NamespaceTask = ClusterTask[NamespaceScalableInput]
-"""One attempt's view of a migration of many topics."""
+from models.scalable_topic.results import CleanedUp, Released, Survey
 
 _FAILED = f"{CLAIM}-failed"
 
@@ -39,7 +38,7 @@ def selected(task: NamespaceTask) -> list[str]:
     A regular topic whose name a scalable topic of other origin has is among them: its own checks report that.
     """
     listed = _listed(task)
-    with open_cas_reader(task.input.store, task.stores) as store:
+    with open_cas_reader(task.input.store, task.cluster.stores) as store:
         kept = task.each(in_order(task.input, listed), lambda name: "" if _is_scalable(store, listed, name) else name)
     return list(filter(None, kept))
 
@@ -50,12 +49,13 @@ def in_order(input: NamespaceScalableInput, found: Iterable[str]) -> list[str]:
     return [topic for _, topic in sorted(ranked)]
 
 
+@step(NamespaceTask, name="list_topics", reads_only=True)
 def page(task: NamespaceTask, cursor: str, limit: int) -> Page:
     """The topics behind a cursor; one that came meanwhile, and would stand before it, stays regular."""
     if not cursor:
         return page_of(task.input, selected(task), cursor, limit)
     listed = _listed(task)
-    with open_cas_reader(task.input.store, task.stores) as store:
+    with open_cas_reader(task.input.store, task.cluster.stores) as store:
         # Records are read until the page is full, and not those of all topics for each page.
         names = in_order(task.input, listed)
         return page_of(task.input, names, cursor, limit, stays=lambda name: _is_scalable(store, listed, name))
@@ -85,6 +85,7 @@ def page_of(
     return Page(items=tuple(WaveItem(name=name) for name in found[:limit]), total=None if cursor else len(found))
 
 
+@step(NamespaceTask, reads_only=True)
 def survey(task: NamespaceTask) -> Survey:
     """PRECHECK: check the cluster and all topics; writes nothing."""
     findings = Findings()
@@ -107,7 +108,7 @@ def survey(task: NamespaceTask) -> Survey:
         check_auto_scale(task, task.input.auto_scale, findings, namespaces)
 
     findings.attempt(f"the brokers of {task.input.cluster}", check_brokers, of="BROKERS")
-    with open_cas_reader(task.input.store, task.stores) as store:
+    with open_cas_reader(task.input.store, task.cluster.stores) as store:
         looks = task.each(names, lambda name: _look(task, store, name))
     blocked = [failed for look in looks for failed in look.blocked]
     found = found.model_copy(
@@ -127,21 +128,23 @@ def survey(task: NamespaceTask) -> Survey:
     return task.covered(found, census, namespaces)
 
 
+@step(NamespaceTask, name="hold_all", needs_open_run=True)
 def hold(task: NamespaceTask) -> Released:
     """GUARD: claim the cluster, and hold the policies of all namespaces with topics that become scalable."""
     namespaces = sorted({namespace_of(name) for name in selected(task)})
     require_covered(task.input, lambda census: task.survey(census, namespaces))
     released = take(task, namespaces)
-    with task.store() as store:
+    with task.cluster.store() as store:
         for name in store.children(_FAILED):
             if node := store.get(f"{_FAILED}/{name}"):
                 store.delete(f"{_FAILED}/{name}", node.version)
     return released
 
 
-def record_failures(task: NamespaceTask, failures: Sequence[FailedItem], offset: int) -> str:
+@step(NamespaceTask)
+def record_failures(task: NamespaceTask, failures: list[FailedItem], offset: int) -> str:
     """Keep failed topics in the metadata store, a node for each call; says where."""
-    with task.store() as store:
+    with task.cluster.store() as store:
         task.keeper(store).renew()
         path = f"{_FAILED}/{offset:09d}"
         value = json.dumps([failure.model_dump(mode="json") for failure in failures]).encode()
@@ -153,12 +156,31 @@ def record_failures(task: NamespaceTask, failures: Sequence[FailedItem], offset:
     return f"{_FAILED} of {task.input.metadata_url}"
 
 
+@step(NamespaceTask, name="release_all")
 def release(task: NamespaceTask) -> Released:
     """COMPLETE and ROLLBACK: complete what was left by halves, put all policies back, and give up the claim."""
-    with task.store() as store:
+    with task.cluster.store() as store:
         if not holds_cluster(task, store):
             return Released()
     return give_back(task)
+
+
+@step(NamespaceTask, needs_open_run=True)
+def recover_all(task: NamespaceTask) -> Released:
+    """Bring to its end what a run has left that was terminated, or is lost."""
+    return recover(task)
+
+
+@step(NamespaceTask)
+def clean_up_all(task: NamespaceTask) -> CleanedUp:
+    """CLEANUP: delete regular topics that nobody needs any more, and forget all topics."""
+    return end_topics(task, delete=True)
+
+
+@step(NamespaceTask)
+def forget_all(task: NamespaceTask) -> CleanedUp:
+    """Forget all topics without a cleanup."""
+    return end_topics(task, delete=False)
 
 
 def namespace_of(topic: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from activities.lifecycle.step import step
 from activities.pulsar.coverage import require_covered
 from activities.pulsar.namespace_guard import RecordGuard
 from activities.scalable_topic import cluster
@@ -21,11 +22,13 @@ from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import Released, Undone
 
 
+@step(TopicTask, needs_open_run=True)
 def recover(task: TopicTask) -> Released:
     """Bring to its end what a lost run has left; a migration of many topics has done that for all of them."""
     return cluster.recover(task) if task.input.parent is None else Released()
 
 
+@step(TopicTask, needs_open_run=True)
 def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> Released:
     """GUARD: claim the cluster, hold the policies of the namespace, and lock the topic.
 
@@ -44,7 +47,7 @@ def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) ->
     if task.input.parent is None:
         require_covered(task.input, lambda census: task.survey(census, [namespace]))
         released = take(task, [namespace])
-    with task.store() as store:
+    with task.cluster.store() as store:
         require_held(task.namespace_guard(store, namespace))
         guard = task.topic_guard(store, task.name)
         record = guard.take()
@@ -56,18 +59,19 @@ def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) ->
     return released
 
 
+@step(TopicTask)
 def complete(task: TopicTask) -> Released:
     """COMPLETE: set the topic's policy, keep the regular topic for the grace window, give policies and claim back."""
     told: list[str] = []
     fault = ""
-    with task.store() as store:
+    with task.cluster.store() as store:
         if holds_cluster(task, store):
             guard = task.topic_guard(store, task.name)
             if task.input.auto_scale is not None:
                 guard.take()
                 # What concerns one topic alone must not keep the policies of a namespace held.
                 fault = set_or_fall_back(
-                    task.admin, task.change_or_never, task.name, task.input.auto_scale, guard.require
+                    task.admin, task.cluster.change_or_never, task.name, task.input.auto_scale, guard.require
                 )
             if cleans_up(task.input):
                 # Before the policies of the namespace count again, which let brokers delete what is consumed.
@@ -77,9 +81,10 @@ def complete(task: TopicTask) -> Released:
     return Released(kept=(*told, *given_back), faults=(fault,) if fault else ())
 
 
+@step(TopicTask)
 def undo(task: TopicTask) -> Undone:
     """ROLLBACK: give everything back, unless the topic turns out to be scalable; then it has to be completed."""
-    with task.store() as store:
+    with task.cluster.store() as store:
         if not holds_cluster(task, store):
             return Undone()
         guard = task.topic_guard(store, task.name)

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import asyncio
-
-from temporalio.client import Client, WorkflowExecutionStatus
+from temporalio.client import WorkflowExecutionStatus
 from temporalio.service import RPCError, RPCStatusCode
 
+from activities.lifecycle.runtime import Runtime
 from clients.cas.claims import held_by
 from clients.errors import ClaimHeld, StoreUnreachable
 from models.lifecycle.claim import Claim
@@ -17,15 +16,14 @@ _PATIENCE = 10.0
 
 
 class Owners:
-    """Asks Temporal for the workflows that claims name; for threads beside the client's loop.
+    """Asks Temporal for the workflows that claims name; for threads.
 
     Args:
-        client: of the worker.
-        loop: in which the client lives.
+        runtime: of the worker.
     """
 
-    def __init__(self, client: Client, loop: asyncio.AbstractEventLoop) -> None:
-        self._client, self._loop = client, loop
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
 
     def is_open(self, claim: Claim, url: StoreUrl) -> bool:
         """Whether the run that holds a claim still runs.
@@ -41,11 +39,9 @@ class Owners:
             StoreUnreachable: Temporal does not answer.
         """
         if is_ours(claim):
-            asked = asyncio.run_coroutine_threadsafe(self._ask(claim), self._loop)
             try:
-                answer = asked.result(_PATIENCE)
+                answer = self._runtime.ask(self._ask(claim), _PATIENCE)
             except (RPCError, TimeoutError) as error:
-                asked.cancel()
                 raise StoreUnreachable(f"Temporal does not say whether {claim.workflow_id} runs: {error}") from error
             if answer is not None:
                 return answer
@@ -53,7 +49,7 @@ class Owners:
 
     async def _ask(self, claim: Claim) -> bool | None:
         try:
-            found = await self._client.get_workflow_handle(claim.workflow_id).describe()
+            found = await self._runtime.client.get_workflow_handle(claim.workflow_id).describe()
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
                 return None

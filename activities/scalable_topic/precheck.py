@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.step import step
 from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.children import planned
@@ -14,6 +15,7 @@ from clients.stores import open_cas_reader
 from models.scalable_topic.results import Precheck
 
 
+@step(TopicTask, reads_only=True)
 def precheck(task: TopicTask) -> Precheck:
     """Check the cluster and the topic; writes nothing."""
     findings = Findings()
@@ -42,7 +44,7 @@ def _check_topic(task: TopicTask, findings: Findings) -> list[TopicInventory]:
         return []
     check_rights(task.admin, findings, [task.name.namespace_path])
     check_auto_scale(task, task.input.auto_scale, findings, [task.name.namespace_path])
-    with open_cas_reader(task.input.store, task.stores) as store:
+    with open_cas_reader(task.input.store, task.cluster.stores) as store:
         check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
     return [topic]
 

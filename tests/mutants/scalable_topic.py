@@ -308,7 +308,7 @@ MUTANTS = (
     Mutant(
         "scalable-topic/the-cluster-is-taken-for-a-run-that-has-ended",
         "activities/scalable_topic/context.py",
-        "        if not self._owners.is_open(claim, store.url):\n            if found is None:",
+        "        if not self.owners.is_open(claim, store.url):\n            if found is None:",
         "        if False:\n            if found is None:",
         (f"{_TESTS}/test_late_attempts.py::test_a_guard_of_a_run_that_has_ended_takes_nothing",),
     ),

@@ -6,7 +6,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from activities.scalable_topic.operation_activities import ScalableOperationActivities as Activities
+from activities.scalable_topic.operations import run as operations
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
@@ -58,7 +58,7 @@ class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
 
     async def _precheck(self) -> None:
         facts = self.state.facts.precheck = await self.activities.run(
-            Activities.check, Call(f"Which topics of {self.input.cluster}?")
+            operations.check, Call(f"Which topics of {self.input.cluster}?")
         )
         for warning in facts.warnings:
             self.note(f"warning: {warning}")
@@ -76,11 +76,11 @@ class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
     async def _operate(self) -> None:
         await self.hold.wait()
         call = Call(f"{self.input.operation}: {self.input.target_name}")
-        outcome = self.state.facts.outcome = await self.activities.run(Activities.operate, call)
+        outcome = self.state.facts.outcome = await self.activities.run(operations.operate, call)
         self._tell(outcome)
 
     async def _give_back(self) -> None:
-        released = await self.activities.run(Activities.complete, Call("Give the cluster back"))
+        released = await self.activities.run(operations.complete, Call("Give the cluster back"))
         for kept in released.kept:
             self.note(kept)
         self.state.certificate.completed_at = workflow.now()

@@ -8,7 +8,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from activities.scalable_topic.activities import ScalableTopicActivities as Activities
+from activities.scalable_topic import cleanup, clients, drain, flip, one_topic, precheck
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
@@ -89,7 +89,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _precheck(self) -> None:
         call = Call(f"Check {self.input.topic}")
-        facts = self.state.facts.precheck = await self.activities.run(Activities.precheck, call)
+        facts = self.state.facts.precheck = await self.activities.run(precheck.precheck, call)
         for warning in facts.warnings:
             self.note(f"warning: {warning}")
         self.state.figures.update(backlog_messages=facts.backlog, stored_bytes=facts.stored_bytes)
@@ -99,14 +99,14 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         require_ready(facts.blockers)
 
     async def _await_clients(self) -> None:
-        self._tell(await self.activities.run(Activities.recover, Call("Is anything left of an earlier run?")))
+        self._tell(await self.activities.run(one_topic.recover, Call("Is anything left of an earlier run?")))
         await self._wait_for_clients()
         await self.hold.wait()
 
     async def _wait_for_clients(self) -> None:
         until = self._clients_until
         call = Call(f"Wait until clients of {self.input.topic} can follow")
-        gone = await self.activities.run(Activities.await_clients, call, until, self._facts.ordered)
+        gone = await self.activities.run(clients.await_clients, call, until, self._facts.ordered)
         # Brokers forget them when they load the topic anew.
         self.state.facts.precheck = self._facts.model_copy(update={"ordered": {**self._facts.ordered, **gone.ordered}})
         if gone.waiting:
@@ -117,7 +117,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _guard(self) -> None:
         call = Call(f"Lock {self.input.topic}, and hold the policies of its namespace")
-        self._tell(await self.activities.run(Activities.guard, call, self._facts.ordered))
+        self._tell(await self.activities.run(one_topic.guard, call, self._facts.ordered))
 
     async def _flip(self) -> None:
         while (answer := await self._try_flip()).flipped is None:
@@ -150,7 +150,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _try_flip(self) -> FlipAnswer:
         call = Call(f"Make {self.input.topic} scalable")
-        return await self.activities.run(Activities.flip, call, self._facts.ordered)
+        return await self.activities.run(flip.flip, call, self._facts.ordered)
 
     async def _drain(self) -> None:
         begun = self.state.history[-1].started
@@ -164,7 +164,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _watch_drain(self, until: datetime) -> None:
         call = Call(f"Wait until old messages of {self.input.topic} are consumed")
-        self._tell_drained(await self.activities.run(Activities.drain, call, until))
+        self._tell_drained(await self.activities.run(drain.drain, call, until))
 
     def _tell_drained(self, drained: DrainedTopic) -> None:
         self.state.facts.drained = drained
@@ -175,7 +175,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _verify(self) -> None:
         call = Call(f"Compare {self.input.topic} with what it was")
-        check = await self.activities.run(Activities.verify, call)
+        check = await self.activities.run(drain.verify, call)
         proof = self.state.certificate
         proof.update(
             segments=check.segments,
@@ -187,7 +187,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _complete(self) -> None:
         call = Call("Put the policies of the namespace back")
-        released = await self.activities.run(Activities.complete, call)
+        released = await self.activities.run(one_topic.complete, call)
         self._tell(released)
         for fault in released.faults:
             self.board.alarm(fault)
@@ -206,7 +206,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
         async def undo() -> None:
             call = Call("Put the policies of the namespace back")
-            undone = await self.activities.run(Activities.undo, call)
+            undone = await self.activities.run(one_topic.undo, call)
             obstacles[:] = [undone.why] if undone.why else []
             for kept in undone.kept:
                 self.note(kept)
@@ -217,11 +217,11 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
     # Inside -----------------------------------------------------------------------------------------------------------
 
     async def _clean_up(self) -> CleanedUp:
-        return await self.activities.run(Activities.clean_up, Call(f"Delete the regular topic {self.input.topic}"))
+        return await self.activities.run(cleanup.clean_up, Call(f"Delete the regular topic {self.input.topic}"))
 
     async def _forget(self, limit: timedelta | None) -> CleanedUp:
         call = Call(f"Forget {self.input.topic}", total=limit, handover=False)
-        return await self.activities.run(Activities.forget, call)
+        return await self.activities.run(cleanup.forget, call)
 
     def _tell(self, released: Released) -> None:
         for kept in released.kept:

@@ -26,7 +26,7 @@ def set_policy(hand: Hand) -> TopicOutcome:
     stored = stored_policy(wanted, now)
     if now == stored:
         return hand.outcome(Verdict.UNCHANGED, f"its policy is {_told(now)} already")
-    set_auto_scale(hand.admin, hand.task.change_or_never, hand.name, wanted, hand.guard.require)
+    set_auto_scale(hand.admin, hand.task.cluster.change_or_never, hand.name, wanted, hand.guard.require)
     return hand.outcome(Verdict.CHANGED, f"its policy is {stored.body()} instead of {_told(now)}")
 
 

@@ -12,12 +12,16 @@ from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.names import TopicName, encoded
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable, unreadable
 from models.scalable_topic.operation_claims import OperatedTopic
-from models.scalable_topic.operation_input import ScalableOperationInput
+from models.scalable_topic.operation_input import KIND, ScalableOperationInput
 from models.scalable_topic.operation_results import TopicOutcome, Verdict
 from models.segments.layout import SegmentLayout
 
-OperationTask = ClusterTask[ScalableOperationInput]
-"""One attempt's view of an operation."""
+
+class OperationTask(ClusterTask[ScalableOperationInput]):
+    """One attempt's view of an operation."""
+
+    kind = KIND
+    input_type = ScalableOperationInput
 
 
 @dataclass(frozen=True)

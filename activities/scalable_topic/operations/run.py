@@ -9,6 +9,7 @@ from typing import TypeVar
 
 from activities.lifecycle.parallel import in_turn
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.step import step
 from activities.pulsar.coverage import require_covered
 from activities.pulsar.feature_census import FeatureCensus
 from activities.scalable_topic.cluster import give_back, take
@@ -46,6 +47,7 @@ _PATIENCE_WITH_LEADER = 20.0
 _PAUSE = 1.0
 
 
+@step(OperationTask, name="check_operation", reads_only=True)
 def check(task: OperationTask) -> OperationCheck:
     """PRECHECK: check the cluster, and count topics; in a dry run, what would be done with each. Writes nothing.
 
@@ -55,7 +57,7 @@ def check(task: OperationTask) -> OperationCheck:
     check_servers(task, findings)
     if findings.blockers:
         return OperationCheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
-    with open_cas_reader(task.input.store, task.stores) as store:
+    with open_cas_reader(task.input.store, task.cluster.stores) as store:
         names = selected(task, store)
         if not names:
             findings.block(
@@ -70,6 +72,7 @@ def check(task: OperationTask) -> OperationCheck:
     return task.covered(found, FeatureCensus(task.input.cluster), _namespaces(names)) if task.input.changes else found
 
 
+@step(OperationTask, needs_open_run=True)
 def operate(task: OperationTask) -> OperationOutcome:
     """OPERATE: carry the operation out for each topic; what changes something holds the cluster meanwhile.
 
@@ -78,9 +81,9 @@ def operate(task: OperationTask) -> OperationOutcome:
         StoreError: the metadata store does not answer, or a newer attempt has begun.
     """
     if not task.input.changes:
-        with open_cas_reader(task.input.store, task.stores) as store:
+        with open_cas_reader(task.input.store, task.cluster.stores) as store:
             return _each(task, selected(task, store), lambda name: _looked_at(task, store, name))
-    with task.store() as store:
+    with task.cluster.store() as store:
         # Named before the cluster is claimed: policies of their namespaces may have to be held.
         names = selected(task, store)
         namespaces = _namespaces(names)
@@ -92,6 +95,7 @@ def operate(task: OperationTask) -> OperationOutcome:
     return outcome.model_copy(update={"told": told})
 
 
+@step(OperationTask, name="complete_operation")
 def complete(task: OperationTask) -> Released:
     """COMPLETE and ROLLBACK: put held policies of topics back, forget the topics, and give up the claim."""
     return give_back(task)

@@ -22,12 +22,12 @@ async def _whole(stage: Harness) -> Run:
 
 async def _dry_run(stage: Harness) -> Run:
     """A dry run."""
-    return await stage.start(Script(check=OperationCheck(topics=3, plan=DONE)), dry_run=True)
+    return await stage.start(Script(check_operation=OperationCheck(topics=3, plan=DONE)), dry_run=True)
 
 
 async def _blockers(stage: Harness) -> Run:
     """Ended by its precheck."""
-    return await stage.start(Script(check=OperationCheck(blockers=(BLOCKER,))))
+    return await stage.start(Script(check_operation=OperationCheck(blockers=(BLOCKER,))))
 
 
 async def _rolled_back(stage: Harness) -> Run:

@@ -71,7 +71,7 @@ class Topics:
         """Lose a run when brokers have made the topic scalable, and nothing else was done."""
         lost = self.steps(name)
         lost.run(one_topic.guard)
-        with lost.task() as task, task.store() as store:
+        with lost.task() as task, task.cluster.store() as store:
             guard = task.topic_guard(store, name)
             guard.take()
             guard.note(stage=Stage.FLIPPING)
@@ -179,7 +179,7 @@ def test_nothing_is_taken_from_the_notes_of_a_former_topic(topics: Topics) -> No
     name, other = topics.make("after/remade"), topics.make("after/remade-other")
     former = topics.steps(other)
     former.run(one_topic.guard)
-    with former.task() as task, task.store() as store:
+    with former.task() as task, task.cluster.store() as store:
         guard = task.topic_guard(store, name)
         guard.take()
         guard.note(stage=Stage.FLIPPED, registered=(QUEUE, STREAM))
@@ -187,7 +187,7 @@ def test_nothing_is_taken_from_the_notes_of_a_former_topic(topics: Topics) -> No
     steps.run(one_topic.recover)
     assert topics.standing(name).notes == {}
     steps.run(one_topic.guard)
-    with steps.task() as task, task.store() as store:
+    with steps.task() as task, task.cluster.store() as store:
         task.topic_guard(store, name).note(stage=Stage.FLIPPED, registered=(QUEUE, STREAM))
     flipped = steps.run(flip.flip).flipped
     assert flipped
@@ -247,7 +247,7 @@ def _all_flipped(topics: Topics, liar: LyingBroker, namespace: str) -> tuple[Top
     steps = topics.steps(names[0], cleanup="remove", admin_urls=[liar.url])
     steps.run(one_topic.guard)
     for name in names:
-        with steps.task() as task, task.store() as store:
+        with steps.task() as task, task.cluster.store() as store:
             guard = task.topic_guard(store, name)
             record = guard.take()
             flip.flip_of(task, store, guard, name, record, stage=record.stage).run()

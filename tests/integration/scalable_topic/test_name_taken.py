@@ -152,7 +152,7 @@ def test_a_topic_that_took_the_name_of_a_lost_run(stack: Stack, admin: PulsarAdm
     name, other = _drained(stack, admin, "taken-lost"), _drained(stack, admin, "taken-other")
     lost = TopicSteps(stack, name, auto_scale=_STILL)
     lost.run(one_topic.guard)
-    with lost.task() as task, task.store() as held:
+    with lost.task() as task, task.cluster.store() as held:
         guard = task.topic_guard(held, name)
         guard.take()
         guard.note(stage=Stage.FLIPPING, partitions=0)

@@ -163,7 +163,7 @@ def test_a_late_attempt_changes_nothing(stack: Stack, admin: PulsarAdmin, store:
     """It is refused whatever it comes back to, while its run goes on and when that has ended."""
     name = _native(admin, "late", 1)
     operations = Operations(stack, Operation.SPLIT, str(name))
-    with operations.task() as old, old.store() as its_store:
+    with operations.task() as old, old.cluster.store() as its_store:
         old.take_cluster(its_store)
         guard = old.operation_guard(its_store, name)
         guard.take()
@@ -286,7 +286,7 @@ def test_empty_records_are_removed(stack: Stack, admin: PulsarAdmin, store: CasS
 
 def _with_hand(operations: Operations, name: TopicName, act: Callable[[Hand], object]) -> None:
     """Take the cluster and a topic, do something, and end without giving anything back."""
-    with operations.task() as task, task.store() as store:
+    with operations.task() as task, task.cluster.store() as store:
         task.take_cluster(store)
         guard = task.operation_guard(store, name)
         guard.take()

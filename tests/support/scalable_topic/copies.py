@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
-from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.copy_out import copy_out, let_go
+from activities.scalable_topic.operations.context import OperationTask
 from clients.cas.claims import ClaimKeeper
 from clients.errors import RetryableError
 from clients.pulsar.admin.client import PulsarAdmin
@@ -33,6 +33,7 @@ from models.settings import Settings
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.blue_green.namespaces import create_namespace
+from tests.support.scalable_topic.steps import execution_of
 from tests.support.scalable_topic.topics import pulsar
 from tests.support.waiting import wait_for
 
@@ -95,10 +96,11 @@ class Copier:
         """The next attempt."""
         return Attempt("scalable-operation/copies", "run-1", 1, next(_EPOCHS), 1)
 
-    def task(self, context: ActivityContext | None = None) -> ClusterTask[ScalableOperationInput]:
+    def task(self, context: ActivityContext | None = None) -> OperationTask:
         """What the activity of the next attempt gets; the run holds the claim."""
-        task = ClusterTask(self.runtime, self._input, self.attempt(), context or ActivityContext(), cast("Any", None))
-        with task.store() as store:
+        attempt = self.attempt()
+        task = OperationTask(self.runtime, execution_of(self._input, attempt), attempt, context or ActivityContext())
+        with task.cluster.store() as store:
             ClaimKeeper(store, Claim, task.attempt).take()
         return task
 
@@ -125,7 +127,7 @@ class Copier:
 
     def release(self) -> None:
         """Give up the claim."""
-        with self.task() as task, task.store() as store:
+        with self.task() as task, task.cluster.store() as store:
             ClaimKeeper(store, Claim, task.attempt).release()
 
 

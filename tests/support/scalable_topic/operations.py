@@ -10,7 +10,6 @@ from typing import Any, cast
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
-from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.operations import run
 from activities.scalable_topic.operations.context import OperationTask
 from activities.scalable_topic.owners import Owners
@@ -20,6 +19,7 @@ from models.scalable_topic.operation_results import OperationCheck, OperationOut
 from models.settings import Settings
 from models.store_url import StoreUrl
 from pulsar_devstack.servers.stack import Stack
+from tests.support.scalable_topic.steps import execution_of
 
 _EPOCHS = itertools.count(int(time.time() * 1000))
 
@@ -64,7 +64,8 @@ class Operations:
     def task(self) -> Generator[OperationTask]:
         """What a step gets, as the next attempt."""
         attempt = Attempt(self.input.workflow_id, self._run_id, self._started, next(_EPOCHS), 1)
-        with ClusterTask(self._runtime, self.input, attempt, ActivityContext(), _Ended(attempt)) as task:
+        with OperationTask(self._runtime, execution_of(self.input, attempt), attempt, ActivityContext()) as task:
+            task.owners = _Ended(attempt)
             yield task
 
     def check(self) -> OperationCheck:

@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Generator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
 import pytest
@@ -22,6 +23,7 @@ from clients.cas.store import Check
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.names import TopicName
 from models.lifecycle.claim import Attempt, Claim
+from models.lifecycle.execution import Execution, InputT
 from models.scalable_topic.input import ScalableTopicInput
 from models.settings import Settings
 from models.store_url import StoreUrl
@@ -31,6 +33,12 @@ ResultT = TypeVar("ResultT")
 
 _EPOCHS = itertools.count(int(time.time() * 1000))
 _LIMIT = 120.0
+
+
+def execution_of(input: InputT, attempt: Attempt) -> Execution[InputT]:
+    """Return the place of an attempt among all of its migration."""
+    started = datetime.fromtimestamp(attempt.started_ms / 1000, UTC)
+    return Execution(input=input, run_id=attempt.run_id, started=started, epoch=attempt.epoch)
 
 
 class _Known(Owners):
@@ -76,8 +84,10 @@ class TopicSteps:
     @contextmanager
     def task(self, attempt: Attempt | None = None) -> Generator[TopicTask]:
         """What a step gets."""
-        owners = _Known(self.running)
-        with TopicTask(self._runtime, self.input, attempt or self.attempt(), ActivityContext(), owners) as task:
+        attempt = attempt or self.attempt()
+        execution = execution_of(self.input, attempt)
+        with TopicTask(self._runtime, execution, attempt, ActivityContext()) as task:
+            task.owners = _Known(self.running)
             yield task
 
     def run(self, step: Callable[[TopicTask], ResultT], attempt: Attempt | None = None) -> ResultT:
@@ -158,7 +168,7 @@ class FrozenStep:
 
 def refused(task: TopicTask) -> None:
     """FLIP of an attempt that saw no client, and whose broker sees one."""
-    with task.store() as store:
+    with task.cluster.store() as store:
         guard = task.topic_guard(store, task.name)
         record = guard.take()
         with pytest.raises(AdminConflict):

@@ -38,13 +38,13 @@ class Script(doubles.Script):
         "operation": "split",
     }
     usual: ClassVar[dict[str, Any]] = {
-        "check": OperationCheck(topics=3),
+        "check_operation": OperationCheck(topics=3),
         "operate": DONE,
-        "complete": Released(),
+        "complete_operation": Released(),
     }
 
 
-WHOLE = ["check", "operate", "complete"]
+WHOLE = ["check_operation", "operate", "complete_operation"]
 
 
 async def test_whole_path(stage: Harness) -> None:
@@ -64,17 +64,17 @@ async def test_whole_path(stage: Harness) -> None:
 
 async def test_dry_run(stage: Harness) -> None:
     """It ends with the plan, and with blockers where there are some."""
-    run = await stage.start(Script(check=OperationCheck(topics=3, plan=DONE)), dry_run=True)
+    run = await stage.start(Script(check_operation=OperationCheck(topics=3, plan=DONE)), dry_run=True)
     report = await run.report()
     assert (report.outcome, run.script.steps) == (Outcome.PLANNED, WHOLE[:1])
     assert report.summary == "ready: of 3 topics 2 changed, 1 as before"
-    run = await stage.start(Script(check=OperationCheck(blockers=(BLOCKER,))), dry_run=True)
+    run = await stage.start(Script(check_operation=OperationCheck(blockers=(BLOCKER,))), dry_run=True)
     assert (await run.report()).summary == "not ready: [NO_TOPICS] none fits. Cure: correct the patterns"
 
 
 async def test_blockers_fail_it(stage: Harness) -> None:
     """Before anything is changed."""
-    run = await stage.start(Script(check=OperationCheck(blockers=(BLOCKER,))))
+    run = await stage.start(Script(check_operation=OperationCheck(blockers=(BLOCKER,))))
     assert (await run.typed_failure()).type == FailureKind.PRECHECK_FAILED
     assert run.script.steps == WHOLE[:1]
 

@@ -8,11 +8,13 @@ from collections.abc import Callable
 import pytest
 from temporalio.client import Client
 
+from activities.lifecycle.runtime import Runtime
 from activities.scalable_topic import owners
 from activities.scalable_topic.owners import Owners
 from clients.errors import ClaimHeld, StoreUnreachable
 from models.lifecycle.claim import Claim
 from models.lifecycle.status import WaitKind
+from models.settings import Settings
 from models.store_url import parse_store_url
 from tests.support.clients.proxy import Proxy
 from tests.workflows.lifecycle.doubles import Hang
@@ -24,7 +26,7 @@ _STORE = parse_store_url("zk:zk:2181/pulsar")
 
 async def _is_open(client: Client, workflow_id: str, run_id: str) -> bool:
     """Ask from a thread, as steps do."""
-    known = Owners(client, asyncio.get_running_loop())
+    known = Owners(Runtime(Settings(), client, "", asyncio.get_running_loop()))
     return await asyncio.to_thread(known.is_open, Claim(workflow_id=workflow_id, run_id=run_id), _STORE)
 
 
