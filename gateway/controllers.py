@@ -8,7 +8,7 @@ import uuid
 from collections.abc import Awaitable, Callable
 from datetime import timedelta
 from http import HTTPStatus
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 from temporalio.api.common.v1 import WorkflowExecution
@@ -38,6 +38,7 @@ from gateway.errors import Refusal, not_found, unavailable
 from models.addresses import AdminUrl
 from models.lifecycle.cluster import Addresses, share_servers
 from models.lifecycle.failures import FailureKind
+from models.segments.segment import LayoutFault
 from models.store_url import StoreAddress
 from models.topic_controller.input import KIND, ControllerInput, controlled_topic, controller_id, controllers_of
 
@@ -73,6 +74,12 @@ _STATUS: dict[str, HTTPStatus] = {
     FailureKind.UNREACHABLE: HTTPStatus.SERVICE_UNAVAILABLE,
     FailureKind.NOT_LEADER: HTTPStatus.SERVICE_UNAVAILABLE,
 }
+# What is not there, and what can never be done with these segments; anything else may fit later.
+_STATUS_OF_FAULT: dict[str, HTTPStatus] = {
+    LayoutFault.SEGMENT_NOT_FOUND: HTTPStatus.NOT_FOUND,
+    LayoutFault.NOT_NEIGHBOURS: HTTPStatus.PRECONDITION_FAILED,
+    LayoutFault.TOO_SMALL: HTTPStatus.PRECONDITION_FAILED,
+}
 
 
 class Refused(Exception):
@@ -81,19 +88,21 @@ class Refused(Exception):
     Attributes:
         reason: its own words.
         kind: type of the failure, most often a `FailureKind`.
+        fault: a `LayoutFault` of a change that does not fit the layout; empty for another reason.
         unsure: whether the answer to an earlier try was lost, which may have been done.
     """
 
-    def __init__(self, reason: str, kind: str, *, unsure: bool) -> None:
+    def __init__(self, reason: str, kind: str, *, unsure: bool, fault: str = "") -> None:
         super().__init__(reason)
         self.reason = reason
         self.kind = kind
+        self.fault = fault
         self.unsure = unsure
 
     @property
     def refusal(self) -> Refusal:
         """As the gateway tells it, where nothing more is known."""
-        status = _STATUS.get(self.kind, HTTPStatus.INTERNAL_SERVER_ERROR)
+        status = _STATUS_OF_FAULT.get(self.fault) or _STATUS.get(self.kind, HTTPStatus.INTERNAL_SERVER_ERROR)
         return unavailable(self.reason) if status is HTTPStatus.SERVICE_UNAVAILABLE else Refusal(status, self.reason)
 
 
@@ -416,7 +425,9 @@ def _is_run_ended(cause: BaseException) -> bool:
 
 def _refused(cause: BaseException, *, unsure: bool) -> Refused:
     if isinstance(cause, ApplicationError):
-        return Refused(cause.message, cause.type or "", unsure=unsure)
+        details: Any = cause.details[0] if cause.details else None
+        fault = cast("dict[str, str]", details).get("fault", "") if isinstance(details, dict) else ""
+        return Refused(cause.message, cause.type or "", unsure=unsure, fault=fault)
     return Refused(str(cause) or type(cause).__name__, "", unsure=unsure)
 
 

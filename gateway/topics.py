@@ -18,7 +18,7 @@ from gateway.settings import GatewaySettings
 from models.lifecycle.base import faults
 from models.lifecycle.failures import FailureKind
 from models.segments.layout import SegmentLayout
-from models.segments.segment import LayoutError, SegmentInfo
+from models.segments.segment import SegmentInfo
 from models.topic_controller.input import (
     ControllerInput,
     Deletion,
@@ -29,7 +29,6 @@ from models.topic_controller.input import (
     Unsubscription,
 )
 from models.topic_controller.pruning import Pruned, PruneRequest
-from models.topic_controller.record import Change, Mutation
 from models.topic_controller.state import ControllerStatus, LayoutChange, TopicReport
 
 AnswerT = TypeVar("AnswerT")
@@ -248,12 +247,10 @@ class Topics:
         try:
             await self._change(topic, update, request, LayoutChange)
         except Refused as error:
-            if error.kind != FailureKind.REFUSED:
-                raise
-            layout = await self.layout(topic)
             # A run that continued as the next forgets which updates it has done.
-            if not (error.unsure and _is_done(layout, segments, children)):
-                raise Refusal(_why(layout, segments), error.reason) from error
+            may_be_done = error.unsure and error.kind == FailureKind.REFUSED
+            if not (may_be_done and _is_done(await self.layout(topic), segments, children)):
+                raise
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
@@ -285,18 +282,3 @@ def _is_done(layout: SegmentLayout, segments: tuple[int, ...], children: int) ->
     """Whether the layout has what a split or a merge of these segments makes."""
     made = [one for one in layout.segments.values() if {*one.parent_ids} == {*segments}]
     return len(made) == children
-
-
-def _why(layout: SegmentLayout, segments: tuple[int, ...]) -> HTTPStatus:
-    """Which status a refused split or merge has: nothing there, not so any more, or never possible."""
-    found = [layout.segments.get(number) for number in segments]
-    if None in found:
-        return HTTPStatus.NOT_FOUND
-    if not all(one.active for one in found if one):
-        return HTTPStatus.CONFLICT
-    change = Change.SPLIT if len(segments) == 1 else Change.MERGE
-    try:
-        Mutation(change=change, segments=segments, epoch=layout.epoch).applied(layout, 0)
-    except LayoutError:
-        return HTTPStatus.PRECONDITION_FAILED
-    return HTTPStatus.CONFLICT

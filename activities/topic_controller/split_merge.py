@@ -45,7 +45,7 @@ def prepare(task: LeaderTask, mutation: Mutation) -> Prepared:
     try:
         record = task.records.change(lambda found: _begun(found, mutation) if _can_begin(found, mutation) else found)
     except LayoutError as error:
-        return Prepared(refused=str(error))
+        return Prepared(refused=str(error), fault=error.fault)
     # A workflow that was reset asks for what was done long ago.
     if not _is_begun(record, mutation) or record.epoch > mutation.epoch + 1:
         return Prepared(found=record)

@@ -17,6 +17,7 @@ from models.segments.segment import (
     MAX_BUCKETS,
     HashRange,
     LayoutError,
+    LayoutFault,
     SegmentInfo,
     Stored,
     equal_splits,
@@ -143,10 +144,14 @@ class SegmentLayout(Stored):
         Raises:
             LayoutError: one of them is not there or not active, or they are not neighbours.
         """
+        # One that is not there counts before one that is sealed.
+        self._segment(other_id)
         one, other = self._active(one_id), self._active(other_id)
         first, second = sorted((one, other), key=lambda segment: segment.hash_range.start)
         if not first.hash_range.precedes(second.hash_range):
-            raise LayoutError(f"segments {one.descriptor} and {other.descriptor} are not neighbours")
+            raise LayoutError(
+                f"segments {one.descriptor} and {other.descriptor} are not neighbours", LayoutFault.NOT_NEIGHBOURS
+            )
         both = HashRange(start=first.hash_range.start, end=second.hash_range.end)
         return self._changed([both], (one, other), now_ms, buckets=min(one.buckets + other.buckets, max_buckets))
 
@@ -223,13 +228,14 @@ class SegmentLayout(Stored):
 
     def _segment(self, segment_id: int) -> SegmentInfo:
         if segment_id not in self.segments:
-            raise LayoutError(f"there is no segment {segment_id}; there are {', '.join(map(str, self.segments))}")
+            there = ", ".join(map(str, self.segments))
+            raise LayoutError(f"there is no segment {segment_id}; there are {there}", LayoutFault.SEGMENT_NOT_FOUND)
         return self.segments[segment_id]
 
     def _active(self, segment_id: int) -> SegmentInfo:
         found = self._segment(segment_id)
         if not found.active:
-            raise LayoutError(f"segment {segment_id} is sealed")
+            raise LayoutError(f"segment {segment_id} is sealed", LayoutFault.SEGMENT_SEALED)
         return found
 
     def _changed(

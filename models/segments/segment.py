@@ -21,8 +21,33 @@ MAX_BUCKETS = HASHES
 _DERIVED = ("sealed", "active", "root", "leaf", "legacy")
 
 
+class LayoutFault(StrEnum):
+    """Why a change does not fit a layout, for programs.
+
+    SEGMENT_NOT_FOUND: the layout has no such segment.
+    SEGMENT_SEALED: a segment takes no messages any more.
+    NOT_NEIGHBOURS: segments to be merged do not have neighbouring hashes.
+    TOO_SMALL: a segment to be split has one hash only.
+    OTHER: anything else; the same request may fit later.
+    """
+
+    SEGMENT_NOT_FOUND = "segment_not_found"
+    SEGMENT_SEALED = "segment_sealed"
+    NOT_NEIGHBOURS = "not_neighbours"
+    TOO_SMALL = "too_small"
+    OTHER = "other"
+
+
 class LayoutError(ValueError):
-    """What is asked for cannot be done with this layout."""
+    """What is asked for cannot be done with this layout.
+
+    Attributes:
+        fault: why, for programs.
+    """
+
+    def __init__(self, reason: str, fault: LayoutFault = LayoutFault.OTHER) -> None:
+        super().__init__(reason)
+        self.fault = fault
 
 
 class Stored(BaseModel):
@@ -66,7 +91,7 @@ class HashRange(Stored):
             LayoutError: it has one hash only.
         """
         if self.size < 2:
-            raise LayoutError(f"{self} has one hash only, and cannot be split")
+            raise LayoutError(f"{self} has one hash only, and cannot be split", LayoutFault.TOO_SMALL)
         middle = self.start + (self.end - self.start) // 2
         return HashRange(start=self.start, end=middle), HashRange(start=middle + 1, end=self.end)
 

@@ -49,12 +49,14 @@ class Prepared(Result):
         found: the record as it stands, where it is not the one that the workflow has; None where it is. It grows with
             the topic, and so is told only then.
         refused: why it does not fit the layout, or why brokers do not make the new segments; the others are as before.
+        fault: a `LayoutFault`, where it does not fit the layout.
         first_segment: the first id of the new segments, once they are there. Those of changes that were given up since
             the workflow saw the layout come no more.
     """
 
     found: ControlledLayout | None = None
     refused: str = ""
+    fault: str = ""
     first_segment: int | None = None
 
 

@@ -262,9 +262,14 @@ class Migration(OneInput, Generic[InputT, StateT]):
         self.board.activity_reports(report)
 
 
-def refused(why: str) -> ApplicationError:
-    """The failure of an update that is not legal now."""
-    return ApplicationError(why, type=FailureKind.REFUSED)
+def refused(why: str, fault: str = "") -> ApplicationError:
+    """Return the failure of an update that is not legal now.
+
+    Args:
+        why: in words.
+        fault: for programs, in the failure's details; empty for nothing but the words.
+    """
+    return ApplicationError(why, *([{"fault": fault}] if fault else ()), type=FailureKind.REFUSED)
 
 
 def _refusal(response: VerbResponse) -> str:

@@ -77,7 +77,7 @@ class Changes:
                 prepared = await lead.ask(self._calls.ask(split_merge.prepare, _prepare(mutation), mutation))
                 if prepared.refused:
                     lead.state.record = prepared.found or lead.record
-                    raise refused(prepared.refused)
+                    raise refused(prepared.refused, prepared.fault)
                 if prepared.found is None:
                     break
                 self._require_newer(prepared.found)
@@ -101,7 +101,7 @@ class Changes:
         try:
             Mutation(change=change, segments=segments, epoch=record.epoch).applied(record, 0)
         except LayoutError as error:
-            raise refused(str(error)) from None
+            raise refused(str(error), error.fault) from None
 
     async def _finish(self, found: ControlledLayout) -> None:
         """Go on with a change that somebody began, and did not finish."""
@@ -147,7 +147,7 @@ class Changes:
             return
         if prepared.refused:
             lead.take(prepared.found or lead.record)
-            raise refused(prepared.refused)
+            raise refused(prepared.refused, prepared.fault)
         if prepared.found is not None:
             self._require_newer(prepared.found)
             lead.take(prepared.found)

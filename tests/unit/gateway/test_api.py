@@ -203,25 +203,26 @@ async def test_how_refusals_are_told(
 
 
 @pytest.mark.parametrize(
-    ("path", "status"),
+    ("path", "fault", "status"),
     [
-        ("split/9", 404),
-        ("split/3", 409),
-        ("split/0", 409),
-        ("merge/0/9", 404),
-        ("merge/2/3", 409),
-        ("merge/0/2", 412),
-        ("merge/0/1", 409),
+        ("split/9", "segment_not_found", 404),
+        ("split/3", "segment_sealed", 409),
+        ("split/0", "", 409),
+        ("split/0", "other", 409),
+        ("split/0", "too_small", 412),
+        ("merge/0/9", "segment_not_found", 404),
+        ("merge/2/3", "segment_sealed", 409),
+        ("merge/0/2", "not_neighbours", 412),
+        ("merge/0/1", "", 409),
     ],
 )
 async def test_why_segments_are_not_changed(
-    client: httpx.AsyncClient, controllers: Played, path: str, status: int
+    client: httpx.AsyncClient, controllers: Played, path: str, fault: str, status: int
 ) -> None:
     """A segment that is not there, a change that is not possible now, and one that never fits are told apart."""
-    controllers.layout = SegmentLayout.initial(4, 0).split(3, 0)
 
     def refuse() -> None:
-        raise Refused("no", FailureKind.REFUSED, unsure=False)
+        raise Refused("no", FailureKind.REFUSED, unsure=False, fault=fault)
 
     controllers.answer = refuse
     answer = await client.post(f"{ORDERS}/{path}", headers=bearer(ADMIN))

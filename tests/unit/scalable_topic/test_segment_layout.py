@@ -14,7 +14,8 @@ from clients.pulsar.key_hashes import partition_of
 from models.scalable_topic.copies import KeyHash
 from models.segments.layout import SegmentLayout, key_hash
 from models.segments.layout_check import layout_faults, migration_faults
-from models.segments.segment import HASHES, HashRange, LayoutError
+from models.segments.segment import HASHES, HashRange, LayoutError, LayoutFault
+from models.topic_controller.record import Change, Mutation
 from tests.support.key_vectors import GENERATED_DIGEST, KEYS, VECTORS, KeyVector, digest, generated_keys
 from tests.support.scalable_topic.layouts import random_steps
 
@@ -203,3 +204,30 @@ def test_faults_of_the_whole() -> None:
     assert layout_faults(without(0)) == ["no active segment has the hashes before 5555"]
     assert layout_faults(without(2)) == ["no active segment has the hashes after aaa9"]
     assert layout_faults(whole.model_copy(update={"next_segment_id": 2})) == ["segment 2 is not below the next id, 2"]
+
+
+@pytest.mark.parametrize(
+    ("segments", "fault"),
+    [
+        ((9,), LayoutFault.SEGMENT_NOT_FOUND),
+        ((3,), LayoutFault.SEGMENT_SEALED),
+        ((0, 9), LayoutFault.SEGMENT_NOT_FOUND),
+        ((3, 9), LayoutFault.SEGMENT_NOT_FOUND),
+        ((2, 3), LayoutFault.SEGMENT_SEALED),
+        ((0, 2), LayoutFault.NOT_NEIGHBOURS),
+    ],
+)
+def test_why_a_change_does_not_fit(segments: tuple[int, ...], fault: LayoutFault) -> None:
+    """A segment that is not there counts before one that is sealed, and that before hashes that are not neighbours."""
+    layout = SegmentLayout.initial(4, 0).split(3, 0)
+    change = Change.SPLIT if len(segments) == 1 else Change.MERGE
+    with pytest.raises(LayoutError) as refused:
+        Mutation(change=change, segments=segments, epoch=layout.epoch).applied(layout, 0)
+    assert refused.value.fault is fault
+
+
+def test_one_hash_cannot_be_split() -> None:
+    """The fault of a segment that is too small says so."""
+    with pytest.raises(LayoutError) as refused:
+        HashRange(start=7, end=7).split()
+    assert refused.value.fault is LayoutFault.TOO_SMALL

@@ -113,7 +113,7 @@ class Script(doubles.Script):
         try:
             self.record = self.record.begun(mutation)
         except LayoutError as error:
-            return Prepared(refused=str(error))
+            return Prepared(refused=str(error), fault=error.fault)
         return Prepared(first_segment=mutation.first_segment(self.record))
 
     def _seal(self, mutation: Mutation) -> None:
