@@ -8,12 +8,13 @@ bytes again after both. One that named none names the old cluster then, which me
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from functools import partial
+from typing import NamedTuple
 
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.cursor_attribution import Move, promote_cursors
 from activities.bookie_cluster.ledgers import (
     HIDDEN,
     all_references,
@@ -26,22 +27,35 @@ from activities.bookie_cluster.ledgers import (
 )
 from activities.bookie_cluster.plugin_admin import PluginAdmin
 from activities.bookie_cluster.progress import ATTRIBUTIONS, SwitchProgress, read_failed
-from activities.bookie_cluster.schema_attribution import rewrite
+from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.step import step
 from activities.pulsar.registrations import brokers
 from clients.bookkeeper.ledger_table import LedgerFacts, LedgerTable
 from clients.bookkeeper.ledgers import LedgerRecord
-from clients.errors import StoreConflict
-from clients.pulsar.attribution import set_schema_attribution
-from clients.pulsar.names import cursor_name
+from clients.cas.store import retry_each
+from clients.errors import StoreConflict, StoreDenied, StoreUnreachable
+from clients.pulsar.admin.errors import AdminError, AdminUnreachable
+from clients.pulsar.attribution import attribution, set_schema_attribution
+from clients.pulsar.managed_ledgers import decode_cursor_info
+from clients.pulsar.names import CursorName, cursor_name
 from clients.pulsar.references import LedgerReference, ReferenceKind
-from clients.store import StoreReader
+from clients.store import StoreReader, Unreadable
+from clients.zookeeper import wire
+from clients.zookeeper.connection import Connection
+from clients.zookeeper.coordination import Coordination
+from clients.zookeeper.multi import change_each
 from models.bookie_cluster.input import Direction
 from models.bookie_cluster.results import Promotion
 from models.bookie_cluster.updates import ClientClosing, ReadModeChange
 from models.lifecycle.failures import NAMED, FailedItem
+from models.lifecycle.status import ProgressTask, ProgressUnit
 
 _MOVED_KINDS = (ReferenceKind.SCHEMA, ReferenceKind.CURSOR)
+Change = Callable[[bytes], bytes | None]
+"""What a node's value becomes; None where it stays."""
+# A topic that changes brokers has no owner for a moment.
+_ASKS, _PAUSE = 3, 0.5
+_PART = 512
 
 
 @dataclass
@@ -282,3 +296,186 @@ def _named(reference: LedgerReference) -> str:
 
 def _by_id(records: Iterable[LedgerRecord | None]) -> LedgerTable:
     return LedgerTable(record.facts for record in records if record)
+
+
+class Rewritten(NamedTuple):
+    """Paths of the nodes that were changed, and of those that others kept changing."""
+
+    done: list[str]
+    contested: list[str]
+
+
+def rewrite(
+    task: BookieClusterTask, store: StoreReader, changes: Mapping[str, Change], fence: Callable[[], object]
+) -> Rewritten:
+    """Change nodes, each by compare-and-set; one that somebody else changed first is read again, up to five times.
+
+    Args:
+        task: whose brokers' metadata store is changed.
+        store: reads the same store.
+        changes: by path; one that is gone meanwhile is left out.
+        fence: asked between reading and writing; raises where this attempt must not write any more.
+
+    Raises:
+        StoreDenied: a node's ACL refuses it.
+        StoreError: the store cannot be read or written; which nodes were changed is not known.
+    """
+    done: list[str] = []
+    access = task.access
+
+    def change_some(paths: Sequence[str]) -> list[str]:
+        tried = _prepared(store, connection, {path: changes[path] for path in paths})
+        fence()
+        # Each write names the version that was read: an attempt frozen behind the fence can change only what nobody has
+        # touched since.
+        errors = change_each(connection, list(tried.values()))
+        done.extend(path for path, error in zip(tried, errors, strict=True) if not error)
+        return [path for path, error in zip(tried, errors, strict=True) if error]
+
+    with Connection(task.input.store, auth=access.zookeeper_auth, timeout=access.timeout) as connection:
+        contested = retry_each(sorted(changes), change_some)
+    return Rewritten(done, contested)
+
+
+def _prepared(store: StoreReader, connection: Connection, changes: Mapping[str, Change]) -> dict[str, bytes]:
+    """The writes that the nodes need as they stand, by path."""
+    found = store.read([path.encode() for path in changes])
+    writes: dict[str, bytes] = {}
+    for (path, change), record in zip(changes.items(), found, strict=True):
+        if isinstance(record, Unreadable):
+            raise StoreDenied(record.reason)
+        value = change(record.value) if record else None
+        if record and value is not None:
+            writes[path] = wire.op_set(connection.absolute(record.path), value, record.version)
+    return writes
+
+
+class Move(NamedTuple):
+    """A cursor that is to be promoted: its node, its name, and the ledger that was built for it."""
+
+    path: str
+    name: CursorName
+    ledger: int
+
+
+@dataclass
+class Moved:
+    """What became of cursors.
+
+    Attributes:
+        promoted: how many have the new attribution.
+        rollovers: how many have another ledger by now.
+        failed: the others, and why.
+    """
+
+    promoted: int = 0
+    rollovers: int = 0
+    failed: list[FailedItem] = field(default_factory=list[FailedItem])
+
+
+def promote_cursors(task: BookieClusterTask, store: StoreReader, moves: Sequence[Move]) -> Moved:
+    """Have the owners change the attribution of cursors to the target; what the nodes say then counts, not the answers.
+
+    Args:
+        task: the switch; as many owners are asked at once as its plan copies batches at once.
+        store: reads the brokers' metadata store.
+        moves: the cursors.
+
+    Raises:
+        Cancelled: the step was cancelled.
+        StoreError: the store cannot be read, or no broker is registered.
+    """
+    moved = Moved()
+    if not moves:
+        return moved
+    parallelism = task.input.migration_concurrency
+    with (
+        PluginAdmin(task.runtime.admin, brokers(store), parallelism) as admin,
+        task.zookeeper() as zookeeper,
+        ThreadPoolExecutor(parallelism) as pool,
+    ):
+        owners = _Owners(admin, task.context, task.ends.target.name)
+        for first in range(0, len(moves), _PART):
+            part = moves[first : first + _PART]
+            answers = list(pool.map(owners.ask, part))
+            _settle(task.ends.target.name, _Nodes(store, zookeeper), list(zip(part, answers, strict=True)), moved)
+            task.context.progress(ProgressTask.PROMOTE, ProgressUnit.CURSORS, first + len(part), len(moves))
+    return moved
+
+
+class _Owners:
+    """Finds and asks the owners of topics, from many threads."""
+
+    def __init__(self, admin: PluginAdmin, context: ActivityContext, target: str) -> None:
+        self._admin = admin
+        self._control = context
+        self._target = target
+        self._known: dict[str, tuple[str, ...]] = {}
+
+    def ask(self, move: Move) -> str:
+        """Ask for one cursor; returns what its owner answered, in words."""
+        said = ""
+        for again in range(_ASKS):
+            self._control.pause(_PAUSE if again else 0)
+            try:
+                # Asked anew after a failure: who owned the topic a moment ago may not own it now.
+                owner = self._owner(move.name, fresh=again > 0)
+                status = self._admin.promote_cursor(owner, move.name, self._target, move.ledger)
+                return f"{owner[0]} answered {status}"
+            except (AdminUnreachable, StoreUnreachable) as error:
+                # The topic may be on its way to another owner.
+                said = f"its owner could not be asked ({error})"
+            except AdminError as error:
+                return str(error)
+        return said
+
+    def _owner(self, name: CursorName, *, fresh: bool) -> tuple[str, ...]:
+        topic = str(name.topic)
+        if fresh or topic not in self._known:
+            self._known[topic] = self._admin.owner(name)
+        return self._known[topic]
+
+
+class _Nodes(NamedTuple):
+    """Reads cursors in bulk, or one for certain."""
+
+    store: StoreReader
+    zookeeper: Coordination
+
+    def read(self, paths: Sequence[str]) -> list[bytes | None]:
+        """With everything that was committed before this call; many at once."""
+        values: list[bytes | None] = []
+        for record in self.store.read([path.encode() for path in paths]):
+            if isinstance(record, Unreadable):
+                raise StoreDenied(record.reason)
+            values.append(record.value if record else None)
+        return values
+
+    def read_newest(self, path: str) -> bytes | None:
+        """The same for one, over a session of its own."""
+        found = self.zookeeper.get(path)
+        return found[0] if found else None
+
+
+def _settle(target: str, nodes: _Nodes, asked: Sequence[tuple[Move, str]], moved: Moved) -> None:
+    for (move, said), value in zip(asked, nodes.read([move.path for move, _ in asked]), strict=True):
+        # Looked at once more: an owner that was too slow to answer may have done it by now.
+        if _counted(target, move, value, moved) or _counted(target, move, nodes.read_newest(move.path), moved):
+            continue
+        why = f"{said}, and its node does not name {target}"
+        moved.failed.append(FailedItem(path=str(move.name), reason=why))
+
+
+def _counted(target: str, move: Move, value: bytes | None, moved: Moved) -> bool:
+    """Count a cursor by what its node says; False if nothing has happened to it."""
+    if value is None:
+        return True  # somebody has deleted it
+    cursor = decode_cursor_info(value)
+    # It has rolled over: brokers create a cursor's next ledger in the cluster that they write to.
+    if cursor.cursorsLedgerId != move.ledger:
+        moved.rollovers += 1
+    elif attribution(cursor.cursorProperties) == target:
+        moved.promoted += 1
+    else:
+        return False
+    return True

@@ -10,8 +10,7 @@ from types import MappingProxyType
 from pydantic import ValidationError
 
 from activities.bookie_cluster.context import BookieClusterTask
-from activities.bookie_cluster.id_numbers import IdNumbers
-from activities.bookie_cluster.progress import read_begun, read_verified
+from activities.bookie_cluster.progress import IdNumbers, read_begun, read_verified
 from clients.bookkeeper.cluster import Cluster, open_cluster
 from clients.bookkeeper.copy_result import Begun
 from clients.bookkeeper.digests import read_data

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
 from clients.bookkeeper import wire_v2
-from clients.bookkeeper.frame_buffer import FrameBuffer
 from clients.bookkeeper.pending_adds import PendingAdds, RefusedAdd
 from clients.bookkeeper.transport import EventLoop, receive_some, send_some
 from clients.errors import StoreProtocolError
@@ -20,6 +19,8 @@ from clients.errors import StoreProtocolError
 # How many read timeouts a single request may take while others are answered: one that a bookie has lost would hold up
 # its ledger for ever, and nothing but time tells it from a slow one.
 _PATIENCE = 4
+_BUFFER_BYTES = 1 << 20
+_LONGEST_FRAME = 1 << 30
 
 
 class Refused(NamedTuple):
@@ -273,3 +274,55 @@ class BookieConnection:
         )
         _, on_answer = self._batches.pop(number)
         on_answer(answer)
+
+
+class FrameBuffer:
+    """A buffer that grows with the largest frame.
+
+    Attributes:
+        view: the buffer.
+        start: where the first frame that was not taken begins.
+        end: where what has arrived ends; whoever receives into `room` moves it.
+    """
+
+    def __init__(self) -> None:
+        self.view = memoryview(bytearray(_BUFFER_BYTES))
+        self.start = self.end = 0
+
+    @property
+    def held(self) -> int:
+        """Bytes that were not taken."""
+        return self.end - self.start
+
+    def room(self) -> memoryview:
+        """Where to receive to: at least the rest of the frame that is begun."""
+        held = self.held
+        if not held:
+            self.start = self.end = 0
+        wanted = wire_v2.LENGTH + (self._size() if held >= wire_v2.LENGTH else 0)
+        if self.start + wanted > len(self.view) or self.end == len(self.view):
+            rest = bytes(self.view[self.start : self.end])
+            if wanted >= len(self.view):
+                self.view = memoryview(bytearray(wanted + _BUFFER_BYTES))
+            self.view[:held] = rest
+            self.start, self.end = 0, held
+        return self.view[self.end :]
+
+    def take(self) -> memoryview | None:
+        """The next frame without its length, good until the next `room`; None if it is not whole yet.
+
+        Raises:
+            StoreProtocolError: it is longer than any answer.
+        """
+        start = self.start + wire_v2.LENGTH
+        end = start + self._size()
+        if end > self.end:
+            return None
+        self.start = end
+        return self.view[start:end]
+
+    def _size(self) -> int:
+        size = int.from_bytes(self.view[self.start : self.start + wire_v2.LENGTH])
+        if size > _LONGEST_FRAME:
+            raise StoreProtocolError(f"a frame of {size} bytes")
+        return size

@@ -8,11 +8,11 @@ from functools import partial
 from typing import NamedTuple
 
 from clients.bookkeeper.batch_copy import copy_batch
-from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, sleep_polling
 from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy_result import CopyOutcome
 from clients.bookkeeper.open_copy import copy_open
+from clients.bookkeeper.recovery import recover_batch
 from clients.stores import open_reader
 from models.lifecycle.claim import PacedClaim
 from spark.bookie_cluster.spec import Batch, LedgerPair

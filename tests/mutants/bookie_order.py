@@ -11,7 +11,7 @@ _METADATA = ("tests/unit/clients/test_ledger_metadata.py",)
 _BACK = "tests/workflows/bookie_cluster/test_rollback.py"
 _GIVEN_UP = "tests/workflows/bookie_cluster/test_given_up.py"
 _PATHS = "tests/workflows/bookie_cluster/test_paths.py"
-_JUDGING, _MOVING = "activities/bookie_cluster/cleanup_targets.py", "activities/bookie_cluster/ledgers.py"
+_JUDGING, _MOVING = "activities/bookie_cluster/cleanup.py", "activities/bookie_cluster/ledgers.py"
 _CLEANUP = "activities/bookie_cluster/cleanup.py"
 _RESTART, _CUTOVER = "workflows/bookie_cluster/cutover_restart.py", "workflows/bookie_cluster/cutover.py"
 

@@ -52,7 +52,7 @@ MUTANTS = (
     ),
     Mutant(
         "bookie-cluster/each-attempt-counts-its-own-pause",
-        "activities/bookie_cluster/absence.py",
+        "activities/bookie_cluster/brokers.py",
         '"since": self.seen.since or _now()}',
         '"since": _now()}',
         _STEPS,
@@ -138,14 +138,14 @@ MUTANTS = (
     Mutant(
         "bookie-cluster/strays-are-not-looked-for-before-the-start",
         _BROKERS,
-        '        _refuse_strays(task)\n        controller.ask("start"',
+        '        _refuse_misrouted_ledgers(task)\n        controller.ask("start"',
         '        controller.ask("start"',
         _STEPS,
     ),
     Mutant(
         "bookie-cluster/strays-are-not-looked-for-behind-the-start",
         _BROKERS,
-        "                _refuse_strays(task)\n                task.context",
+        "                _refuse_misrouted_ledgers(task)\n                task.context",
         "                task.context",
         _STEPS,
     ),

@@ -9,7 +9,7 @@ _LEASH = "tests/unit/lifecycle/test_leashed_command.py"
 _BACKGROUND = ("tests/unit/metadata_store/test_background_tasks.py",)
 _CLAIMS, _FENCE = "clients/cas/claims.py", "spark/fence.py"
 _SPARK = "tests/integration/lifecycle/test_spark_engine.py"
-_COMMAND, _LEASHING = "activities/bookie_cluster/leashed_command.py", "activities/bookie_cluster/command_leash.py"
+_COMMAND, _LEASHING = "activities/bookie_cluster/broker_control.py", "activities/bookie_cluster/command_leash.py"
 
 MUTANTS = (
     Mutant(

@@ -8,13 +8,13 @@ from dataclasses import replace
 
 import pytest
 
-from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster as AnyCluster
 from clients.bookkeeper.copy_result import Verdict
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
 from clients.bookkeeper.metadata import DigestType
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
+from clients.bookkeeper.recovery import recover_batch
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import BookieNotWritable, LedgerUnreadable, StoreDenied, StoreUnreachable
 from clients.stores import Access

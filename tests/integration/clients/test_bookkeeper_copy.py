@@ -13,7 +13,6 @@ from itertools import count
 import pytest
 
 from clients.bookkeeper.batch_copy import copy_batch
-from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, sleep_polling
 from clients.bookkeeper.compare import compare_batch
 from clients.bookkeeper.copy_result import Begun, CopyOutcome, Verdict
@@ -21,6 +20,7 @@ from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.ledger_table import LedgerTable
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.reader import LedgerReader
+from clients.bookkeeper.recovery import recover_batch
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import BookieNotWritable, StoreConflict, StoreUnreachable
 from clients.stores import Access

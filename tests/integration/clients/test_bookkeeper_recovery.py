@@ -10,11 +10,11 @@ from threading import Barrier
 
 import pytest
 
-from clients.bookkeeper.bulk_recovery import recover_ledgers
 from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.pool import Bookies
+from clients.bookkeeper.recovery import recover_ledgers
 from clients.errors import BookieNotWritable, LedgerUnreadable, StoreConflict, StoreUnreachable
 from clients.stores import Access
 from models.store_url import parse_store_url

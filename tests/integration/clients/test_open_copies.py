@@ -8,12 +8,12 @@ from typing import NamedTuple
 import pytest
 
 from clients.bookkeeper.batch_copy import copy_batch
-from clients.bookkeeper.bulk_recovery import recover_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters
 from clients.bookkeeper.copy_result import Begun, Verdict
 from clients.bookkeeper.metadata import LedgerState
 from clients.bookkeeper.open_copy import copy_open
 from clients.bookkeeper.reader import LedgerReader
+from clients.bookkeeper.recovery import recover_batch
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import LedgerUnreadable
 from clients.stores import Access

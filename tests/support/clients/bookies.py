@@ -6,12 +6,12 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from clients.bookkeeper.bulk_recovery import recover_ledgers
 from clients.bookkeeper.digests import pack_entry
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
+from clients.bookkeeper.recovery import recover_ledgers
 from clients.bookkeeper.writer import LedgerWriter
 from clients.errors import LedgerUnreadable
 from pulsar_devstack.servers.server import Server

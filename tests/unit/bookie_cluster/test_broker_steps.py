@@ -12,9 +12,9 @@ from typing import Any
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.bookie_cluster import absence, brokers, registry
-from activities.bookie_cluster.absence import Absence
+from activities.bookie_cluster import brokers, registry
 from activities.bookie_cluster.broker_control import BrokerController
+from activities.bookie_cluster.brokers import Absence
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.precheck import Findings
@@ -46,7 +46,7 @@ class Scene(MemorySwitch):
         orders: what brokers were told.
         left: what is left of brokers that are registered no more.
         unheld: what PRECHECK would say of a registration that no session holds.
-        strays: ledgers that came to the source behind the tail.
+        misrouted: ledgers that came to the source after the tail.
         on: the cluster that brokers say they use.
         wrote: the ledger to which each one's health check wrote.
         unfit: why PRECHECK would refuse them.
@@ -62,7 +62,7 @@ class Scene(MemorySwitch):
         self.orders: list[str] = []
         self.left: list[str] = []
         self.unheld: Blocker | None = None
-        self.strays = ""
+        self.misrouted = ""
         self.on = ON_B
         self.wrote: int | None = 7
         self.unfit = ""
@@ -127,8 +127,8 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(registry, "brokers", answering(lambda: list(made.running)))
     monkeypatch.setattr(registry, "ask_brokers", ask_brokers)
     monkeypatch.setattr(BookieClusterTask, "survey", answering(lambda: made.surveys.append(len(made.orders))))
-    monkeypatch.setattr(absence.AbsenceKeeper, "lingering", answering(lambda: list(made.left)))
-    monkeypatch.setattr(brokers, "strays", answering(lambda: made.strays))
+    monkeypatch.setattr(brokers.AbsenceKeeper, "lingering", answering(lambda: list(made.left)))
+    monkeypatch.setattr(brokers, "_misrouted_ledgers", answering(lambda: made.misrouted))
     monkeypatch.setattr(brokers, "_written_ledger", answering(lambda: made.wrote))
     monkeypatch.setattr(brokers, "check_brokers", check_brokers)
     monkeypatch.setattr(brokers, "BrokerView", answering(lambda: opened(made)))
@@ -302,7 +302,7 @@ def test_the_pause_counts_from_the_first_attempts_order(scene: Scene) -> None:
 
 def test_a_stop_that_takes_too_long_turns_back(scene: Scene) -> None:
     """Clients were without a broker for the longest pause before the order of a later attempt: it is not given."""
-    keeper = absence.AbsenceKeeper(scene.task(), scene.newest())
+    keeper = brokers.AbsenceKeeper(scene.task(), scene.newest())
     longer = scene.task().input.pause_deadline + timedelta(seconds=1)
     keeper._keep(  # pyright: ignore[reportPrivateUsage] - as an attempt noted it long ago
         Absence(run=scene.task().run_id, since=datetime.now(UTC) - longer, looked=datetime.now(UTC) - longer)
@@ -348,7 +348,7 @@ def test_a_late_directive_forward_is_refused(scene: Scene) -> None:
 def test_started_means_that_all_write_to_the_target(scene: Scene) -> None:
     """As many as before, each on the target by its own word, writing to a ledger there, and fit by PRECHECK's rules."""
     scene.running = [ONE, TWO]
-    keeper = absence.AbsenceKeeper(scene.task(), scene.newest())
+    keeper = brokers.AbsenceKeeper(scene.task(), scene.newest())
     keeper.look(scene.running, ordered=True)
     seen: list[str] = []
     scene.running = [ONE]
@@ -384,7 +384,7 @@ def test_a_stray_ledger_turns_the_switch_back(scene: Scene, moment: str) -> None
     scene.running = [ONE]
 
     def write() -> None:
-        scene.strays = "ledger(s) 9"
+        scene.misrouted = "ledger(s) 9"
 
     if moment == "before":
         write()

@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from activities.bookie_cluster.cleanup_targets import (
+from activities.bookie_cluster.cleanup import (
     Facts,
     Judgement,
     judge_copies,

@@ -9,8 +9,8 @@ import pytest
 from activities.bookie_cluster import cluster_inspection
 from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, needed_bytes
 from activities.lifecycle.precheck import Findings
-from clients.bookkeeper.bookie_info import Bookie
 from clients.bookkeeper.ledger_table import LedgerFacts
+from clients.bookkeeper.ledgers import Bookie
 from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable
 from tests.support.bookie_cluster.records import by_id, input, ledger
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from activities.bookie_cluster.plan_preview import estimate, plan_preview
+from activities.bookie_cluster.precheck import estimate, plan_preview
 from models.bookie_cluster.input import Routing
 from models.bookie_cluster.results import IdCheck, LedgerSurvey
 from tests.support.bookie_cluster.records import input

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.bookie_cluster.id_numbers import IdNumbers
+from activities.bookie_cluster.progress import IdNumbers
 from clients.bookkeeper.ledger_table import LedgerFacts, LedgerTable
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
@@ -122,7 +122,7 @@ def test_references_are_found_by_ledger(ids: list[int]) -> None:
 def test_numbers_are_kept_as_in_a_dictionary(changes: list[tuple[int, int | None]], recent: int) -> None:
     """Whatever is set and taken out, and however often changes are merged, it says what a dictionary says."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("activities.bookie_cluster.id_numbers._RECENT", recent)
+        patch.setattr("activities.bookie_cluster.progress._RECENT", recent)
         table, wanted = IdNumbers(), dict[int, int]()
         for number, value in changes:
             if value is None:

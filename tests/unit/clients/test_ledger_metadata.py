@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from clients.bookkeeper.bookie_info import Bookie, read_bookie
+from clients.bookkeeper.ledgers import Bookie, read_bookie
 from clients.bookkeeper.metadata import (
     DigestType,
     LedgerMetadata,

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from activities.bookie_cluster import command_leash
-from activities.bookie_cluster.leashed_command import CommandFailed, run_leashed
+from activities.bookie_cluster.broker_control import CommandFailed, run_leashed
 from activities.lifecycle.context import ActivityContext, Cancelled
 from clients.errors import Superseded
 from tests.support.waiting import wait_for
@@ -123,7 +123,7 @@ def test_a_worker_that_freezes_or_dies_takes_it_along(pids: Path, number: signal
     """Before Temporal begins another attempt, the command of a worker that is frozen or dead has ended."""
     program = (
         "import sys; from activities.lifecycle.context import ActivityContext;"
-        "from activities.bookie_cluster.leashed_command import run_leashed;"
+        "from activities.bookie_cluster.broker_control import run_leashed;"
         "run_leashed(sys.argv[1:], {}, 600, ActivityContext(), lambda: None)"
     )
     # A group of its own: where the tests' own loses its leader, the kernel lets its frozen members go on.

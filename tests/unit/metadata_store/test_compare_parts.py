@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from spark.metadata_store.path_set import PathSet
 from spark.metadata_store.spec import Buckets, bucket
+from spark.metadata_store.tasks import PathSet
 
 PATHS = [b"/ledgers/00/%04d/L%04d" % divmod(number, 10_000) for number in range(20_000)]
 
