@@ -48,7 +48,7 @@ class LedgerCopier:
         guard: Callable[[], None] = lambda: None,
         urgent: bool = False,
     ) -> None:
-        self._switch = task
+        self._task = task
         self._engine = task.engine
         self._source, self._target = task.ends.source.name, task.ends.target.name
         self._pair = replace(task.pair, urgent=urgent)
@@ -58,11 +58,12 @@ class LedgerCopier:
         self._patient = not urgent
         self._tag = task.tag()
         self._begun = time.monotonic()
+        self._concurrency = 1
         self._records = Ledgers()
         self._copied = self._equal = self._recovered = self._deleted = 0
         self._entries = self._entry_bytes = self._compared = 0
         self._bytes = self._total_bytes = self._ledgers = self._total_ledgers = 0
-        self._task = ProgressTask.COPY
+        self._phase = ProgressTask.COPY
         self._transient: set[int] = set()
         self._refused: set[int] = set()
         self.failed: dict[int, str] = {}
@@ -86,11 +87,11 @@ class LedgerCopier:
         end = time.monotonic() + _PATIENCE
         while self._transient and (time.monotonic() < end or (self._refused and self._patient)):
             self._tell_what_is_tried_again()
-            self._switch.context.pause(_RESTARTED if self._refused == self._transient else _AGAIN)
+            self._task.context.pause(_RESTARTED if self._refused == self._transient else _AGAIN)
             again = self._records.only(frozenset(self._transient))
             self._forget_transient()
             self._copy(again)
-        self._switch.context.waits_no_more()
+        self._task.context.waits_no_more()
         for number in self._transient & self._verified.begun.keys():
             self.failed[number] += (
                 f"; its open copy stays in {self._target}, because this run may write the id again: brokers there take "
@@ -112,20 +113,20 @@ class LedgerCopier:
             return
         found: dict[int, Begun] = {}
 
-        def take(outcomes: list[CopyOutcome]) -> int:
-            self._switch.context.check()
+        def take(outcomes: list[CopyOutcome]) -> None:
+            self._task.context.check()
             found.update({one.ledger_id: one.begun for one in outcomes if one.begun})
             self._entries += sum(one.entries for one in outcomes)
             self._entry_bytes += sum(one.bytes for one in outcomes)
             self._compared += sum(one.entries for one in outcomes)
-            return self._progress.require().concurrency
+            self._concurrency = self._progress.require().concurrency
 
-        ledger_jobs.copy_open(self._engine, self._pair, parts, tag=self._tag, on_outcomes=take)
+        ledger_jobs.copy_open(self._engine, self._pair, parts, tag=self._tag, on_outcomes=take, concurrency=self._pace)
         self._note_begun(found)
 
     def _tell_what_is_tried_again(self) -> None:
         if self._refused:
-            self._switch.context.waiting_for(
+            self._task.context.waiting_for(
                 WaitKind.BOOKIES,
                 f"the restart of bookies of {self._target}: they have deleted {len(self._refused):,} ledgers of these "
                 f"ids, and refuse them while they remember that; {name(first := min(self._refused))}: "
@@ -133,7 +134,7 @@ class LedgerCopier:
                 action=f"restart the bookies of {self._target} one after the other; the copy goes on by itself",
             )
             return
-        self._switch.context.waiting_for(
+        self._task.context.waiting_for(
             WaitKind.BOOKIES,
             f"bookies of {self._source} to answer, and to take entries: {len(self._transient):,} ledgers are tried "
             f"again, {name(first := min(self._transient))}: {self.failed[first]}",
@@ -147,7 +148,9 @@ class LedgerCopier:
         """
         self._expect(records, ProgressTask.COMPARE)
         parts = batches(self._records, recover=False)
-        ledger_jobs.compare(self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_compared)
+        ledger_jobs.compare(
+            self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_compared, concurrency=self._pace
+        )
 
     def summary(self, *, known: int = 0, left_open: int = 0, left_bytes: int = 0) -> CopySummary:
         """What was done until now."""
@@ -174,7 +177,9 @@ class LedgerCopier:
         unsealed, sealed = records.where(lambda one: not one.closed), records.where(lambda one: one.closed)
         begun = self._verified.begun
         parts = [*batches(unsealed, recover=True, begun=begun), *batches(sealed, recover=False, begun=begun)]
-        ledger_jobs.copy(self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_copied)
+        ledger_jobs.copy(
+            self._engine, self._pair, parts, tag=self._tag, on_outcomes=self._take_copied, concurrency=self._pace
+        )
 
     def _forget_transient(self) -> None:
         """Take back that ledgers failed whose bookies were away."""
@@ -186,18 +191,18 @@ class LedgerCopier:
         self._refused.clear()
 
     def _expect(self, records: Ledgers, task: ProgressTask) -> None:
-        if task is not self._task:
+        if task is not self._phase:
             self._bytes = self._total_bytes = self._ledgers = self._total_ledgers = 0
-        self._task = task
+        self._phase = task
         self._records = records
         self._total_bytes += sum(one.length for one in records.values())
         self._total_ledgers += len(self._records)
         self._tell()
 
-    def _take_copied(self, outcomes: list[CopyOutcome]) -> int:
+    def _take_copied(self, outcomes: list[CopyOutcome]) -> None:
         self._transient.update(outcome.ledger_id for outcome in outcomes if outcome.transient)
         self._refused.update(outcome.ledger_id for outcome in outcomes if outcome.verdict is Verdict.REFUSED)
-        concurrency = self._remember(outcomes)
+        self._remember(outcomes)
         if kept := {outcome.ledger_id: outcome.begun for outcome in outcomes if outcome.begun}:
             self._note_begun(kept)
         for outcome in outcomes:
@@ -211,7 +216,6 @@ class LedgerCopier:
             if outcome.good:
                 self._recovered += not record.closed
                 self._compared += outcome.entries
-        return concurrency
 
     def _note_begun(self, found: Mapping[int, Begun]) -> None:
         # Ledgers that have closed since, and are not copied yet, are gone on with too.
@@ -221,13 +225,13 @@ class LedgerCopier:
             self._verified.begun = new
             self._progress.set_begun(new)
 
-    def _take_compared(self, outcomes: list[CopyOutcome]) -> int:
+    def _take_compared(self, outcomes: list[CopyOutcome]) -> None:
         self._compared += sum(outcome.entries for outcome in outcomes if outcome.good)
-        return self._remember(outcomes)
+        self._remember(outcomes)
 
-    def _remember(self, outcomes: list[CopyOutcome]) -> int:
-        """Persist what was found before anything is built on it; returns the concurrency that is wanted now."""
-        self._switch.context.check()
+    def _remember(self, outcomes: list[CopyOutcome]) -> None:
+        """Persist what was found before anything is built on it."""
+        self._task.context.check()
         self._guard()
         good = {outcome.ledger_id: outcome.mzxid for outcome in outcomes if outcome.good}
         failed = self._reasons([outcome for outcome in outcomes if outcome.failed])
@@ -245,13 +249,17 @@ class LedgerCopier:
         self._bytes += sum(self._records[outcome.ledger_id].length for outcome in outcomes)
         self._tell()
         # Reads the claim: a superseded attempt ends here, and a changed pace takes effect.
-        return self._progress.require().concurrency
+        self._concurrency = self._progress.require().concurrency
+
+    def _pace(self) -> int:
+        """Return how many jobs may run at once, as the claim said when it was read last."""
+        return self._concurrency
 
     def _reasons(self, failed: Sequence[CopyOutcome]) -> dict[int, str]:
         """Why ledgers failed, with who uses each."""
         if not failed:
             return {}
-        with self._switch.ledgers(self._switch.ends.source) as directory:
+        with self._task.ledgers(self._task.ends.source) as directory:
             records = directory.read([outcome.ledger_id for outcome in failed])
         uses = [usage(record.metadata) if record else "" for record in records]
         return {outcome.ledger_id: self._why(outcome, use) for outcome, use in zip(failed, uses, strict=True)}
@@ -264,7 +272,7 @@ class LedgerCopier:
 
     def _tell(self) -> None:
         detail = f"{self._ledgers:,} of {self._total_ledgers:,} ledgers"
-        self._switch.context.progress(self._task, ProgressUnit.BYTES, self._bytes, self._total_bytes, detail=detail)
+        self._task.context.progress(self._phase, ProgressUnit.BYTES, self._bytes, self._total_bytes, detail=detail)
 
 
 def name(ledger_id: int) -> str:

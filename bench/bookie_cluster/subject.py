@@ -87,13 +87,16 @@ class Copier:
         assert self._engine is not None, "the session was started"
         outcomes: list[CopyOutcome] = []
 
-        def note(more: list[CopyOutcome]) -> int:
-            outcomes.extend(more)
-            return self._parallelism
-
         found = self._hands.source.directory.read(range(first, first + ledgers))
         packed = batches(LedgerTable(record.facts for record in found if record), recover=False)
-        ledger_jobs.copy(self._engine, self._pair, packed, tag="bench", on_outcomes=note)
+        ledger_jobs.copy(
+            self._engine,
+            self._pair,
+            packed,
+            tag="bench",
+            on_outcomes=outcomes.extend,
+            concurrency=lambda: self._parallelism,
+        )
         return outcomes
 
     def start_session(self, parallelism: int) -> None:

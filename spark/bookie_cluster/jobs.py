@@ -14,7 +14,8 @@ from spark.bookie_cluster import tasks as ledger_tasks
 from spark.bookie_cluster.spec import Batch, LedgerPair
 from spark.engine import SparkEngine
 
-OnOutcomes = Callable[[list[CopyOutcome]], int]
+OnOutcomes = Callable[[list[CopyOutcome]], None]
+Concurrency = Callable[[], int]
 Task = Callable[[LedgerPair, Sequence[Batch]], list[CopyOutcome]]
 
 #: A Spark job shall take about so long: longer than its start, and short enough to show progress.
@@ -25,7 +26,15 @@ _FIRST_COST = 8 << 20
 _LEDGER_COST = 20 << 10
 
 
-def copy(engine: SparkEngine, pair: LedgerPair, batches: Sequence[Batch], *, tag: str, on_outcomes: OnOutcomes) -> None:
+def copy(
+    engine: SparkEngine,
+    pair: LedgerPair,
+    batches: Sequence[Batch],
+    *,
+    tag: str,
+    on_outcomes: OnOutcomes,
+    concurrency: Concurrency,
+) -> None:
     """Copy ledgers, and compare each in full with its source; what stands in the target already is compared only.
 
     Args:
@@ -34,35 +43,47 @@ def copy(engine: SparkEngine, pair: LedgerPair, batches: Sequence[Batch], *, tag
         batches: what to copy, in this order.
         tag: for `SparkEngine.cancel`.
         on_outcomes: called in this thread, with nothing at first and then after each Spark job (of some seconds) with
-            the outcomes of its ledgers. Returns how many jobs may run at once from now on. What it raises ends the
-            copy.
+            the outcomes of its ledgers. What it raises ends the copy.
+        concurrency: returns how many jobs may run at once from now on; asked after each call of `on_outcomes`.
 
     Raises:
         StoreConflict: another attempt holds the claim, or others keep changing the same ledgers in the target.
         StoreError: a store or too many bookies failed; what was copied stays, and the job can be repeated. That one
             ledger fails is an outcome instead.
     """
-    _run(engine, pair, batches, ledger_tasks.copy_unit, tag=tag, on_outcomes=on_outcomes)
+    _run(engine, pair, batches, ledger_tasks.copy_unit, tag=tag, on_outcomes=on_outcomes, concurrency=concurrency)
 
 
 def copy_open(
-    engine: SparkEngine, pair: LedgerPair, batches: Sequence[Batch], *, tag: str, on_outcomes: OnOutcomes
+    engine: SparkEngine,
+    pair: LedgerPair,
+    batches: Sequence[Batch],
+    *,
+    tag: str,
+    on_outcomes: OnOutcomes,
+    concurrency: Concurrency,
 ) -> None:
     """Copy what is confirmed of open ledgers, whose writers go on.
 
     Arguments and errors are those of `copy`. A ledger that could not be copied has no outcome.
     """
-    _run(engine, pair, batches, ledger_tasks.copy_open_unit, tag=tag, on_outcomes=on_outcomes)
+    _run(engine, pair, batches, ledger_tasks.copy_open_unit, tag=tag, on_outcomes=on_outcomes, concurrency=concurrency)
 
 
 def compare(
-    engine: SparkEngine, pair: LedgerPair, batches: Sequence[Batch], *, tag: str, on_outcomes: OnOutcomes
+    engine: SparkEngine,
+    pair: LedgerPair,
+    batches: Sequence[Batch],
+    *,
+    tag: str,
+    on_outcomes: OnOutcomes,
+    concurrency: Concurrency,
 ) -> None:
     """Compare closed ledgers of the source in full with those of the target; only reads.
 
     Arguments and errors are those of `copy`. A ledger that the target lacks is `different`.
     """
-    _run(engine, pair, batches, ledger_tasks.compare_unit, tag=tag, on_outcomes=on_outcomes)
+    _run(engine, pair, batches, ledger_tasks.compare_unit, tag=tag, on_outcomes=on_outcomes, concurrency=concurrency)
 
 
 def _run(
@@ -73,6 +94,7 @@ def _run(
     *,
     tag: str,
     on_outcomes: OnOutcomes,
+    concurrency: Concurrency,
 ) -> None:
     """Keep as many Spark jobs of one task each running as are allowed, so that a long one holds up no other."""
     waiting = deque(batches)
@@ -81,7 +103,8 @@ def _run(
     limit = _FIRST_COST
     with ThreadPoolExecutor(most, thread_name_prefix="ledgers") as pool:
         try:
-            parallelism = min(most, max(1, on_outcomes([])))
+            on_outcomes([])
+            parallelism = min(most, max(1, concurrency()))
             while waiting or running:
                 while waiting and len(running) < parallelism:
                     unit = _take(waiting, limit)
@@ -90,7 +113,8 @@ def _run(
                 for future in ended:
                     outcomes, cost, seconds = future.result()
                     limit = max(1, int(cost / max(seconds, 0.1) * _SECONDS))
-                    parallelism = min(most, max(1, on_outcomes(outcomes)))
+                    on_outcomes(outcomes)
+                    parallelism = min(most, max(1, concurrency()))
         except BaseException:
             # Jobs that still run would write for an attempt that has given up.
             engine.cancel(tag)

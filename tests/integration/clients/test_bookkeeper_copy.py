@@ -484,11 +484,8 @@ def run(
         records = LedgerTable(record.facts for record in source.directory.read(ids) if record)
     outcomes: list[CopyOutcome] = []
 
-    def note(more: list[CopyOutcome]) -> int:
-        outcomes.extend(more)
-        return 2
-
     job = ledger_jobs.compare if compare else ledger_jobs.copy
-    job(engine, pair, batches(records, recover=recover), tag=engine.new_tag("test"), on_outcomes=note)
+    parts, tag = batches(records, recover=recover), engine.new_tag("test")
+    job(engine, pair, parts, tag=tag, on_outcomes=outcomes.extend, concurrency=lambda: 2)
     assert len(outcomes) == len(ids)
     return verdicts(outcomes)

@@ -145,19 +145,20 @@ def large(count: int) -> list[Batch]:
 
 
 def test_as_many_jobs_run_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What `on_outcomes` returns counts from the next job on, within what the session can do; all outcomes arrive."""
+    """What `concurrency` returns counts from the next job on, within what the session can do; all outcomes arrive."""
     tasks = Tasks(monkeypatch, wait_for=2)
     seen: list[int] = []
 
-    def note(outcomes: list[CopyOutcome]) -> int:
+    def note(outcomes: list[CopyOutcome]) -> None:
         seen.extend(one.ledger_id for one in outcomes)
-        return 2
 
-    ledger_jobs.copy(Engine(5), PAIR, large(20), tag="t", on_outcomes=note)
+    ledger_jobs.copy(Engine(5), PAIR, large(20), tag="t", on_outcomes=note, concurrency=lambda: 2)
     assert (sorted(seen), tasks.most, set(tasks.parallelism)) == (list(range(20)), 2, {2})
     for wanted, at_most in ((0, 1), (9, 3)):
         tasks = Tasks(monkeypatch)
-        ledger_jobs.copy(Engine(3), PAIR, large(9), tag="t", on_outcomes=lambda _, wanted=wanted: wanted)
+        ledger_jobs.copy(
+            Engine(3), PAIR, large(9), tag="t", on_outcomes=lambda _: None, concurrency=lambda wanted=wanted: wanted
+        )
         assert set(tasks.parallelism) == {at_most}
         assert tasks.most <= at_most
 
@@ -167,11 +168,10 @@ def test_what_on_outcomes_raises_ends_the_job(monkeypatch: pytest.MonkeyPatch) -
     tasks = Tasks(monkeypatch)
     engine = Engine(1)
 
-    def refuse(outcomes: list[CopyOutcome]) -> int:
+    def refuse(outcomes: list[CopyOutcome]) -> None:
         if outcomes:
             raise StoreConflict("superseded")
-        return 1
 
     with pytest.raises(StoreConflict, match="superseded"):
-        ledger_jobs.copy(engine, PAIR, large(20), tag="t", on_outcomes=refuse)
+        ledger_jobs.copy(engine, PAIR, large(20), tag="t", on_outcomes=refuse, concurrency=lambda: 1)
     assert (len(tasks.parallelism), engine.cancelled) == (1, ["t"])
