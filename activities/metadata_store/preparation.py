@@ -19,7 +19,6 @@ from activities.metadata_store.source_watch import SourceWatch
 from activities.pulsar.able_brokers import AbleBrokers
 from activities.pulsar.coverage import require_covered
 from activities.pulsar.registrations import Service, brokers, participants, registered
-from clients.equivalence import is_recreated
 from clients.store import StoreReader
 from clients.stores import open_reader, write_mark
 from models.lifecycle.failures import FailureKind
@@ -27,6 +26,7 @@ from models.lifecycle.status import WaitKind
 from models.metadata_store.results import Preparation
 from models.migration_flag import FlagPhase
 from spark.metadata_store import jobs
+from spark.metadata_store.equivalence import is_recreated
 from spark.metadata_store.replica import Replica
 
 # Writes are blocked meanwhile. Pulsar's own coordinator doubles its pause up to seconds, and was seen to lose 2 s so.

@@ -7,10 +7,10 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from clients.closeable import Closeable
-from clients.equivalence import is_coordination
 from clients.errors import StoreUnreachable, Superseded
 from clients.zookeeper.watch import ChangeFeed
 from models.lifecycle.claim import Attempt
+from spark.metadata_store.equivalence import is_coordination
 
 
 class DirtyPaths(NamedTuple):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from clients.equivalence import migrates
 from clients.store import Record
 from clients.stores import Access, open_reader, open_writer
 from models.store_url import parse_store_url
+from spark.metadata_store.equivalence import migrates
 
 _PARTS = 256
 

@@ -12,10 +12,10 @@ from contextlib import ExitStack, contextmanager
 from typing import NamedTuple
 
 from clients.closeable import Closeable
-from clients.equivalence import Equivalence, migrates
 from clients.errors import StoreConflict, StoreContention, StoreDenied
 from clients.store import ABSENT, Record, StoreWriter, Unreadable
 from clients.stores import open_reader, open_writer
+from spark.metadata_store.equivalence import Equivalence, migrates
 from spark.metadata_store.spec import Pair
 
 

@@ -13,7 +13,6 @@ from struct import Struct
 from xxhash import xxh3_64_intdigest
 
 from clients.closeable import Closeable
-from clients.equivalence import Equivalence, is_coordination, is_held, migrates
 from clients.errors import StoreDenied
 from clients.oxia.reader import OxiaReader
 from clients.pulsar.roots import is_nested_store, is_pulsars
@@ -24,6 +23,7 @@ from models.lifecycle.claim import CLAIM, PacedClaim
 from models.lifecycle.failures import NAMED
 from models.migration_flag import OPEN_PHASES, FlagPhase
 from spark.fence import WriteFence, claim_in, require_phase
+from spark.metadata_store.equivalence import Equivalence, is_coordination, is_held, migrates
 from spark.metadata_store.replica import AT_ONCE, Mirror, Replica
 from spark.metadata_store.spec import (
     UINT64_MAX,

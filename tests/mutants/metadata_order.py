@@ -5,7 +5,7 @@ from __future__ import annotations
 from tests.mutants.mutant import Mutant
 
 _WATCH = ("tests/unit/lifecycle/test_source_watch.py",)
-_RULES = ("tests/unit/clients/test_equivalence.py",)
+_RULES = ("tests/unit/metadata_store/test_equivalence.py",)
 _OPS = ("tests/unit/clients/test_zookeeper_ops.py",)
 _BACK = "tests/workflows/metadata_store/test_rollback.py"
 _WINDOW = "tests/workflows/metadata_store/test_window.py"
@@ -14,7 +14,7 @@ _PATHS = "tests/workflows/metadata_store/test_paths.py"
 _SURVEY = ("tests/unit/metadata_store/test_survey.py",)
 _INDEXED, _INDEX_TESTS = "activities/metadata_store/indexed.py", ("tests/unit/metadata_store/test_indexed.py",)
 _ASKED, _BROKER_SETTINGS = "activities/metadata_store/brokers.py", ("tests/unit/metadata_store/test_brokers.py",)
-_SOURCE_WATCH, _EQUIVALENCE = "activities/metadata_store/source_watch.py", "clients/equivalence.py"
+_SOURCE_WATCH, _EQUIVALENCE = "activities/metadata_store/source_watch.py", "spark/metadata_store/equivalence.py"
 _WORKFLOW = "workflows/metadata_store/workflow.py"
 _WATCHER, _AFTER_COMMIT = "workflows/metadata_store/watcher.py", "workflows/metadata_store/window.py"
 

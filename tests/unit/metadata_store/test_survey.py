@@ -10,7 +10,6 @@ import pytest
 from activities.metadata_store import precheck
 from activities.metadata_store.precheck import PrecheckRun
 from activities.pulsar.registrations import Service
-from clients.equivalence import Equivalence, is_held, is_recreated
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.roots import is_nested_store, is_pulsars
 from clients.store import Record
@@ -18,6 +17,7 @@ from clients.stores import Access
 from models.lifecycle.failures import NAMED
 from models.metadata_store.input import MetadataStoreInput
 from models.store_url import parse_store_url
+from spark.metadata_store.equivalence import Equivalence, is_held, is_recreated
 from spark.metadata_store.spec import Some, Surveyed
 from tests.support.bookie_cluster.in_memory import answering
 

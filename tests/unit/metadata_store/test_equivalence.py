@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from clients.equivalence import Equivalence, is_coordination, migrates
 from clients.store import Record
 from models.store_url import parse_store_url
+from spark.metadata_store.equivalence import Equivalence, is_coordination, migrates
 
 STORES = {"zk": "zk:a:1", "oxia": "oxia://b:2"}
 PAIRS = ["zk-oxia", "zk-zk", "oxia-oxia", "oxia-zk"]
