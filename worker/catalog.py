@@ -146,10 +146,7 @@ _ALL: tuple[Kind[Any], ...] = (
             "workflows.blue_green.workflow:BlueGreenMigration",
             "workflows.blue_green.batch:BlueGreenBatch",
         ),
-        activities=(
-            "activities.blue_green.activities:BlueGreenActivities",
-            "activities.blue_green.batch_activities:BlueGreenBatchActivities",
-        ),
+        activities=(),
         state=BlueGreenState,
         phases=blue_green_phases.Phase,
     ),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.inventory import read_namespace
 from activities.blue_green.precheck_clusters import check_replication
 from activities.blue_green.precheck_names import check_shadows
@@ -15,7 +15,7 @@ from activities.pulsar.coverage import require_unblocked
 from activities.pulsar.feature_census import FeatureCensus
 
 
-def require_as_asked(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+def require_as_asked(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
     """Ask again how namespaces and their topics replicate, what shadows them, when they expire and what is unknown.
 
     Raises:

@@ -11,11 +11,12 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from typing import TypeVar
 
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard
 from activities.blue_green.copied_cursors import compare_cursors, compare_entries, place_cursors
 from activities.blue_green.saved_clients import saved_clients
 from activities.blue_green.subscription_copy import Idle, SubscriptionCopy, comes_behind, copy_tail, seed_topics
 from activities.blue_green.topics import look_at, subscriptions_of, topics_of
+from activities.lifecycle.step import step
 from activities.pulsar.ledger_ids import ledgers_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
@@ -45,12 +46,14 @@ class _LateError(Exception):
     """Writes were held back long enough."""
 
 
-def seed(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> CopyFigures:
+@step(BatchTask)
+def seed(task: BatchTask) -> CopyFigures:
     """Copy the backlogs of idle subscriptions, and compare the copies, beside traffic.
 
     Raises:
         StoreConflict: a copy differs from what it is a copy of; or see `seed_topics`.
     """
+    guards, store = task.guards, task.store
     parts: list[CopyFigures] = []
     for guard, idle in _idle(task, guards, store).items():
         guard.note(throttle=task.input.copy_throttle)
@@ -65,12 +68,17 @@ def seed(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     return _sum(parts).model_copy(update={"topics": max((part.topics for part in parts), default=0)})
 
 
-def carry(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Carried:
+@step(BatchTask)
+def carry(task: BatchTask) -> Carried:
     """Copy the rest while writes are quiet, place the cursors, and compare; gives up after `quiesce_timeout`.
 
     Raises:
         StoreConflict: a copy or a cursor differs; or see `place_cursors`.
     """
+    return _carry(task, task.guards, task.store)
+
+
+def _carry(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Carried:
     begun = time.monotonic()
     end = begun + task.input.quiesce_timeout.total_seconds()
 
@@ -107,7 +115,7 @@ def carry(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
 
 
 def carry_again(
-    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, anew: bool
+    task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, anew: bool
 ) -> Carried | None:
     """Right before the flag: also copy what came behind the copies since `carry`; None if nothing did.
 
@@ -130,7 +138,7 @@ def carry_again(
     ]
     if not late:
         return None
-    carried = carry(task, guards, store)
+    carried = _carry(task, guards, store)
     if not carried.in_time:
         raise StoreConflict(
             f"messages came behind the copies of {', '.join(late)}, and copying them took longer than quiesce_timeout, "
@@ -139,7 +147,7 @@ def carry_again(
     return carried
 
 
-def _idle(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> dict[NamespaceGuard, Idle]:
+def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> dict[NamespaceGuard, Idle]:
     """The subscriptions that had no consumer in LOAD, of namespaces that are not flipped yet."""
     if task.input.idle_subscriptions is not IdleSubscriptions.COPY:
         return {}
@@ -163,7 +171,7 @@ def _idle(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
     return found
 
 
-def _still_idle(task: BlueGreenTask, idle: Idle) -> Idle:
+def _still_idle(task: AnyBlueGreenTask, idle: Idle) -> Idle:
     def names(topic: TopicName) -> tuple[str, ...]:
         stats = look_at(task.blue, topic).stats
         there: Mapping[str, object] = (
@@ -176,7 +184,7 @@ def _still_idle(task: BlueGreenTask, idle: Idle) -> Idle:
 
 
 def _copy_of(
-    task: BlueGreenTask, guard: NamespaceGuard, check: Callable[[], None] | None = None, *, urgent: bool = False
+    task: AnyBlueGreenTask, guard: NamespaceGuard, check: Callable[[], None] | None = None, *, urgent: bool = False
 ) -> SubscriptionCopy:
     """A copy on behalf of a namespace's record, which is the claim that its tasks look at."""
     runtime, context, input = task.runtime, task.context, task.input
@@ -208,7 +216,7 @@ def _copy_of(
     )
 
 
-def _ledgers(task: BlueGreenTask) -> StoreUrl | None:
+def _ledgers(task: AnyBlueGreenTask) -> StoreUrl | None:
     """Where the ledgers of blue are; None if they cannot be read past its brokers."""
     root, access = ledgers_of(task.input.blue.store), task.runtime.stores_of(task.input.blue.credentials)
     if root.scheme != "zk":

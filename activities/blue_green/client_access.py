@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.topics import topics_of
 from activities.lifecycle.precheck import Findings
 from clients.errors import StoreDenied, StoreNotFound
@@ -20,7 +20,7 @@ from models.lifecycle.failures import Blocker
 _CURE = "let green accept the clients' tokens or certificates, and give their role the same permissions as on blue"
 
 
-def check_clients(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
+def check_clients(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
     """Connect to green as clients, and look a topic up in each namespace that both sides have.
 
     Args:
@@ -36,7 +36,7 @@ def check_clients(task: BlueGreenTask, findings: Findings, namespaces: Sequence[
         )
 
 
-def require_clients(task: BlueGreenTask, namespaces: Sequence[str]) -> None:
+def require_clients(task: AnyBlueGreenTask, namespaces: Sequence[str]) -> None:
     """The same once green has all namespaces.
 
     Raises:
@@ -48,7 +48,7 @@ def require_clients(task: BlueGreenTask, namespaces: Sequence[str]) -> None:
         raise StoreDenied(" ".join(map(str, refusals)))
 
 
-def _refusals(task: BlueGreenTask, credentials: str, namespaces: Sequence[str]) -> Iterator[Blocker]:
+def _refusals(task: AnyBlueGreenTask, credentials: str, namespaces: Sequence[str]) -> Iterator[Blocker]:
     access, blue, green = task.runtime.wire_of(credentials), task.input.blue, task.input.green
     who = f"clients with the credentials {credentials!r}"
     if why := _refusal(lambda: greet(green.brokers_url, access)):
@@ -76,7 +76,7 @@ def _refusal(ask: Callable[[], None]) -> str:
     return ""
 
 
-def _a_topic(task: BlueGreenTask, namespace: str) -> TopicName | None:
+def _a_topic(task: AnyBlueGreenTask, namespace: str) -> TopicName | None:
     """A topic of blue; None if there is none, or if green does not have the namespace yet."""
     try:
         task.green.namespaces.policies(namespace)

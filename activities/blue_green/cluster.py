@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 
-from activities.blue_green.context import REQUEST_LIMIT, BlueGreenTask, MigrationGuard, NamespaceGuard
+from activities.blue_green.context import REQUEST_LIMIT, AnyBlueGreenTask, BlueGreenTask, NamespaceGuard, is_held
 from activities.blue_green.flags import urls_of, wait_until_cluster_seen
 from activities.blue_green.leftovers import use_of
 from activities.blue_green.listing import forget_failures, is_of_brokers, namespaces_of
@@ -17,15 +17,17 @@ from activities.blue_green.subscription_copy import forget_copies
 from activities.blue_green.throttle import let_go, let_go_of_ended
 from activities.blue_green.topics import topics_of
 from activities.blue_green.way_back import forget_kept, send_away_again, take_rest_back, widen_cluster_flag
+from activities.lifecycle.step import step
 from activities.pulsar.namespace_guard import recorded_namespaces
 from activities.pulsar.overridden_policies import LOOK_EVERY, SEEN_WITHIN
+from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention, StoreUnreachable
 from clients.pulsar.admin.clusters import ClusterMigration
 from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.records.cluster_flag import set_cluster_flag
 from clients.pulsar.records.namespace_flag import read_flag
-from models.blue_green.claims import ChangedSetting, NamespaceClaim, Stage, is_held_back
+from models.blue_green.claims import BlueGreenClaim, ChangedSetting, NamespaceClaim, Stage, is_held_back
 from models.blue_green.results import Completion, Released
 from models.defects import has_defect
 from models.lifecycle.failures import NAMED, FailedItem
@@ -41,6 +43,7 @@ HELD_OFF = {
 _SYSTEM_TOPICS_FLAGGED = "SYSTEM_TOPICS_FLAGGED"
 
 
+@step(BlueGreenTask, needs_open_run=True)
 def register(task: BlueGreenTask) -> Released:
     """Take the claim on both clusters' metadata stores, and put back what an earlier run left when it was ended.
 
@@ -48,19 +51,20 @@ def register(task: BlueGreenTask) -> Released:
         ClaimHeld: another migration holds one of them.
     """
     with task.blue_store() as blue, task.green_store() as green:
-        guard = MigrationGuard(task.keeper(blue))
+        guard = task.keeper(blue)
         guard.take()
         guard.require()
-        MigrationGuard(task.keeper(green)).take()
+        task.keeper(green).take()
         served = _let_writes_go(task, blue)
         forget_failures(blue)
     return Released(kept=served)
 
 
+@step(BlueGreenTask)
 def hold_load(task: BlueGreenTask) -> None:
     """Have blue's brokers keep what they have loaded, and store where clients will be sent."""
     with task.blue_store() as store:
-        guard = MigrationGuard(task.keeper(store))
+        guard = task.keeper(store)
         claim = guard.renew()
         known, overridden = set(task.blue.brokers.dynamic_names()), task.blue.brokers.dynamic_values()
         running = task.blue.brokers.runtime_configuration()
@@ -70,16 +74,17 @@ def hold_load(task: BlueGreenTask) -> None:
             for name, value in changes.items()
         }
         # What an earlier attempt noted is older, and so nearer to what the operator had set.
-        guard.note(settings={**noted, **claim.settings})
+        guard.renew(settings={**noted, **claim.settings})
         for name, value in changes.items():
             _set_dynamic(task, guard, name, value)
         _store_url(task, guard, store)
 
 
+@step(BlueGreenTask)
 def complete(task: BlueGreenTask) -> Completion:
     """Set the flag of the whole cluster if every namespace has moved; says what still uses blue."""
     with task.blue_store() as store:
-        guard = MigrationGuard(task.keeper(store))
+        guard = task.keeper(store)
         guard.renew()
         moved, _ = split_namespaces(task, store)
         busy = [item for namespace in moved for item in _busy(task, namespace)]
@@ -111,11 +116,12 @@ def complete(task: BlueGreenTask) -> Completion:
     )
 
 
+@step(BlueGreenTask)
 def release(task: BlueGreenTask) -> Released:
     """The way back: put back what was changed for all, and give up both claims; moved namespaces stay with green."""
     with task.blue_store() as blue:
-        guard = MigrationGuard(task.keeper(blue))
-        if not guard.held:
+        guard = task.keeper(blue)
+        if not is_held(task, blue):
             # It was never taken, or an earlier attempt has given it up; then there is nothing else to give back.
             return Released()
         guard.renew()
@@ -131,8 +137,8 @@ def release(task: BlueGreenTask) -> Released:
         try:
             with task.green_store() as green:
                 told += _forget_records(task, blue, green, guard.require)
-                there = MigrationGuard(task.keeper(green))
-                if there.held:
+                there = task.keeper(green)
+                if is_held(task, green):
                     there.renew()
                     widen_cluster_flag(task, there, green)
                 _leave(task, green)
@@ -144,6 +150,7 @@ def release(task: BlueGreenTask) -> Released:
     return Released(moved=moved, restored=restored, kept=tuple(told), left=left)
 
 
+@step(BlueGreenTask)
 def finish(task: BlueGreenTask) -> Released:
     """Remove the records of namespaces, and give up both claims; the flags stay.
 
@@ -154,8 +161,8 @@ def finish(task: BlueGreenTask) -> Released:
     with task.green_store() as green:
         try:
             with task.blue_store() as blue:
-                guard = MigrationGuard(task.keeper(blue))
-                if guard.held:
+                guard = task.keeper(blue)
+                if is_held(task, blue):
                     guard.renew()
                     restore_settings(task, guard)
                     told += undrained_notes(task, blue)
@@ -168,7 +175,9 @@ def finish(task: BlueGreenTask) -> Released:
     return Released(kept=tuple(told))
 
 
-def restore_settings(task: BlueGreenTask, guard: MigrationGuard, *, forget: bool = True) -> tuple[list[str], int]:
+def restore_settings(
+    task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], *, forget: bool = True
+) -> tuple[list[str], int]:
     """Put dynamic settings back; returns those that somebody else has changed since, and how many were put back.
 
     Args:
@@ -185,11 +194,11 @@ def restore_settings(task: BlueGreenTask, guard: MigrationGuard, *, forget: bool
     for name, one in mine.items():
         _restore(task, guard, name, one)
     if forget:
-        guard.note(settings={})
+        guard.renew(settings={})
     return [name for name in settings if name in now and name not in mine], len(mine)
 
 
-def undrained_notes(task: BlueGreenTask, store: CasStore) -> list[str]:
+def undrained_notes(task: AnyBlueGreenTask, store: CasStore) -> list[str]:
     """Return what people have to know of namespaces that were flipped and not drained, and are watched no more."""
     return [
         f"{namespace} has topics on {task.input.cluster} that were not drained, and an unload of one, as by load "
@@ -202,20 +211,20 @@ def undrained_notes(task: BlueGreenTask, store: CasStore) -> list[str]:
 # Inside ---------------------------------------------------------------------------------------------------------------
 
 
-def _give_up(task: BlueGreenTask, guard: MigrationGuard, green: CasStore) -> None:
+def _give_up(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], green: CasStore) -> None:
     """Give up both claims, that on blue last: whoever holds it may ask for this again."""
     _leave(task, green)
     guard.release()
 
 
-def _leave(task: BlueGreenTask, green: CasStore) -> None:
-    there = MigrationGuard(task.keeper(green))
+def _leave(task: AnyBlueGreenTask, green: CasStore) -> None:
+    there = task.keeper(green)
     # Another migration may hold green, which has ended this one at its begin.
-    if there.held:
+    if is_held(task, green):
         there.release()
 
 
-def _restore(task: BlueGreenTask, guard: MigrationGuard, name: str, one: ChangedSetting) -> None:
+def _restore(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], name: str, one: ChangedSetting) -> None:
     _set_dynamic(task, guard, name, str(one.before))
     if one.overridden:
         return
@@ -228,7 +237,7 @@ def _restore(task: BlueGreenTask, guard: MigrationGuard, name: str, one: Changed
     )
 
 
-def _set_dynamic(task: BlueGreenTask, guard: MigrationGuard, name: str, value: str) -> None:
+def _set_dynamic(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], name: str, value: str) -> None:
     task.change_blue(
         look=lambda admin: admin.brokers.dynamic_values(),
         fence=guard.require,
@@ -236,7 +245,7 @@ def _set_dynamic(task: BlueGreenTask, guard: MigrationGuard, name: str, value: s
     )
 
 
-def _wait_until_run_on(task: BlueGreenTask, name: str, value: str) -> None:
+def _wait_until_run_on(task: AnyBlueGreenTask, name: str, value: str) -> None:
     """Wait until each broker of blue that answers runs on a setting.
 
     Raises:
@@ -252,7 +261,7 @@ def _wait_until_run_on(task: BlueGreenTask, name: str, value: str) -> None:
                 task.context.pause(LOOK_EVERY)
 
 
-def _let_writes_go(task: BlueGreenTask, store: CasStore) -> tuple[str, ...]:
+def _let_writes_go(task: AnyBlueGreenTask, store: CasStore) -> tuple[str, ...]:
     """Put limits back that an earlier run left when it was ended amid a batch; see `Released.kept`."""
     known, kept = records(store), list[str]()
     there = sent_away(task, store, known)
@@ -268,7 +277,7 @@ def _let_writes_go(task: BlueGreenTask, store: CasStore) -> tuple[str, ...]:
     return tuple(filter(None, kept))
 
 
-def _store_url(task: BlueGreenTask, guard: MigrationGuard, store: CasStore) -> None:
+def _store_url(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore) -> None:
     """Store green's address.
 
     Raises:
@@ -280,7 +289,10 @@ def _store_url(task: BlueGreenTask, guard: MigrationGuard, store: CasStore) -> N
 
 
 def _set_address(
-    task: BlueGreenTask, guard: MigrationGuard, store: CasStore, flag: Callable[[ClusterMigration | None], bool]
+    task: AnyBlueGreenTask,
+    guard: ClaimKeeper[BlueGreenClaim],
+    store: CasStore,
+    flag: Callable[[ClusterMigration | None], bool],
 ) -> None:
     """Have blue's brokers send clients to green: those of namespaces with a flag, or all."""
     cluster, urls = task.input.cluster, urls_of(task.input.green)
@@ -293,16 +305,16 @@ def _set_address(
     wait_until_cluster_seen(task, cluster, wanted, task.blue_brokers())
 
 
-def sets_cluster_flag(task: BlueGreenTask) -> bool:
+def sets_cluster_flag(task: AnyBlueGreenTask) -> bool:
     """Return whether the flag of the whole cluster may be set: some releases end topics of health checks."""
     return task.input.complete_cluster and not _defect_of_flag(task)
 
 
-def _defect_of_flag(task: BlueGreenTask) -> str:
+def _defect_of_flag(task: AnyBlueGreenTask) -> str:
     return _SYSTEM_TOPICS_FLAGGED if has_defect(task.blue_release, _SYSTEM_TOPICS_FLAGGED) else ""
 
 
-def split_namespaces(task: BlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:
+def split_namespaces(task: AnyBlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:
     """Namespaces of blue that have moved, and those that have not; those of brokers count as neither.
 
     The flag of the whole cluster ends topics of each namespace, also those that no broker lists: topics that are not
@@ -318,7 +330,7 @@ def split_namespaces(task: BlueGreenTask, store: CasStore) -> tuple[list[str], l
     return moved, left
 
 
-def _busy(task: BlueGreenTask, namespace: str) -> Iterable[FailedItem]:
+def _busy(task: AnyBlueGreenTask, namespace: str) -> Iterable[FailedItem]:
     topics = topics_of(task.blue, namespace)
     for topic, why in zip(topics, task.each(topics, lambda topic: use_of(task.blue, topic)), strict=True):
         if why:
@@ -326,7 +338,7 @@ def _busy(task: BlueGreenTask, namespace: str) -> Iterable[FailedItem]:
 
 
 def _forget_records(
-    task: BlueGreenTask, store: CasStore, green: CasStore | None, fence: Callable[[], object]
+    task: AnyBlueGreenTask, store: CasStore, green: CasStore | None, fence: Callable[[], object]
 ) -> list[str]:
     """Remove the records of namespaces; see `Released.kept`."""
     kept: list[str] = []
@@ -345,7 +357,7 @@ def _forget_records(
 
 
 def _forget_record(
-    task: BlueGreenTask, guard: NamespaceGuard, record: NamespaceClaim, *, moved: bool, alone: bool
+    task: AnyBlueGreenTask, guard: NamespaceGuard, record: NamespaceClaim, *, moved: bool, alone: bool
 ) -> Iterable[str]:
     """Remove the record of a namespace; where it has moved, brokers of blue keep its topics, and the record stays.
 

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Iterable
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable, Collection, Generator, Iterable, Sequence
+from contextlib import contextmanager
 from functools import cached_property
-from typing import Self
+from typing import Any, TypeAlias, TypeVar
 
 from activities.lifecycle import parallel
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.parallel import LANES, ItemT, ResultT
+from activities.lifecycle.runner import attempt_number
 from activities.lifecycle.runtime import Runtime
+from activities.lifecycle.step import StepTask
 from activities.pulsar import namespace_guard as guards
 from activities.pulsar.coverage import survey
 from activities.pulsar.feature_census import FeatureCensus
@@ -24,41 +26,48 @@ from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.admin.late_requests import change_or_never
 from clients.store import StoreReader
 from clients.stores import Access, open_cas, open_reader
+from models.blue_green.batch import BatchInput, attempt_of
 from models.blue_green.claims import BlueGreenClaim, NamespaceClaim
-from models.blue_green.input import BlueGreenInput, PulsarCluster
+from models.blue_green.input import KIND, BlueGreenInput, PulsarCluster
 from models.lifecycle.claim import Attempt
+from models.lifecycle.execution import Execution
 from models.releases import Behaviour, Release, UnsupportedRelease, parse_release
+
+BlueGreenInputT = TypeVar("BlueGreenInputT", bound=BlueGreenInput)
 
 REQUEST_LIMIT = 5.0
 """Seconds after which a request to a broker is given up; a change may still be made so long after its order."""
 
 
-class BlueGreenTask:
-    """One attempt's view of its migration; a context manager.
+class BothClusters(StepTask[BlueGreenInputT]):
+    """One attempt's view of its migration, or of one of its batches. Arguments as in `StepTask`."""
 
-    Args:
-        runtime: what the process shares.
-        input: of the migration, or of one of its batches.
-        attempt: which attempt of the migration this is.
-        context: of the activity.
-    """
+    kind = KIND
 
-    def __init__(self, runtime: Runtime, input: BlueGreenInput, attempt: Attempt, context: ActivityContext) -> None:
-        self.runtime = runtime
-        self.input = input
-        self.attempt = attempt
-        self.context = context
-        self._open = ExitStack()
+    def __init__(
+        self,
+        runtime: Runtime,
+        execution: Execution[BlueGreenInputT],
+        attempt: Attempt,
+        context: ActivityContext,
+    ) -> None:
+        super().__init__(runtime, execution, attempt, context)
         self._brokers: dict[str, list[tuple[str, PulsarAdminReader]]] = {}
         self._sessions: dict[str, HttpSession] = {}
-        self.blue = self._admin(input.blue)
-        self.green = self._admin(input.green)
 
-    def __enter__(self) -> Self:
-        return self
+    @cached_property
+    def blue(self) -> PulsarAdmin:
+        """Blue's admin interface.
 
-    def __exit__(self, *_: object) -> None:
-        self._open.close()
+        Raises:
+            NoCredentials: the worker has none of the name that the input gives.
+        """
+        return self._admin(self.input.blue)
+
+    @cached_property
+    def green(self) -> PulsarAdmin:
+        """Green's admin interface, likewise."""
+        return self._admin(self.input.green)
 
     @property
     def names(self) -> dict[str, str]:
@@ -176,7 +185,7 @@ class BlueGreenTask:
     def _brokers_of(self, cluster: PulsarCluster) -> list[tuple[str, PulsarAdminReader]]:
         access, key = self.runtime.admin_of(cluster.credentials), cluster.metadata_url
         if key not in self._sessions:
-            self._sessions[key] = self._open.enter_context(HttpSession(access, LANES))
+            self._sessions[key] = self.open.enter_context(HttpSession(access, LANES))
         if key not in self._brokers:
             session = self._sessions[key]
             with open_reader(cluster.store, self.stores(cluster)) as reader:
@@ -199,7 +208,11 @@ class BlueGreenTask:
 
     def _admin(self, cluster: PulsarCluster) -> PulsarAdmin:
         access = self.runtime.admin_of(cluster.credentials)
-        return self._open.enter_context(PulsarAdmin.open(access, cluster.admin_urls, connections=LANES))
+        return self.open.enter_context(PulsarAdmin.open(access, cluster.admin_urls, connections=LANES))
+
+
+AnyBlueGreenTask: TypeAlias = BothClusters[Any]
+"""The task of a migration or of a batch."""
 
 
 def _oldest(brokers: Iterable[tuple[str, PulsarAdminReader]]) -> Release:
@@ -220,49 +233,41 @@ class NamespaceGuard(guards.NamespaceGuard[NamespaceClaim]):
         super().__init__(store, me, namespace, NamespaceClaim)
 
 
-def is_held(task: BlueGreenTask, store: CasStore) -> bool:
-    """Whether the task's run holds blue; if not, it has ended, or a later run has taken over."""
+def is_held(task: AnyBlueGreenTask, store: CasStore) -> bool:
+    """Return whether the task's run holds a store; if not, it has ended, or a later run has taken over."""
     held = read_claim(store, BlueGreenClaim)
     return held is not None and held.claim.is_of(task.attempt)
 
 
-class MigrationGuard:
-    """The right of one attempt to change what belongs to the whole cluster.
+class BlueGreenTask(BothClusters[BlueGreenInput]):
+    """One attempt's view of its migration."""
 
-    Args:
-        keeper: the claim on one of the stores.
-    """
+    input_type = BlueGreenInput
 
-    def __init__(self, keeper: ClaimKeeper[BlueGreenClaim]) -> None:
-        self._keeper = keeper
 
-    @property
-    def held(self) -> bool:
-        """Whether this run holds the claim."""
-        found = self._keeper.read()
-        return found is not None and found.claim.is_of(self._keeper.me)
+class BatchTask(BothClusters[BatchInput]):
+    """One attempt's view of its batch of namespaces."""
 
-    def take(self) -> BlueGreenClaim:
-        """Take the claim for this run, as its first step does; a later step must not, since its run may have ended."""
-        return self._keeper.take()
+    input_type = BatchInput
 
-    def renew(self) -> BlueGreenClaim:
-        """Move the claim to this attempt; every earlier one stops.
+    @classmethod
+    def attempt_of(cls, execution: Execution[BatchInput]) -> Attempt:
+        """Return the attempt as claims order it among all of the migration."""
+        return attempt_of(execution, attempt_number())
+
+    @cached_property
+    def store(self) -> CasStore:
+        """Blue's metadata store, open until the step ends."""
+        return self.open.enter_context(self.blue_store())
+
+    @cached_property
+    def guards(self) -> Sequence[NamespaceGuard]:
+        """The right to change each namespace of the batch, taken by this attempt.
 
         Raises:
-            ClaimHeld: another migration holds it.
-            Superseded: this run has ended, or a newer attempt or run has begun.
+            StoreConflict: a later run or attempt has one of them.
         """
-        return self._keeper.renew()
-
-    def release(self) -> None:
-        """Remove the claim."""
-        self._keeper.release()
-
-    def require(self) -> BlueGreenClaim:
-        """The fence, asked right before each change."""
-        return self._keeper.require()
-
-    def note(self, **fields: object) -> BlueGreenClaim:
-        """Write into the claim what is about to be changed, or was."""
-        return self._keeper.renew(**fields)
+        guards = [NamespaceGuard(self.store, self.attempt, namespace) for namespace in self.input.batch]
+        for guard in guards:
+            guard.take()
+        return guards

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.topics import look_at
 from clients.errors import StoreConflict
 from clients.pulsar.admin.errors import AdminNotFound
@@ -27,7 +27,7 @@ _FEWEST, _MOST = 32, 256
 _LONG_AGO = timedelta(hours=1)
 
 
-def require_whole_messages(task: BlueGreenTask, topics: Sequence[TopicName]) -> None:
+def require_whole_messages(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> None:
     """Look at the ends of all topics of a batch that have producers.
 
     Raises:
@@ -51,7 +51,7 @@ def require_whole_messages(task: BlueGreenTask, topics: Sequence[TopicName]) -> 
     task.context.waits_no_more()
 
 
-def _problem(task: BlueGreenTask, topic: TopicName) -> str:
+def _problem(task: AnyBlueGreenTask, topic: TopicName) -> str:
     """Return which message of a topic has arrived in part, or may have, in words; empty for none."""
     stats = look_at(task.blue, topic).stats
     if stats is None or not stats.publishers:

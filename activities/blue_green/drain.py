@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard
 from activities.blue_green.flip import NotTerminated, end_or_give_up, is_overdue, reload
 from activities.blue_green.leftovers import needed_by
 from activities.blue_green.load import clients_of
@@ -25,6 +25,7 @@ from activities.blue_green.topics import (
     subscriptions_of,
     topics_of,
 )
+from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.errors import StoreContention
@@ -60,8 +61,10 @@ _HELD_BACK = "writes to it stay held back, since its producers would stop for go
 _CURE = "Restart its broker, and start the migration again"
 
 
-def drain(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Drained:
+@step(BatchTask)
+def drain(task: BatchTask) -> Drained:
     """Watch a batch until nothing is left on blue, or the time is up."""
+    guards, store = task.guards, task.store
     moving = those_that_move(guards)
     # An attempt before this one may have been lost while it had taken a flag off, to load topics again.
     unended = ""
@@ -99,7 +102,7 @@ class DrainWatch:
     """
 
     def __init__(
-        self, task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, unended: str = ""
+        self, task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, unended: str = ""
     ) -> None:
         self._task = task
         self._guards = guards

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.pulsar.overridden_policies import LOOK_EVERY, SEEN_WITHIN
 from clients.errors import StoreConflict, StoreContention, StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -31,13 +31,13 @@ def urls_of(cluster: PulsarCluster) -> ClusterUrls:
     )
 
 
-def sends_to_green(task: BlueGreenTask) -> bool:
+def sends_to_green(task: AnyBlueGreenTask) -> bool:
     """Whether blue's brokers would send clients to green's address."""
     known = task.blue.clusters.migration(task.input.cluster)
     return known is not None and known.migrated_cluster_url == urls_of(task.input.green)
 
 
-def led_elsewhere(task: BlueGreenTask, urls: ClusterUrls | None, cluster: PulsarCluster, name: str) -> str:
+def led_elsewhere(task: AnyBlueGreenTask, urls: ClusterUrls | None, cluster: PulsarCluster, name: str) -> str:
     """Why clients that are sent to an address do not come to a cluster, in words; empty where they do.
 
     Args:
@@ -60,7 +60,7 @@ def led_elsewhere(task: BlueGreenTask, urls: ClusterUrls | None, cluster: Pulsar
 
 
 def wait_until_cluster_seen(
-    task: BlueGreenTask, name: str, wanted: ClusterMigration, brokers: Sequence[tuple[str, PulsarAdminReader]]
+    task: AnyBlueGreenTask, name: str, wanted: ClusterMigration, brokers: Sequence[tuple[str, PulsarAdminReader]]
 ) -> None:
     """Wait until each broker sees the address and the flag of its cluster as they were set.
 
@@ -76,7 +76,7 @@ def wait_until_cluster_seen(
 
 
 def wait_until_seen(
-    task: BlueGreenTask,
+    task: AnyBlueGreenTask,
     namespace: str,
     *,
     migrated: bool,
@@ -110,7 +110,7 @@ def wait_until_seen(
             silent.add(url)
 
 
-def require_answers(task: BlueGreenTask) -> None:
+def require_answers(task: AnyBlueGreenTask) -> None:
     """Check that each registered broker of blue answers, since each has to see a flag before writes are released.
 
     Raises:

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from activities.blue_green.backlogs import carry_again
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard
 from activities.blue_green.flags import require_answers, sends_to_green, urls_of, wait_until_seen
 from activities.blue_green.green_ready import green_trouble
 from activities.blue_green.late import create_late, provision_late
@@ -16,6 +16,7 @@ from activities.blue_green.overridden_policies import AUTO_CREATION, put_back
 from activities.blue_green.reopened import end_again
 from activities.blue_green.throttle import await_quiet, let_go, require_quiet, require_seen_quiet, throttle
 from activities.blue_green.topics import is_terminated, look_at, topics_of
+from activities.lifecycle.step import step
 from activities.pulsar.overridden_policies import LOOK_EVERY, hold, wait_until_known
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreContention
@@ -35,12 +36,14 @@ class NotTerminated(StoreContention):
     """Brokers have not terminated all topics in time."""
 
 
-def flip(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
+@step(BatchTask)
+def flip(task: BatchTask) -> Flipped:
     """Send the clients of a batch to green, and wait until each topic is terminated; then writes are released.
 
     Raises:
         StoreConflict: nothing is flipped, or topics are not terminated in time; writes are held back still.
     """
+    guards, store = task.guards, task.store
     _require_url(task)
     begun = [guard for guard in guards if guard.require().stage not in FLIPPED or not read_flag(store, guard.namespace)]
     if begun:
@@ -60,7 +63,7 @@ def flip(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
         raise StoreConflict(str(error)) from error
 
 
-def end_topics(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
+def end_topics(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
     """Bring namespaces to the end of their flip that was begun at some time, with writes held back.
 
     Raises:
@@ -72,7 +75,7 @@ def end_topics(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: Cas
     return _send_away(task, guards, store, quiet_since=since)
 
 
-def end_or_give_up(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> str:
+def end_or_give_up(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> str:
     """Do as `end_topics`; return why topics are not ended once the step has taken `drain_timeout`, empty otherwise.
 
     Raises:
@@ -87,12 +90,12 @@ def end_or_give_up(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store:
     return ""
 
 
-def is_overdue(task: BlueGreenTask) -> bool:
+def is_overdue(task: AnyBlueGreenTask) -> bool:
     """Return whether all attempts of a step together have taken `drain_timeout`."""
     return task.context.age > task.input.drain_timeout.total_seconds()
 
 
-def hold_writes(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
+def hold_writes(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
     """As in QUIESCE, for topics that are not terminated; returns since when writes are seen to be held back."""
     since = time.monotonic()
     left = {
@@ -110,7 +113,7 @@ def hold_writes(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
 
 
 def _send_away(
-    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, quiet_since: float
+    task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, quiet_since: float
 ) -> Flipped:
     """From the flags on: clients of these namespaces are sent to green.
 
@@ -140,7 +143,7 @@ def _send_away(
     )
 
 
-def reload(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]) -> None:
+def reload(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]) -> None:
     """Load topics of a namespace that were unloaded amid the flip: the flag is taken off for that, and set again.
 
     A flag that is set keeps brokers from loading a topic, so that nobody could drain it any more. Until it is set again
@@ -165,7 +168,7 @@ def reload(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: 
     task.context.waits_no_more()
 
 
-def _require_url(task: BlueGreenTask) -> None:
+def _require_url(task: AnyBlueGreenTask) -> None:
     if not sends_to_green(task):
         known = task.blue.clusters.migration(task.input.cluster)
         raise StoreConflict(
@@ -174,7 +177,7 @@ def _require_url(task: BlueGreenTask) -> None:
         )
 
 
-def _require_green(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+def _require_green(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
     names = [guard.namespace for guard in guards]
     topics = [topic for name in names for topic in topics_of(task.blue, name)]
     if names and (trouble := green_trouble(task, names, topics)):
@@ -185,7 +188,7 @@ def _require_green(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> Non
 
 
 def _wait_until_terminated(
-    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
+    task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
 ) -> tuple[int, dict[TopicName, str]]:
     """Wait until all topics are terminated, from the moment that each broker has seen the flags.
 
@@ -227,7 +230,9 @@ def _wait_until_terminated(
         task.context.pause(LOOK_EVERY)
 
 
-def _reload_blocked(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]) -> None:
+def _reload_blocked(
+    task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]
+) -> None:
     blocked = [look.topic for look in task.each(topics, lambda topic: look_at(task.blue, topic)) if look.blocked]
     if blocked:
         reload(task, guard, store, blocked)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import suppress
 
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, NamespaceGuard
 from activities.blue_green.flags import urls_of
 from activities.blue_green.leftovers import DeletionRules, deletion_refusal, needed_by
 from activities.blue_green.overridden_policies import INACTIVE, put_back
 from activities.blue_green.records import records
 from activities.blue_green.topics import look_at, topics_of
+from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
@@ -22,6 +23,7 @@ from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.status import ProgressTask, ProgressUnit
 
 
+@step(BlueGreenTask, reads_only=True)
 def census(task: BlueGreenTask) -> Census:
     """Who still asks blue, and what is not any more as the migration left it."""
     with task.blue_store() as store:
@@ -41,7 +43,7 @@ def census(task: BlueGreenTask) -> Census:
     )
 
 
-def _stranded(task: BlueGreenTask, namespace: str) -> list[str]:
+def _stranded(task: AnyBlueGreenTask, namespace: str) -> list[str]:
     """Return topics of a namespace that was not drained whose consumers cannot get the rest any more, in words."""
     looks = task.each(topics_of(task.blue, namespace), lambda topic: look_at(task.blue, topic))
     blocked = [look.topic for look in looks if look.blocked]
@@ -54,6 +56,7 @@ def _stranded(task: BlueGreenTask, namespace: str) -> list[str]:
     ]
 
 
+@step(BlueGreenTask)
 def clean_up(task: BlueGreenTask) -> CleanupStep:
     """Delete a bounded number of blue's topics that nobody uses any more; then their partitioned metadata."""
     deleted = remaining = 0
@@ -82,7 +85,7 @@ def _moved(store: CasStore) -> list[str]:
     return [namespace for namespace, record in records(store).items() if record.stage is Stage.MOVED]
 
 
-def _delete(task: BlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> FailedItem | None:
+def _delete(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> FailedItem | None:
     rules = DeletionRules(task.blue, task.input.green_cluster, task.input.cleanup_retained, "cleanup_retained")
     if why := deletion_refusal(rules, topic) or _lacking_on_green(task, topic):
         return FailedItem(path=str(topic), reason=why)
@@ -106,7 +109,7 @@ def _unless_refused(path: str, delete: Callable[[], None]) -> FailedItem | None:
     return None
 
 
-def _lacking_on_green(task: BlueGreenTask, topic: TopicName) -> str:
+def _lacking_on_green(task: AnyBlueGreenTask, topic: TopicName) -> str:
     try:
         task.green.subscriptions.names(topic)
     except AdminNotFound:
@@ -114,7 +117,7 @@ def _lacking_on_green(task: BlueGreenTask, topic: TopicName) -> str:
     return ""
 
 
-def _delete_partitioned(task: BlueGreenTask, guard: NamespaceGuard) -> list[FailedItem]:
+def _delete_partitioned(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[FailedItem]:
     """Remove what is left of partitioned topics whose partitions are all gone; returns those that stay."""
     refused: list[FailedItem] = []
     try:
@@ -135,7 +138,7 @@ def _delete_partitioned(task: BlueGreenTask, guard: NamespaceGuard) -> list[Fail
     return refused
 
 
-def _delete_whole(task: BlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> None:
+def _delete_whole(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> None:
     task.change_blue(
         look=lambda admin: admin.topics.partitions(topic),
         fence=guard.require,
@@ -143,7 +146,7 @@ def _delete_whole(task: BlueGreenTask, guard: NamespaceGuard, topic: TopicName) 
     )
 
 
-def _partitions_on_green(task: BlueGreenTask, topic: TopicName) -> int:
+def _partitions_on_green(task: AnyBlueGreenTask, topic: TopicName) -> int:
     try:
         return task.green.topics.partitions(topic)
     except AdminNotFound:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator, Sequence
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.listing import scalable_topics
 from activities.blue_green.precheck_clusters import check_running
 from activities.blue_green.topics import look_at
@@ -22,7 +22,7 @@ _LOOKED_AT = 16
 """Topics of a batch, spread over all, that are looked at: each broker is asked besides."""
 
 
-def green_trouble(task: BlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> str:
+def green_trouble(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> str:
     """Why clients of these namespaces must not be sent to green now; empty where they may.
 
     What passes, as a broker that another one replaces, is waited for, and no longer than for writes to become quiet.
@@ -33,7 +33,7 @@ def green_trouble(task: BlueGreenTask, namespaces: Sequence[str], topics: Sequen
     return trouble
 
 
-def _troubles(task: BlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> Iterator[str]:
+def _troubles(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> Iterator[str]:
     name = task.input.green_cluster
     try:
         yield from _of_brokers(task)
@@ -59,7 +59,7 @@ def _troubles(task: BlueGreenTask, namespaces: Sequence[str], topics: Sequence[T
         yield str(error)
 
 
-def _of_brokers(task: BlueGreenTask) -> Iterator[str]:
+def _of_brokers(task: AnyBlueGreenTask) -> Iterator[str]:
     with open_reader(task.input.green.store, task.stores(task.input.green)) as reader:
         services = brokers(reader)
     if not services:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.subscription_copy import what_is_there
 from activities.blue_green.topics import look_at, subscriptions_of
 from clients.cas.store import CasReader
@@ -12,7 +12,7 @@ from spark.blue_green.positions import count_after
 from spark.blue_green.tasks import read_record
 
 
-def used_on_green(task: BlueGreenTask, store: CasReader, topic: TopicName) -> bool:
+def used_on_green(task: AnyBlueGreenTask, store: CasReader, topic: TopicName) -> bool:
     """Whether green has clients of a topic, or messages that are no copies of blue's.
 
     Args:

@@ -11,7 +11,7 @@ from collections.abc import Collection, Sequence
 from contextlib import suppress
 from typing import NamedTuple
 
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.load import clients_of, provision_batch
 from activities.blue_green.saved_clients import save_clients, saved_clients
 from activities.blue_green.topics import look_at, subscriptions_of, topics_of
@@ -40,7 +40,7 @@ class Late(NamedTuple):
     behind: bool
 
 
-def provision_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> bool:
+def provision_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> bool:
     """Create on green what came to blue since LOAD, or since it was last asked; returns whether a subscription did.
 
     Topics that nobody subscribed to are made anew where brokers of green deleted them meanwhile.
@@ -61,7 +61,7 @@ def provision_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store:
     return any(one.subscriptions for found in late.values() for one in found)
 
 
-def create_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
+def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
     """Once topics are terminated: the same for subscriptions that came between the flag and that."""
     for guard in guards:
         found = _late(task, guard.namespace)
@@ -77,7 +77,7 @@ def create_late(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: Ca
             _remember(store, guard, found)
 
 
-def _late(task: BlueGreenTask, namespace: str, *, noted: Collection[str] | None = None) -> list[Late]:
+def _late(task: AnyBlueGreenTask, namespace: str, *, noted: Collection[str] | None = None) -> list[Late]:
     there = set(topics_of(task.green, namespace))
     found = task.each(topics_of(task.blue, namespace), lambda topic: _late_of(task, topic, exists=topic in there))
     return [
@@ -88,7 +88,7 @@ def _late(task: BlueGreenTask, namespace: str, *, noted: Collection[str] | None 
     ]
 
 
-def _late_of(task: BlueGreenTask, topic: TopicName, *, exists: bool) -> Late | None:
+def _late_of(task: AnyBlueGreenTask, topic: TopicName, *, exists: bool) -> Late | None:
     stats = look_at(task.blue, topic).stats
     if stats is None:
         return None

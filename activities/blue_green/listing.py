@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 
-from activities.blue_green.context import BlueGreenTask, MigrationGuard
+from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask
+from activities.lifecycle.step import step
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdminReader
 from models.blue_green.input import BlueGreenInput
@@ -34,7 +34,7 @@ def is_of_brokers(namespace: str) -> bool:
     return _OF_BROKERS.fullmatch(namespace) is not None
 
 
-def scalable_topics(task: BlueGreenTask, namespace: str) -> list[str]:
+def scalable_topics(task: AnyBlueGreenTask, namespace: str) -> list[str]:
     """Return the scalable topics of a namespace of blue, which its flag does not move."""
     return task.blue_scalable.scalable_topics.names(namespace) if task.blue_scalable else []
 
@@ -45,6 +45,7 @@ def selected(admin: PulsarAdminReader, input: BlueGreenInput) -> list[str]:
     return [name for _, name in sorted(ranked)]
 
 
+@step(BlueGreenTask, name="list_namespaces", reads_only=True)
 def page(task: BlueGreenTask, cursor: str, limit: int) -> Page:
     """The namespaces behind a cursor; one that came meanwhile, and would stand before it, is left to COMPLETE."""
     names = selected(task.blue, task.input)
@@ -53,10 +54,11 @@ def page(task: BlueGreenTask, cursor: str, limit: int) -> Page:
     return Page(items=tuple(WaveItem(name=name) for name in behind[:limit]), total=len(names))
 
 
-def record_failures(task: BlueGreenTask, failures: Sequence[FailedItem], offset: int) -> str:
+@step(BlueGreenTask)
+def record_failures(task: BlueGreenTask, failures: list[FailedItem], offset: int) -> str:
     """Keep failed namespaces in blue's metadata store, a node for each call; says where."""
     with task.blue_store() as store:
-        MigrationGuard(task.keeper(store)).renew()
+        task.keeper(store).renew()
         path = f"{_FAILED}/{offset:09d}"
         value = json.dumps([failure.model_dump(mode="json") for failure in failures]).encode()
         node = store.get(path)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Sequence
 
 from activities.blue_green.asked_again import require_as_asked
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard
 from activities.blue_green.green_ready import green_trouble
 from activities.blue_green.movable import require_movable
 from activities.blue_green.provision import provision_all
@@ -15,6 +15,8 @@ from activities.blue_green.saved_clients import save_clients, saved_clients
 from activities.blue_green.throttle import let_go_of_ended
 from activities.blue_green.topics import TopicLook, look_at, show_blue, subscriptions_of, topics_of
 from activities.blue_green.way_back import take_back, was_blue
+from activities.lifecycle.step import step
+from activities.pulsar.coverage import require_covered
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.admin.topics import TopicStats
@@ -26,13 +28,16 @@ from models.lifecycle.status import ProgressTask, ProgressUnit
 _NAMED = 3
 
 
-def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Loaded:
+@step(BatchTask)
+def load(task: BatchTask) -> Loaded:
     """Load every topic of the batch, and keep in blue's metadata store who produces and consumes.
 
     Raises:
         StoreConflict: both sides differ in what cannot be created, or topics cannot be moved as they are used now.
         ApplicationError: something is in use that PRECHECK would refuse.
     """
+    guards, store = task.guards, task.store
+    require_covered(task.input, lambda census: task.survey(census, task.input.batch))
     found: list[TopicLook] = []
     for guard in guards:
         let_go_of_ended(task, guard)
@@ -68,7 +73,7 @@ def load(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     )
 
 
-def _await_green(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+def _await_green(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
     """Ask green what is asked again right before the flip, where nothing waits for the answer.
 
     Raises:
@@ -81,7 +86,7 @@ def _await_green(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
 
 
 def provision_batch(
-    task: BlueGreenTask,
+    task: AnyBlueGreenTask,
     guards: Sequence[NamespaceGuard],
     topics: Collection[TopicName] | None = None,
     *,
@@ -107,7 +112,7 @@ def provision_batch(
             )
 
 
-def look_at_all(task: BlueGreenTask, topics: Sequence[TopicName]) -> list[TopicLook]:
+def look_at_all(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[TopicLook]:
     """Look at topics of blue, which loads them; tells how far it is."""
     done = 0
 
@@ -132,7 +137,7 @@ def clients_of(stats: TopicStats) -> TopicClients:
     )
 
 
-def note_consumers(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
+def note_consumers(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
     """Note subscriptions that have got consumers since LOAD: what they have left is not given up as idle."""
     for guard in guards:
         before = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}

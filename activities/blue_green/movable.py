@@ -10,7 +10,7 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 
 from activities.blue_green.client_versions import cannot_follow, lacking_address
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.topics import look_at, topics_of
 from activities.pulsar.overridden_policies import LOOK_EVERY
 from clients.errors import StoreConflict
@@ -48,7 +48,7 @@ def replicators_down(stats: TopicStats) -> list[str]:
     )
 
 
-def require_movable(task: BlueGreenTask, topics: Iterable[tuple[TopicName, TopicStats]]) -> None:
+def require_movable(task: AnyBlueGreenTask, topics: Iterable[tuple[TopicName, TopicStats]]) -> None:
     """Ask of topics what PRECHECK asked; days may have passed since then.
 
     Raises:
@@ -58,7 +58,7 @@ def require_movable(task: BlueGreenTask, topics: Iterable[tuple[TopicName, Topic
         raise StoreConflict(f"topics cannot be moved as they are used now, so nothing is flipped: {some(problems)}")
 
 
-def await_movable(task: BlueGreenTask, guards: Sequence[NamespaceGuard], *, drained: bool) -> None:
+def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, drained: bool) -> None:
     """Wait until the replicators of all topics of a batch run, and ask of the topics what `require_movable` asks.
 
     A topic that is ended with a backlog for a third cluster takes no messages until that cluster has it.
@@ -89,7 +89,7 @@ def await_movable(task: BlueGreenTask, guards: Sequence[NamespaceGuard], *, drai
     task.context.waits_no_more()
 
 
-def _problems(task: BlueGreenTask, stats: TopicStats) -> Iterator[str]:
+def _problems(task: AnyBlueGreenTask, stats: TopicStats) -> Iterator[str]:
     if stats.msg_chunk_published:
         yield CHUNKS
     if counts := transactions_in(stats):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.pulsar import overridden_policies
 from activities.pulsar.overridden_policies import AnswerT, HeldPolicy, without_held
 from clients.pulsar.admin.namespaces import AutoTopicCreation, InactiveTopics, Policies, PublishRate
@@ -76,7 +76,7 @@ A topic that exists on green alone would be created on blue as well, and take me
 """
 
 
-def put_back(task: BlueGreenTask, guard: NamespaceGuard, policy: HeldPolicy[AnswerT]) -> str:
+def put_back(task: AnyBlueGreenTask, guard: NamespaceGuard, policy: HeldPolicy[AnswerT]) -> str:
     """Put a policy back; what somebody else has set meanwhile stays, and is returned in words.
 
     Brokers of blue may be asked for all policies next, to be made the same on green, and must not tell our own.

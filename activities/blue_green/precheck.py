@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
+from activities.blue_green.access import lacking_credentials
 from activities.blue_green.client_access import check_clients
 from activities.blue_green.client_versions import (
     cannot_follow,
@@ -15,7 +16,7 @@ from activities.blue_green.client_versions import (
     is_untested,
     lacking_address,
 )
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask
 from activities.blue_green.differences import differences
 from activities.blue_green.inventory import NamespaceInventory, TopicInventory, read_namespace
 from activities.blue_green.ledger_ids import compare_ids
@@ -31,6 +32,7 @@ from activities.blue_green.provision import judged
 from activities.blue_green.records import records, sent_away
 from activities.blue_green.way_back import after_return
 from activities.lifecycle.precheck import Findings
+from activities.lifecycle.step import step
 from activities.pulsar.coverage import covered
 from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.releases import refuse_untested
@@ -77,8 +79,15 @@ class _Found:
     use: TopicUse = field(default_factory=TopicUse)
 
 
+@step(BlueGreenTask, reads_only=True)
 def precheck(task: BlueGreenTask) -> Precheck:
     """Check both clusters and every namespace that moves; writes nothing."""
+    if blockers := lacking_credentials(task.runtime, task.input):
+        return Precheck(blockers=tuple(blockers))
+    return _check(task)
+
+
+def _check(task: AnyBlueGreenTask) -> Precheck:
     findings = Findings()
     check_clusters(task, findings)
     if findings.blockers:
@@ -149,7 +158,7 @@ def precheck(task: BlueGreenTask) -> Precheck:
     return _covered(task, result, census, names)
 
 
-def _unusable(task: BlueGreenTask, findings: Findings) -> Precheck:
+def _unusable(task: AnyBlueGreenTask, findings: Findings) -> Precheck:
     """Return the result where a cluster cannot be used; what blue uses is in it, if that is the right one."""
     # What else is asked would fail for the same reasons, or be asked of the wrong cluster.
     result = Precheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
@@ -158,7 +167,7 @@ def _unusable(task: BlueGreenTask, findings: Findings) -> Precheck:
     return _covered(task, result, FeatureCensus(task.input.cluster), selected(task.blue, task.input))
 
 
-def _covered(task: BlueGreenTask, result: Precheck, census: FeatureCensus, namespaces: Sequence[str]) -> Precheck:
+def _covered(task: AnyBlueGreenTask, result: Precheck, census: FeatureCensus, namespaces: Sequence[str]) -> Precheck:
     store, access = task.input.blue.store, task.stores(task.input.blue)
     return covered(
         result, task.input, census, lambda census: task.survey(census, namespaces), store=store, access=access
@@ -215,7 +224,7 @@ def _add_client(found: _Found, client: Client) -> None:
         found.untested_clients.add(f"{address} ({version})")
 
 
-def _judge_clients(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
+def _judge_clients(task: AnyBlueGreenTask, findings: Findings, found: _Found) -> None:
     green = task.input.green_cluster
     if found.old_clients:
         told = [f"{address}: {why}" for address, why in found.old_clients.items()]
@@ -232,7 +241,7 @@ def _judge_clients(task: BlueGreenTask, findings: Findings, found: _Found) -> No
         )
 
 
-def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
+def _judge(task: AnyBlueGreenTask, findings: Findings, found: _Found) -> None:
     _judge_clients(task, findings, found)
     if found.unloadable:
         cause = f"topics cannot be loaded, and so not be drained: {some(found.unloadable)}"
@@ -276,7 +285,7 @@ def _judge(task: BlueGreenTask, findings: Findings, found: _Found) -> None:
         )
 
 
-def _passing(task: BlueGreenTask) -> str:
+def _passing(task: AnyBlueGreenTask) -> str:
     if task.blue_release.has(Behaviour.REDIRECTS_ALL_CONSUMERS):
         return "what is sent to them after their producers have moved, and before their consumers have, is lost"
     return f"brokers of {task.blue_release} do not send their consumers on (#26075): restart them after the flip"
@@ -286,7 +295,7 @@ def _upgrade(found: _Found) -> str:
     return f"upgrade them, or give {found.lacks_address} of green" if found.lacks_address else "upgrade them"
 
 
-def _questions(task: BlueGreenTask, found: _Found) -> Iterable[str]:
+def _questions(task: AnyBlueGreenTask, found: _Found) -> Iterable[str]:
     if found.readers and not task.input.accept_external_positions:
         yield (
             f"{len(found.readers)} readers or connectors may keep message ids outside of Pulsar, and ids are others on "
@@ -314,5 +323,5 @@ def _questions(task: BlueGreenTask, found: _Found) -> Iterable[str]:
         )
 
 
-def _stores(task: BlueGreenTask) -> tuple[Access, Access]:
+def _stores(task: AnyBlueGreenTask) -> tuple[Access, Access]:
     return task.stores(task.input.blue), task.stores(task.input.green)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
 from activities.lifecycle.precheck import Findings
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -13,7 +13,7 @@ from clients.pulsar.admin.errors import AdminNotFound
 from models.lifecycle.failures import some
 
 
-def check_isolation(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
+def check_isolation(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
     """Note a blocker for namespaces that have brokers of their own on blue and not on green, and a warning for groups.
 
     Args:
@@ -40,7 +40,7 @@ def check_isolation(task: BlueGreenTask, findings: Findings, namespaces: Sequenc
         )
 
 
-def check_resource_group(task: BlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
+def check_resource_group(task: AnyBlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
     """Note a warning where the limits that a namespace shares with others are not the same on green."""
     group = namespace.policies.raw.get("resource_group_name")
     if not group or group not in task.green.namespaces.resource_groups():

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Mapping
 from contextlib import suppress
 from typing import NamedTuple
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.precheck_redirects import check_redirects
 from activities.blue_green.precheck_stores import check_configuration_stores
@@ -57,7 +57,7 @@ class Side(NamedTuple):
     admin: PulsarAdminReader
 
 
-def check_clusters(task: BlueGreenTask, findings: Findings) -> None:
+def check_clusters(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Check both clusters; what cannot be asked is a blocker of its own."""
     input = task.input
     for side in _sides(task):
@@ -69,7 +69,7 @@ def check_clusters(task: BlueGreenTask, findings: Findings) -> None:
     findings.attempt(f"the address of {input.green_cluster}", lambda: _check_address(task, findings), of="GREEN_URL")
 
 
-def check_running(task: BlueGreenTask, findings: Findings) -> None:
+def check_running(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Ask the brokers of both clusters again what PRECHECK asked them; those that do not answer now are left out.
 
     Raises:
@@ -81,7 +81,7 @@ def check_running(task: BlueGreenTask, findings: Findings) -> None:
     check_stricter(task, findings)
 
 
-def check_stricter(task: BlueGreenTask, findings: Findings) -> None:
+def check_stricter(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Note a blocker for each broker of green that refuses or filters what blue's brokers take, if it answers."""
     blue = task.blue.brokers.runtime_configuration()
     for name, admin in task.green_brokers():
@@ -91,7 +91,7 @@ def check_stricter(task: BlueGreenTask, findings: Findings) -> None:
                     findings.block("GREEN_BROKERS_DIFFER", f"{name}: {difference}", "set green's brokers as blue's")
 
 
-def _sides(task: BlueGreenTask) -> tuple[Side, Side]:
+def _sides(task: AnyBlueGreenTask) -> tuple[Side, Side]:
     input = task.input
     return (
         Side("BLUE", input.cluster, input.blue, task.blue),
@@ -99,11 +99,11 @@ def _sides(task: BlueGreenTask) -> tuple[Side, Side]:
     )
 
 
-def _session(task: BlueGreenTask, side: Side) -> HttpSession:
+def _session(task: AnyBlueGreenTask, side: Side) -> HttpSession:
     return HttpSession(task.runtime.admin_of(side.cluster.credentials))
 
 
-def _store_check(task: BlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
+def _store_check(task: AnyBlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
     def check() -> None:
         with open_cas_reader(side.cluster.store, task.stores(side.cluster)) as store:
             check_store(findings, store, side.name, task.attempt.workflow_id, taken=f"{side.code}_CLAIMED")
@@ -115,7 +115,7 @@ def _store_check(task: BlueGreenTask, findings: Findings, side: Side) -> Callabl
     return check
 
 
-def _brokers_check(task: BlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
+def _brokers_check(task: AnyBlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
     def check() -> None:
         told = side.admin.brokers.runtime_configuration().get("clusterName")
         if told != side.name:
@@ -130,7 +130,7 @@ def _brokers_check(task: BlueGreenTask, findings: Findings, side: Side) -> Calla
 
 
 def _ask_brokers(
-    task: BlueGreenTask, findings: Findings, side: Side, session: HttpSession, *, answering: bool = False
+    task: AnyBlueGreenTask, findings: Findings, side: Side, session: HttpSession, *, answering: bool = False
 ) -> None:
     with open_reader(side.cluster.store, task.stores(side.cluster)) as reader:
         services = brokers(reader)
@@ -206,7 +206,7 @@ def check_flip_timeout(findings: Findings, broker: str, settings: Mapping[str, s
         findings.block("BLUE_SLOW_SWEEP", cause, cure)
 
 
-def _check_address(task: BlueGreenTask, findings: Findings) -> None:
+def _check_address(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Clients really are sent to green: ask the address that brokers would give them."""
     green, input = task.input.green, task.input
     access = task.runtime.admin_of(green.credentials)
@@ -222,7 +222,7 @@ def _check_address(task: BlueGreenTask, findings: Findings) -> None:
         _check_broker_address(task, findings, url, registered)
 
 
-def _check_broker_address(task: BlueGreenTask, findings: Findings, url: str, registered: Collection[str]) -> None:
+def _check_broker_address(task: AnyBlueGreenTask, findings: Findings, url: str, registered: Collection[str]) -> None:
     """Whoever answers there names brokers of green as the owners of topics."""
     cure = f"give the address of the brokers of {task.input.green_cluster}, or of their proxy"
     for address in url.partition("://")[2].split(","):
@@ -239,7 +239,7 @@ def _check_broker_address(task: BlueGreenTask, findings: Findings, url: str, reg
         findings.block("GREEN_URL", cause, cure)
 
 
-def check_replication(task: BlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
+def check_replication(task: AnyBlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
     """Replication between both clusters, and to others, by policies of a namespace and of its topics."""
     input = task.input
     replicated = {namespace.name: set(namespace.policies.replication_clusters)}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.differences import tenant_differences
 from activities.blue_green.inventory import NamespaceInventory, read_tenant
 from activities.blue_green.precheck_clusters import check_stricter
@@ -22,7 +22,7 @@ from models.lifecycle.failures import some
 from models.releases import PAGE, behaviour_differences
 
 
-def check_green(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
+def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
     """Limits and tenants of green, and what its brokers do where a namespace does not say."""
     findings.blockers += green_room(task.green, namespaces)
     configurations = (admin.brokers.runtime_configuration() for admin in (task.blue, task.green))
@@ -50,7 +50,7 @@ def check_green(task: BlueGreenTask, findings: Findings, namespaces: Sequence[st
             judge(task, findings, f"tenant {tenant}", told)
 
 
-def check_fit(task: BlueGreenTask, findings: Findings, blue: NamespaceInventory) -> None:
+def check_fit(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInventory) -> None:
     """Limits that one namespace would exceed, and clusters that it needs."""
     findings.blockers += green_quotas(task.green, blue)
     tenant = read_tenant(task.blue, blue.name.partition("/")[0])
@@ -59,7 +59,7 @@ def check_fit(task: BlueGreenTask, findings: Findings, blue: NamespaceInventory)
         findings.blockers += [blocker for blocker in lacking if blocker not in findings.blockers]
 
 
-def judge(task: BlueGreenTask, findings: Findings, name: str, differing: Sequence[Difference]) -> None:
+def judge(task: AnyBlueGreenTask, findings: Findings, name: str, differing: Sequence[Difference]) -> None:
     """What PROVISION cannot, or may not, make equal."""
     green, align = task.input.green_cluster, task.input.align_differences
     blocking = [one for one in differing if one.blocks]

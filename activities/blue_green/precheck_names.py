@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.listing import is_v1, scalable_topics
 from activities.lifecycle.precheck import Findings
@@ -58,7 +58,7 @@ def check_patterns(input: BlueGreenInput, findings: Findings, namespaces: Sequen
         findings.warn(f"patterns of namespaces fit no namespace of {input.cluster}: {some(_quote(selected))}")
 
 
-def check_topics(task: BlueGreenTask, findings: Findings, blue: NamespaceInventory) -> NamespaceInventory:
+def check_topics(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInventory) -> NamespaceInventory:
     """Note a blocker for topics of a namespace that green refuses, or that the namespace's flag does not move.
 
     Args:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.flags import urls_of
 from activities.blue_green.listing import is_v1, namespaces_of
 from activities.blue_green.records import sent_elsewhere
@@ -18,7 +18,7 @@ from models.blue_green.input import BlueGreenInput
 from models.lifecycle.failures import some
 
 
-def check_redirects(task: BlueGreenTask, findings: Findings) -> None:
+def check_redirects(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Whom blue sends away already, and whether that is to green."""
     input = task.input
     with open_cas_reader(input.blue.store, task.stores(input.blue)) as store:
@@ -33,7 +33,7 @@ def check_redirects(task: BlueGreenTask, findings: Findings) -> None:
             _check_set_flag(task, findings, store)
 
 
-def _check_set_flag(task: BlueGreenTask, findings: Findings, store: CasReader) -> None:
+def _check_set_flag(task: AnyBlueGreenTask, findings: Findings, store: CasReader) -> None:
     """The flag of all of blue is set: by an earlier run, if each namespace with topics has its own as well."""
     input, cluster = task.input, task.input.cluster
     names = [name for name in namespaces_of(task.blue) if not (name.startswith("pulsar/") or is_v1(name))]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.lifecycle.precheck import Findings
 from clients.pulsar.admin.client import PulsarAdminReader
 from models.broker_settings import configuration_store_apart
 from models.store_url import parse_broker_setting
 
 
-def check_configuration_stores(task: BlueGreenTask, findings: Findings) -> None:
+def check_configuration_stores(task: AnyBlueGreenTask, findings: Findings) -> None:
     """Note a blocker for each broker whose tenants and policies are elsewhere than in the store of the input.
 
     Limits and flags are set by compare-and-set in the metadata store. Two clusters with one configuration store have

@@ -6,7 +6,7 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.inventory import NamespaceInventory
 from activities.blue_green.movable import replicators_down, transactions_in
 from activities.blue_green.topics import look_at
@@ -41,7 +41,7 @@ class TopicUse:
     down: list[TopicName] = field(default_factory=list[TopicName])
     behind: list[str] = field(default_factory=list[str])
 
-    def add(self, task: BlueGreenTask, namespace: NamespaceInventory) -> None:
+    def add(self, task: AnyBlueGreenTask, namespace: NamespaceInventory) -> None:
         """Add what the topics of a namespace are used for."""
         for topic in namespace.topics.values():
             if topic.chunked:
@@ -60,7 +60,7 @@ class TopicUse:
             if replication.replication_backlog:
                 self.behind.append(f"{name} ({replication.replication_backlog:,} messages for {remote})")
 
-    def judge(self, task: BlueGreenTask, findings: Findings) -> None:
+    def judge(self, task: AnyBlueGreenTask, findings: Findings) -> None:
         """Note a blocker for each use that a flip would break."""
         if self.chunked:
             findings.block(
@@ -108,7 +108,7 @@ class TopicUse:
 
 
 def check_expiry(
-    task: BlueGreenTask, findings: Findings, namespace: NamespaceInventory, brokers: Mapping[str, str]
+    task: AnyBlueGreenTask, findings: Findings, namespace: NamespaceInventory, brokers: Mapping[str, str]
 ) -> None:
     """Note a blocker for topics whose subscriptions green may delete while their consumers still read on blue.
 
@@ -151,7 +151,7 @@ def check_expiry(
         )
 
 
-def _has_content(task: BlueGreenTask, name: TopicName) -> bool:
+def _has_content(task: AnyBlueGreenTask, name: TopicName) -> bool:
     """Whether transactions have used a topic of brokers: those of snapshots are there also without any."""
     if _PENDING_ACKNOWLEDGEMENTS in name.topic:
         return True
@@ -159,7 +159,7 @@ def _has_content(task: BlueGreenTask, name: TopicName) -> bool:
     return stats is None or stats.storage_size > 0
 
 
-def _still_down(task: BlueGreenTask, topics: Sequence[TopicName]) -> list[str]:
+def _still_down(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[str]:
     """Return those of some topics whose replicators do not connect, with the clusters."""
     end = time.monotonic() + _CONNECTS_WITHIN
     while topics:

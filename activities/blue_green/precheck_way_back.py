@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.flags import led_elsewhere
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.way_back import ended_topics
@@ -17,7 +17,7 @@ from models.lifecycle.failures import some
 _SWEEP = "clusterMigrationCheckDurationSeconds"
 
 
-def check_way_back(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
+def check_way_back(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
     """Look for what an earlier migration has left on green; returns topics of green that are made anew."""
     green = task.input.green_cluster
     known = task.green.clusters.migration(green)
@@ -39,7 +39,7 @@ def check_way_back(task: BlueGreenTask, findings: Findings, namespaces: Sequence
     return _check_ended(task, findings, [name for name in namespaces if name in there])
 
 
-def _check_later(task: BlueGreenTask, findings: Findings) -> None:
+def _check_later(task: AnyBlueGreenTask, findings: Findings) -> None:
     """What the way back will need one day, and what now takes no restart under traffic."""
     for broker, admin in task.green_brokers():
         if int(admin.brokers.runtime_configuration().get(_SWEEP) or 0) <= 0:
@@ -49,7 +49,7 @@ def _check_later(task: BlueGreenTask, findings: Findings) -> None:
             )
 
 
-def _check_restarted(task: BlueGreenTask, findings: Findings, flagged_ms: int) -> None:
+def _check_restarted(task: AnyBlueGreenTask, findings: Findings, flagged_ms: int) -> None:
     """Brokers keep a producer that they sent away, and refuse it on the same connection indefinitely (5.0.1, seen).
 
     Those that were started after the flags were set have sent producers away without loading their topics, which
@@ -66,7 +66,7 @@ def _check_restarted(task: BlueGreenTask, findings: Findings, flagged_ms: int) -
         )
 
 
-def _check_ended(task: BlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
+def _check_ended(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
     ended = [found for name in namespaces for found in ended_topics(task, name).items()]
     if waiting := [f"{topic} ({one.needed_by})" for topic, one in ended if one.needed_by]:
         findings.block(

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 
 from activities.blue_green.client_access import require_clients
-from activities.blue_green.context import BlueGreenTask, MigrationGuard
+from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask
 from activities.blue_green.ledger_ids import raise_ids, renew_ledgers
 from activities.blue_green.listing import selected
 from activities.blue_green.provisioning import EVERYTHING, Scope, provision_namespace
 from activities.blue_green.records import sent_away
 from activities.blue_green.way_back import flagged, narrow_cluster_flag
+from activities.lifecycle.step import step
 from models.blue_green.differences import Difference, DifferenceKind
 from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Provision
@@ -20,10 +21,11 @@ from models.lifecycle.status import ProgressTask, ProgressUnit
 from spark.blue_green.copy_record import recorded_copies
 
 
+@step(BlueGreenTask)
 def provision(task: BlueGreenTask) -> Provision:
     """Create on green what it lacks, namespace by namespace, and read both sides back."""
     with task.green_store() as store:
-        guard = MigrationGuard(task.keeper(store))
+        guard = task.keeper(store)
         guard.renew()
         narrow_cluster_flag(task, guard, store)
         # Nothing can be created in what green still sends away; that is left to its batch.
@@ -41,7 +43,7 @@ def provision(task: BlueGreenTask) -> Provision:
         return found
 
 
-def judged(task: BlueGreenTask, namespace: str, differing: Sequence[Difference]) -> list[Difference]:
+def judged(task: AnyBlueGreenTask, namespace: str, differing: Sequence[Difference]) -> list[Difference]:
     """Differences of a namespace, where those are harmless that are copies of an earlier attempt or run."""
     full = any(one.kind is DifferenceKind.GREEN_HAS_MESSAGES for one in differing)
     if not full or task.input.idle_subscriptions is not IdleSubscriptions.COPY:
@@ -57,7 +59,7 @@ def judged(task: BlueGreenTask, namespace: str, differing: Sequence[Difference])
 
 
 def provision_all(
-    task: BlueGreenTask, namespaces: list[str], fence: Callable[[], object], scope: Scope = EVERYTHING
+    task: AnyBlueGreenTask, namespaces: list[str], fence: Callable[[], object], scope: Scope = EVERYTHING
 ) -> Provision:
     """The same for some namespaces, or for a part of them."""
     created = Counter[str]()

@@ -6,25 +6,27 @@ import time
 from collections.abc import Sequence
 
 from activities.blue_green.asked_again import require_as_asked
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import BatchTask, NamespaceGuard
 from activities.blue_green.late import provision_late
 from activities.blue_green.load import provision_batch
 from activities.blue_green.movable import await_movable
 from activities.blue_green.overridden_policies import INACTIVE
 from activities.blue_green.throttle import throttled_rate, topics_by_guard, wait_until_quiet
+from activities.lifecycle.step import step
 from activities.pulsar.overridden_policies import hold
-from clients.cas.store import CasStore
 from models.blue_green.claims import FLIPPED, Stage
 from models.blue_green.results import Quiet
 
 
-def catch_up(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
+@step(BatchTask)
+def catch_up(task: BatchTask) -> None:
     """Create on green what came to blue since LOAD, which may be long ago: backlogs were copied, or people paused.
 
     Raises:
         StoreConflict: both sides differ by now in what cannot be created, or topics cannot be moved as they are used.
         ApplicationError: something is in use that PRECHECK would refuse.
     """
+    guards, store = task.guards, task.store
     # Where writes are held back already, blue has a limit that green must not get.
     waiting = [guard for guard in _not_flipped(guards) if guard.require().stage is not Stage.THROTTLED]
     require_as_asked(task, waiting)
@@ -33,8 +35,10 @@ def catch_up(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
     await_movable(task, waiting, drained=False)
 
 
-def quiesce(task: BlueGreenTask, guards: Sequence[NamespaceGuard], _store: CasStore) -> Quiet:
+@step(BatchTask)
+def quiesce(task: BatchTask) -> Quiet:
     """Throttle the namespaces of a batch, and wait until nothing is sent to any of their topics."""
+    guards = task.guards
     held = _not_flipped(guards)
     begun = time.monotonic()
     for guard in held:

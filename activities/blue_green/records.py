@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.flags import led_elsewhere
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.topics import topics_of
@@ -30,7 +30,7 @@ def read_record(store: CasReader, namespace: str) -> NamespaceClaim | None:
     return NamespaceClaim.model_validate_json(node.value) if node else None
 
 
-def sent_away(task: BlueGreenTask, store: CasReader, namespaces: Iterable[str]) -> set[str]:
+def sent_away(task: AnyBlueGreenTask, store: CasReader, namespaces: Iterable[str]) -> set[str]:
     """Those namespaces whose clients are sent to green already, by an earlier run, however that has ended.
 
     They differ from what green has, and green has messages of them; what is left is to bring them to their end. Where
@@ -42,7 +42,7 @@ def sent_away(task: BlueGreenTask, store: CasReader, namespaces: Iterable[str]) 
     return set(away) if away != begun and not _elsewhere(task, store) else begun
 
 
-def sent_elsewhere(task: BlueGreenTask, store: CasReader) -> str:
+def sent_elsewhere(task: AnyBlueGreenTask, store: CasReader) -> str:
     """Whose clients blue sends to another cluster than green, in words; empty where it sends nobody there.
 
     Blue has one address for all of its namespaces: who changes it sends all of them to another cluster.
@@ -56,14 +56,14 @@ def sent_elsewhere(task: BlueGreenTask, store: CasReader) -> str:
     return f"clients of {some(sorted(names))} are sent away {where}" if names else ""
 
 
-def _elsewhere(task: BlueGreenTask, store: CasReader) -> str:
+def _elsewhere(task: AnyBlueGreenTask, store: CasReader) -> str:
     """Why the stored address does not lead to green; empty where it does."""
     flag = read_cluster_flag(store, task.input.cluster)
     return led_elsewhere(task, flag and flag.migrated_cluster_url, task.input.green, task.input.green_cluster)
 
 
 def _away(
-    task: BlueGreenTask, store: CasReader, known: Mapping[str, NamespaceClaim], namespaces: Iterable[str]
+    task: AnyBlueGreenTask, store: CasReader, known: Mapping[str, NamespaceClaim], namespaces: Iterable[str]
 ) -> set[str]:
     """Those whose clients are sent away, wherever to, or were: an earlier run was lost amid that."""
 
@@ -74,7 +74,7 @@ def _away(
     return {name for name in namespaces if is_away(name)}
 
 
-def _is_ended(task: BlueGreenTask, namespace: str) -> bool:
+def _is_ended(task: AnyBlueGreenTask, namespace: str) -> bool:
     """Whether any topic of a namespace was terminated so that its clients go to green."""
     infos = task.each(topics_of(task.blue, namespace), lambda topic: stored(task.blue, topic))
     return any(info is not None and info.migrated for info in infos)

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.saved_clients import save_clients, saved_clients
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
@@ -32,7 +32,7 @@ _CLOSED = frozenset(("Closed", "FencedForDeletion"))
 
 
 def end_again(
-    task: BlueGreenTask,
+    task: AnyBlueGreenTask,
     guard: NamespaceGuard,
     store: CasStore,
     topics: Sequence[TopicName],
@@ -69,12 +69,12 @@ def end_again(
     return told
 
 
-def may_open_again(task: BlueGreenTask) -> bool:
+def may_open_again(task: AnyBlueGreenTask) -> bool:
     """Return whether blue's brokers may open topics again that were ended."""
     return has_defect(task.blue_release, _REOPENS)
 
 
-def _if_open(task: BlueGreenTask, topic: TopicName) -> InternalStats | None:
+def _if_open(task: AnyBlueGreenTask, topic: TopicName) -> InternalStats | None:
     """The topic as its broker has it in memory, if it was ended and is open, or is fenced."""
     # It is gone, or not loaded: then what is stored counts.
     with suppress(AdminNotFound, AdminServerError):
@@ -88,7 +88,7 @@ def _if_open(task: BlueGreenTask, topic: TopicName) -> InternalStats | None:
     return None
 
 
-def _unload(task: BlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> str:
+def _unload(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> str:
     # It is gone, or was unloaded since.
     with suppress(AdminNotFound, AdminServerError):
         task.change_blue(
@@ -99,7 +99,7 @@ def _unload(task: BlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> str
     return f"{topic} was fenced by its broker, which could not store its end, and unloaded"
 
 
-def _end(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName, stats: InternalStats) -> str:
+def _end(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName, stats: InternalStats) -> str:
     known = {TopicName.parse(name): clients for name, clients in saved_clients(store, guard.namespace).items()}
     clients = known.get(topic, TopicClients())
     info = stored(task.blue, topic)

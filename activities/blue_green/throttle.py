@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.cut_messages import require_whole_messages
 from activities.blue_green.overridden_policies import AUTO_CREATION, put_back, rate
 from activities.blue_green.topics import Traffic, is_terminated, look_at, show_blue, topics_of, traffic_of
@@ -40,12 +40,12 @@ _LIMIT_LIFTED_LATE = "LIMIT_LIFTED_LATE"
 _TELL_EVERY = 3.0
 
 
-def throttle(task: BlueGreenTask, guard: NamespaceGuard) -> None:
+def throttle(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
     """Set the limit, after what stood before was noted; harmless when done twice."""
     hold(guard, throttled_rate(task, guard))
 
 
-def throttled_rate(task: BlueGreenTask, guard: NamespaceGuard) -> HeldPolicy[PublishRate]:
+def throttled_rate(task: AnyBlueGreenTask, guard: NamespaceGuard) -> HeldPolicy[PublishRate]:
     """Return the limit of a namespace while it is flipped: the same for each attempt."""
     cluster = task.input.cluster
     if noted := guard.require().publish_rate:
@@ -70,7 +70,7 @@ def limit_that_ends(rounds: Iterable[float], seconds: float) -> int:
     return max(1, int(min(filter(None, rounds), default=0.0) / seconds))
 
 
-def _hold_of(task: BlueGreenTask) -> float:
+def _hold_of(task: AnyBlueGreenTask) -> float:
     return task.input.quiesce_timeout.total_seconds()
 
 
@@ -95,20 +95,20 @@ def round_of(stats: TopicStats, inside: InternalStats, seconds: float) -> float:
     return entry * max(1.0, likely)
 
 
-def _round(task: BlueGreenTask, topic: TopicName) -> float:
+def _round(task: AnyBlueGreenTask, topic: TopicName) -> float:
     stats = look_at(task.blue, topic).stats
     if stats is None or not stats.publishers:
         return 0.0
     return round_of(stats, task.blue.topics.internal_stats(topic), _hold_of(task))
 
 
-def let_go(task: BlueGreenTask, guard: NamespaceGuard) -> str:
+def let_go(task: AnyBlueGreenTask, guard: NamespaceGuard) -> str:
     """Put the namespace's own limit back, and let clients create topics again; see `put_back`."""
     kept = (put_back(task, guard, rate(task.input.cluster)), put_back(task, guard, AUTO_CREATION))
     return "; ".join(filter(None, kept))
 
 
-def let_go_of_ended(task: BlueGreenTask, guard: NamespaceGuard) -> str:
+def let_go_of_ended(task: AnyBlueGreenTask, guard: NamespaceGuard) -> str:
     """Do the same, unless the namespace has its flag, and topics that brokers will still end: then writes wait."""
     if is_held_back(guard.require()) and read_flag(guard.store, guard.namespace):
         topics = topics_of(task.blue, guard.namespace)
@@ -117,7 +117,7 @@ def let_go_of_ended(task: BlueGreenTask, guard: NamespaceGuard) -> str:
     return let_go(task, guard)
 
 
-def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
+def require_quiet(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
     """Right before the flag: the limit still holds, nothing is sent, and no message has arrived in part only.
 
     Returns:
@@ -151,7 +151,7 @@ def require_quiet(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> floa
     return since
 
 
-def require_seen_quiet(task: BlueGreenTask, since: float) -> None:
+def require_seen_quiet(task: AnyBlueGreenTask, since: float) -> None:
     """Check, between what is read and the write of a flag, that no writes were seen a short time ago.
 
     A worker may have been frozen since it looked, and each producer gets a message through now and then.
@@ -167,18 +167,18 @@ def require_seen_quiet(task: BlueGreenTask, since: float) -> None:
         raise StoreContention(f"that writes are held back was seen {seconds:.0f} s ago; it is checked again")
 
 
-def _valid_for(task: BlueGreenTask) -> float:
+def _valid_for(task: AnyBlueGreenTask) -> float:
     """Seconds for which it holds that no writes were seen: brokers need some of the limit's time to end topics."""
     return task.input.quiesce_timeout.total_seconds() / 2
 
 
-def topics_by_guard(task: BlueGreenTask, guards: Sequence[NamespaceGuard]) -> dict[NamespaceGuard, list[TopicName]]:
+def topics_by_guard(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> dict[NamespaceGuard, list[TopicName]]:
     """The topics of some namespaces of blue."""
     return {guard: topics_of(task.blue, guard.namespace) for guard in guards}
 
 
 def wait_until_quiet(
-    task: BlueGreenTask,
+    task: AnyBlueGreenTask,
     topics: Mapping[NamespaceGuard, Sequence[TopicName]],
     begun: float,
 ) -> Quiet:
@@ -190,7 +190,7 @@ def wait_until_quiet(
 
 
 def await_quiet(
-    task: BlueGreenTask,
+    task: AnyBlueGreenTask,
     topics: Mapping[NamespaceGuard, Sequence[TopicName]],
     begun: float,
     *,
@@ -252,7 +252,7 @@ def await_quiet(
     return Quiet(seconds=round(time.monotonic() - begun, 3), busy=named, looks=looks), since
 
 
-def _unconfirmed(task: BlueGreenTask, topics: Sequence[TopicName]) -> list[TopicName]:
+def _unconfirmed(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[TopicName]:
     """Return the topics with messages that bookies have not confirmed."""
 
     def count(topic: TopicName) -> int:

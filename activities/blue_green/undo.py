@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard, is_held
+from activities.blue_green.context import AnyBlueGreenTask, BatchTask, BlueGreenTask, NamespaceGuard, is_held
 from activities.blue_green.flags import wait_until_seen
 from activities.blue_green.flip import end_or_give_up
 from activities.blue_green.green_use import used_on_green
@@ -15,6 +15,7 @@ from activities.blue_green.saved_clients import save_clients, saved_clients
 from activities.blue_green.throttle import let_go
 from activities.blue_green.topics import look_at, topics_of
 from activities.blue_green.way_back import send_away_again
+from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasReader, CasStore, retry
 from clients.errors import StoreContention, StoreNotFound
@@ -35,8 +36,17 @@ _LOAD_EVERY = 0.3
 _LOADED_WITHIN = 30.0
 
 
-def undo(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Undone:
-    """Leave the batch's clients with blue, where that is possible without a loss; what cannot stay is flipped whole."""
+@step(BatchTask)
+def undo(task: BatchTask) -> Undone:
+    """ROLLBACK: leave the batch's clients with blue; where that would lose messages, flip the whole batch."""
+    if not is_held(task, task.store):
+        # The batch of a run that is gone must end, since that of the next one has its id.
+        return Undone(undone=True, kept=("this run has ended, or a later one has taken these namespaces over",))
+    return _undo(task, task.guards, task.store)
+
+
+def _undo(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Undone:
+    """Leave the clients of namespaces with blue, or flip what cannot stay."""
     # Taken first: whatever an earlier attempt still has on its way finds the record moved.
     mine = [guard for guard in guards if guard.take().flipped_in == task.attempt.run_id]
     others = [guard.namespace for guard in guards if guard not in mine]
@@ -62,16 +72,17 @@ def undo(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore)
     return Undone(undone=not whys, terminated=terminated, restored=len(restored), why=why, kept=tuple(kept))
 
 
-def settle(task: BlueGreenTask, namespaces: Sequence[str]) -> Undone:
+@step(BlueGreenTask)
+def settle(task: BlueGreenTask, namespaces: list[str]) -> Undone:
     """The same for a batch whose workflow was ended by somebody else, before it could go on or back."""
     with task.blue_store() as store:
         if not is_held(task, store):
             return Undone(undone=True)
-        return undo(task, [NamespaceGuard(store, task.attempt, name) for name in namespaces], store)
+        return _undo(task, [NamespaceGuard(store, task.attempt, name) for name in namespaces], store)
 
 
 def _take_flags_back(
-    task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, silent: set[str]
+    task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, silent: set[str]
 ) -> tuple[dict[str, str], set[TopicName]]:
     """Take flags off, and look twice whether a topic was terminated meanwhile.
 
@@ -135,7 +146,7 @@ def _note_ends(store: CasStore, guard: NamespaceGuard, ends: Mapping[TopicName, 
         save_clients(store, guard, after)
 
 
-def _used(task: BlueGreenTask, store: CasReader, topics: Sequence[TopicName]) -> list[str]:
+def _used(task: AnyBlueGreenTask, store: CasReader, topics: Sequence[TopicName]) -> list[str]:
     """What people have to know of topics that stay with blue, and that somebody uses on green all the same."""
     uses = task.each(topics, lambda topic: used_on_green(task, store, topic))
     return [
@@ -145,7 +156,7 @@ def _used(task: BlueGreenTask, store: CasReader, topics: Sequence[TopicName]) ->
     ][:NAMED]
 
 
-def _terminated(task: BlueGreenTask, guard: NamespaceGuard) -> list[tuple[TopicName, Position]]:
+def _terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[tuple[TopicName, Position]]:
     """Topics that were ended, and where."""
     topics = topics_of(task.blue, guard.namespace)
     infos = task.each(topics, lambda topic: stored(task.blue, topic))
@@ -153,7 +164,7 @@ def _terminated(task: BlueGreenTask, guard: NamespaceGuard) -> list[tuple[TopicN
     return [(topic, position) for topic, position in ended if position]
 
 
-def _obstacle(task: BlueGreenTask, store: CasReader, terminated: Sequence[TopicName]) -> str:
+def _obstacle(task: AnyBlueGreenTask, store: CasReader, terminated: Sequence[TopicName]) -> str:
     """Why the termination of topics cannot be taken back; empty where it can."""
     if not terminated:
         return ""
@@ -175,7 +186,7 @@ def _obstacle(task: BlueGreenTask, store: CasReader, terminated: Sequence[TopicN
     return ""
 
 
-def _clear(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, silent: set[str]) -> None:
+def _clear(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, silent: set[str]) -> None:
     _take_flag_off(guard, store)
     wait_until_seen(task, guard.namespace, migrated=False, silent=silent)
 
@@ -186,14 +197,14 @@ def _take_flag_off(guard: NamespaceGuard, store: CasStore) -> None:
         set_flag(store, guard.namespace, guard.require, migrated=False)
 
 
-def _settle(task: BlueGreenTask, guard: NamespaceGuard) -> None:
+def _settle(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
     """Let writes go to a namespace that stays, and put back what else was changed."""
     let_go(task, guard)
     put_back(task, guard, INACTIVE)
     guard.note(stage=Stage.RETURNED, copied_in="")
 
 
-def _unterminate(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName) -> None:
+def _unterminate(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName) -> None:
     """Take the termination of a topic out of the metadata store while no broker has it loaded.
 
     A broker that loads the topic in between has the old state in memory; it is unloaded again then.
@@ -227,7 +238,7 @@ def _unterminate(task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, to
 
 
 def _restore_subscriptions(
-    task: BlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName, ended: Position
+    task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName, ended: Position
 ) -> None:
     """Create those subscriptions again that brokers deleted because nothing was left for them to read."""
     before = saved_clients(store, guard.namespace).get(str(topic), TopicClients())

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import NamedTuple
 
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, BatchTask
 from activities.blue_green.drain import those_that_move
 from activities.blue_green.leftovers import entries_of, needed_by
 from activities.blue_green.listing import scalable_topics
 from activities.blue_green.reopened import end_again, may_open_again
 from activities.blue_green.saved_clients import saved_clients
 from activities.blue_green.topics import look_at, named, subscriptions_of, topics_of
+from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import after_end, stored
-from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from models.blue_green.claims import Stage, TopicClients
@@ -38,8 +38,10 @@ class _Checked(NamedTuple):
     unused: tuple[str, ...] = ()
 
 
-def verify(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> BatchCheck:
+@step(BatchTask)
+def verify(task: BatchTask) -> BatchCheck:
     """Compare each namespace: nothing is left on blue, and green has every topic with its subscriptions."""
+    guards, store = task.guards, task.store
     faults: list[FailedItem] = []
     topics = subscriptions = 0
     unused: list[str] = []
@@ -71,7 +73,7 @@ def verify(task: BlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStor
     )
 
 
-def _check(task: BlueGreenTask, topic: TopicName, known: Mapping[str, TopicClients], *, flipped: bool) -> _Checked:
+def _check(task: AnyBlueGreenTask, topic: TopicName, known: Mapping[str, TopicClients], *, flipped: bool) -> _Checked:
     """Check one topic; `flipped` says that this run has flipped its namespace, and noted all topics before."""
     wrong: list[str] = []
     blue = stored(task.blue, topic)
@@ -102,7 +104,7 @@ def _check(task: BlueGreenTask, topic: TopicName, known: Mapping[str, TopicClien
     return _Checked("; ".join(wrong), len(there), unused)
 
 
-def _unused(task: BlueGreenTask, topic: TopicName, names: Collection[str]) -> tuple[str, ...]:
+def _unused(task: AnyBlueGreenTask, topic: TopicName, names: Collection[str]) -> tuple[str, ...]:
     """Those of green's subscriptions that have no consumer."""
     stats = look_at(task.green, topic).stats
     there = subscriptions_of(stats) if stats else {}

@@ -10,7 +10,7 @@ from collections.abc import Callable, Container, Iterable
 from contextlib import suppress
 from typing import NamedTuple
 
-from activities.blue_green.context import BlueGreenTask, MigrationGuard, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.flags import wait_until_cluster_seen, wait_until_seen
 from activities.blue_green.green_use import used_on_green
 from activities.blue_green.inventory import NamespaceInventory
@@ -21,6 +21,7 @@ from activities.blue_green.records import read_record
 from activities.blue_green.topics import topics_of
 from activities.pulsar.overridden_policies import exchange
 from activities.pulsar.stored_topics import stored
+from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound
 from clients.pulsar.admin.clusters import ClusterMigration
@@ -28,7 +29,7 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.cluster_flag import read_cluster_flag, set_cluster_flag
 from clients.pulsar.records.namespace_flag import read_flag, set_flag
-from models.blue_green.claims import NamespaceClaim, Stage
+from models.blue_green.claims import BlueGreenClaim, NamespaceClaim, Stage
 from models.lifecycle.claim import Changed, namespace_record
 
 
@@ -37,7 +38,7 @@ def flagged(store: CasReader, namespaces: Iterable[str]) -> list[str]:
     return [name for name in namespaces if read_flag(store, name)]
 
 
-def narrow_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasStore) -> None:
+def narrow_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore) -> None:
     """Have each namespace of green carry the flag that the whole cluster had, so that they come back one by one.
 
     For clients nothing changes. While the flag of the cluster is set nothing can be created in any namespace.
@@ -59,11 +60,11 @@ def narrow_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasSt
             )
     for namespace in changed:
         wait_until_seen(task, namespace, migrated=True, by=task.green_brokers())
-    guard.note(cluster_flag=True)
+    guard.renew(cluster_flag=True)
     _set_cluster_flag(task, guard, store, migrated=False)
 
 
-def widen_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasStore) -> None:
+def widen_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore) -> None:
     """Put the flag of the whole cluster back where no namespace has come back."""
     if not guard.require().cluster_flag:
         return
@@ -71,15 +72,15 @@ def widen_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasSto
     stays = all(read_flag(store, one) for one in _own_namespaces(task))
     if stays and known and known.migrated_cluster_url:
         _set_cluster_flag(task, guard, store, migrated=True)
-    guard.note(cluster_flag=False)
+    guard.renew(cluster_flag=False)
 
 
-def was_blue(task: BlueGreenTask) -> bool:
+def was_blue(task: AnyBlueGreenTask) -> bool:
     """Return whether green was the blue cluster of an earlier migration."""
     return task.green.clusters.migration(task.input.green_cluster) is not None
 
 
-def take_back(task: BlueGreenTask, guard: NamespaceGuard) -> None:
+def take_back(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
     """Let green serve a namespace again, if it sends its clients away; topics that were ended make room.
 
     Raises:
@@ -98,12 +99,12 @@ def take_back(task: BlueGreenTask, guard: NamespaceGuard) -> None:
     wait_until_seen_off(task, guard.namespace)
 
 
-def wait_until_seen_off(task: BlueGreenTask, namespace: str) -> None:
+def wait_until_seen_off(task: AnyBlueGreenTask, namespace: str) -> None:
     """Wait until no broker of green sends a namespace's clients away."""
     wait_until_seen(task, namespace, migrated=False, by=task.green_brokers())
 
 
-def send_away_again(task: BlueGreenTask, guard: NamespaceGuard, store: CasReader) -> str:
+def send_away_again(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader) -> str:
     """Have green send a namespace's clients away as before its batch; why not, where it is used already."""
     if not guard.require().green_flag:
         return ""
@@ -124,7 +125,7 @@ def send_away_again(task: BlueGreenTask, guard: NamespaceGuard, store: CasReader
     )
 
 
-def take_rest_back(task: BlueGreenTask, guard: MigrationGuard) -> None:
+def take_rest_back(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim]) -> None:
     """Take off what flags green still has, right before blue gets that of the whole cluster: clients would go round."""
     with task.green_store() as store:
         for namespace in flagged(store, _own_namespaces(task)):
@@ -147,7 +148,7 @@ class EndedTopic(NamedTuple):
     refusal: str
 
 
-def ended_topics(task: BlueGreenTask, namespace: str) -> dict[TopicName, EndedTopic]:
+def ended_topics(task: AnyBlueGreenTask, namespace: str) -> dict[TopicName, EndedTopic]:
     """Return the topics of green that an earlier migration has ended."""
     rules = _rules(task)
 
@@ -160,7 +161,7 @@ def ended_topics(task: BlueGreenTask, namespace: str) -> dict[TopicName, EndedTo
     return dict(zip(ended, task.each(ended, check), strict=True))
 
 
-def delete_ended(task: BlueGreenTask, guard: NamespaceGuard) -> None:
+def delete_ended(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
     """Delete topics of green that were ended, and that nobody needs: clients cannot send to them.
 
     Raises:
@@ -185,7 +186,7 @@ def delete_ended(task: BlueGreenTask, guard: NamespaceGuard) -> None:
     task.each(ended, delete)
 
 
-def _rules(task: BlueGreenTask) -> DeletionRules:
+def _rules(task: AnyBlueGreenTask) -> DeletionRules:
     return DeletionRules(task.green, task.input.cluster, task.input.discard_retained, "discard_retained")
 
 
@@ -213,7 +214,9 @@ def forget_kept(store: CasStore, namespace: str, fence: Callable[[], object]) ->
         store.delete(path, node.version)
 
 
-def _set_cluster_flag(task: BlueGreenTask, guard: MigrationGuard, store: CasStore, *, migrated: bool) -> None:
+def _set_cluster_flag(
+    task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore, *, migrated: bool
+) -> None:
     """Set or take off green's own flag; where it sends clients stays."""
     name = task.input.green_cluster
 
@@ -230,6 +233,6 @@ def _kept(store: CasReader, namespace: str) -> Changed | None:
     return record.inactive_topics if record and record.stage is Stage.KEPT else None
 
 
-def _own_namespaces(task: BlueGreenTask) -> list[str]:
+def _own_namespaces(task: AnyBlueGreenTask) -> list[str]:
     """Namespaces of green, without those of Pulsar itself."""
     return [name for name in namespaces_of(task.green) if not name.startswith("pulsar/")]

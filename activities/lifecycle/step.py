@@ -68,6 +68,11 @@ class StepTask(Generic[InputT_co]):
         """Take what the step must hold before it does anything: nothing, unless a migration's task says otherwise."""
 
     @classmethod
+    def attempt_of(cls, execution: Execution[Any]) -> Attempt:
+        """Return the attempt that Temporal started here, as claims order it."""
+        return this_attempt(execution)
+
+    @classmethod
     def cluster_of(cls, input: Any) -> str:
         """Return the cluster that dashboards show for an input."""
         return input.cluster
@@ -272,7 +277,7 @@ def steps_of(package: str) -> list[AnyStep[..., Any]]:
 def _in_task(
     step: AnyStep[..., Any], runtime: Runtime, execution: Execution[Any], args: Sequence[Any]
 ) -> Callable[[ActivityContext], Any]:
-    attempt = this_attempt(execution)
+    attempt = step.task.attempt_of(execution)
 
     def work(context: ActivityContext) -> Any:
         try:

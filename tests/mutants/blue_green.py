@@ -285,8 +285,8 @@ MUTANTS = (
     Mutant(
         "blue-green/late-step-takes-the-claim",
         "activities/blue_green/cluster.py",
-        "        guard = MigrationGuard(task.keeper(store))\n        claim = guard.renew()\n",
-        "        guard = MigrationGuard(task.keeper(store))\n        claim = guard.take()\n",
+        "        guard = task.keeper(store)\n        claim = guard.renew()\n",
+        "        guard = task.keeper(store)\n        claim = guard.take()\n",
         (_CLAIMS,),
     ),
     Mutant(

@@ -8,7 +8,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from activities.blue_green.batch_activities import BlueGreenBatchActivities as Activities
+from activities.blue_green import backlogs, drain, flip, load, quiesce, undo, verify
 from models.blue_green.batch import BatchInput
 from models.blue_green.copies import Carried
 from models.blue_green.input import KIND, IdleSubscriptions
@@ -73,17 +73,17 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
 
     async def _load(self) -> None:
         call = Call(f"Load all topics of {self._names}")
-        loaded = self.state.facts.loaded = await self.activities.run(Activities.load, call)
+        loaded = self.state.facts.loaded = await self.activities.run(load.load, call)
         self.state.figures.topics = loaded.topics
 
     async def _seed(self) -> None:
         call = Call(f"Copy the backlogs of idle subscriptions of {self._names}")
-        seeded = self.state.facts.seeded = await self.activities.run(Activities.seed, call)
+        seeded = self.state.facts.seeded = await self.activities.run(backlogs.seed, call)
         self.state.figures.update(copied_messages=seeded.messages, copied_bytes=seeded.size)
 
     async def _carry(self) -> None:
         call = Call(f"Copy the rest of {self._names}", total=self.input.quiesce_timeout + _GRACE)
-        carried = self.state.facts.carried = await self.activities.run(Activities.carry, call)
+        carried = self.state.facts.carried = await self.activities.run(backlogs.carry, call)
         if not carried.in_time:
             raise ApplicationError(
                 f"the rest of the copy took longer than quiesce_timeout, {carried.seconds:.0f} s. Give a longer one, "
@@ -101,9 +101,9 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         self.state.certificate.copies = carried.proof
 
     async def _quiesce(self) -> None:
-        await self.activities.run(Activities.catch_up, Call(f"Bring {self.input.green_cluster} up to date once more"))
+        await self.activities.run(quiesce.catch_up, Call(f"Bring {self.input.green_cluster} up to date once more"))
         call = Call(f"Hold writes to {self._names} back", total=self.input.quiesce_timeout + _GRACE)
-        quiet = self.state.facts.quiet = await self.activities.run(Activities.quiesce, call)
+        quiet = self.state.facts.quiet = await self.activities.run(quiesce.quiesce, call)
         self.state.figures.quiesce_seconds = quiet.seconds
         if quiet.busy:
             raise ApplicationError(
@@ -120,7 +120,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         # Right before the flag a copy may take as long as in QUIESCE.
         total = self.input.quiesce_timeout + self.input.flip_timeout + _GRACE
         call = Call(f"Send the clients of {self._names} to {self.input.green_cluster}", total=total)
-        flipped = self.state.facts.flipped = await self.activities.run(Activities.flip, call)
+        flipped = self.state.facts.flipped = await self.activities.run(flip.flip, call)
         self.state.figures.flip_seconds = flipped.seconds
         if flipped.carried:
             self._tell_carried(flipped.carried)
@@ -129,7 +129,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
 
     async def _drain(self) -> None:
         call = Call(f"Watch {self._names} until nothing is left on {self.input.cluster}")
-        drained = self.state.facts.drained = await self.activities.run(Activities.drain, call)
+        drained = self.state.facts.drained = await self.activities.run(drain.drain, call)
         self.state.figures.update(
             drain_seconds=drained.seconds, repaired=drained.repaired, skipped_messages=drained.skipped
         )
@@ -143,7 +143,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         )
 
     async def _verify(self) -> None:
-        check = await self.activities.run(Activities.verify, Call(f"Compare {self._names} on both sides"))
+        check = await self.activities.run(verify.verify, Call(f"Compare {self._names} on both sides"))
         self.state.certificate.check = check
         self._name_failed(check.faults)
         if check.unused:
@@ -156,13 +156,13 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         """Leave the clients with blue; where that is impossible, why the batch goes on to its end."""
         obstacles: list[str] = []
 
-        async def undo() -> None:
-            undone = await self.activities.run(Activities.undo, Call(f"Leave {self._names} with {self.input.cluster}"))
+        async def leave_with_blue() -> None:
+            undone = await self.activities.run(undo.undo, Call(f"Leave {self._names} with {self.input.cluster}"))
             obstacles[:] = [undone.why] if undone.why else []
             for kept in undone.kept:
                 self.note(kept)
 
-        await self.phases.undo(BatchPhase.ROLLBACK, undo)
+        await self.phases.undo(BatchPhase.ROLLBACK, leave_with_blue)
         return f"{obstacles[0]} ({cause})" if obstacles else ""
 
     def _name_failed(self, items: tuple[FailedItem, ...]) -> None:

@@ -7,7 +7,7 @@ from datetime import timedelta
 from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
-from activities.blue_green.activities import BlueGreenActivities as Activities
+from activities.blue_green import cluster, grace
 from models.blue_green.input import BlueGreenInput
 from models.blue_green.phases import Phase
 from models.blue_green.results import Census
@@ -72,7 +72,7 @@ class GraceWindow:
         else:
             self._migration.note(f"{self._input.cluster} was left as it is")
         call = Call("Give both claims up", total=_LOOKING)
-        finished = await self._activities.try_run(Activities.finish, call, "the claims were not given up")
+        finished = await self._activities.try_run(cluster.finish, call, "the claims were not given up")
         for kept in finished.kept if finished else ():
             self._migration.note(kept)
         return outcome
@@ -88,7 +88,7 @@ class GraceWindow:
     async def _look(self) -> Census | None:
         call = Call("Who still asks blue?", once=False, total=_LOOKING)
         try:
-            census = await self._activities.ask(Activities.take_census, call)
+            census = await self._activities.ask(grace.census, call)
         except (ActivityError, ApplicationError) as error:
             if is_cancelled_exception(error):
                 raise
@@ -126,7 +126,7 @@ class GraceWindow:
         remaining = 1
         while remaining:
             call = Call("Delete a bounded part of blue's topics", once=False)
-            part = await self._activities.run(Activities.clean_up, call)
+            part = await self._activities.run(grace.clean_up, call)
             self._state.figures.deleted_topics = (self._state.figures.deleted_topics or 0) + part.deleted
             remaining = part.remaining
             refused = FailedItems(what="topic(s) of blue that stay", items=part.refused, count=part.refused_count)

@@ -7,7 +7,7 @@ from typing import Any
 
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from activities.blue_green.activities import BlueGreenActivities as Activities
+from activities.blue_green import listing, undo
 from models.blue_green.batch import BatchInput
 from models.blue_green.input import BlueGreenInput
 from models.blue_green.state import BatchCertificate, BatchFigures, BlueGreenState
@@ -37,12 +37,12 @@ class NamespaceSource:
     async def next_items(self, cursor: str, limit: int) -> Page:
         """The namespaces behind a cursor."""
         call = Call("Which namespaces come next?")
-        return await self._migration.activities.ask(Activities.list_namespaces, call, cursor, limit)
+        return await self._migration.activities.ask(listing.page, call, cursor, limit)
 
     async def record_failures(self, failures: Sequence[FailedItem], offset: int) -> str:
         """List namespaces that could not be moved."""
         call = Call("List namespaces that could not be moved")
-        return await self._migration.activities.ask(Activities.record_failures, call, list(failures), offset)
+        return await self._migration.activities.ask(listing.record_failures, call, list(failures), offset)
 
     def child(self, items: tuple[str, ...]) -> ChildSpec:
         """The child workflow that moves these namespaces."""
@@ -56,7 +56,7 @@ class NamespaceSource:
         """Let writes go to namespaces whose batch was ended amid its steps."""
         call = Call(f"Leave {', '.join(items)} with {self._migration.input.cluster}, where that is possible")
         try:
-            undone = await self._migration.activities.ask(Activities.settle, call, list(items))
+            undone = await self._migration.activities.ask(undo.settle, call, list(items))
         except (ActivityError, ApplicationError) as error:
             self._migration.note(f"writes to {', '.join(items)} may still be held back ({why}): {cause_of(error)}")
             return

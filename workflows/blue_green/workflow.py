@@ -9,7 +9,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from activities.blue_green.activities import BlueGreenActivities as Activities
+from activities.blue_green import cluster, precheck, provision
 from models.blue_green.input import KIND, BlueGreenInput
 from models.blue_green.phases import Phase
 from models.blue_green.results import Completion, Precheck, Provision
@@ -84,7 +84,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
 
     async def _precheck(self) -> None:
         call = Call(f"Check {self.input.cluster} and {self.input.green_cluster}")
-        facts = self.state.facts.precheck = await self.activities.run(Activities.precheck, call)
+        facts = self.state.facts.precheck = await self.activities.run(precheck.precheck, call)
         for warning in facts.warnings:
             self.note(f"warning: {warning}")
         if self.input.dry_run:
@@ -96,7 +96,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
             await self.decisions.wait("; ".join(facts.questions), _UNDECIDED)
 
     async def _provision(self) -> None:
-        registered = await self.activities.run(Activities.register, Call("Claim both clusters"))
+        registered = await self.activities.run(cluster.register, Call("Claim both clusters"))
         for kept in registered.kept:
             self.note(kept)
         found = await self._create(timedelta(0))
@@ -112,7 +112,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
 
     async def _create(self, _: timedelta) -> Provision:
         call = Call(f"Create on {self.input.green_cluster} what it lacks", again=True)
-        found = await self.activities.run(Activities.provision, call)
+        found = await self.activities.run(provision.provision, call)
         created = dict(self.state.figures.created or {})
         for kind, count in found.created.items():
             created[kind] = created.get(kind, 0) + count
@@ -121,7 +121,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
         return found
 
     async def _flip(self) -> None:
-        await self.activities.run(Activities.hold_load, Call(f"Have {self.input.cluster} keep its topics loaded"))
+        await self.activities.run(cluster.hold_load, Call(f"Have {self.input.cluster} keep its topics loaded"))
         status = await self.waves.run()
         self.state.figures.update(namespaces_moved=status.counts.done, namespaces_failed=status.counts.failed)
         if not status.counts.done:
@@ -131,7 +131,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
 
     async def _complete(self) -> None:
         call = Call(f"Is anything left on {self.input.cluster}? Set its flag if not")
-        done = self.state.completion = await self.activities.run(Activities.complete, call)
+        done = self.state.completion = await self.activities.run(cluster.complete, call)
         self.state.certificate.update(
             blue=self.input.cluster,
             green=self.input.green_cluster,
@@ -153,7 +153,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
 
         async def release() -> None:
             call = Call(f"Put the settings of {self.input.cluster} back")
-            released = await self.activities.run(Activities.release, call)
+            released = await self.activities.run(cluster.release, call)
             for kept in released.kept:
                 self.note(kept)
             if released.left:

@@ -17,7 +17,7 @@ from tests.workflows.lifecycle.harness import Harness, Run
 async def _whole(stage: Harness) -> Run:
     """Through all phases, with a cleanup that has to wait once."""
     looks = [Census(opened={"broker-1": count}) for count in (50, 53, 53)]
-    script = Script(take_census=looks)
+    script = Script(census=looks)
     return await stage.start(script, cleanup="remove", cleanup_at_window_end=True, grace_window="PT5M")
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from activities.blue_green import cluster
 from activities.blue_green.cluster import HELD_OFF
-from activities.blue_green.context import MigrationGuard
 from activities.blue_green.precheck import precheck
 from clients.cas.claims import ClaimKeeper, read_claim
 from clients.errors import ClaimHeld, StoreConflict, Superseded
@@ -129,7 +128,7 @@ def test_late_attempt_does_not_send_all_clients_away(clusters: Clusters, steps: 
     """An attempt that froze before it set the flag of the whole cluster, and wakes up when others did, is too late."""
     steps.begin()
     with steps.task() as task, task.blue_store() as store:
-        guard = MigrationGuard(task.keeper(store))
+        guard = task.keeper(store)
         guard.renew()
 
         def freeze() -> None:

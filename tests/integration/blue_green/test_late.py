@@ -126,7 +126,7 @@ def test_what_comes_between_the_flag_and_the_end_of_a_topic(clusters: Clusters) 
     assert not steps.quiesce().busy
     steps.batch(flip.flip)
     clusters.green_admin.subscriptions.delete(topic, "late")
-    steps.batch(create_late)
+    steps.batch(lambda task: create_late(task, task.guards, task.store))
     assert clusters.green_admin.subscriptions.names(topic) == ["late"]
     clusters.blue_admin.subscriptions.delete(topic, "late", force=True)
     assert steps.batch(drain.drain).left == ()

@@ -13,8 +13,7 @@ from typing import TypeVar
 import pytest
 
 from activities.blue_green import drain, flip, verify
-from activities.blue_green.batch_activities import Step
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import BatchTask, BlueGreenTask, NamespaceGuard
 from clients.errors import StoreContention, StoreUnreachable
 from clients.pulsar.admin.errors import AdminServerError
 from clients.pulsar.names import TopicName
@@ -100,7 +99,7 @@ def _flip_amid_writes(clusters: Clusters, namespace: str) -> Flipped:
     return flipped
 
 
-def _retried(steps: Steps, step: Step[ResultT]) -> ResultT:
+def _retried(steps: Steps, step: Callable[[BatchTask], ResultT]) -> ResultT:
     """Run a step as a worker does, which tries it again."""
     for _ in range(_ATTEMPTS - 1):
         with suppress(StoreUnreachable, StoreContention):

@@ -61,7 +61,7 @@ def test_topic_that_was_unloaded_amid_the_flip_is_drained(clusters: Clusters, st
     wait_for("the topic out of memory", lambda: look_at(clusters.blue_admin, topic).blocked, 20)
     with closing(quiet_client(clusters.blue.broker_url)) as client:
         # The watch loads it again; only then can it be consumed.
-        drained = steps.batch(lambda task, guards, store: _drain_with(task, guards, store, client, topic))
+        drained = steps.batch(lambda task: _drain_with(task, task.guards, task.store, client, topic))
     assert (drained.repaired, drained.left) == (1, ())
 
 

@@ -6,18 +6,21 @@ import itertools
 import time
 from collections.abc import Callable, Generator, Iterable, Sequence
 from contextlib import contextmanager
+from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
 from activities.blue_green import cluster, drain, flip, load, quiesce
-from activities.blue_green.batch_activities import Step
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, BatchTask, BlueGreenTask, NamespaceGuard
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from clients.cas.store import CasStore
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
+from models.blue_green.batch import BatchInput
 from models.blue_green.results import Quiet
 from models.lifecycle.claim import Attempt
+from models.lifecycle.execution import Execution, InputT
+from models.lifecycle.parent import ParentRun
 from models.settings import Settings
 from tests.support.blue_green.environment import BLUE, Clusters
 
@@ -25,6 +28,7 @@ ResultT = TypeVar("ResultT")
 
 _EPOCHS = itertools.count(int(time.time() * 1000))
 _LONGEST_PAUSE = 0.2
+_STARTED = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class _Prompt(ActivityContext):
@@ -59,7 +63,8 @@ class Steps:
     def task(self, attempt: Attempt | None = None, context: ActivityContext | None = None) -> Generator[BlueGreenTask]:
         """What a step of the whole migration gets."""
         link = context or ActivityContext()
-        with BlueGreenTask(self._runtime, self.input, attempt or self.attempt(), link) as task:
+        mine = attempt or self.attempt()
+        with BlueGreenTask(self._runtime, _execution(self.input, mine), mine, link) as task:
             yield task
 
     def whole(self, step: Callable[[BlueGreenTask], ResultT]) -> ResultT:
@@ -67,10 +72,14 @@ class Steps:
         with self.task() as task:
             return step(task)
 
-    def batch(self, step: Step[ResultT], attempt: Attempt | None = None) -> ResultT:
-        """Run a step of the batch."""
-        with self.task(attempt) as task, task.blue_store() as store:
-            return step(task, take(task, store, self._batch), store)
+    def batch(self, step: Callable[[BatchTask], ResultT], attempt: Attempt | None = None) -> ResultT:
+        """Run a step of the batch, whose namespaces the attempt takes first."""
+        mine = attempt or self.attempt()
+        parent = ParentRun(workflow_id=mine.workflow_id, run_id=mine.run_id, started=_STARTED)
+        input = BatchInput(**dict(self.input), parent=parent, batch=self._batch)
+        with BatchTask(self._runtime, _execution(input, mine), mine, ActivityContext()) as task:
+            assert task.guards
+            return step(task)
 
     def begin(self) -> None:
         """Up to the point at which the batch may be flipped, but for the quiet."""
@@ -102,7 +111,11 @@ class Steps:
             cluster.release(task)
 
 
-def take(task: BlueGreenTask, store: CasStore, namespaces: Iterable[str]) -> Sequence[NamespaceGuard]:
+def _execution(input: InputT, attempt: Attempt) -> Execution[InputT]:
+    return Execution(input=input, run_id=attempt.run_id, started=_STARTED, epoch=attempt.epoch)
+
+
+def take(task: AnyBlueGreenTask, store: CasStore, namespaces: Iterable[str]) -> Sequence[NamespaceGuard]:
     """The guards of namespaces, taken for the task's attempt."""
     guards = [NamespaceGuard(store, task.attempt, namespace) for namespace in namespaces]
     for guard in guards:

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import cast
 
 import pytest
 
 from activities.blue_green import load
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import BatchTask, NamespaceGuard
 from activities.blue_green.topics import TopicLook
-from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
+
+
+def _task(guards: Sequence[NamespaceGuard]) -> BatchTask:
+    return cast("BatchTask", SimpleNamespace(blue=None, input=None, guards=guards, store=None))
 
 
 def test_a_batch_that_is_refused_deletes_nothing_of_green(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,11 +44,11 @@ def test_a_batch_that_is_refused_deletes_nothing_of_green(monkeypatch: pytest.Mo
         return True
 
     monkeypatch.setattr(load, "was_blue", was_blue)
-    for name in ("let_go_of_ended", "sent_away", "require_as_asked"):
+    for name in ("require_covered", "let_go_of_ended", "sent_away", "require_as_asked"):
         monkeypatch.setattr(load, name, nothing)
     guards = [cast("NamespaceGuard", SimpleNamespace(namespace=f"t/{space}", note=nothing)) for space in ("a", "b")]
     with pytest.raises(StoreConflict, match="in chunks"):
-        load.load(cast("BlueGreenTask", SimpleNamespace(blue=None)), guards, cast("CasStore", None))
+        load.load(_task(guards))
 
 
 def test_a_batch_is_asked_again_before_anything_is_created(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -64,6 +68,7 @@ def test_a_batch_is_asked_again_before_anything_is_created(monkeypatch: pytest.M
     def sent_away(*_: object) -> set[str]:
         return {"t/moved"}
 
+    monkeypatch.setattr(load, "require_covered", nothing)
     monkeypatch.setattr(load, "let_go_of_ended", nothing)
     monkeypatch.setattr(load, "sent_away", sent_away)
     monkeypatch.setattr(load, "require_as_asked", ask)
@@ -76,5 +81,5 @@ def test_a_batch_is_asked_again_before_anything_is_created(monkeypatch: pytest.M
         for name in ("t/moved", "t/stays")
     ]
     with pytest.raises(RefusedError):
-        load.load(cast("BlueGreenTask", SimpleNamespace(blue=None)), guards, cast("CasStore", None))
+        load.load(_task(guards))
     assert asked == ["t/stays"]

@@ -117,7 +117,6 @@ def _always(answer: object) -> Callable[..., object]:
 def test_why_the_flag_of_the_cluster_is_not_set(monkeypatch: pytest.MonkeyPatch) -> None:
     """COMPLETE names the namespaces that have not moved, and the defect of blue's release."""
     answers: dict[str, object] = {
-        "MigrationGuard": SimpleNamespace(renew=_always(None)),
         "split_namespaces": ([], ["public/default", "shop/old"]),
         "records": {},
         "restore_settings": ([], 0),
@@ -134,7 +133,7 @@ def test_why_the_flag_of_the_cluster_is_not_set(monkeypatch: pytest.MonkeyPatch)
             input=SimpleNamespace(complete_cluster=True),
             blue_release=parse_release(release),
             blue_store=store,
-            keeper=_always(None),
+            keeper=_always(SimpleNamespace(renew=_always(None))),
         )
         done = cluster.complete(cast("BlueGreenTask", double))
         assert (done.flagged, done.left, done.stayed, done.defect) == (

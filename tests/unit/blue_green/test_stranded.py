@@ -11,7 +11,7 @@ import pytest
 
 from activities.blue_green import drain, flip, throttle, undo
 from activities.blue_green import verify as verifying
-from activities.blue_green.context import BlueGreenTask, NamespaceGuard
+from activities.blue_green.context import BatchTask, BlueGreenTask, NamespaceGuard
 from activities.blue_green.drain import DrainWatch
 from activities.blue_green.flip import NotTerminated
 from activities.blue_green.verify import verify
@@ -118,7 +118,9 @@ def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cursors: dict[str, objec
     for name in ("saved_clients", "scalable_topics", "end_again"):
         monkeypatch.setattr(verifying, name, nothing)
     guard = _Guard()
-    check = verify(_task(cursors), [cast("NamespaceGuard", guard)], cast("CasStore", None))
+    task: Any = _task(cursors)
+    task.guards, task.store = [guard], None
+    check = verify(task)
     wrong = f"it cannot be loaded on blue, and is needed there: {needs}"
     assert [wrong in fault.reason for fault in check.faults] == ([True] if needs else [])
     assert guard.record.stage is (Stage.FLIPPED if needs else Stage.MOVED)
@@ -135,7 +137,7 @@ class _HeldBack(_Guard):
         return self.record
 
 
-def _unended(monkeypatch: pytest.MonkeyPatch, *, minutes: float) -> BlueGreenTask:
+def _unended(monkeypatch: pytest.MonkeyPatch, held: _HeldBack, *, minutes: float) -> BatchTask:
     """Return a step that has taken some minutes, in which brokers do not end the topic."""
 
     def end_topics(*_: object) -> None:
@@ -159,18 +161,19 @@ def _unended(monkeypatch: pytest.MonkeyPatch, *, minutes: float) -> BlueGreenTas
         monkeypatch.setattr(module, "let_go", let_go)
     monkeypatch.setattr(drain, "saved_clients", clients)
     monkeypatch.setattr(undo, "sent_away", sent_away)
-    task = _task({}, migrated="")
+    monkeypatch.setattr(undo, "is_held", flag)
+    task: Any = _task({}, migrated="")
+    task.guards, task.store = [held], None
     task.context = ActivityContext(scheduled=datetime.now(UTC) - timedelta(minutes=minutes))
     return task
 
 
 def test_a_topic_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
     """At `drain_timeout` DRAIN ends: the topic is left with its cure, its writes wait, and nothing counts as moved."""
-    held, store = _HeldBack(), cast("CasStore", None)
-    guards = [cast("NamespaceGuard", held)]
+    held = _HeldBack()
     with pytest.raises(NotTerminated):
-        drain.drain(_unended(monkeypatch, minutes=30), guards, store)
-    found = drain.drain(_unended(monkeypatch, minutes=61), guards, store)
+        drain.drain(_unended(monkeypatch, held, minutes=30))
+    found = drain.drain(_unended(monkeypatch, held, minutes=61))
     (left,) = found.left
     assert left.path == str(_TOPIC)
     assert left.reason.startswith("it is not terminated, and writes to it stay held back")
@@ -180,10 +183,10 @@ def test_a_topic_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) -
 
 def test_a_rollback_ends(monkeypatch: pytest.MonkeyPatch) -> None:
     """At `drain_timeout` ROLLBACK leaves topics that cannot be ended to DRAIN, with the reason."""
-    guards, store = [cast("NamespaceGuard", _HeldBack())], cast("CasStore", None)
+    held = _HeldBack()
     with pytest.raises(NotTerminated):
-        undo.undo(_unended(monkeypatch, minutes=30), guards, store)
-    undone = undo.undo(_unended(monkeypatch, minutes=61), guards, store)
+        undo.undo(_unended(monkeypatch, held, minutes=30))
+    undone = undo.undo(_unended(monkeypatch, held, minutes=61))
     assert not undone.undone
     assert undone.kept == ("1 topics are not terminated",)
 

@@ -60,7 +60,7 @@ ANSWERS: dict[str, Any] = {
     "verify": BatchCheck(topics=4, subscriptions=6, unused=("gone of topic",), unused_count=1),
     "undo": Undone(undone=True),
     "complete": Completion(flagged=True),
-    "take_census": Census(connections=2, opened={"broker-1": 50}),
+    "census": Census(connections=2, opened={"broker-1": 50}),
     "clean_up": CleanupStep(deleted=12, remaining=0),
     "finish": Released(),
     "release": Released(restored=2),
@@ -80,7 +80,7 @@ class Script(doubles.Script):
     kind: ClassVar[str] = KIND
     input: ClassVar[dict[str, Any]] = PLAN
     usual: ClassVar[dict[str, Any]] = ANSWERS
-    beside: ClassVar[frozenset[str]] = frozenset({"take_census", "list_namespaces", "record_failures"})
+    beside: ClassVar[frozenset[str]] = frozenset({"census", "list_namespaces", "record_failures"})
 
     def __init__(self, *, names: tuple[str, ...] = NAMESPACES, **answers: Any) -> None:
         super().__init__(**answers)

@@ -135,9 +135,7 @@ async def test_cleanup_deletes_in_bounded_steps(stage: Harness) -> None:
 async def test_cleanup_waits_while_clients_begin_at_blue(stage: Harness) -> None:
     """As long as clients open connections to blue, its topics stay; they are deleted when none does so any more."""
     looks = [Census(opened={"broker-1": count}) for count in (50, 53, 53)]
-    run = await stage.start(
-        Script(take_census=looks), cleanup="remove", cleanup_at_window_end=True, grace_window="PT5M"
-    )
+    run = await stage.start(Script(census=looks), cleanup="remove", cleanup_at_window_end=True, grace_window="PT5M")
     report = await run.report()
     assert any("3 connections were opened" in note for note in report.notes)
     assert run.script.steps[-2:] == ["clean_up", "finish"]
@@ -147,9 +145,7 @@ async def test_cleanup_waits_for_a_look_to_compare_with(stage: Harness) -> None:
     """Where nobody has looked before, who still begins at blue is not known; the next look tells."""
     unknown = ApplicationError("blue does not answer", type=FailureKind.DENIED, non_retryable=True)
     looks = [unknown, Census(opened={"broker-1": 50}), Census(opened={"broker-1": 50})]
-    run = await stage.start(
-        Script(take_census=looks), cleanup="remove", cleanup_at_window_end=True, grace_window="PT5M"
-    )
+    run = await stage.start(Script(census=looks), cleanup="remove", cleanup_at_window_end=True, grace_window="PT5M")
     report = await run.report()
     assert any("nobody has looked who asks before" in note for note in report.notes)
     assert run.script.steps[-2:] == ["clean_up", "finish"]
@@ -157,7 +153,7 @@ async def test_cleanup_waits_for_a_look_to_compare_with(stage: Harness) -> None:
 
 async def test_drift_is_an_alarm(stage: Harness) -> None:
     """What is not any more as the migration left it is shown in red."""
-    run = await stage.start(Script(take_census=Census(drift=("the flag of acme/audit was taken off",))))
+    run = await stage.start(Script(census=Census(drift=("the flag of acme/audit was taken off",))))
     status = await run.until(lambda status: bool(status.alarms))
     assert "the flag of acme/audit was taken off" in status.alarms[0]
     await run.signal(Verb.PROCEED)
@@ -167,7 +163,7 @@ async def test_drift_is_an_alarm(stage: Harness) -> None:
 async def test_what_is_stranded_is_an_alarm(stage: Harness) -> None:
     """A topic that was unloaded before it was drained is shown in red in the window, with its cure."""
     stranded = "persistent://acme/audit/log was unloaded before it was drained"
-    run = await stage.start(Script(take_census=Census(stranded=(stranded,))))
+    run = await stage.start(Script(census=Census(stranded=(stranded,))))
     status = await run.until(lambda status: bool(status.alarms))
     assert status.alarms[0].startswith(f"{stranded}. End this migration with proceed, and start it again")
     await run.signal(Verb.PROCEED)
