@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from activities.blue_green import cluster, drain, flags, flip, grace, undo, verify
-from activities.blue_green.context import BlueGreenTask
+from activities.blue_green.context import BlueGreenTask, BothClusters
 from activities.blue_green.topics import is_terminated, look_at
 from clients.errors import StoreConflict
 from clients.pulsar.admin.access import AdminAccess
@@ -44,13 +44,13 @@ def steps(clusters: Clusters, request: pytest.FixtureRequest) -> Generator[Steps
 @contextmanager
 def _silent_broker() -> Generator[None]:
     """A broker of blue that is registered and does not answer."""
-    known = BlueGreenTask.blue_brokers
+    known = AnyBlueGreenTask.blue_brokers
     with PulsarAdminReader.open(AdminAccess(timeout=1), [_SILENT]) as silent, pytest.MonkeyPatch.context() as patch:
 
         def with_silent(task: BlueGreenTask) -> list[tuple[str, PulsarAdminReader]]:
             return [*known(task), (_SILENT, silent)]
 
-        patch.setattr(BlueGreenTask, "blue_brokers", with_silent)
+        patch.setattr(BothClusters, "blue_brokers", with_silent)
         yield
 
 
