@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from activities.blue_green import cluster, drain, flags, flip, grace, undo, verify
-from activities.blue_green.context import BlueGreenTask, BothClusters
+from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, BothClusters
 from activities.blue_green.topics import is_terminated, look_at
 from clients.errors import StoreConflict
 from clients.pulsar.admin.access import AdminAccess
