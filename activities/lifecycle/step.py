@@ -144,6 +144,11 @@ class AnyStep(ABC, Generic[ArgsT, ResultT]):
         """Type of what the activity returns."""
         return get_type_hints(self.function)["return"]
 
+    @property
+    def parameters(self) -> list[inspect.Parameter]:
+        """Parameters of the function, the first of which stands for the execution that workflows send."""
+        return [*inspect.signature(self.function).parameters.values()]
+
     def bind(self, runtime: Runtime) -> Callable[..., Awaitable[ResultT]]:
         """Return the activity as a worker registers it."""
 
@@ -151,7 +156,7 @@ class AnyStep(ABC, Generic[ArgsT, ResultT]):
             return await self.run(runtime, execution, *args)
 
         # Temporal decodes arguments by names and annotations of the parameters.
-        first, *others = inspect.signature(self.function).parameters.values()
+        first, *others = self.parameters
         hints = {**get_type_hints(self.function), first.name: Execution[self.task.input_type], "return": self.answer}
         setattr(run, "__signature__", inspect.Signature([first, *others]))  # noqa: B010 - functions declare no such field
         run.__annotations__ = hints
@@ -205,6 +210,11 @@ class PollingStep(AnyStep[ArgsT, ResultT], Generic[TaskT, ArgsT, ResultT]):
 
 class AsyncStep(AnyStep[ArgsT, ResultT]):
     """A coroutine that does by itself what other steps get: threads, heartbeats, failures. It gets the runtime."""
+
+    @property
+    def parameters(self) -> list[inspect.Parameter]:
+        """See `AnyStep`; the runtime is no argument of the activity."""
+        return super().parameters[1:]
 
     async def run(self, runtime: Runtime, execution: Execution[Any], *args: Any) -> ResultT:
         """Run the activity's attempt that Temporal started here."""

@@ -10,7 +10,8 @@ import pytest
 from temporalio import activity
 
 from activities.lifecycle.polling import Look
-from activities.lifecycle.step import StepTask, polling_step, step, steps_of
+from activities.lifecycle.runtime import Runtime
+from activities.lifecycle.step import StepTask, async_step, polling_step, step, steps_of
 from models.lifecycle.execution import Execution
 from models.metadata_store.input import MetadataStoreInput
 
@@ -34,6 +35,13 @@ def wait_for_word(task: _Task) -> Look[str]:
     return Look()
 
 
+@async_step(_Task)
+async def follow(runtime: Runtime, execution: Execution[MetadataStoreInput], words: list[str]) -> int:
+    """Follow words."""
+    del runtime, execution
+    return len(words)
+
+
 def definition_of(activity_function: Any) -> Any:
     """The definition that Temporal's worker reads."""
     # The SDK has no public way to ask for it.
@@ -47,6 +55,14 @@ def test_a_step_is_decoded_like_its_function() -> None:
     assert bound.arg_types == [Execution[MetadataStoreInput], list[str], int]
     assert bound.ret_type is int
     assert definition_of(wait_for_word.bind(cast("Any", None))).ret_type is str
+
+
+def test_a_coroutine_is_decoded_without_the_runtime() -> None:
+    """The runtime is the worker's: a workflow sends the execution first, and then the other arguments."""
+    bound = definition_of(follow.bind(cast("Any", None)))
+    assert bound.name == "small_migration_follow"
+    assert bound.arg_types == [Execution[MetadataStoreInput], list[str]]
+    assert bound.ret_type is int
 
 
 def test_a_step_is_a_function_still() -> None:
