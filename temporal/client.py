@@ -6,6 +6,7 @@ import asyncio
 import logging
 import re
 from datetime import timedelta
+from functools import cache
 
 from temporalio.client import Client
 from temporalio.envconfig import ClientConfig, ClientConnectConfig
@@ -47,8 +48,12 @@ def connect_config() -> ClientConnectConfig:
     return config
 
 
+@cache
 def quiet_runtime() -> Runtime:
-    """The SDK's runtime of a short command: by default its native logs would mix with answers on standard output."""
+    """Return the SDK's runtime of a short command, whose native logs would mix with answers on standard output.
+
+    One for the life of the process: a replay hung when the runtime of the one before was freed (temporalio 1.31, seen).
+    """
     return Runtime(telemetry=TelemetryConfig(logging=None))
 
 
