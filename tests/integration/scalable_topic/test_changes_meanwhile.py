@@ -8,6 +8,7 @@ from collections.abc import Callable
 import httpx
 import pytest
 
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.scalable_topic import drain as draining
 from activities.scalable_topic import flip, one_topic, precheck
 from activities.scalable_topic.context import TopicTask
@@ -118,7 +119,7 @@ def test_segments_of_an_old_plan_are_taken_back(
         return
 
     # Nothing of it is on its way: it died before it asked.
-    monkeypatch.setattr(TopicTask, "await_late_requests", nothing)
+    monkeypatch.setattr(PulsarCluster, "await_late_requests", nothing)
 
     def dies(*_: object, **__: object) -> None:
         raise KeyboardInterrupt

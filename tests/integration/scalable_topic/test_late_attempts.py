@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from activities.lifecycle.context import Cancelled
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.scalable_topic import cleanup, flip, one_topic
-from activities.scalable_topic.context import ClusterTask, TopicTask
+from activities.scalable_topic.context import TopicTask
 from clients.cas.store import CasStore
 from clients.errors import StoreError, Superseded
 from clients.pulsar.admin.client import PulsarAdmin
@@ -118,10 +119,10 @@ def test_segments_without_their_topic_go_at_once(
     # Their load is reported every ten seconds, and no client finds the regular topic from then on (5.0.1).
     wait_for("a report of load", lambda: read_scalable(store, name).state is RecordState.EMPTY, 60)
 
-    def wait(_task: TopicTask) -> None:
+    def wait(_cluster: object) -> None:
         waited.append(_segments(store, name))
 
-    monkeypatch.setattr(ClusterTask, "await_late_requests", wait)
+    monkeypatch.setattr(PulsarCluster, "await_late_requests", wait)
     following = TopicSteps(stack, make_topic(stack, admin, "late/following"), run_id="run-2")
     following.run(one_topic.recover)
     assert waited == [[]]
@@ -145,10 +146,10 @@ def test_a_flip_that_is_cancelled_leaves_no_segments(
     assert _segments(store, name) == []
     assert look(name).topics == before.topics
 
-    def never(_task: TopicTask) -> None:
+    def never(_cluster: object) -> None:
         pytest.fail("all that it has asked for was answered")
 
-    monkeypatch.setattr(ClusterTask, "await_late_requests", never)
+    monkeypatch.setattr(PulsarCluster, "await_late_requests", never)
     flipped = steps.run(flip.flip).flipped
     assert flipped
     assert flipped.faults == ()

@@ -6,8 +6,9 @@ from contextlib import closing
 
 import pytest
 
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.scalable_topic import cleanup, flip, one_topic, precheck
-from activities.scalable_topic.context import ClusterTask, TopicTask
+from activities.scalable_topic.context import TopicTask
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
@@ -75,7 +76,7 @@ def test_what_changes_after_a_flip_died_is_looked_at(
         with pytest.raises(KeyboardInterrupt):
             steps.run(flip.flip)
     _retain(admin, name)
-    monkeypatch.setattr(ClusterTask, "await_late_requests", nothing)
+    monkeypatch.setattr(PulsarCluster, "await_late_requests", nothing)
     with pytest.raises(StoreConflict, match="OWN_RETENTION"):
         steps.run(flip.flip)
     assert store.children("/managed-ledgers/public/default/segment/retained-meanwhile") == []

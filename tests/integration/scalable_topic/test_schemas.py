@@ -7,9 +7,10 @@ from contextlib import closing
 
 import pytest
 
+from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.scalable_topic import cleanup, flip, one_topic
 from activities.scalable_topic import drain as draining
-from activities.scalable_topic.context import GRACE, ClusterTask, TopicTask
+from activities.scalable_topic.context import GRACE, TopicTask
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
@@ -111,7 +112,7 @@ def test_late_withdrawals_keep_schemas(stack: Stack, admin: PulsarAdmin, monkeyp
         return
 
     # What has died before its request has sent none.
-    monkeypatch.setattr(ClusterTask, "await_late_requests", nothing)
+    monkeypatch.setattr(PulsarCluster, "await_late_requests", nothing)
     for number, name in enumerate((grown, replaced)):
         _with_schema(stack, admin, name, 2)
         steps = TopicSteps(stack, name)
