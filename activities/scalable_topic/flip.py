@@ -60,6 +60,8 @@ from models.segments.layout_check import migration_faults
 from models.segments.segment import SegmentInfo
 
 _TRIES = 3
+# What a broker also says when a report of load makes an empty record between its look and its write.
+_RECORD_EXISTS = "already scalable"
 # A broker has decided not to do it: clients that cannot follow are attached, or the worker lacks the right.
 _REFUSALS = (AdminConflict, AdminDenied)
 
@@ -183,6 +185,11 @@ class _Call:
     def is_refused(self) -> bool:
         """Whether a broker has decided not to do it."""
         return isinstance(self.refusal, _REFUSALS)
+
+    @property
+    def found_record(self) -> bool:
+        """Whether a broker refused for a record: if that turns out to be empty, the request can be sent again."""
+        return isinstance(self.refusal, AdminConflict) and _RECORD_EXISTS in self.refusal.reason
 
 
 def _unfinished(topic: TopicInventory) -> list[str]:
@@ -320,7 +327,7 @@ class Flip:
             record = read_scalable(self.store, name)
             if record.layout is not None:
                 return self._own(topic, record), call.seconds
-            if record.state is RecordState.BROKEN or call.is_refused:
+            if record.state is RecordState.BROKEN or (call.is_refused and not call.found_record):
                 break
             if record.state is RecordState.EMPTY:
                 # A broker told the load of a new segment before another had written the record.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
 
@@ -106,6 +107,31 @@ def test_an_empty_record_is_cleared_by_whoever_flips(stack: Stack, admin: Pulsar
     assert read_scalable(store, name).state is RecordState.EMPTY
     flip = flip_of(admin, store, name, 2)
     assert flip.run().faults == ()
+    assert _backlogs(flip) == {"queue": MESSAGES, "stream": MESSAGES}
+
+
+def test_an_empty_record_that_comes_amid_the_request(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+    """A broker that refuses, since a report of load has made the record meanwhile, is asked again without it."""
+    name = TopicName.parse("persistent://public/default/late-report")
+    fill(stack, admin, name, 2)
+    flip, report = flip_of(admin, store, name, 2), f"{name.scalable_path}/segments/2/load"
+    states: list[RecordState] = []
+
+    def change(
+        *, look: Callable[[PulsarAdmin], object], fence: Callable[[], object], change: Callable[[PulsarAdmin], object]
+    ) -> None:
+        if change.__name__ != "migrate" or states:
+            flip.change(look=look, fence=fence, change=change)
+            return
+        fence()
+        store.create(report, b"{}")
+        states.append(read_scalable(store, name).state)
+        # What a broker answers when the record comes between its look and its own write: seen 6 times in 8.
+        reason = f"Topic is already scalable: topic://{name.local_path}"
+        raise AdminConflict(reason, method="POST", url=f"{name.local_path}/migrate", status=409)
+
+    assert replace(flip, change=change).run().faults == ()
+    assert states == [RecordState.EMPTY]
     assert _backlogs(flip) == {"queue": MESSAGES, "stream": MESSAGES}
 
 
