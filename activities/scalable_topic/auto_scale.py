@@ -1,20 +1,29 @@
-"""The auto-scale policy of one scalable topic: set, and read back (PIP-483)."""
+"""The auto-scale policy of one scalable topic: set and read back, or held for a time (PIP-483)."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 
 from pydantic.alias_generators import to_camel
 
-from clients.errors import StoreContention
+from activities.pulsar.namespace_guard import RecordGuard
+from clients.cas.store import CasStore
+from clients.errors import StoreContention, StoreNotFound
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminPreconditionFailed
 from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
+from clients.pulsar.json_records import Record, change_record, read_record
 from clients.pulsar.names import TopicName
+from clients.pulsar.namespace_policy import with_value
+from clients.pulsar.records.scalable_topics import RecordState, read_scalable
+from models.lifecycle.claim import Changed
 from models.scalable_topic.auto_scale import AutoScale
+from models.scalable_topic.operation_claims import OperatedTopic
 
 _STILL = AutoScale(enabled=False)
+_FIELD = "autoScalePolicy"
 _KNOWN = {to_camel(name) for name in AutoScale.model_fields}
 
 
@@ -95,3 +104,59 @@ def set_auto_scale(
     if (after := admin.scalable_topics.auto_scale_policy(topic)) != policy:
         told = after.body() if after else "none"
         raise StoreContention(f"the auto-scale policy of {topic} is {told} right after it was set to {policy.body()}")
+
+
+def hold_auto_scale(store: CasStore, guard: RecordGuard[OperatedTopic], topic: TopicName) -> None:
+    """Have brokers leave the segments alone while they are changed; the policy of before is noted first.
+
+    Harmless when done twice. Brokers split and merge on their own, and two changes at once leave segments without a
+    topic after them (5.0.1). The policy changes where brokers keep it, by compare-and-set: a request that a worker
+    sends late would leave the topic frozen for good. A split or merge that a broker has started already comes to its
+    end.
+    """
+    if _is_frozen(_stored(read_record(store, topic.scalable_path) or {})):
+        return
+
+    def frozen(record: Record) -> Record:
+        if _is_frozen(now := _stored(record)):
+            return record
+        ours = {**(now or {}), "enabled": False}
+        guard.note(auto_scale=Changed(before=now, ours=ours))
+        return with_value(record, (_FIELD,), ours)
+
+    change_record(store, topic.scalable_path, guard.require, frozen)
+
+
+def restore_auto_scale(store: CasStore, guard: RecordGuard[OperatedTopic], topic: TopicName) -> Iterator[str]:
+    """Put the policy back, and forget it; says in words what somebody else has set meanwhile, and stays."""
+    noted = guard.require().auto_scale
+    if noted is None:
+        return
+    kept = ""
+
+    def thawed(record: Record) -> Record:
+        nonlocal kept
+        now, kept = _stored(record), ""
+        if now == noted.ours:
+            return with_value(record, (_FIELD,), noted.before)
+        if now != noted.before:
+            kept = f"the auto-scale policy of {topic}, {now or 'none'}, was set by somebody else, and stays"
+        return record
+
+    # Where the topic is gone, so is its policy.
+    if read_scalable(store, topic).state is RecordState.GOOD:
+        with suppress(StoreNotFound):
+            change_record(store, topic.scalable_path, guard.require, thawed)
+    guard.note(auto_scale=None)
+    if kept:
+        yield kept
+
+
+def _is_frozen(policy: Record | None) -> bool:
+    return policy is not None and policy.get("enabled") is False
+
+
+def _stored(record: Record) -> Record | None:
+    """The policy without what is not set, which brokers may write as null."""
+    found = record.get(_FIELD)
+    return None if found is None else {name: value for name, value in found.items() if value is not None}

@@ -6,42 +6,58 @@ what they do not delete, such as the record of a partitioned topic, stays (5.0.1
 
 from __future__ import annotations
 
+import time
+from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 
 from activities.lifecycle.step import step
 from activities.pulsar.namespace_guard import RecordGuard
 from activities.pulsar.topic_inventory import TopicInventory
-from activities.scalable_topic.census import census
-from activities.scalable_topic.cluster import TopicRefused, give_back, own_topics, patiently
-from activities.scalable_topic.context import GRACE, ClusterTask, TopicTask
-from activities.scalable_topic.grace import await_dropped, release_regular
-from activities.scalable_topic.policy_checks import own_retention
-from activities.scalable_topic.regular import durable_of, is_terminated, regular_parts
-from clients.cas.store import CasStore
+from activities.scalable_topic.checks.policies import own_retention
+from activities.scalable_topic.cluster import TopicRefused, own_topics, patiently, release_cluster
+from activities.scalable_topic.context import ClusterTask, NamespaceTask, TopicTask
+from activities.scalable_topic.regular_topic import GRACE, census, durable_of, is_terminated, regular_parts
+from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
-from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
+from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.names import TopicName
-from clients.pulsar.records.scalable_topics import RecordState, read_scalable
+from clients.pulsar.records.scalable_topics import RecordState, controller_of, read_scalable, recorded_subscriptions
 from models.lifecycle.failures import NAMED, FailedItem, some
-from models.lifecycle.status import ProgressTask, ProgressUnit
+from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import TopicClaim
 from models.scalable_topic.results import CleanedUp
 from models.segments.layout import SegmentLayout
 
+DROP_LIMIT = 150.0
+"""Seconds in which brokers drop what is consumed: they look every 60 s, from the moment when they lead a topic."""
+_LOOK_EVERY = 2.0
+
 
 @step(TopicTask)
 def clean_up(task: TopicTask) -> CleanedUp:
     """CLEANUP: delete the regular topic, where nobody needs it any more, and forget it."""
-    return end_topics(task, delete=True)
+    return _end_topics(task, delete=True)
 
 
 @step(TopicTask)
 def forget(task: TopicTask) -> CleanedUp:
     """Forget the topic without a cleanup."""
-    return end_topics(task, delete=False)
+    return _end_topics(task, delete=False)
+
+
+@step(NamespaceTask)
+def clean_up_all(task: NamespaceTask) -> CleanedUp:
+    """CLEANUP: delete regular topics that nobody needs any more, and forget all topics."""
+    return _end_topics(task, delete=True)
+
+
+@step(NamespaceTask)
+def forget_all(task: NamespaceTask) -> CleanedUp:
+    """Forget all topics without a cleanup."""
+    return _end_topics(task, delete=False)
 
 
 def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
@@ -68,7 +84,7 @@ def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
 # Inside ---------------------------------------------------------------------------------------------------------------
 
 
-def end_topics(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
+def _end_topics(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
     """Forget all topics of this migration, and delete what regular ones nobody needs any more if that is asked.
 
     Waits while a migration of other topics of the cluster runs.
@@ -87,7 +103,7 @@ def end_topics(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
                 guard = task.topic_guard(store, name)
                 if patiently(task, f"let go of {name}", partial(_released, task, guard, name)):
                     released.append(name)
-        await_dropped(task, store, released)
+        _await_dropped(task, store, released)
         for number, name in enumerate(names if delete else ()):
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, number, len(names))
             if not records[name].cleaned:
@@ -97,7 +113,7 @@ def end_topics(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
         cleaned = {name: guard.take() for name, guard in guards.items()}
         for guard in guards.values():
             guard.release()
-    give_back(task)
+    release_cluster(task)
     kept = [FailedItem(path=str(name), reason=one.kept) for name, one in cleaned.items() if one.kept]
     deleted = sum(1 for one in cleaned.values() if one.deleted)
     return CleanedUp(deleted=deleted, kept=tuple(kept[:NAMED]), kept_count=len(kept))
@@ -107,7 +123,7 @@ def _released(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], n
     """Let brokers delete a regular topic, and return whether they may."""
     if own_retention(task.admin, name):
         return False
-    release_regular(task, guard, name)
+    _release_regular(task, guard, name)
     return True
 
 
@@ -189,3 +205,59 @@ def _delete_all(admin: PulsarAdmin, topic: TopicInventory) -> None:
         admin.topics.delete_partitioned(topic.name)
     else:
         admin.topics.delete(topic.name)
+
+
+def _release_regular(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName) -> None:
+    """Let brokers delete a regular topic once it is consumed; harmless when done twice. See `keep_for_grace`.
+
+    Raises:
+        AdminError: a broker refuses.
+    """
+    if (topic := task.find_topic(name)) is None:
+        return
+
+    def release(part: TopicName) -> None:
+        # A late request would end the window of another topic of this name.
+        with suppress(AdminNotFound):
+            task.cluster.change_or_never(
+                look=lambda admin: admin.topics.internal_stats(part),
+                fence=guard.require,
+                change=lambda admin: admin.subscriptions.delete(part, GRACE, force=True),
+            )
+
+    task.each([part.name for part in topic.parts], release)
+
+
+def _await_dropped(task: ClusterTask[ClusterInput], store: CasReader, names: Iterable[TopicName]) -> None:
+    """Wait until brokers have dropped regular topics that are consumed, `DROP_LIMIT` seconds at most."""
+    waiting: dict[TopicName, set[str]] = {}
+    for name in names:
+        # What brokers fail for is reported by the cleanup of that topic.
+        with suppress(AdminServerError):
+            topic = task.find_topic(name)
+            if topic and not any(one.backlog for one in durable_of(topic)):
+                _require_leader(task, store, name)
+                waiting[name] = {*map(str, regular_parts(topic))}
+    end = time.monotonic() + DROP_LIMIT
+    with task.context.waiting(WaitKind.STORE, "brokers to drop consumed regular topics from their layouts"):
+        while waiting := {name: parts for name, parts in waiting.items() if _named(store, name) & parts}:
+            if time.monotonic() > end:
+                return
+            task.context.pause(_LOOK_EVERY)
+
+
+def _named(store: CasReader, name: TopicName) -> set[str | None]:
+    """Return the regular topics that the layout of a scalable one names."""
+    layout = read_scalable(store, name).layout
+    return {one.legacy_topic_name for one in layout.segments.values()} if layout else set()
+
+
+def _require_leader(task: ClusterTask[ClusterInput], store: CasReader, name: TopicName) -> None:
+    """See that a broker leads a scalable topic: no other one drops parents of it."""
+    if controller_of(store, name):
+        return
+    recorded = recorded_subscriptions(store, name)
+    for subscription, kind in recorded.items():
+        if kind is not None:
+            task.admin.scalable_topics.register(name, subscription, kind)
+            return

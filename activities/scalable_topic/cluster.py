@@ -4,27 +4,30 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Container, Iterable, Iterator
 from contextlib import suppress
-from typing import TypeVar
+from typing import Any, TypeVar
 from urllib.parse import unquote
 
-from activities.pulsar.namespace_guard import RecordGuard, recorded_namespaces
-from activities.scalable_topic.auto_scale import set_or_fall_back
+from activities.lifecycle.context import ActivityContext
+from activities.pulsar.namespace_guard import NamespaceGuard, RecordGuard, recorded_namespaces
+from activities.pulsar.overridden_policies import Brokers, HeldPolicy, hold, is_held, put_back, wait_until_known
+from activities.scalable_topic.auto_scale import restore_auto_scale, set_or_fall_back
 from activities.scalable_topic.context import ClusterTask
-from activities.scalable_topic.flip import flip_of
-from activities.scalable_topic.grace import keep_regular
-from activities.scalable_topic.guards import hold_policies, put_policies_back
-from activities.scalable_topic.name_taken import foreign_layout, name_is_taken
-from activities.scalable_topic.operations.leftovers import finish_operations
+from activities.scalable_topic.conversion.name_taken import foreign_layout, name_is_taken
+from activities.scalable_topic.conversion.topic import conversion_of
+from activities.scalable_topic.regular_topic import GRACE
 from clients.cas.store import CasReader, CasStore
-from clients.errors import StoreContention
-from clients.pulsar.admin.errors import AdminError, AdminServerError, AdminUnreachable
+from clients.errors import StoreConflict, StoreContention
+from clients.pulsar.admin.errors import AdminConflict, AdminError, AdminServerError, AdminUnreachable
+from clients.pulsar.admin.namespaces import Retention
+from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.creation_locks import allow_creation, bar_path
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable, unreadable
 from models.lifecycle.status import WaitKind
 from models.scalable_topic.access import ClusterInput
-from models.scalable_topic.claims import TOPICS, Stage, TopicClaim, is_ours
+from models.scalable_topic.claims import TOPICS, GuardedNamespace, Stage, TopicClaim, is_ours
 from models.scalable_topic.input import cleans_up
+from models.scalable_topic.operation_claims import OPERATIONS
 from models.scalable_topic.results import Released
 
 ResultT = TypeVar("ResultT")
@@ -32,6 +35,26 @@ ResultT = TypeVar("ResultT")
 _TRIES = 6
 PAUSE = 5.0
 """Seconds between them: half a minute in all, in which brokers that restart are back."""
+
+
+Guard = NamespaceGuard[GuardedNamespace]
+
+
+def _kept(_now: Retention | None) -> Retention:
+    return Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1)
+
+
+def _still(now: AutoScalePolicy | None) -> AutoScalePolicy:
+    return (now or AutoScalePolicy()).model_copy(update={"enabled": False})
+
+
+RETENTION = HeldPolicy("retention", "retention", Retention, ("retention_policies",), _kept)
+"""How long consumed messages are kept: for ever, so that no segment is taken for consumed."""
+
+AUTO_SCALE = HeldPolicy("auto_scale", "auto-scale policy", AutoScalePolicy, ("scalableTopicAutoScalePolicy",), _still)
+"""When brokers split and merge segments on their own: not now."""
+
+_HELD: tuple[HeldPolicy[Any], ...] = (RETENTION, AUTO_SCALE)
 
 
 def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released:
@@ -44,11 +67,11 @@ def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released
     """
     with task.cluster.store() as store:
         task.take_cluster(store)
-        told = [*_finish(task, store), *finish_operations(task, store, own=False)]
+        told = [*_finish(task, store), *_finish_operations(task, store, own=False)]
         for namespace in namespaces:
             guard = task.namespace_guard(store, namespace)
             guard.take()
-            hold_policies(guard, task.context, task.cluster.brokers)
+            _hold_policies(guard, task.context, task.cluster.brokers)
     return Released(kept=tuple(told))
 
 
@@ -58,20 +81,20 @@ def recover(task: ClusterTask[ClusterInput]) -> Released:
     A cluster that another migration holds is left alone.
     """
     with task.cluster.store() as store:
-        if not task.is_left(store):
+        if not task.is_orphaned(store):
             return Released()
         task.take_cluster(store)
-    return give_back(task)
+    return release_cluster(task)
 
 
-def give_back(task: ClusterTask[ClusterInput]) -> Released:
+def release_cluster(task: ClusterTask[ClusterInput]) -> Released:
     """Put policies back, forget topics that nobody cleans up, and give up the claim; harmless where that was done."""
     with task.cluster.store() as store:
         if not holds_cluster(task, store):
             return Released()
         keeper = task.keeper(store)
         keeper.renew()
-        told = [*_finish(task, store), *finish_operations(task, store, own=True)]
+        told = [*_finish(task, store), *_finish_operations(task, store, own=True)]
         if not cleans_up(task.input):
             # Before the claim goes: then others may hold it for as long as their clients take.
             forget_topics(task, store)
@@ -100,6 +123,20 @@ def forget_topics(task: ClusterTask[ClusterInput], store: CasStore) -> None:
         guard.release()
 
 
+def require_held(guard: Guard) -> None:
+    """Right before a topic becomes scalable: the policies still stand.
+
+    Raises:
+        StoreConflict: somebody has changed one.
+    """
+    for policy in _HELD:
+        if not is_held(guard, policy):
+            raise StoreConflict(
+                f"the {policy.name} of {guard.namespace} is not what the migration has set: somebody has changed it, "
+                "and brokers may drop messages that are not consumed"
+            )
+
+
 def recorded_topics(store: CasReader) -> Iterator[TopicName]:
     """All topics that have a record."""
     for name in store.children(TOPICS):
@@ -119,7 +156,7 @@ def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore, half: set[s
     left: dict[TopicName, TopicClaim] = {}
     for name in recorded_topics(store):
         guard = task.topic_guard(store, name)
-        if (record := guard.read()) is None or not _is_left(task, store, record):
+        if (record := guard.read()) is None or not _is_unfinished(task, store, record):
             continue
         task.take_over(record)
         guard.take()
@@ -154,18 +191,18 @@ def _stopped(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, 
     if record.stage is Stage.CLAIMED:
         # It was stopped before.
         return False
-    flip = flip_of(task, store, task.topic_guard(store, name), name, record)
+    conversion = conversion_of(task, store, task.topic_guard(store, name), name, record)
     # What brokers refuse is tried, and reported, with what follows.
     with suppress(TopicRefused):
-        return patiently(task, f"leave {name} regular", lambda: flip.withdrawal.stop(name, record.partitions))
+        return patiently(task, f"leave {name} regular", lambda: conversion.withdrawal.stop(name, record.partitions))
     return True
 
 
-def _is_left(task: ClusterTask[ClusterInput], store: CasStore, record: TopicClaim) -> bool:
+def _is_unfinished(task: ClusterTask[ClusterInput], store: CasStore, record: TopicClaim) -> bool:
     """Whether a topic has to be brought to its end; one that is scalable as a whole is its run's while that goes on."""
     if record.stage is not Stage.FLIPPED:
         return True
-    return not record.is_of(task.attempt) and not task.goes_on(record, store)
+    return not record.is_of(task.attempt) and not task.is_running(record, store)
 
 
 def patiently(task: ClusterTask[ClusterInput], what: str, work: Callable[[], ResultT]) -> ResultT:
@@ -200,10 +237,40 @@ def patiently(task: ClusterTask[ClusterInput], what: str, work: Callable[[], Res
 def keep_for_grace(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName) -> tuple[str, ...]:
     """Keep a regular topic until the grace window ends; in words if that cannot be done, which holds nobody up."""
     try:
-        patiently(task, f"keep {name} for the grace window", lambda: keep_regular(task, guard, name))
+        patiently(task, f"keep {name} for the grace window", lambda: _keep_regular(task, guard, name))
     except TopicRefused as error:
         return (f"brokers may delete {name} before the grace window ends: {error}",)
     return ()
+
+
+def _keep_regular(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName) -> None:
+    """Have brokers keep a regular topic with its messages; harmless when done twice.
+
+    Brokers that lead a scalable topic check once a minute for regular parents that every subscription has consumed, and
+    whose retention has ended; they drop these from the layout, and delete the regular topic (5.0.1). A subscription
+    that nobody consumes keeps them from it, and costs no more than the regular topic itself; a retention that is held
+    longer would keep what the whole namespace consumes. Only the cleanup deletes it: where an operator keeps the
+    regular topic, or a run is terminated, it stays.
+
+    What has no message is not kept.
+
+    Raises:
+        AdminError: a broker refuses.
+    """
+    if (topic := task.find_topic(name)) is None:
+        return
+    guard.note(held=True)
+
+    def keep(part: TopicName) -> None:
+        # A late request would make the subscription, or even the topic, again.
+        with suppress(AdminConflict):
+            task.cluster.change_or_never(
+                look=lambda admin: admin.topics.internal_stats(part),
+                fence=guard.require,
+                change=lambda admin: admin.subscriptions.create(part, GRACE),
+            )
+
+    task.each([part.name for part in topic.parts], keep)
 
 
 class TopicRefused(Exception):
@@ -231,7 +298,7 @@ def _finish_topic(
             # Somebody has deleted it, and knows that no broker has the request.
             guard.release()
         case _:
-            withdrawal = flip_of(task, store, guard, name, record).withdrawal
+            withdrawal = conversion_of(task, store, guard, name, record).withdrawal
             if told := withdrawal.end(name, record.partitions, record.asked, answered):
                 yield told
             else:
@@ -258,7 +325,7 @@ def _complete_topic(
         guard.release()
         yield name_is_taken(name)
     else:
-        flip_of(task, store, guard, name, record).run()
+        conversion_of(task, store, guard, name, record).run()
         yield from _keep_segments(task, guard, name, record)
         if cleans_up(task.input):
             yield from keep_for_grace(task, guard, name)
@@ -283,4 +350,57 @@ def _put_back(task: ClusterTask[ClusterInput], store: CasStore, half: Container[
         record = guard.read()
         if record is not None and is_ours(record):
             task.take_over(record)
-            yield from put_policies_back(guard, task.context, task.cluster.brokers)
+            yield from _restore_policies(guard, task.context, task.cluster.brokers)
+
+
+def _hold_policies(guard: Guard, context: ActivityContext, brokers: Brokers) -> None:
+    """Hold the policies, and wait until every broker knows it; harmless when done twice.
+
+    A broker that leads a scalable topic checks once a minute for sealed segments that retention does not keep, and
+    takes one without any record of a subscription for consumed; and it merges segments with little traffic (5.0.1).
+
+    Raises:
+        StoreContention: a broker does not see it for half a minute.
+    """
+    hold(guard, *_HELD)
+    for policy in _HELD:
+        wait_until_known(guard, policy, context, brokers)
+
+
+def _restore_policies(guard: Guard, context: ActivityContext, brokers: Brokers) -> Iterable[str]:
+    """Put the policies back as they were, and forget them; says in words what somebody else has set meanwhile."""
+    guard.take()
+    kept = [put_back(guard, policy, context, brokers) for policy in _HELD]
+    guard.release()
+    return filter(None, kept)
+
+
+def _finish_operations(task: ClusterTask[ClusterInput], store: CasStore, *, own: bool) -> Iterator[str]:
+    """Put policies of topics back that an operation held, and forget the topics.
+
+    Args:
+        task: of whoever holds the cluster.
+        store: the brokers' metadata store.
+        own: also those of this run, which has done what it was to do.
+
+    Returns:
+        What cannot be put back, or may be left by halves, in words.
+    """
+    for name in _recorded_operations(store):
+        guard = task.operation_guard(store, name)
+        if (record := guard.read()) is None:
+            continue
+        if not record.is_of(task.attempt):
+            task.take_over(record)
+        elif not own:
+            continue
+        guard.take()
+        yield from restore_auto_scale(store, guard, name)
+        if record.segments and record.outcome is None and not record.is_of(task.attempt):
+            yield f"{name} was left by a run that had begun to change its segments; audit tells how it stands"
+        guard.release()
+
+
+def _recorded_operations(store: CasReader) -> Iterator[TopicName]:
+    for name in store.children(OPERATIONS):
+        yield TopicName.parse(unquote(name))

@@ -7,6 +7,9 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TypeVar
 
+from temporalio.client import WorkflowExecutionStatus
+from temporalio.service import RPCError, RPCStatusCode
+
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import StepTask
@@ -16,10 +19,10 @@ from activities.pulsar.namespace_guard import NamespaceGuard, RecordGuard
 from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.pulsar.registrations import brokers
 from activities.pulsar.topic_inventory import Part, TopicInventory, TopicReader
-from activities.scalable_topic.owners import Owners
-from clients.cas.claims import ClaimKeeper
+from activities.scalable_topic.regular_topic import GRACE
+from clients.cas.claims import ClaimKeeper, held_by
 from clients.cas.store import CasStore
-from clients.errors import ClaimHeld, StoreNotFound, Superseded
+from clients.errors import ClaimHeld, StoreNotFound, StoreUnreachable, Superseded
 from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError, AdminNotFound
@@ -36,13 +39,55 @@ from models.scalable_topic.input import ScalableTopicInput
 from models.scalable_topic.namespace_input import KIND as NAMESPACE_KIND
 from models.scalable_topic.namespace_input import NamespaceScalableInput
 from models.scalable_topic.operation_claims import OperatedTopic, operation_record
+from models.store_url import StoreUrl
 
 InputT_co = TypeVar("InputT_co", bound=ClusterInput, covariant=True)
 
 _LOOK_EVERY = 2.0
+_RPC_TIMEOUT = 10.0
 
-GRACE = "pulsar-migrate-grace"
-"""The subscription of regular topics that keeps them until the grace window ends; it is nobody else's business."""
+
+class Owners:
+    """Asks Temporal whether the workflows that claims name still run; for threads.
+
+    Args:
+        runtime: of the worker.
+    """
+
+    def __init__(self, runtime: Runtime) -> None:
+        self._runtime = runtime
+
+    def is_open(self, claim: Claim, url: StoreUrl) -> bool:
+        """Whether the run that holds a claim still runs.
+
+        One whose workflow Temporal does not know may run under another Temporal: nobody takes it over.
+
+        Args:
+            claim: of another migration.
+            url: the store that has it, for the message.
+
+        Raises:
+            ClaimHeld: it is of another kind of migration, or Temporal does not know its workflow.
+            StoreUnreachable: Temporal does not answer.
+        """
+        if is_ours(claim):
+            try:
+                answer = self._runtime.ask(self._ask(claim), _RPC_TIMEOUT)
+            except (RPCError, TimeoutError) as error:
+                raise StoreUnreachable(f"Temporal does not say whether {claim.workflow_id} runs: {error}") from error
+            if answer is not None:
+                return answer
+        raise ClaimHeld(held_by(claim, url), workflow_id=claim.workflow_id, run_id=claim.run_id, server=str(url))
+
+    async def _ask(self, claim: Claim) -> bool | None:
+        try:
+            found = await self._runtime.client.get_workflow_handle(claim.workflow_id).describe()
+        except RPCError as error:
+            if error.status is RPCStatusCode.NOT_FOUND:
+                return None
+            raise
+        first = found.raw_description.workflow_execution_info.first_run_id
+        return found.status is WorkflowExecutionStatus.RUNNING and first == claim.run_id
 
 
 class ClusterTask(StepTask[InputT_co]):
@@ -63,7 +108,7 @@ class ClusterTask(StepTask[InputT_co]):
         self.admin, self.each = self.cluster.admin, self.cluster.each
         self.owners = Owners(runtime)
         self._ended: set[str] = set()
-        self._going_on: dict[str, bool] = {}
+        self._running: dict[str, bool] = {}
 
     def survey(self, census: FeatureCensus, namespaces: Collection[str]) -> None:
         """Have a census take what the cluster uses, and the policies of some namespaces, `tenant/namespace` of each.
@@ -117,19 +162,19 @@ class ClusterTask(StepTask[InputT_co]):
                 keeper.release()
             raise Superseded(f"the run of {self.attempt} has ended; a late attempt stops")
 
-    def goes_on(self, claim: Claim, store: CasStore) -> bool:
-        """Whether the run that has written a record goes on; one that this Temporal does not know may.
+    def is_running(self, claim: Claim, store: CasStore) -> bool:
+        """Whether the run that has written a record still runs; one that this Temporal does not know may.
 
         A run is asked for once: there may be hundreds of its records.
         """
-        if claim.run_id not in self._going_on:
+        if claim.run_id not in self._running:
             try:
-                self._going_on[claim.run_id] = self.owners.is_open(claim, store.url)
+                self._running[claim.run_id] = self.owners.is_open(claim, store.url)
             except ClaimHeld:
-                self._going_on[claim.run_id] = True
-        return self._going_on[claim.run_id]
+                self._running[claim.run_id] = True
+        return self._running[claim.run_id]
 
-    def is_left(self, store: CasStore) -> bool:
+    def is_orphaned(self, store: CasStore) -> bool:
         """Whether a run of this or another migration to scalable topics holds the cluster, and has ended."""
         if (found := self.keeper(store).read()) is None or found.claim.is_of(self.attempt):
             return False

@@ -9,10 +9,9 @@ from datetime import UTC, datetime
 from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import after_end, stored
 from activities.pulsar.topic_inventory import TopicInventory
-from activities.scalable_topic.clients import until_next_look
 from activities.scalable_topic.context import TopicTask
-from activities.scalable_topic.flip import flip_of
-from activities.scalable_topic.regular import durable_of, regular_parts, with_types
+from activities.scalable_topic.conversion.topic import conversion_of
+from activities.scalable_topic.regular_topic import durable_of, regular_parts, until_next_look, with_types
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable, recorded_subscriptions, unreadable
 from models.lifecycle.failures import some
@@ -64,7 +63,7 @@ def verify(task: TopicTask) -> TopicCheck:
             return TopicCheck(faults=(fault,), segments=0, subscriptions=0, pruned=0)
         if topic is not None:
             # Subscriptions that clients have made since, and those that have nothing left in the regular topic now.
-            flip_of(task, store, guard, task.name, record).run()
+            conversion_of(task, store, guard, task.name, record).run()
             if trouble := _unloadable(topic):
                 faults.append(f"no broker can load {trouble}: nobody knows what is consumed of it")
             faults += _after_ends(task, topic)

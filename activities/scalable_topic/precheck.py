@@ -1,4 +1,4 @@
-"""PRECHECK of one topic and its cluster: all blockers at once, and the layout that will come."""
+"""PRECHECK of one topic or of many, with their cluster: all blockers at once, and the layout that will come."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.topic_inventory import TopicInventory
-from activities.scalable_topic.children import planned
-from activities.scalable_topic.cluster_checks import check_auto_scale, check_cluster, check_rights
-from activities.scalable_topic.context import TopicTask
-from activities.scalable_topic.readiness import check_one
-from activities.scalable_topic.regular import durable_of, ordered_types, regular_parts
+from activities.scalable_topic.checks.cluster import check_auto_scale, check_cluster, check_rights
+from activities.scalable_topic.checks.topic import check_one
+from activities.scalable_topic.context import NamespaceTask, TopicTask
+from activities.scalable_topic.regular_topic import durable_of, ordered_types, planned, regular_parts
+from activities.scalable_topic.topic_list import full_name, namespace_of, selected
+from clients.cas.store import CasReader
 from clients.stores import open_cas_reader
-from models.scalable_topic.results import Precheck
+from models.lifecycle.failures import NAMED, FailedItem
+from models.scalable_topic.results import Precheck, Survey
 
 
 @step(TopicTask, reads_only=True)
@@ -37,6 +39,52 @@ def precheck(task: TopicTask) -> Precheck:
     return task.covered(found, census, [task.name.namespace_path])
 
 
+@step(NamespaceTask, reads_only=True)
+def survey(task: NamespaceTask) -> Survey:
+    """PRECHECK: check the cluster and all topics; writes nothing."""
+    findings = Findings()
+    check_cluster(task, findings)
+    found = Survey(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
+    if findings.blockers:
+        return found
+    names = selected(task)
+    if not names:
+        findings.block(
+            "NO_TOPICS",
+            f"no regular topic of {task.input.cluster} fits {task.input.target_name}",
+            "correct the patterns: tenant/namespace/topic, with * for any part of a name",
+        )
+        return found.model_copy(update={"blockers": tuple(findings.blockers)})
+    namespaces = sorted({namespace_of(name) for name in names})
+
+    def check_brokers() -> None:
+        check_rights(task.admin, findings, namespaces)
+        check_auto_scale(task, task.input.auto_scale, findings, namespaces)
+
+    findings.attempt(f"the brokers of {task.input.cluster}", check_brokers, of="BROKERS")
+    with open_cas_reader(task.input.store, task.cluster.stores) as store:
+        looks = task.each(names, lambda name: _survey_of(task, store, name))
+    blocked = [failed for look in looks for failed in look.blocked]
+    found = found.model_copy(
+        update={
+            "blockers": tuple(findings.blockers),
+            "topics": len(names),
+            "namespaces": len(namespaces),
+            "subscriptions": sum(look.subscriptions for look in looks),
+            "backlog": sum(look.backlog for look in looks),
+            "stored_bytes": sum(look.stored_bytes for look in looks),
+            "blocked": tuple(blocked[:NAMED]),
+            "blocked_count": len(blocked),
+        }
+    )
+    # What single topics use is looked at by the migration of each.
+    census = FeatureCensus(task.input.cluster)
+    return task.covered(found, census, namespaces)
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
+
+
 def _check_topic(task: TopicTask, findings: Findings) -> list[TopicInventory]:
     topic = task.find_topic(task.name, described=True)
     if topic is None:
@@ -59,12 +107,29 @@ def _planned(found: Precheck, topic: TopicInventory) -> Precheck:
             "children": tuple(one.descriptor for one in planned(topic.name, topic.partitions).active),
             "subscriptions": len(durable),
             "backlog": sum(one.backlog for one in durable),
-            "stored_bytes": stored_bytes(topic),
+            "stored_bytes": _stored_bytes(topic),
             "ordered": ordered_types(topic),
         }
     )
 
 
-def stored_bytes(topic: TopicInventory) -> int:
+def _stored_bytes(topic: TopicInventory) -> int:
     """What a topic has stored; so much at least is kept while policies are held."""
     return sum(part.stats.storage_size for part in topic.parts if part.stats)
+
+
+def _survey_of(task: NamespaceTask, store: CasReader, name: str) -> Survey:
+    """How one topic stands, as a survey of it alone."""
+    topic = task.find_topic(full_name(name), described=True)
+    if topic is None:
+        return Survey()
+    findings = Findings()
+    check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
+    durable = durable_of(topic)
+    return Survey(
+        topics=1,
+        subscriptions=len(durable),
+        backlog=sum(one.backlog for one in durable),
+        stored_bytes=_stored_bytes(topic),
+        blocked=tuple(FailedItem(path=name, reason=str(blocker)) for blocker in findings.blockers[:1]),
+    )

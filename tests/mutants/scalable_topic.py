@@ -10,7 +10,7 @@ _DIED = f"{_TESTS}/test_flip.py::test_an_attempt_that_died_behind_the_call_is_co
 _LATE = f"{_TESTS}/test_late_flips.py"
 _HAND = f"{_TESTS}/test_faults_by_hand.py"
 _AFTER = f"{_TESTS}/test_after_the_flip.py"
-_FLIP = "activities/scalable_topic/flip.py"
+_FLIP = "activities/scalable_topic/conversion/topic.py"
 
 _UNIT = "tests/unit/scalable_topic"
 
@@ -24,42 +24,42 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/a-proxy-is-a-broker",
-        "activities/scalable_topic/cluster_checks.py",
+        "activities/scalable_topic/checks/cluster.py",
         "    if others := [url for url in urls if not known & _addresses(url)]:\n",
         "    if others := []:\n",
         (f"{_UNIT}/test_cluster_checks.py::test_addresses_that_lead_to_no_broker",),
     ),
     Mutant(
         "scalable-topic/own-expiry-is-lost",
-        "activities/scalable_topic/policy_checks.py",
+        "activities/scalable_topic/checks/policies.py",
         "    _check_backlog(findings, topic, namespace, broker)\n",
         "",
         (f"{_UNIT}/test_policy_checks.py::test_blockers",),
     ),
     Mutant(
         "scalable-topic/subscriptions-expire-on-segments",
-        "activities/scalable_topic/policy_checks.py",
+        "activities/scalable_topic/checks/policies.py",
         "    _check_expiration(findings, topic, namespace, broker, remove=remove)\n",
         "",
         (f"{_UNIT}/test_policy_checks.py::test_blockers",),
     ),
     Mutant(
         "scalable-topic/types-that-are-not-allowed-are-used",
-        "activities/scalable_topic/policy_checks.py",
+        "activities/scalable_topic/checks/policies.py",
         "    _check_types(findings, topic, namespace, broker)\n",
         "",
         (f"{_UNIT}/test_policy_checks.py::test_blockers",),
     ),
     Mutant(
         "scalable-topic/segments-of-an-earlier-topic-are-taken",
-        "activities/scalable_topic/topic_checks.py",
+        "activities/scalable_topic/checks/topic.py",
         "    if left := sorted(wanted & {*there}):\n",
         "    if left := []:\n",
         (f"{_UNIT}/test_topic_checks.py::test_segments_of_an_earlier_topic",),
     ),
     Mutant(
         "scalable-topic/what-keeps-a-copy-expires",
-        "activities/scalable_topic/copy_target.py",
+        "activities/scalable_topic/operations/copy_out/target.py",
         "        self._require_lasting()\n",
         "",
         (f"{_TESTS}/test_copy_out_refusals.py::test_what_is_not_ours_is_refused",),
@@ -73,28 +73,28 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/segments-of-controllers-become-scalable",
-        "activities/scalable_topic/topic_checks.py",
+        "activities/scalable_topic/checks/topic.py",
         " and store.get(record_path(TopicName.parse(whole))) is not None:\n",
         " and False:\n",
         (f"{_UNIT}/test_topic_checks.py::test_parts_of_controlled_topics",),
     ),
     Mutant(
         "scalable-topic/what-keeps-a-copy-becomes-a-subscription",
-        "activities/scalable_topic/topic_checks.py",
+        "activities/scalable_topic/checks/topic.py",
         "    if KEEPER in topic.subscriptions:\n",
         "    if False:\n",
         (f"{_UNIT}/test_topic_checks.py::test_a_copy_that_was_not_ended",),
     ),
     Mutant(
         "scalable-topic/a-frozen-broker-goes-on",
-        "activities/scalable_topic/withdrawal.py",
+        "activities/scalable_topic/conversion/segments.py",
         "        bar_creation(self.store, name, self.guard.require)\n",
         "",
         (f"{_UNIT}/test_withdrawal.py::test_a_broker_that_does_not_answer_may_have_it",),
     ),
     Mutant(
         "scalable-topic/brokers-that-do-not-answer-have-no-request",
-        "activities/scalable_topic/withdrawal.py",
+        "activities/scalable_topic/conversion/segments.py",
         "        silent = {*asked} - ({*answered} & {*self.answering()}) if asked else set[str]()\n",
         "        silent = set[str]()\n",
         (f"{_UNIT}/test_withdrawal.py::test_a_broker_that_does_not_answer_may_have_it",),
@@ -129,14 +129,14 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/requests-under-way-are-not-waited-for",
-        "activities/scalable_topic/withdrawal.py",
+        "activities/scalable_topic/conversion/segments.py",
         "        self._await_creation(name, _LONGEST_CREATION)\n",
         "",
         (f"{_UNIT}/test_withdrawal.py::test_a_request_that_is_carried_out_is_waited_for",),
     ),
     Mutant(
         "scalable-topic/a-request-under-way-is-withdrawn-from",
-        "activities/scalable_topic/withdrawal.py",
+        "activities/scalable_topic/conversion/segments.py",
         "        self._await_creation(name, _LONGEST_REFUSAL)\n",
         "",
         (f"{_UNIT}/test_withdrawal.py::test_a_request_that_never_ends_stops_no_other_topic",),
@@ -150,7 +150,7 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/segments-stay-while-requests-are-waited-for",
-        "activities/scalable_topic/withdrawal.py",
+        "activities/scalable_topic/conversion/segments.py",
         "        self._take_back(name, partitions)\n        return True\n",
         "        return True\n",
         (f"{_UNIT}/test_withdrawal.py::test_segments_go_at_once",),
@@ -164,8 +164,8 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/after-a-lost-attempt-nothing-is-asked-again",
-        _FLIP,
-        "        if regular and (unready := _unready(task, store, topic)) and flip.withdrawn():\n",
+        "activities/scalable_topic/flip.py",
+        "        if regular and (unready := _unready(task, store, topic)) and conversion.withdrawn():\n",
         "        if record.stage is Stage.CLAIMED and (unready := _unready(task, store, topic)):\n",
         (f"{_TESTS}/test_own_policies.py::test_what_changes_after_a_flip_died_is_looked_at",),
     ),
@@ -185,7 +185,7 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/a-silent-broker-stops-a-flip",
-        "activities/scalable_topic/cluster_checks.py",
+        "activities/scalable_topic/checks/cluster.py",
         "        with suppress(AdminUnreachable):\n",
         "        with suppress():\n",
         (f"{_UNIT}/test_cluster_checks.py::test_a_broker_that_is_silent_stops_no_flip",),
@@ -199,14 +199,14 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/chunks-are-cut",
-        "activities/scalable_topic/clients.py",
+        "activities/scalable_topic/regular_topic.py",
         "    if producers := chunking_producers(topic):\n",
         "    if producers := []:\n",
         (f"{_UNIT}/test_clients.py::test_producers_of_chunks",),
     ),
     Mutant(
         "scalable-topic/policies-are-not-asked",
-        "activities/scalable_topic/readiness.py",
+        "activities/scalable_topic/checks/topic.py",
         "    check_policies(findings, topic, namespace, broker, remove=cleans_up(options))\n",
         "",
         (f"{_TESTS}/test_own_policies.py::test_own_retention_is_a_blocker",),
@@ -220,14 +220,14 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/force-ends-open-transactions",
-        "activities/scalable_topic/clients.py",
+        "activities/scalable_topic/regular_topic.py",
         "    if transactions := open_transactions(topic):\n",
         "    if (transactions := open_transactions(topic)) and not force:\n",
         (f"{_UNIT}/test_clients.py::test_open_transactions",),
     ),
     Mutant(
         "scalable-topic/producers-may-begin-transactions",
-        "activities/scalable_topic/clients.py",
+        "activities/scalable_topic/regular_topic.py",
         "    elif producers := transactional_producers(topic):\n",
         "    elif producers := []:\n",
         (f"{_UNIT}/test_clients.py::test_producers_that_may_begin_a_transaction",),
@@ -321,7 +321,7 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/what-is-used-again-stays-deleted",
-        "activities/scalable_topic/recording.py",
+        "activities/scalable_topic/subscriptions.py",
         "    found += [_on_segments(name, ordered=name in recorded) for name in sorted(used)]\n",
         "    pass\n",
         (f"{_AFTER}::test_a_subscription_that_is_deleted_and_used_again_has_its_record",),
@@ -342,7 +342,7 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/nothing-keeps-a-regular-topic-until-the-window-ends",
-        "activities/scalable_topic/one_topic.py",
+        "activities/scalable_topic/hold_release.py",
         "                told += keep_for_grace(task, guard, task.name)\n",
         "",
         (f"{_TESTS}/test_schemas.py::test_regular_topics_stay_until_the_window_ends",),
@@ -356,7 +356,7 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/names-that-are-taken-are-left-out",
-        "activities/scalable_topic/many_topics.py",
+        "activities/scalable_topic/topic_list.py",
         "    return listed[name] and has_become(store, read_scalable(store, topic), topic)\n",
         "    return listed[name]\n",
         (f"{_TESTS}/test_namespace.py::test_a_topic_whose_name_is_taken_is_reported",),

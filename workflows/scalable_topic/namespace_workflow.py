@@ -9,7 +9,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from activities.scalable_topic import many_topics
+from activities.scalable_topic import cleanup, hold_release, precheck
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
@@ -80,7 +80,7 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
 
     async def _precheck(self) -> None:
         facts = self.state.facts.survey = await self.activities.run(
-            many_topics.survey, Call(f"Check {self.input.target_name} of {self.input.cluster}")
+            precheck.survey, Call(f"Check {self.input.target_name} of {self.input.cluster}")
         )
         for warning in facts.warnings:
             self.note(f"warning: {warning}")
@@ -94,10 +94,10 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
         require_ready(facts.blockers)
 
     async def _guard(self) -> None:
-        self._tell(await self.activities.run(many_topics.recover_all, Call("Is anything left of an earlier run?")))
+        self._tell(await self.activities.run(hold_release.recover_all, Call("Is anything left of an earlier run?")))
         await self.hold.wait()
         call = Call("Claim the cluster, and hold the policies of all namespaces")
-        self._tell(await self.activities.run(many_topics.hold, call))
+        self._tell(await self.activities.run(hold_release.hold_all, call))
 
     async def _run_waves(self) -> None:
         # What policies keep while they are held costs storage, so the time is bounded, whatever is waited for.
@@ -128,7 +128,7 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
 
     async def _complete(self) -> None:
         call = Call("Put the policies of all namespaces back")
-        self._tell(await self.activities.run(many_topics.release, call))
+        self._tell(await self.activities.run(hold_release.release_all, call))
         held = next(entry for entry in self.state.history if entry.phase == Phase.GUARD)
         self.state.figures.held_seconds = (workflow.now() - (held.ended or held.started)).total_seconds()
         self.state.certificate.completed_at = workflow.now()
@@ -139,7 +139,9 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
         async def release() -> None:
             if self.state.waves.counts.begun:
                 await self.waves.drain()
-            self._tell(await self.activities.run(many_topics.release, Call("Put the policies of all namespaces back")))
+            self._tell(
+                await self.activities.run(hold_release.release_all, Call("Put the policies of all namespaces back"))
+            )
             if done := self.state.waves.counts.done:
                 self.note(f"{done} topics are scalable, and stay so ({cause})")
 
@@ -149,11 +151,11 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
     # Inside -----------------------------------------------------------------------------------------------------------
 
     async def _clean_up(self) -> CleanedUp:
-        return await self.activities.run(many_topics.clean_up_all, Call("Delete regular topics that nobody needs"))
+        return await self.activities.run(cleanup.clean_up_all, Call("Delete regular topics that nobody needs"))
 
     async def _forget(self, limit: timedelta | None) -> CleanedUp:
         call = Call("Forget all topics", total=limit, handover=False)
-        return await self.activities.run(many_topics.forget_all, call)
+        return await self.activities.run(cleanup.forget_all, call)
 
     def _tell(self, released: Released) -> None:
         for kept in released.kept:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from activities.scalable_topic import many_topics
+from activities.scalable_topic import hold_release, topic_list
 from models.lifecycle.failures import FailedItem, some
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
@@ -34,12 +34,12 @@ class TopicSource:
     async def next_items(self, cursor: str, limit: int) -> Page:
         """The topics behind a cursor."""
         call = Call("Which topics come next?")
-        return await self._migration.activities.ask(many_topics.page, call, cursor, limit)
+        return await self._migration.activities.ask(topic_list.page, call, cursor, limit)
 
     async def record_failures(self, failures: Sequence[FailedItem], offset: int) -> str:
         """List topics that stayed regular, or have faults."""
         call = Call("List topics that stayed regular, or have faults")
-        return await self._migration.activities.ask(many_topics.record_failures, call, list(failures), offset)
+        return await self._migration.activities.ask(hold_release.record_failures, call, list(failures), offset)
 
     def child(self, items: tuple[str, ...]) -> ChildSpec:
         """The child workflow that makes a topic scalable; claim and policies are its parent's."""

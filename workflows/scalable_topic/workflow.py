@@ -8,7 +8,7 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from activities.scalable_topic import cleanup, clients, drain, flip, one_topic, precheck
+from activities.scalable_topic import cleanup, clients, drain, flip, hold_release, precheck
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
@@ -99,7 +99,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         require_ready(facts.blockers)
 
     async def _await_clients(self) -> None:
-        self._tell(await self.activities.run(one_topic.recover, Call("Is anything left of an earlier run?")))
+        self._tell(await self.activities.run(hold_release.recover, Call("Is anything left of an earlier run?")))
         await self._wait_for_clients()
         await self.hold.wait()
 
@@ -117,7 +117,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _guard(self) -> None:
         call = Call(f"Lock {self.input.topic}, and hold the policies of its namespace")
-        self._tell(await self.activities.run(one_topic.guard, call, self._facts.ordered))
+        self._tell(await self.activities.run(hold_release.guard, call, self._facts.ordered))
 
     async def _flip(self) -> None:
         while (answer := await self._try_flip()).flipped is None:
@@ -187,7 +187,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _complete(self) -> None:
         call = Call("Put the policies of the namespace back")
-        released = await self.activities.run(one_topic.complete, call)
+        released = await self.activities.run(hold_release.complete, call)
         self._tell(released)
         for fault in released.faults:
             self.board.alarm(fault)
@@ -206,7 +206,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
         async def undo() -> None:
             call = Call("Put the policies of the namespace back")
-            undone = await self.activities.run(one_topic.undo, call)
+            undone = await self.activities.run(hold_release.undo, call)
             obstacles[:] = [undone.why] if undone.why else []
             for kept in undone.kept:
                 self.note(kept)

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from activities.scalable_topic.operations.context import Hand, Look
 from activities.scalable_topic.operations.subscriptions import Known, known_subscriptions, lacking, secure
-from activities.scalable_topic.regular import is_terminated
+from activities.scalable_topic.regular_topic import is_terminated
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import SegmentName, TopicName

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from activities.scalable_topic.copy_out import copy_out, let_go
 from activities.scalable_topic.operations.context import Hand, Look, local
+from activities.scalable_topic.operations.copy_out.copy_out import copy_out, let_go
 from clients.pulsar.names import TopicName
 from models.scalable_topic.copies import CopiedOut
 from models.scalable_topic.operation_results import TopicOutcome, Verdict

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 
+from activities.scalable_topic.auto_scale import hold_auto_scale
 from activities.scalable_topic.operations.context import Hand, Look
-from activities.scalable_topic.operations.freeze import freeze
 from activities.scalable_topic.operations.leader import ask_leader
 from activities.scalable_topic.operations.subscriptions import known_subscriptions, secure
 from clients.errors import StoreConflict
@@ -55,7 +55,7 @@ def carried_out(hand: Hand, choose: Choose) -> TopicOutcome:
         if children := change.children(before):
             return _completed(hand, change, children, Verdict.UNCHANGED)
         hand.guard.note(segments=change.parents, next_segment_id=change.first_id, buckets=change.buckets)
-    freeze(hand)
+    hold_auto_scale(hand.store, hand.guard, hand.name)
     first = secure(hand, before.active)
     others: list[str] = []
     if not change.children(before := hand.layout()):

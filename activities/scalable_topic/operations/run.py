@@ -12,10 +12,10 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from activities.pulsar.coverage import require_covered
 from activities.pulsar.feature_census import FeatureCensus
-from activities.scalable_topic.cluster import give_back, take
-from activities.scalable_topic.cluster_checks import check_servers
+from activities.scalable_topic.auto_scale import restore_auto_scale
+from activities.scalable_topic.checks.cluster import check_servers
+from activities.scalable_topic.cluster import release_cluster, take
 from activities.scalable_topic.operations.context import Hand, Look, OperationTask, local
-from activities.scalable_topic.operations.freeze import thaw
 from activities.scalable_topic.operations.leader import NOT_LEADER, zombie
 from activities.scalable_topic.operations.selection import selected
 from activities.scalable_topic.operations.verbs import VERBS
@@ -98,7 +98,7 @@ def operate(task: OperationTask) -> OperationOutcome:
 @step(OperationTask, name="complete_operation")
 def complete(task: OperationTask) -> Released:
     """COMPLETE and ROLLBACK: put held policies of topics back, forget the topics, and give up the claim."""
-    return give_back(task)
+    return release_cluster(task)
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
@@ -143,7 +143,7 @@ def _done(task: OperationTask, store: CasStore, name: TopicName) -> TopicOutcome
     assert act is not None, "only what changes something is carried out"
     began = time.monotonic()
     outcome = _judged(hand, lambda: _patiently(hand, lambda: act(hand)))
-    kept = list(thaw(store, guard, name))
+    kept = list(restore_auto_scale(store, guard, name))
     told = "; ".join([outcome.told, *kept])
     outcome = outcome.model_copy(update={"told": told, "seconds": round(time.monotonic() - began, 3)})
     if outcome.verdict is not Verdict.FAILED:

@@ -9,9 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from activities.scalable_topic.context import GRACE
 from activities.scalable_topic.operations.context import Hand, Look, local
-from activities.scalable_topic.topic_checks import kind_of
+from activities.scalable_topic.regular_topic import GRACE, kind_of
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.names import SegmentName, recordable, stored_topic

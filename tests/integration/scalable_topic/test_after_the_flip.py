@@ -8,8 +8,9 @@ from datetime import UTC, datetime, timedelta
 import httpx
 import pytest
 
-from activities.scalable_topic import cleanup, cluster, flip, one_topic
+from activities.scalable_topic import cleanup, cluster, flip, hold_release
 from activities.scalable_topic import drain as draining
+from activities.scalable_topic.conversion.topic import conversion_of
 from clients.cas.store import CasStore
 from clients.errors import StoreUnreachable
 from clients.pulsar.admin.client import PulsarAdmin
@@ -63,14 +64,14 @@ class Topics:
     def flipped(self, name: TopicName, **fields: object) -> TopicSteps:
         """The same, once the topic is scalable."""
         steps = self.steps(name, **fields)
-        steps.run(one_topic.guard)
+        steps.run(hold_release.guard)
         assert steps.run(flip.flip).flipped
         return steps
 
     def leave_amid_its_flip(self, name: TopicName) -> None:
         """Lose a run when brokers have made the topic scalable, and nothing else was done."""
         lost = self.steps(name)
-        lost.run(one_topic.guard)
+        lost.run(hold_release.guard)
         with lost.task() as task, task.cluster.store() as store:
             guard = task.topic_guard(store, name)
             guard.take()
@@ -106,7 +107,7 @@ def test_what_no_broker_can_load_is_not_consumed(topics: Topics, liar: LyingBrok
     (fault,) = steps.run(draining.verify).faults
     assert f"no broker can load {name}" in fault
     assert "nobody knows what is consumed of it" in fault
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
 
 
 def test_a_regular_topic_that_is_deleted_before_it_is_consumed(topics: Topics) -> None:
@@ -118,7 +119,7 @@ def test_a_regular_topic_that_is_deleted_before_it_is_consumed(topics: Topics) -
     assert steps.run(lambda task: draining.drain(task, datetime.now(UTC))).left == {}
     faults = steps.run(draining.verify).faults
     assert any("the regular topic is gone, with what was not consumed" in fault for fault in faults), faults
-    assert steps.run(one_topic.complete).kept == ()
+    assert steps.run(hold_release.complete).kept == ()
     after = topics.standing(name)
     assert (after.policies, after.told, after.notes) == (before.policies, before.told, {})
     assert after.topics[str(name)].record is RecordState.GOOD
@@ -130,7 +131,7 @@ def test_a_regular_topic_that_is_deleted_behind_a_lost_run(topics: Topics) -> No
     before = topics.standing(name)
     topics.leave_amid_its_flip(name)
     topics.admin.topics.delete(name, force=True)
-    (told,) = topics.steps(other).run(one_topic.recover).kept
+    (told,) = topics.steps(other).run(hold_release.recover).kept
     assert f"{name} was left amid its flip, and its regular topic is gone now: run the audit with fix" in told
     after = topics.standing(name)
     assert (after.policies, after.told, after.notes) == (before.policies, before.told, {})
@@ -148,17 +149,19 @@ def test_a_topic_that_cannot_be_completed_blocks_no_other(
     for _ in range(_ENOUGH):
         liar.once("PUT", f"/{name.local_path}/subscriptions/{QUEUE}", failed)
     behind = topics.steps(other, admin_urls=[liar.url])
-    (told,) = behind.run(one_topic.guard).kept
+    (told,) = behind.run(hold_release.guard).kept
     assert f"{name} was left amid its flip by an earlier run, and cannot be completed: " in told
     assert behind.run(flip.flip).flipped
-    behind.run(one_topic.complete)
+    behind.run(hold_release.complete)
     assert topics.is_whole(other)
     assert topics.standing(name).policies == held.policies != before.policies
     last = topics.steps(topics.make("after/stuck-last"))
-    assert last.run(one_topic.guard).kept == (f"{name} was left amid its flip by an earlier run, and is complete now",)
+    assert last.run(hold_release.guard).kept == (
+        f"{name} was left amid its flip by an earlier run, and is complete now",
+    )
     assert topics.is_whole(name)
     assert (topics.standing(name).policies, topics.standing(name).told) == (before.policies, before.told)
-    assert last.run(one_topic.undo).why == ""
+    assert last.run(hold_release.undo).why == ""
 
 
 def test_a_lost_run_keeps_the_segments_of_its_topics(topics: Topics) -> None:
@@ -166,7 +169,7 @@ def test_a_lost_run_keeps_the_segments_of_its_topics(topics: Topics) -> None:
     name, other = topics.make("after/policy"), topics.make("after/policy-other")
     before = topics.standing(name)
     topics.flipped(name, auto_scale={"enabled": False})
-    assert topics.steps(other).run(one_topic.recover).kept == ()
+    assert topics.steps(other).run(hold_release.recover).kept == ()
     policy = topics.admin.scalable_topics.auto_scale_policy(name)
     assert policy is not None
     assert policy.enabled is False
@@ -178,29 +181,29 @@ def test_nothing_is_taken_from_the_notes_of_a_former_topic(topics: Topics) -> No
     """Somebody has deleted a scalable topic, and made a regular one of its name with the same subscriptions."""
     name, other = topics.make("after/remade"), topics.make("after/remade-other")
     former = topics.steps(other)
-    former.run(one_topic.guard)
+    former.run(hold_release.guard)
     with former.task() as task, task.cluster.store() as store:
         guard = task.topic_guard(store, name)
         guard.take()
         guard.note(stage=Stage.FLIPPED, registered=(QUEUE, STREAM))
     steps = topics.steps(name)
-    steps.run(one_topic.recover)
+    steps.run(hold_release.recover)
     assert topics.standing(name).notes == {}
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     with steps.task() as task, task.cluster.store() as store:
         task.topic_guard(store, name).note(stage=Stage.FLIPPED, registered=(QUEUE, STREAM))
     flipped = steps.run(flip.flip).flipped
     assert flipped
     assert flipped.registered == len((QUEUE, STREAM))
     assert topics.is_whole(name)
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
 
 
 def test_a_record_that_somebody_has_emptied_keeps_the_regular_topic(topics: Topics) -> None:
     """CLEANUP deletes nothing then, says why, and forgets the topic."""
     name = topics.make("after/emptied")
     steps = topics.flipped(name, cleanup="remove")
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
     record = topics.store.get(name.scalable_path)
     assert record
     topics.store.set(name.scalable_path, b"", record.version)
@@ -230,7 +233,7 @@ def test_a_subscription_that_is_deleted_and_used_again_has_its_record(topics: To
         topics.admin.scalable_topics.create_segment(name, segment.descriptor, [QUEUE])
     assert steps.run(draining.verify).faults == ()
     assert topics.is_whole(name)
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
 
 
 def _all_flipped(topics: Topics, liar: LyingBroker, namespace: str) -> tuple[TopicSteps, list[TopicName]]:
@@ -245,16 +248,16 @@ def _all_flipped(topics: Topics, liar: LyingBroker, namespace: str) -> tuple[Top
             drain_all(topics.stack, topics.admin, names[-1])
     drain_all(topics.stack, topics.admin, names[0])
     steps = topics.steps(names[0], cleanup="remove", admin_urls=[liar.url])
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     for name in names:
         with steps.task() as task, task.cluster.store() as store:
             guard = task.topic_guard(store, name)
             record = guard.take()
-            flip.flip_of(task, store, guard, name, record, stage=record.stage).run()
+            conversion_of(task, store, guard, name, record, stage=record.stage).run()
             assert cluster.keep_for_grace(task, guard, name) == ()
         if name is not names[1]:
             forget_parents(topics.store, name)
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
     return steps, names
 
 
@@ -290,7 +293,7 @@ def test_what_a_client_leaves_amid_a_cleanup_is_kept(topics: Topics, monkeypatch
     drain_all(topics.stack, topics.admin, name)
     steps = topics.flipped(name, cleanup="remove")
     forget_parents(topics.store, name)
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
     kept = cleanup.why_kept
 
     def kept_and_late(*arguments: object, **more: object) -> str:
@@ -307,7 +310,7 @@ def test_seeks_reach_the_regular_topic(topics: Topics, admin: PulsarAdmin, stack
     """`seek` and `skip-all` of the scalable topic move a subscription on the regular topic as well (5.0.1)."""
     name = topics.make("after/seek")
     steps = topics.steps(name)
-    for step in (one_topic.guard, flip.flip):
+    for step in (hold_release.guard, flip.flip):
         steps.run(step)
     drain(stack, admin, name, QUEUE, pulsar.ConsumerType.Shared)
     path = f"{stack.admin_urls[0]}/admin/v2/scalable/{name.local_path}/subscriptions/{QUEUE}"
@@ -320,4 +323,4 @@ def test_seeks_reach_the_regular_topic(topics: Topics, admin: PulsarAdmin, stack
     assert left() == MESSAGES
     assert httpx.post(f"{path}/skip-all", timeout=30).is_success
     assert left() == 0
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)

@@ -10,8 +10,9 @@ import pytest
 
 from activities.pulsar.pulsar_cluster import PulsarCluster
 from activities.scalable_topic import drain as draining
-from activities.scalable_topic import flip, one_topic, precheck
+from activities.scalable_topic import flip, hold_release, precheck
 from activities.scalable_topic.context import TopicTask
+from activities.scalable_topic.conversion.topic import TopicConversion
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
@@ -51,12 +52,12 @@ def test_what_precheck_asked_for_is_asked_again(
     name = make_topic()
     steps = TopicSteps(stack, name)
     assert not steps.run(precheck.precheck).blockers
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     admin.subscriptions.create(name, _SLASH)
     with pytest.raises(StoreConflict, match=f"of these names: '{_SLASH}'"):
         steps.run(flip.flip)
     assert read_scalable(store, name).state is RecordState.ABSENT
-    steps.run(one_topic.undo)
+    steps.run(hold_release.undo)
 
 
 def test_what_cannot_be_recorded_keeps_nobody_else_from_it(
@@ -65,7 +66,7 @@ def test_what_cannot_be_recorded_keeps_nobody_else_from_it(
     """It came behind the last look; the others have their records, and a fault names it."""
     name = make_topic()
     steps = TopicSteps(stack, name)
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     ready = flip.check_one
 
     def ready_and_late(*arguments: object, **more: object) -> None:
@@ -78,18 +79,18 @@ def test_what_cannot_be_recorded_keeps_nobody_else_from_it(
     (fault,) = flipped.faults
     assert fault.startswith(f"brokers cannot record {_SLASH!r} of {name}")
     assert recorded_subscriptions(store, name).keys() == {QUEUE, STREAM}
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
 
 
 def test_parents_stay(stack: Stack, admin: PulsarAdmin, make_topic: MakeTopic) -> None:
     """With `leave` brokers never drop regular parents, and so do not delete the regular topic."""
     name = make_topic()
     steps = TopicSteps(stack, name)
-    for step in (one_topic.guard, flip.flip):
+    for step in (hold_release.guard, flip.flip):
         steps.run(step)
     assert [one.sealed_at_ms for one in regular_parents_of(admin, name)] == [NEVER_DROPPED] * 2
     assert steps.run(draining.verify).faults == ()
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
 
 
 def test_a_subscription_that_its_owner_deletes_stays_deleted(
@@ -98,13 +99,13 @@ def test_a_subscription_that_its_owner_deletes_stays_deleted(
     """VERIFY records what has come since the flip, and not what was recorded then and is gone."""
     name = make_topic()
     steps = TopicSteps(stack, name)
-    for step in (one_topic.guard, flip.flip):
+    for step in (hold_release.guard, flip.flip):
         steps.run(step)
     path = f"{stack.admin_urls[0]}/admin/v2/scalable/{name.local_path}/subscriptions/{QUEUE}"
     assert httpx.delete(path).is_success
     assert steps.run(draining.verify).faults == ()
     assert recorded_subscriptions(store, name).keys() == {STREAM}
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
 
 
 def test_segments_of_an_old_plan_are_taken_back(
@@ -113,7 +114,7 @@ def test_segments_of_an_old_plan_are_taken_back(
     """Partitions are added between an attempt that died before the brokers' call and the end of its run."""
     name = make_topic()
     steps = TopicSteps(stack, name)
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
 
     def nothing(_task: TopicTask) -> None:
         return
@@ -125,7 +126,7 @@ def test_segments_of_an_old_plan_are_taken_back(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(flip.Flip, "_migrate", dies)
+        patch.setattr(TopicConversion, "_migrate", dies)
         with pytest.raises(KeyboardInterrupt):
             steps.run(flip.flip)
     base = f"/managed-ledgers/{name.namespace_path}/segment/{name.topic}"
@@ -136,4 +137,4 @@ def test_segments_of_an_old_plan_are_taken_back(
     assert (flipped.segments, flipped.faults) == (4, ())
     parents_and_children = [one.descriptor for one in admin.scalable_topics.layout(name).segments.values()]
     assert set(store.children(base)) <= set(parents_and_children)
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)

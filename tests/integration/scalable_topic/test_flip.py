@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import pytest
 
-from activities.scalable_topic.flip import Flip
+from activities.scalable_topic.conversion.topic import TopicConversion
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, Superseded
 from clients.pulsar.admin.client import PulsarAdmin
@@ -35,7 +35,7 @@ class _Late(FreeTopic):
         raise Superseded("a newer attempt has begun")
 
 
-def _backlogs(flip: Flip) -> dict[str, int]:
+def _backlogs(flip: TopicConversion) -> dict[str, int]:
     return {one.name: one.backlog for one in flip.read().subscriptions.values()}
 
 

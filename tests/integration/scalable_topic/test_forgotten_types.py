@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-from activities.scalable_topic import clients, drain, flip, one_topic
+from activities.scalable_topic import clients, drain, flip, hold_release
 from activities.scalable_topic.precheck import precheck
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
@@ -44,14 +44,14 @@ def test_an_ordered_subscription_is_waited_for_all_the_same(stack: Stack, admin:
     waiting = steps.run(lambda task: clients.await_clients(task, datetime.now(UTC), seen))
     assert f"ordered subscriptions with a backlog: {STREAM} ({MESSAGES} messages)" in waiting.waiting
     assert waiting.ordered == seen
-    steps.run(lambda task: one_topic.guard(task, seen))
+    steps.run(lambda task: hold_release.guard(task, seen))
     assert f"{STREAM} ({MESSAGES} messages)" in steps.run(flip.flip).refused
     assert read_scalable(store, name).state is RecordState.ABSENT
     wait_for("nothing to be left", lambda: _consume_and_forget(stack, admin, name), 60)
     assert steps.run(flip.flip).flipped
     assert recorded_subscriptions(store, name) == _KINDS
     steps.run(drain.verify)
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
 
 
 def test_a_type_that_is_seen_while_clients_are_waited_for(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
@@ -70,10 +70,10 @@ def test_a_type_that_is_seen_while_clients_are_waited_for(stack: Stack, admin: P
         seen = clients.await_clients(task, datetime.now(UTC), {}).ordered
     assert seen == {STREAM: "Failover"}
     assert steps.run(precheck).ordered == {}
-    steps.run(lambda task: one_topic.guard(task, seen))
+    steps.run(lambda task: hold_release.guard(task, seen))
     assert steps.run(flip.flip).flipped
     assert recorded_subscriptions(store, name) == _KINDS
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
 
 
 def test_a_name_that_the_metadata_store_refuses_is_a_blocker(stack: Stack, admin: PulsarAdmin) -> None:
@@ -90,9 +90,9 @@ def test_a_topic_in_the_window_of_another_migration_is_scalable(
     """PRECHECK says so, and nothing of going on with what another run holds."""
     name = make_topic(stack, admin, "forgotten/window")
     steps = TopicSteps(stack, name, cleanup="remove")
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     assert steps.run(flip.flip).flipped
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
     assert steps.run(precheck).blockers == ()
     path = topic_record(f"{name.namespace_path}/{name.topic}")
     record = store.get(path)

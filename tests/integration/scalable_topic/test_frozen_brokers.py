@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from activities.pulsar import pulsar_cluster
-from activities.scalable_topic import flip, one_topic
+from activities.scalable_topic import flip, hold_release
 from clients.cas.store import CasStore
 from clients.pulsar.admin import scalable_topics
 from clients.pulsar.admin.client import PulsarAdmin
@@ -46,7 +46,7 @@ def test_a_broker_that_froze_with_the_request(
     name = make_topic(stack, admin, "frozen/request")
     frozen, url = stack["broker-1"], stack.admin_urls[0]
     steps = TopicSteps(stack, name)
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     with monkeypatch.context() as patch:
         asked = _ask_one_that_freezes(patch, frozen)
         with pytest.raises(AdminServerError):
@@ -59,7 +59,7 @@ def test_a_broker_that_froze_with_the_request(
     with closing(quiet_client(f"pulsar://{stack['broker-2'].address}")) as client:
         consumer = _subscribed(client, name)
         assert "clients that cannot follow" in steps.run(flip.flip).refused
-        (told,) = steps.run(one_topic.undo).kept
+        (told,) = steps.run(hold_release.undo).kept
         assert "may still have a request" in told
         assert store.get(bar_path(name))
         consumer.close()
@@ -71,10 +71,10 @@ def test_a_broker_that_froze_with_the_request(
     # While it gets a session again it fails whoever asks it.
     wait_for("the topic to be open", lambda: _is_open(admin, name), _LIMIT)
     following = TopicSteps(stack, name, run_id="run-2")
-    assert following.run(one_topic.guard).kept == ()
+    assert following.run(hold_release.guard).kept == ()
     assert store.get(bar_path(name)) is None
     assert following.run(flip.flip).flipped
-    following.run(one_topic.complete)
+    following.run(hold_release.complete)
 
 
 def _ask_one_that_freezes(monkeypatch: pytest.MonkeyPatch, server: Any) -> list[bool]:

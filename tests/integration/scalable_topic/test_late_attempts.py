@@ -9,8 +9,9 @@ import pytest
 
 from activities.lifecycle.context import Cancelled
 from activities.pulsar.pulsar_cluster import PulsarCluster
-from activities.scalable_topic import cleanup, flip, one_topic
+from activities.scalable_topic import cleanup, flip, hold_release
 from activities.scalable_topic.context import TopicTask
+from activities.scalable_topic.conversion.topic import TopicConversion
 from clients.cas.store import CasStore
 from clients.errors import StoreError, Superseded
 from clients.pulsar.admin.client import PulsarAdmin
@@ -51,12 +52,12 @@ def test_a_late_guard_holds_nothing(
     """What was rolled back meanwhile stays so: policies, records and claim."""
     name = make_topic(stack, admin, "late/guard")
     steps, before = TopicSteps(stack, name), look(name)
-    for late in _frozen(steps, one_topic.guard, monkeypatch):
-        assert steps.run(one_topic.undo).why == ""
+    for late in _frozen(steps, hold_release.guard, monkeypatch):
+        assert steps.run(hold_release.undo).why == ""
         assert changes(before, look(name)) == []
         assert isinstance(late.go_on(), Superseded)
         assert changes(before, look(name)) == []
-    assert steps.run(one_topic.undo).why == ""
+    assert steps.run(hold_release.undo).why == ""
 
 
 def test_a_guard_of_a_run_that_has_ended_takes_nothing(stack: Stack, admin: PulsarAdmin, look: Look) -> None:
@@ -65,7 +66,7 @@ def test_a_guard_of_a_run_that_has_ended_takes_nothing(stack: Stack, admin: Puls
     steps, before = TopicSteps(stack, name), look(name)
     steps.running.clear()
     with pytest.raises(Superseded):
-        steps.run(one_topic.guard)
+        steps.run(hold_release.guard)
     assert changes(before, look(name)) == []
     # Nothing is noted for it, so neither has anything to take.
     late: list[Callable[[TopicTask], CleanedUp]] = [cleanup.clean_up, cleanup.forget]
@@ -80,7 +81,7 @@ def test_late_flips_and_completions_change_nothing(
     """Another attempt has made the topic scalable, and a third one has ended the migration."""
     name = make_topic(stack, admin, "late/flip")
     steps, before = TopicSteps(stack, name), look(name)
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     first = FrozenStep(steps, flip.flip, 1, monkeypatch)
     assert first.freezes()
     answer = steps.run(flip.flip)
@@ -94,9 +95,9 @@ def test_late_flips_and_completions_change_nothing(
         scalable = look(name)
         assert isinstance(late.go_on(), Superseded)
         assert changes(scalable, look(name)) == []
-    late = FrozenStep(steps, one_topic.complete, 1, monkeypatch)
+    late = FrozenStep(steps, hold_release.complete, 1, monkeypatch)
     assert late.freezes()
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
     ended = look(name)
     assert (ended.policies, ended.told) == (before.policies, before.told)
     assert ended.topics[str(name)].record is RecordState.GOOD
@@ -110,9 +111,9 @@ def test_segments_without_their_topic_go_at_once(
     """A flip that died before its call leaves segments; the next start deletes them before it waits for anything."""
     name = make_topic(stack, admin, "late/died")
     steps, before, waited = TopicSteps(stack, name), look(name), list[list[str]]()
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     with monkeypatch.context() as patch:
-        patch.setattr(flip.Flip, "_migrate", _raising(KeyboardInterrupt))
+        patch.setattr(TopicConversion, "_migrate", _raising(KeyboardInterrupt))
         with pytest.raises(KeyboardInterrupt):
             steps.run(flip.flip)
     assert _segments(store, name)
@@ -124,7 +125,7 @@ def test_segments_without_their_topic_go_at_once(
 
     monkeypatch.setattr(PulsarCluster, "await_late_requests", wait)
     following = TopicSteps(stack, make_topic(stack, admin, "late/following"), run_id="run-2")
-    following.run(one_topic.recover)
+    following.run(hold_release.recover)
     assert waited == [[]]
     after = look(name)
     # Notes of other topics, which earlier tests have left, end with the same step.
@@ -138,9 +139,9 @@ def test_a_flip_that_is_cancelled_leaves_no_segments(
     """Those that it has made are deleted before it ends, and the next attempt makes the topic scalable."""
     name = make_topic(stack, admin, "late/cancelled")
     steps, before = TopicSteps(stack, name), look(name)
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     with monkeypatch.context() as patch:
-        patch.setattr(flip.Flip, "_migrate", _raising(Cancelled))
+        patch.setattr(TopicConversion, "_migrate", _raising(Cancelled))
         with pytest.raises(Cancelled):
             steps.run(flip.flip)
     assert _segments(store, name) == []
@@ -154,7 +155,7 @@ def test_a_flip_that_is_cancelled_leaves_no_segments(
     assert flipped
     assert flipped.faults == ()
     assert store.get(bar_path(name)) is None
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
 
 
 def _segments(store: CasStore, name: TopicName) -> list[str]:

@@ -10,7 +10,7 @@ from contextlib import closing
 import pytest
 
 from activities.pulsar import pulsar_cluster
-from activities.scalable_topic import cleanup, flip, one_topic
+from activities.scalable_topic import cleanup, flip, hold_release
 from clients.cas.store import CasStore
 from clients.errors import StoreError
 from clients.pulsar.admin.access import AdminAccess
@@ -94,12 +94,12 @@ def test_whatever_a_lost_run_was_about_to_ask_never_arrives(
     for at in itertools.count(1):
         name = make_topic(f"lost-{at}")
         before, lost = look(name), TopicSteps(stack, name)
-        lost.run(one_topic.guard)
+        lost.run(hold_release.guard)
         with monkeypatch.context() as mine:
             late = FrozenStep(lost, flip.flip, at, mine)
             frozen = late.freezes()
             following = TopicSteps(stack, name, run_id="run-2")
-            following.run(one_topic.recover)
+            following.run(hold_release.recover)
             after = look(name)
             ends.add(after.topics[str(name)].record)
             if frozen:
@@ -126,7 +126,7 @@ def test_late_withdrawals_delete_nothing_of_a_scalable_topic(
     for at in itertools.count(1):
         name = make_topic(f"refused-{at}")
         steps = TopicSteps(stack, name)
-        steps.run(one_topic.guard)
+        steps.run(hold_release.guard)
         with monkeypatch.context() as mine, closing(quiet_client(stack.broker_url)) as client:
             consumer = client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared)
             late = FrozenStep(steps, refused, at, mine)
@@ -134,7 +134,7 @@ def test_late_withdrawals_delete_nothing_of_a_scalable_topic(
             consumer.close()
             if not frozen:
                 assert at > 2 * len(PARTS), "segments are made, and deleted"
-                steps.run(one_topic.undo)
+                steps.run(hold_release.undo)
                 return
             answer = steps.run(flip.flip)
             assert answer.flipped
@@ -142,7 +142,7 @@ def test_late_withdrawals_delete_nothing_of_a_scalable_topic(
             assert isinstance(late.go_on(), StoreError)
         assert changes(scalable, look(name)) == []
         _is_whole(store, name)
-        steps.run(one_topic.complete)
+        steps.run(hold_release.complete)
 
 
 def test_a_late_cleanup_deletes_nothing_that_another_attempt_has_kept(
@@ -155,11 +155,11 @@ def test_a_late_cleanup_deletes_nothing_that_another_attempt_has_kept(
     """The regular topic stays, as the end of the migration has said."""
     name = make_topic("cleaned")
     steps = TopicSteps(stack, name, cleanup="remove")
-    for step in (one_topic.guard, flip.flip):
+    for step in (hold_release.guard, flip.flip):
         steps.run(step)
     steps.run(lambda task: drain(stack, task.admin, name, QUEUE, pulsar.ConsumerType.Shared))
     _prune(store, name)
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
     late = FrozenStep(steps, cleanup.clean_up, 1, monkeypatch)
     assert late.freezes()
     steps.run(cleanup.forget)

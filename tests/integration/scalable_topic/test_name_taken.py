@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from activities.scalable_topic import flip, one_topic, precheck
+from activities.scalable_topic import flip, hold_release, precheck
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreError
 from clients.pulsar.admin.client import PulsarAdmin
@@ -37,14 +37,14 @@ def test_an_empty_topic_of_the_name_is_removed(
     admin.schemas.add(name, "JSON", _VERSION)
     schemas = admin.schemas.versions(name)
     steps = TopicSteps(stack, name, auto_scale=_STILL)
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     clients.attach([stream_plan(name)])
     clients.close()
     assert read_scalable(store, name).layout is not None
     with pytest.raises(StoreConflict, match="replace_empty"):
         steps.run(flip.flip)
     assert not admin.topics.internal_stats(name).terminated
-    steps.run(one_topic.undo)
+    steps.run(hold_release.undo)
     blocked = TopicSteps(stack, name, "run-2", auto_scale=_STILL).run(precheck.precheck)
     assert _blockers(blocked) == ["NAME_TAKEN"]
 
@@ -52,14 +52,14 @@ def test_an_empty_topic_of_the_name_is_removed(
     ready = replacing.run(precheck.precheck)
     assert _blockers(ready) == []
     assert any("is removed before" in warning for warning in ready.warnings)
-    replacing.run(one_topic.guard)
+    replacing.run(hold_release.guard)
     assert replacing.run(flip.flip).flipped
     layout = read_scalable(store, name).layout
     assert layout
     assert comes_from(layout, [str(name)])
     assert admin.schemas.versions(name) == schemas
     assert len(drain(stack, admin, name, QUEUE, pulsar.ConsumerType.Shared)) == MESSAGES
-    replacing.run(one_topic.complete)
+    replacing.run(hold_release.complete)
 
 
 def test_a_topic_of_the_name_that_holds_messages_stays(
@@ -78,12 +78,12 @@ def test_a_topic_of_the_name_that_holds_messages_stays(
     assert _blockers(found) == ["NAME_TAKEN"]
     assert "producer" in str(found.blockers[0])
     clients.close()
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     with pytest.raises(StoreConflict, match="it is not removed"):
         steps.run(flip.flip)
     assert admin.scalable_topics.layout(name) == before
     assert not admin.topics.internal_stats(name).terminated
-    steps.run(one_topic.undo)
+    steps.run(hold_release.undo)
 
 
 @pytest.mark.parametrize("behind", [2, 3], ids=["the segment", "the record"])
@@ -94,15 +94,15 @@ def test_a_late_removal(
     name = _drained(stack, admin, f"taken-late-{behind}")
     admin.scalable_topics.create(name)
     lost = TopicSteps(stack, name, replace_empty=True, auto_scale=_STILL)
-    lost.run(one_topic.guard)
+    lost.run(hold_release.guard)
     late = FrozenStep(lost, flip.flip, behind, monkeypatch)
     assert late.freezes()
     lost.running.clear()
     following = TopicSteps(stack, name, "run-2", replace_empty=True, auto_scale=_STILL)
-    following.run(one_topic.recover)
-    following.run(one_topic.guard)
+    following.run(hold_release.recover)
+    following.run(hold_release.guard)
     assert following.run(flip.flip).flipped
-    following.run(one_topic.complete)
+    following.run(hold_release.complete)
     before, recorded = read_scalable(store, name), recorded_subscriptions(store, name)
     assert isinstance(late.go_on(), StoreError)
     assert read_scalable(store, name) == before
@@ -116,9 +116,9 @@ def test_a_removal_that_ended_early(stack: Stack, admin: PulsarAdmin, store: Cas
     store.create(name.scalable_path, b"")
     steps = TopicSteps(stack, name, replace_empty=True, auto_scale=_STILL)
     assert _blockers(steps.run(precheck.precheck)) == []
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     assert steps.run(flip.flip).flipped
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
 
 
 def test_a_topic_of_the_name_with_subscriptions_of_its_own_stays(
@@ -151,7 +151,7 @@ def test_a_topic_that_took_the_name_of_a_lost_run(stack: Stack, admin: PulsarAdm
     """It does not stop migrations of other topics, which report it."""
     name, other = _drained(stack, admin, "taken-lost"), _drained(stack, admin, "taken-other")
     lost = TopicSteps(stack, name, auto_scale=_STILL)
-    lost.run(one_topic.guard)
+    lost.run(hold_release.guard)
     with lost.task() as task, task.cluster.store() as held:
         guard = task.topic_guard(held, name)
         guard.take()
@@ -159,22 +159,22 @@ def test_a_topic_that_took_the_name_of_a_lost_run(stack: Stack, admin: PulsarAdm
     admin.scalable_topics.create(name)
     lost.running.clear()
     following = TopicSteps(stack, other, "run-2", auto_scale=_STILL)
-    (told,) = following.run(one_topic.guard).kept
+    (told,) = following.run(hold_release.guard).kept
     assert "another scalable topic has the name" in told
     assert read_scalable(store, name).layout
     assert not admin.topics.internal_stats(name).terminated
-    following.run(one_topic.undo)
+    following.run(hold_release.undo)
 
 
 def _is_refused(admin: PulsarAdmin, steps: TopicSteps, name: TopicName, why: str) -> None:
     """PRECHECK and the flip refuse in these words, and the regular topic still takes messages."""
     (blocker,) = steps.run(precheck.precheck).blockers
     assert (blocker.code, why in blocker.cause) == ("NAME_TAKEN", True)
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     with pytest.raises(StoreConflict, match=why):
         steps.run(flip.flip)
     assert not admin.topics.internal_stats(name).terminated
-    steps.run(one_topic.undo)
+    steps.run(hold_release.undo)
 
 
 def _drained(stack: Stack, admin: PulsarAdmin, topic: str) -> TopicName:

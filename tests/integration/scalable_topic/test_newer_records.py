@@ -6,7 +6,8 @@ import json
 
 import pytest
 
-from activities.scalable_topic import flip, one_topic, precheck
+from activities.scalable_topic import flip, hold_release, precheck
+from activities.scalable_topic.conversion.topic import TopicConversion
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
@@ -30,15 +31,15 @@ def test_a_record_that_cannot_be_read_keeps_guards_and_lock(
     """It counts as newer: nothing is put back or deleted, no message says to delete it, and a later start completes."""
     name = make_topic(stack, admin, "newer/records")
     steps = TopicSteps(stack, name)
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     with monkeypatch.context() as patch:
-        patch.setattr(flip.Flip, "_register", _dies)
+        patch.setattr(TopicConversion, "_register", _dies)
         with pytest.raises(KeyboardInterrupt):
             steps.run(flip.flip)
     readable = _made_newer(store, name)
     with pytest.raises(StoreConflict, match=_NEWER) as failed:
         steps.run(flip.flip)
-    undone = steps.run(one_topic.undo)
+    undone = steps.run(hold_release.undo)
     told = [str(failed.value), *undone.kept]
     assert undone.why == ""
     assert all(_NEWER in one for one in told)
@@ -53,10 +54,11 @@ def test_a_record_that_cannot_be_read_keeps_guards_and_lock(
     assert node
     store.set(name.scalable_path, readable, node.version)
     assert (
-        f"{name} was left amid its flip by an earlier run, and is complete now" in following.run(one_topic.guard).kept
+        f"{name} was left amid its flip by an earlier run, and is complete now"
+        in following.run(hold_release.guard).kept
     )
     assert following.run(flip.flip).flipped
-    following.run(one_topic.complete)
+    following.run(hold_release.complete)
     assert admin.namespaces.retention(name.namespace_path) != _HELD
 
 

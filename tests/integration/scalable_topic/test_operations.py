@@ -8,11 +8,11 @@ from typing import Any
 import httpx
 import pytest
 
-from activities.scalable_topic import flip, one_topic
+from activities.scalable_topic import flip, hold_release
+from activities.scalable_topic.auto_scale import hold_auto_scale, restore_auto_scale
 from activities.scalable_topic.context import GRACE
 from activities.scalable_topic.operations import run
 from activities.scalable_topic.operations.context import Hand
-from activities.scalable_topic.operations.freeze import freeze, thaw
 from activities.scalable_topic.operations.leader import ask_leader
 from activities.scalable_topic.operations.subscriptions import secure
 from clients.cas.store import CasStore
@@ -53,6 +53,10 @@ def _native(admin: PulsarAdmin, topic: str, segments: int = 2) -> TopicName:
     for one in admin.scalable_topics.layout(name).active:
         admin.scalable_topics.create_segment(name, one.descriptor, ["unrecorded"])
     return name
+
+
+def _hold_policy(hand: Hand) -> None:
+    hold_auto_scale(hand.store, hand.guard, hand.name)
 
 
 def _nothing_is_left(store: CasStore) -> None:
@@ -130,7 +134,7 @@ def test_an_attempt_that_died_behind_the_request_is_completed(
     def die(hand: Hand) -> None:
         layout = hand.layout()
         hand.guard.note(segments=(layout.segments[0],), next_segment_id=layout.next_segment_id)
-        freeze(hand)
+        _hold_policy(hand)
         ask_leader(hand, lambda admin: admin.scalable_topics.split(name, 0))
 
     _with_hand(operations, name, die)
@@ -148,7 +152,7 @@ def test_the_next_run_puts_back_what_a_terminated_one_held(stack: Stack, admin: 
     names = [_native(admin, f"left-{number}", 1) for number in range(2)]
     dead = Operations(stack, Operation.SPLIT, *map(str, names))
     for name in names:
-        _with_hand(dead, name, freeze)
+        _with_hand(dead, name, _hold_policy)
     other = AutoScalePolicy(enabled=False, max_segments=5)
     admin.scalable_topics.set_auto_scale_policy(names[1], other)
     done = carried_out(stack, Operation.CLEAR_EMPTY, f"{SPACE}/left-*", run_id="run-2")
@@ -169,10 +173,10 @@ def test_a_late_attempt_changes_nothing(stack: Stack, admin: PulsarAdmin, store:
         guard.take()
         hand = Hand(old, its_store, name, guard)
         steps: list[Callable[[], object]] = [
-            lambda: freeze(hand),
+            lambda: _hold_policy(hand),
             lambda: secure(hand, hand.layout().active),
             lambda: ask_leader(hand, lambda admin: admin.scalable_topics.split(name, 1)),
-            lambda: list(thaw(its_store, guard, name)),
+            lambda: list(restore_auto_scale(its_store, guard, name)),
             lambda: run.complete(old),
         ]
         operations.operate()
@@ -231,7 +235,7 @@ def test_what_keeps_a_regular_topic_is_no_subscription(stack: Stack, admin: Puls
     fill(stack, admin, name, 0)
     drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
     steps = TopicSteps(stack, name, cleanup="remove")
-    for step in (one_topic.guard, flip.flip, one_topic.complete):
+    for step in (hold_release.guard, flip.flip, hold_release.complete):
         steps.run(step)
     assert {*admin.topics.stats(name).subscriptions} == {QUEUE, STREAM, GRACE}
     assert carried_out(stack, Operation.AUDIT, str(name)).unchanged == 1

@@ -13,8 +13,8 @@ from pydantic import SecretStr
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.namespace_guard import recorded_namespaces
 from activities.pulsar.registrations import brokers
+from activities.scalable_topic.checks.cluster import check_rights
 from activities.scalable_topic.cluster import recorded_topics
-from activities.scalable_topic.cluster_checks import check_rights
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import Token
 from clients.pulsar.admin.client import PulsarAdmin

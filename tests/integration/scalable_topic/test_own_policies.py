@@ -7,8 +7,9 @@ from contextlib import closing
 import pytest
 
 from activities.pulsar.pulsar_cluster import PulsarCluster
-from activities.scalable_topic import cleanup, flip, one_topic, precheck
+from activities.scalable_topic import cleanup, flip, hold_release, precheck
 from activities.scalable_topic.context import TopicTask
+from activities.scalable_topic.conversion.topic import TopicConversion
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
@@ -41,7 +42,7 @@ def test_own_retention_keeps_the_regular_topic(stack: Stack, admin: PulsarAdmin)
     fill(stack, admin, name, 0)
     drain_all(stack, admin, name)
     steps = TopicSteps(stack, name, cleanup="remove")
-    for step in (one_topic.guard, flip.flip, one_topic.complete):
+    for step in (hold_release.guard, flip.flip, hold_release.complete):
         steps.run(step)
     _retain(admin, name)
     cleaned = steps.run(cleanup.clean_up)
@@ -63,7 +64,7 @@ def test_what_changes_after_a_flip_died_is_looked_at(
     fill(stack, admin, name, 0)
     drain_all(stack, admin, name)
     steps = TopicSteps(stack, name, cleanup="remove")
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
 
     def dies(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
@@ -72,7 +73,7 @@ def test_what_changes_after_a_flip_died_is_looked_at(
         return
 
     with monkeypatch.context() as patch:
-        patch.setattr(flip.Flip, "_migrate", dies)
+        patch.setattr(TopicConversion, "_migrate", dies)
         with pytest.raises(KeyboardInterrupt):
             steps.run(flip.flip)
     _retain(admin, name)
@@ -82,7 +83,7 @@ def test_what_changes_after_a_flip_died_is_looked_at(
     assert store.children("/managed-ledgers/public/default/segment/retained-meanwhile") == []
     assert read_scalable(store, name).state is RecordState.ABSENT
     assert store.get(bar_path(name)) is None
-    steps.run(one_topic.undo)
+    steps.run(hold_release.undo)
 
 
 def _retain(admin: PulsarAdmin, name: TopicName) -> None:

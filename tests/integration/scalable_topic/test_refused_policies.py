@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from activities.scalable_topic import flip, one_topic, precheck
+from activities.scalable_topic import flip, hold_release, precheck
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
@@ -32,11 +32,11 @@ def test_a_policy_that_brokers_would_refuse_is_a_blocker(stack: Stack, admin: Pu
     assert TopicSteps(stack, name, auto_scale=allowed).run(precheck.precheck).blockers == ()
     assert store.children("/topics/refused/before") == []
     steps = TopicSteps(stack, name, auto_scale=refused)
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     with pytest.raises(StoreConflict, match="AUTO_SCALE_REFUSED"):
         steps.run(flip.flip)
     assert read_scalable(store, name).state is RecordState.ABSENT
-    steps.run(one_topic.undo)
+    steps.run(hold_release.undo)
 
 
 def test_a_policy_that_brokers_refuse_after_the_flip(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
@@ -44,7 +44,7 @@ def test_a_policy_that_brokers_refuse_after_the_flip(stack: Stack, admin: Pulsar
     name = _flipped(stack, admin, "refused/after")
     namespace = name.namespace_path
     admin.namespaces.set_policy(namespace, ("scalableTopicAutoScalePolicy",), {"maxSegments": _MOST - 1})
-    (fault,) = TopicSteps(stack, name, auto_scale={"min_segments": _MOST}).run(one_topic.complete).faults
+    (fault,) = TopicSteps(stack, name, auto_scale={"min_segments": _MOST}).run(hold_release.complete).faults
     assert "maxSegments must be >= minSegments" in fault
     assert admin.scalable_topics.auto_scale_policy(name) == AutoScalePolicy(enabled=False)
     assert (store.get(CLAIM), admin.namespaces.retention(namespace)) == (None, _OWN)
@@ -54,7 +54,7 @@ def test_a_topic_that_its_owner_has_deleted(stack: Stack, admin: PulsarAdmin, st
     """A topic that is gone needs no policy: the certificate says so, and all else is released."""
     name = _flipped(stack, admin, "refused/gone")
     delete_scalable(admin, name)
-    (fault,) = TopicSteps(stack, name, auto_scale={"min_segments": _MOST}).run(one_topic.complete).faults
+    (fault,) = TopicSteps(stack, name, auto_scale={"min_segments": _MOST}).run(hold_release.complete).faults
     assert f"topic://{name.local_path} is gone" in fault
     assert (store.get(CLAIM), admin.namespaces.retention(name.namespace_path)) == (None, _OWN)
 
@@ -62,6 +62,6 @@ def test_a_topic_that_its_owner_has_deleted(stack: Stack, admin: PulsarAdmin, st
 def _flipped(stack: Stack, admin: PulsarAdmin, namespace: str) -> TopicName:
     name = make_topic(stack, admin, namespace)
     steps = TopicSteps(stack, name, auto_scale={"min_segments": _MOST})
-    for step in (one_topic.guard, flip.flip):
+    for step in (hold_release.guard, flip.flip):
         steps.run(step)
     return name

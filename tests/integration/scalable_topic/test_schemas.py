@@ -8,9 +8,10 @@ from contextlib import closing
 import pytest
 
 from activities.pulsar.pulsar_cluster import PulsarCluster
-from activities.scalable_topic import cleanup, flip, one_topic
+from activities.scalable_topic import cleanup, flip, hold_release
 from activities.scalable_topic import drain as draining
 from activities.scalable_topic.context import GRACE, TopicTask
+from activities.scalable_topic.conversion.topic import TopicConversion
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
@@ -59,7 +60,7 @@ def test_regular_topics_stay_until_the_window_ends(stack: Stack, admin: PulsarAd
     for steps in runs.values():
         # The others go on, each in its window.
         steps.running |= {f"run-{name.topic}" for name in names}
-        for step in (one_topic.guard, flip.flip, draining.verify, one_topic.complete):
+        for step in (hold_release.guard, flip.flip, draining.verify, hold_release.complete):
             steps.run(step)
     *kept, released = names
     # Brokers look at each topic every 60 s, at this one last.
@@ -94,14 +95,14 @@ def test_a_topic_that_stays_regular_keeps_its_schema(stack: Stack, admin: Pulsar
     name = TopicName.parse("persistent://public/default/stays")
     before = _with_schema(stack, admin, name, 2)
     steps = TopicSteps(stack, name)
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
     with closing(quiet_client(stack.broker_url)) as client:
         consumer = client.subscribe(str(name), QUEUE, pulsar.ConsumerType.Shared)
         steps.run(refused)
         consumer.close()
     assert read_scalable(store, name).state is RecordState.ABSENT
     assert admin.schemas.versions(name) == before
-    steps.run(one_topic.undo)
+    steps.run(hold_release.undo)
 
 
 def test_late_withdrawals_keep_schemas(stack: Stack, admin: PulsarAdmin, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -116,9 +117,9 @@ def test_late_withdrawals_keep_schemas(stack: Stack, admin: PulsarAdmin, monkeyp
     for number, name in enumerate((grown, replaced)):
         _with_schema(stack, admin, name, 2)
         steps = TopicSteps(stack, name)
-        steps.run(one_topic.guard)
+        steps.run(hold_release.guard)
         with monkeypatch.context() as patch:
-            patch.setattr(flip.Flip, "_migrate", _dies)
+            patch.setattr(TopicConversion, "_migrate", _dies)
             with pytest.raises(KeyboardInterrupt):
                 steps.run(flip.flip)
         if name == replaced:
@@ -127,7 +128,7 @@ def test_late_withdrawals_keep_schemas(stack: Stack, admin: PulsarAdmin, monkeyp
         admin.schemas.add(name, "JSON", _THIRD if name == grown else _OTHER)
         wanted = admin.schemas.versions(name)
         assert len(wanted) == (3 if name == grown else 1)
-        TopicSteps(stack, name, f"run-{number + 2}").run(one_topic.recover)
+        TopicSteps(stack, name, f"run-{number + 2}").run(hold_release.recover)
         assert admin.schemas.versions(name) == wanted
 
 

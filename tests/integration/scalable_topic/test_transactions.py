@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from activities.scalable_topic import flip, one_topic
-from activities.scalable_topic.clients import waits_for
+from activities.scalable_topic import flip, hold_release
+from activities.scalable_topic.regular_topic import waits_for
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from pulsar_devstack.servers.child_programs import Refused
@@ -42,7 +42,7 @@ def test_open_transactions_are_waited_for(
     name = TopicName.parse("persistent://public/default/transactions")
     admin.topics.create(name)
     steps = TopicSteps(stack, name, force=True)
-    steps.run(one_topic.guard)
+    steps.run(hold_release.guard)
 
     def transact() -> None:
         # It waits for a message that nobody sends, and lets its transaction expire.
@@ -67,7 +67,7 @@ def test_open_transactions_are_waited_for(
         assert flipped.faults == ()
         consumer = python.subscribe(str(name), "s", pulsar.ConsumerType.Shared)
         assert consumer.receive(30_000).data() == b"after"
-    steps.run(one_topic.complete)
+    steps.run(hold_release.complete)
 
 
 def test_messages_in_chunks(stack: Stack, admin: PulsarAdmin) -> None:

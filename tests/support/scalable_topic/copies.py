@@ -12,8 +12,8 @@ from typing import Any, NamedTuple, cast
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
-from activities.scalable_topic.copy_out import copy_out, let_go
 from activities.scalable_topic.operations.context import OperationTask
+from activities.scalable_topic.operations.copy_out.copy_out import copy_out, let_go
 from clients.cas.claims import ClaimKeeper
 from clients.errors import RetryableError
 from clients.pulsar.admin.client import PulsarAdmin

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from activities.pulsar.topic_inventory import TopicInventory, TopicReader
-from activities.scalable_topic.flip import Flip
+from activities.scalable_topic.conversion.topic import TopicConversion
 from clients.cas.store import CasStore, Check
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
@@ -37,7 +37,7 @@ class FreeTopic:
 
 def flip_of(
     admin: PulsarAdmin, store: CasStore, name: TopicName, partitions: int, guard: FreeTopic | None = None
-) -> Flip:
+) -> TopicConversion:
     """The flip of a topic."""
     reader = TopicReader(admin, lambda: None)
 
@@ -53,4 +53,4 @@ def flip_of(
         fence()
         change(admin)
 
-    return Flip(admin, store, read, guard or FreeTopic(), change)
+    return TopicConversion(admin, store, read, guard or FreeTopic(), change)

@@ -10,9 +10,9 @@ from typing import Any, cast
 
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
+from activities.scalable_topic.context import Owners
 from activities.scalable_topic.operations import run
 from activities.scalable_topic.operations.context import OperationTask
-from activities.scalable_topic.owners import Owners
 from models.lifecycle.claim import Attempt, Claim
 from models.scalable_topic.operation_input import Operation, ScalableOperationInput
 from models.scalable_topic.operation_results import OperationCheck, OperationOutcome

@@ -16,9 +16,8 @@ import pytest
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime
 from activities.pulsar.namespace_guard import RecordGuard
-from activities.scalable_topic.context import TopicTask
-from activities.scalable_topic.flip import flip_of
-from activities.scalable_topic.owners import Owners
+from activities.scalable_topic.context import Owners, TopicTask
+from activities.scalable_topic.conversion.topic import conversion_of
 from clients.cas.store import Check
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.names import TopicName
@@ -172,4 +171,4 @@ def refused(task: TopicTask) -> None:
         guard = task.topic_guard(store, task.name)
         record = guard.take()
         with pytest.raises(AdminConflict):
-            flip_of(task, store, guard, task.name, record, stage=record.stage).run()
+            conversion_of(task, store, guard, task.name, record, stage=record.stage).run()

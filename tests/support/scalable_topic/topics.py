@@ -6,12 +6,12 @@ import importlib
 from contextlib import closing
 from typing import Any
 
-from activities.scalable_topic.parents import regular_parents
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import read_scalable
+from models.segments.layout import SegmentLayout
 from models.segments.segment import SegmentInfo
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, Subscribed
@@ -116,7 +116,7 @@ def stream_plan(name: TopicName) -> ConsumerPlan:
 
 def regular_parents_of(admin: PulsarAdmin, name: TopicName) -> list[SegmentInfo]:
     """Segments of a scalable topic whose messages are in a regular one, as brokers tell them."""
-    return regular_parents(admin.scalable_topics.layout(name))
+    return _regular_parents(admin.scalable_topics.layout(name))
 
 
 def forget_parents(store: CasStore, name: TopicName) -> None:
@@ -124,7 +124,7 @@ def forget_parents(store: CasStore, name: TopicName) -> None:
     record = read_scalable(store, name)
     assert record.layout
     layout = record.layout
-    for segment in regular_parents(layout):
+    for segment in _regular_parents(layout):
         layout = layout.prune(segment.segment_id)
     store.set(name.scalable_path, layout.encode(), record.version)
 
@@ -147,3 +147,7 @@ def delete_scalable(admin: PulsarAdmin, name: TopicName) -> None:
         return False
 
     wait_for(f"{name} to be deleted", is_deleted, _SETTLE_LIMIT)
+
+
+def _regular_parents(layout: SegmentLayout) -> list[SegmentInfo]:
+    return [segment for segment in layout.segments.values() if segment.legacy_topic_name]

@@ -12,7 +12,7 @@ _ROOT = Path(__file__).parents[3]
 _FILES = (
     *sorted((_ROOT / "activities/blue_green").glob("*.py")),
     _ROOT / "activities/pulsar/schema_versions.py",
-    _ROOT / "activities/scalable_topic/copy_target.py",
+    _ROOT / "activities/scalable_topic/operations/copy_out/target.py",
 )
 
 #: Requests that remove something, or change a cluster as a whole, by the part of the admin interface.

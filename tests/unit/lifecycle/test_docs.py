@@ -224,7 +224,7 @@ def test_blockers_of_the_metadata_store_are_those_of_the_code() -> None:
 
 def test_blockers_of_scalable_topics_are_those_of_the_code() -> None:
     """The pages for one topic and for many explain every code that their prechecks give, and no other."""
-    files = [*ROOT.glob("activities/scalable_topic/*.py"), ROOT / "activities/pulsar/exclusion.py"]
+    files = [*ROOT.glob("activities/scalable_topic/**/*.py"), ROOT / "activities/pulsar/exclusion.py"]
     source = "".join(file.read_text() for file in files)
     patterns = (r'block\(\s*"([A-Z_]+)"', r'code(?:: str)?\s*=\s*"([A-Z_]+)"')
     given = {code for pattern in patterns for code in re.findall(pattern, source)}

@@ -8,7 +8,7 @@ from typing import Any, Self, cast
 import pytest
 
 from activities.scalable_topic.auto_scale import set_or_fall_back, stored_policy
-from activities.scalable_topic.guards import AUTO_SCALE
+from activities.scalable_topic.cluster import AUTO_SCALE
 from clients.pulsar.admin.errors import AdminNotFound, AdminPreconditionFailed
 from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.names import TopicName

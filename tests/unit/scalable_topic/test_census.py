@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from activities.pulsar.topic_inventory import Part, TopicInventory
-from activities.scalable_topic.census import census
+from activities.scalable_topic.regular_topic import census
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
 

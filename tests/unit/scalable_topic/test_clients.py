@@ -6,8 +6,8 @@ import pytest
 
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import Part, TopicInventory
-from activities.scalable_topic.clients import waits_for
-from activities.scalable_topic.topic_checks import check_topic
+from activities.scalable_topic.checks.topic import check_topic
+from activities.scalable_topic.regular_topic import waits_for
 from clients.pulsar.admin.topics import Client, TopicStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, ScalableRecord

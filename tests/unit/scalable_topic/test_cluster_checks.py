@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from activities.lifecycle.precheck import Findings
-from activities.scalable_topic.cluster_checks import (
+from activities.scalable_topic.checks.cluster import (
     check_addresses,
     check_auto_scale,
     check_auto_scale_again,

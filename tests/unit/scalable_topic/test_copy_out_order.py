@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.scalable_topic.copy_source import descendants_of, parents_of
+from activities.scalable_topic.operations.copy_out.source import descendants_of, parents_of
 from clients.errors import StoreUnreachable
 from models.segments.layout import SegmentLayout
 from spark.chains import run_chains

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.scalable_topic.many_topics import in_order, page_of
+from activities.scalable_topic.topic_list import in_order, page_of
 from models.lifecycle.waves import Page
 from models.scalable_topic.namespace_input import NamespaceScalableInput
 

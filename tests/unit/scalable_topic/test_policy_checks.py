@@ -9,7 +9,7 @@ import pytest
 
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import Part, TopicInventory
-from activities.scalable_topic.policy_checks import check_policies
+from activities.scalable_topic.checks.policies import check_policies
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
 

@@ -6,7 +6,7 @@ import pytest
 
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import Part, TopicInventory
-from activities.scalable_topic.topic_checks import check_controlled, check_segments, check_topic, undrained_streams
+from activities.scalable_topic.checks.topic import check_controlled, check_segments, check_topic, undrained_streams
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.topics import COMPACTION, Client, TopicStats
 from clients.pulsar.names import TopicName

@@ -15,8 +15,8 @@ from activities.scalable_topic.cluster import (
     _complete_topic,  # pyright: ignore[reportPrivateUsage]
     patiently,
 )
-from activities.scalable_topic.flip import Flip, _Call  # pyright: ignore[reportPrivateUsage]
-from activities.scalable_topic.withdrawal import Withdrawal
+from activities.scalable_topic.conversion.segments import Withdrawal
+from activities.scalable_topic.conversion.topic import TopicConversion, _Call  # pyright: ignore[reportPrivateUsage]
 from clients.cas.store import Check
 from clients.errors import StoreContention, Superseded, VersionConflict
 from clients.pulsar.admin.errors import AdminUnreachable
@@ -75,7 +75,7 @@ class _Cluster:
             self.store,
             self.guard,
             delete,
-            settle=self.settled,
+            await_late_requests=self.settled,
             answering=lambda: {*self.answering},
             pause=lambda _seconds: self.paused(),
         )
@@ -147,7 +147,7 @@ def test_a_request_that_is_carried_out_is_waited_for(cluster: _Cluster) -> None:
 
 def test_a_request_that_never_ends(cluster: _Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The attempt fails, and the next one finds the name barred."""
-    monkeypatch.setattr("activities.scalable_topic.withdrawal._LONGEST_CREATION", 0.0)
+    monkeypatch.setattr("activities.scalable_topic.conversion.segments._LONGEST_CREATION", 0.0)
     cluster.store.create(_REQUEST, b"")
     with pytest.raises(StoreContention, match=f"it holds {_REQUEST} in the metadata store. Restart"):
         cluster.run("a")
@@ -156,7 +156,7 @@ def test_a_request_that_never_ends(cluster: _Cluster, monkeypatch: pytest.Monkey
 
 def test_a_request_that_never_ends_stops_no_other_topic(cluster: _Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
     """The topic is left for the next start, with the bar and its segments, and other topics go on."""
-    monkeypatch.setattr("activities.scalable_topic.withdrawal._LONGEST_REFUSAL", 0.0)
+    monkeypatch.setattr("activities.scalable_topic.conversion.segments._LONGEST_REFUSAL", 0.0)
     bar_creation(cluster.store, _TOPIC, lambda: None)
     cluster.store.create(_REQUEST, b"")
     with pytest.raises(TopicRefused, match=_REQUEST):
@@ -224,8 +224,8 @@ def _scalable(cluster: _Cluster) -> TopicInventory:
     return TopicInventory(_TOPIC)
 
 
-def _flip(cluster: _Cluster, topic: TopicInventory, change: Callable[..., object]) -> Flip:
-    return Flip(
+def _flip(cluster: _Cluster, topic: TopicInventory, change: Callable[..., object]) -> TopicConversion:
+    return TopicConversion(
         cast("Any", None),
         cluster.store,
         lambda: topic,
@@ -240,7 +240,7 @@ def test_a_topic_that_is_scalable_all_the_same_is_not_barred(
     cluster: _Cluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Its own attempt lets brokers create topics of its name again: it may be deleted one day."""
-    monkeypatch.setattr("activities.scalable_topic.flip.foreign_layout", Mock(return_value=None))
+    monkeypatch.setattr("activities.scalable_topic.conversion.topic.foreign_layout", Mock(return_value=None))
     topic = _scalable(cluster)
     layout, _ = _flip(cluster, topic, Mock())._made_scalable(topic, force=False)  # pyright: ignore[reportPrivateUsage]
     assert len(layout.active) == 1

@@ -9,8 +9,8 @@ import pytest
 from temporalio.client import Client
 
 from activities.lifecycle.runtime import Runtime
-from activities.scalable_topic import owners
-from activities.scalable_topic.owners import Owners
+from activities.scalable_topic import context
+from activities.scalable_topic.context import Owners
 from clients.errors import ClaimHeld, StoreUnreachable
 from models.lifecycle.claim import Claim
 from models.lifecycle.status import WaitKind
@@ -82,7 +82,7 @@ async def test_temporal_does_not_answer(
     stage: Harness, monkeypatch: pytest.MonkeyPatch, away: Callable[[Proxy], None]
 ) -> None:
     """Without an answer nothing is taken over; whoever asks tries again."""
-    monkeypatch.setattr(owners, "_PATIENCE", 0.5)
+    monkeypatch.setattr(context, "_RPC_TIMEOUT", 0.5)
     with Proxy(stage.client.service_client.config.target_host) as link:
         client = await Client.connect(link.address)
         away(link)

@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Sequence
 
 from activities.lifecycle.parallel import Each, in_turn
 from activities.pulsar.topic_inventory import SubscriptionInventory, TopicInventory
-from activities.scalable_topic.regular import ORDERED, durable_of
-from activities.scalable_topic.topic_checks import kind_of
+from activities.scalable_topic.regular_topic import ORDERED, durable_of, kind_of
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin

@@ -11,8 +11,7 @@ from typing import Any, cast
 
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory
-from activities.scalable_topic.regular import durable_of
-from activities.scalable_topic.topic_checks import kind_of
+from activities.scalable_topic.regular_topic import durable_of, kind_of
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminUnsupported
 from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS

@@ -9,7 +9,7 @@ from typing import NamedTuple
 import xxhash
 
 from activities.lifecycle.context import ActivityContext
-from activities.scalable_topic.copy_source import descendants_of
+from activities.scalable_topic.operations.copy_out.source import descendants_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from models.lifecycle.failures import NAMED, some

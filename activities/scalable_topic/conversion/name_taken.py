@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory
-from activities.scalable_topic.children import TopicGuard, look_at_segment
-from activities.scalable_topic.regular import regular_parts
+from activities.scalable_topic.conversion.segments import TopicGuard, look_at_segment
+from activities.scalable_topic.regular_topic import regular_parts
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
@@ -44,6 +44,14 @@ def foreign_layout(store: CasReader, record: ScalableRecord, topic: TopicInvento
     """
     layout = record.layout
     return None if layout is None or _came_from(store, layout, regular_parts(topic)) else layout
+
+
+def name_taken_problem(name: TopicName) -> str:
+    """Say that a scalable topic has the name which did not come from the regular one."""
+    return (
+        f"topic://{name.local_path} exists, and did not come from {name}: a client that looked it up, or a tool, has "
+        'made it; start again with "replace_empty": true, which removes it if it is empty'
+    )
 
 
 def name_is_taken(name: TopicName) -> str:

@@ -6,7 +6,7 @@ import threading
 from typing import NamedTuple
 
 from activities.lifecycle.context import ActivityContext
-from activities.scalable_topic.copy_source import CopySource, parents_of
+from activities.scalable_topic.operations.copy_out.source import CopySource, parents_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from models.lifecycle.failures import some

@@ -8,8 +8,8 @@ is missing; it must hold nothing, or what an earlier call has copied. A call cop
 meanwhile, proves it, and can be repeated: each goes on where the one before has ended or was lost. When `caught_up` is
 False producers still send: stop them, and call again. When consumers have their own subscriptions, `let_go` ends it.
 
-While it runs, the caller holds the namespace's retention and auto-scale policy (`guards`): what brokers delete before
-it is copied cannot be copied, and is an error where it is noticed.
+While it runs, the caller holds the namespace's retention and auto-scale policy (`cluster.take`): what brokers delete
+before it is copied cannot be copied, and is an error where it is noticed.
 
 What is kept: each message once, with payload, key, ordering key, properties, event and publish time, schema version,
 compression, encryption, delivery time, chunks and batches; the order of each key, by copying no segment before all
@@ -30,10 +30,10 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from activities.scalable_topic.context import ClusterTask
-from activities.scalable_topic.copy_proof import prove
-from activities.scalable_topic.copy_rounds import CopyRounds
-from activities.scalable_topic.copy_source import CopySource, parents_of
-from activities.scalable_topic.copy_target import CopyTarget
+from activities.scalable_topic.operations.copy_out.proof import prove
+from activities.scalable_topic.operations.copy_out.rounds import CopyRounds
+from activities.scalable_topic.operations.copy_out.source import CopySource, parents_of
+from activities.scalable_topic.operations.copy_out.target import CopyTarget
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict

@@ -1,7 +1,11 @@
-"""GUARD, COMPLETE and ROLLBACK of one topic, which may be one of many that a migration holds the cluster for."""
+"""GUARD, COMPLETE and ROLLBACK: hold the cluster, its policies and a topic, and release them.
+
+The topic may be one of many, for which another migration holds the cluster.
+"""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from types import MappingProxyType
 
@@ -10,16 +14,20 @@ from activities.pulsar.coverage import require_covered
 from activities.pulsar.namespace_guard import RecordGuard
 from activities.scalable_topic import cluster
 from activities.scalable_topic.auto_scale import set_or_fall_back
-from activities.scalable_topic.cluster import give_back, holds_cluster, keep_for_grace, take
-from activities.scalable_topic.context import TopicTask
-from activities.scalable_topic.flip import flip_of
-from activities.scalable_topic.guards import require_held
-from activities.scalable_topic.name_taken import foreign_layout, name_is_taken
+from activities.scalable_topic.cluster import holds_cluster, keep_for_grace, release_cluster, require_held, take
+from activities.scalable_topic.context import NamespaceTask, TopicTask
+from activities.scalable_topic.conversion.name_taken import foreign_layout, name_is_taken
+from activities.scalable_topic.conversion.topic import conversion_of
+from activities.scalable_topic.topic_list import namespace_of, selected
 from clients.cas.store import CasStore
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
+from models.lifecycle.claim import CLAIM
+from models.lifecycle.failures import FailedItem
 from models.scalable_topic.claims import Stage, TopicClaim
 from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import Released, Undone
+
+_FAILED = f"{CLAIM}-failed"
 
 
 @step(TopicTask, needs_open_run=True)
@@ -77,8 +85,8 @@ def complete(task: TopicTask) -> Released:
                 # Before the policies of the namespace count again, which let brokers delete what is consumed.
                 guard.take()
                 told += keep_for_grace(task, guard, task.name)
-    given_back = give_back(task).kept if task.input.parent is None else ()
-    return Released(kept=(*told, *given_back), faults=(fault,) if fault else ())
+    released = release_cluster(task).kept if task.input.parent is None else ()
+    return Released(kept=(*told, *released), faults=(fault,) if fault else ())
 
 
 @step(TopicTask)
@@ -100,8 +108,54 @@ def undo(task: TopicTask) -> Undone:
             # A lock stays where brokers may still have the request, or the record is one of a newer release.
             if not guard.take().begun:
                 guard.release()
-    given_back = give_back(task).kept if task.input.parent is None else ()
-    return Undone(kept=tuple(dict.fromkeys((*told, *given_back))))
+    released = release_cluster(task).kept if task.input.parent is None else ()
+    return Undone(kept=tuple(dict.fromkeys((*told, *released))))
+
+
+@step(NamespaceTask, needs_open_run=True)
+def hold_all(task: NamespaceTask) -> Released:
+    """GUARD: claim the cluster, and hold the policies of all namespaces with topics that become scalable."""
+    namespaces = sorted({namespace_of(name) for name in selected(task)})
+    require_covered(task.input, lambda census: task.survey(census, namespaces))
+    released = take(task, namespaces)
+    with task.cluster.store() as store:
+        for name in store.children(_FAILED):
+            if node := store.get(f"{_FAILED}/{name}"):
+                store.delete(f"{_FAILED}/{name}", node.version)
+    return released
+
+
+@step(NamespaceTask)
+def record_failures(task: NamespaceTask, failures: list[FailedItem], offset: int) -> str:
+    """Keep failed topics in the metadata store, a node for each call; says where."""
+    with task.cluster.store() as store:
+        task.keeper(store).renew()
+        path = f"{_FAILED}/{offset:09d}"
+        value = json.dumps([failure.model_dump(mode="json") for failure in failures]).encode()
+        node = store.get(path)
+        if node is None:
+            store.create(path, value)
+        elif node.value != value:
+            store.set(path, value, node.version)
+    return f"{_FAILED} of {task.input.metadata_url}"
+
+
+@step(NamespaceTask)
+def release_all(task: NamespaceTask) -> Released:
+    """COMPLETE and ROLLBACK: complete what was left by halves, put all policies back, and give up the claim."""
+    with task.cluster.store() as store:
+        if not holds_cluster(task, store):
+            return Released()
+    return release_cluster(task)
+
+
+@step(NamespaceTask, needs_open_run=True)
+def recover_all(task: NamespaceTask) -> Released:
+    """Bring to its end what a run has left that was terminated, or is lost."""
+    return cluster.recover(task)
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
 
 
 def _taken_back(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim], record: TopicClaim) -> str | None:
@@ -110,8 +164,8 @@ def _taken_back(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]
     Returns:
         None where the topic is scalable; then it is complete.
     """
-    flip = flip_of(task, store, guard, task.name, record)
-    lost = flip.withdrawal.run(task.name, record.partitions, record.asked)
+    conversion = conversion_of(task, store, guard, task.name, record)
+    lost = conversion.withdrawal.run(task.name, record.partitions, record.asked)
     if lost is not None:
         return lost
     scalable = read_scalable(store, task.name)
@@ -124,5 +178,5 @@ def _taken_back(task: TopicTask, store: CasStore, guard: RecordGuard[TopicClaim]
         return name_is_taken(task.name)
     # VERIFY tells that the regular topic is gone, where it was deleted in the meantime.
     if topic is not None:
-        flip.run()
+        conversion.run()
     return None

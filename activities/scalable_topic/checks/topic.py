@@ -1,4 +1,6 @@
-"""PRECHECK of one topic: why it cannot become scalable now, and what its operator should know (PIP-475).
+"""Checks of one topic: why it cannot become scalable, and what its operator should know (PIP-475).
+
+Made in PRECHECK, and again right before anything is changed.
 
 Brokers check its clients alone; all else here loses messages, or finds another topic (5.0.1).
 """
@@ -9,18 +11,20 @@ import re
 from collections.abc import Collection
 
 from activities.lifecycle.precheck import Findings
-from activities.pulsar.topic_inventory import SubscriptionInventory, TopicInventory, is_system_topic
-from activities.scalable_topic.census import census, open_transactions
-from activities.scalable_topic.children import planned
-from activities.scalable_topic.regular import ORDERED
+from activities.pulsar.topic_inventory import TopicInventory, is_system_topic
+from activities.scalable_topic.checks.policies import check_policies
+from activities.scalable_topic.conversion.name_taken import check_name, foreign_layout
+from activities.scalable_topic.regular_topic import census, open_transactions, planned, undrained_streams
 from activities.topic_controller.records import record_path
 from clients.cas.store import CasReader
-from clients.pulsar.names import TopicName, encoded, recordable
-from clients.pulsar.records.scalable_topics import RecordState, ScalableRecord
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.names import SegmentName, TopicName, encoded, recordable
+from clients.pulsar.records.scalable_topics import RecordState, ScalableRecord, read_scalable
 from models.lifecycle.failures import some
+from models.scalable_topic.claims import Stage, TopicClaim, topic_record
 from models.scalable_topic.copies import KEEPER
+from models.scalable_topic.input import TopicOptions, cleans_up
 from models.segments.layout import SegmentLayout
-from models.segments.segment import SubscriptionKind
 from models.topic_controller.names import scalable_topic_of
 
 # Of a subscription that has had no consumer since its topic was loaded.
@@ -31,18 +35,41 @@ _DEAD_LETTERS = re.compile(r"-(DLQ|RETRY)$")
 _COMPACTION_POLICY = "compactionThreshold"
 
 
-def kind_of(subscription: SubscriptionInventory) -> SubscriptionKind:
-    """What a subscription becomes: ordered ones are read by stream consumers, all others by queue consumers."""
-    return SubscriptionKind.STREAM if subscription.type in ORDERED else SubscriptionKind.QUEUE
+def check_one(
+    admin: PulsarAdminReader,
+    store: CasReader,
+    findings: Findings,
+    topic: TopicInventory,
+    options: TopicOptions,
+    *,
+    workflow_id: str,
+) -> None:
+    """Note why a topic cannot become scalable; one that an earlier run has begun with can be completed.
 
-
-def undrained_streams(topic: TopicInventory) -> dict[str, int]:
-    """Return the backlogs of ordered subscriptions, by name."""
-    return {
-        one.name: one.backlog
-        for one in topic.subscriptions.values()
-        if one.durable and one.backlog and kind_of(one) is SubscriptionKind.STREAM
-    }
+    Args:
+        admin: of the cluster.
+        store: the brokers' metadata store.
+        findings: where that goes.
+        topic: as it is, with its policies and schemas.
+        options: how topics become scalable.
+        workflow_id: of the migration that asks.
+    """
+    name, record = topic.name, read_scalable(store, topic.name)
+    if (other := foreign_layout(store, record, topic)) is not None:
+        check_name(admin, store, findings, topic, other, replace=options.replace_empty)
+        record = ScalableRecord(RecordState.ABSENT)
+    elif record.state is RecordState.EMPTY and options.replace_empty:
+        findings.warn(f"{name.scalable_path} has no value, and is removed before the topic becomes scalable")
+        record = ScalableRecord(RecordState.ABSENT)
+    begun = _is_begun(store, name, workflow_id)
+    check_topic(findings, topic, record, begun=begun)
+    check_controlled(findings, name, store)
+    if record.state is RecordState.ABSENT and other is None and not begun:
+        # Those of a scalable topic that has the name are its own.
+        check_segments(findings, topic, store.children(SegmentName.folder(name)))
+    namespace = admin.namespaces.policies(name.namespace_path).raw
+    broker = admin.brokers.runtime_configuration()
+    check_policies(findings, topic, namespace, broker, remove=cleans_up(options))
 
 
 def check_topic(findings: Findings, topic: TopicInventory, record: ScalableRecord, *, begun: bool = False) -> None:
@@ -98,6 +125,15 @@ def check_segments(findings: Findings, topic: TopicInventory, there: Collection[
             "delete each of them, if nobody needs its messages: curl -X DELETE "
             f"http://BROKER:8080/admin/v2/segments/{topic.name.local_path}/{left[0]}?force=true",
         )
+
+
+def _is_begun(store: CasReader, name: TopicName, workflow_id: str) -> bool:
+    """Whether there is something to go on with: what another migration has made scalable is only scalable."""
+    node = store.get(topic_record(f"{name.namespace_path}/{name.topic}"))
+    record = None if node is None else TopicClaim.model_validate_json(node.value)
+    if record is None or not record.begun:
+        return False
+    return record.stage is not Stage.FLIPPED or record.workflow_id == workflow_id
 
 
 def _check_name(findings: Findings, topic: TopicInventory) -> None:

@@ -1,0 +1,1 @@
+"""Checks whether topics can become scalable: of the cluster, of one topic, and of its policies."""

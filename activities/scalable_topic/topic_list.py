@@ -1,0 +1,106 @@
+"""The topics of a migration of many: which they are, and in which order they become scalable."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import filterfalse, islice
+
+from activities.lifecycle.step import step
+from activities.scalable_topic.context import NamespaceTask
+from activities.scalable_topic.conversion.name_taken import has_become
+from clients.cas.store import CasReader
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.names import TopicName
+from clients.pulsar.records.scalable_topics import read_scalable
+from clients.stores import open_cas_reader
+from models.lifecycle.waves import Page, WaveItem
+from models.scalable_topic.namespace_input import NamespaceScalableInput
+
+
+def selected(task: NamespaceTask) -> list[str]:
+    """Return `tenant/namespace/topic` of regular topics that are not scalable, in their order.
+
+    A regular topic whose name a scalable topic of other origin has is among them: its own checks report that.
+    """
+    listed = _listed(task)
+    with open_cas_reader(task.input.store, task.cluster.stores) as store:
+        kept = task.each(in_order(task.input, listed), lambda name: "" if _is_scalable(store, listed, name) else name)
+    return list(filter(None, kept))
+
+
+def in_order(input: NamespaceScalableInput, found: Iterable[str]) -> list[str]:
+    """Those topics that become scalable, by the order of their patterns and by name."""
+    ranked = [(rank, topic) for topic in found if (rank := input.rank(topic)) is not None]
+    return [topic for _, topic in sorted(ranked)]
+
+
+@step(NamespaceTask, name="list_topics", reads_only=True)
+def page(task: NamespaceTask, cursor: str, limit: int) -> Page:
+    """The topics behind a cursor; one that came meanwhile, and would stand before it, stays regular."""
+    if not cursor:
+        return page_of(task.input, selected(task), cursor, limit)
+    listed = _listed(task)
+    with open_cas_reader(task.input.store, task.cluster.stores) as store:
+        # Records are read until the page is full, and not those of all topics for each page.
+        names = in_order(task.input, listed)
+        return page_of(task.input, names, cursor, limit, stays=lambda name: _is_scalable(store, listed, name))
+
+
+def page_of(
+    input: NamespaceScalableInput,
+    names: Sequence[str],
+    cursor: str,
+    limit: int,
+    *,
+    stays: Callable[[str], bool] | None = None,
+) -> Page:
+    """Return a page of topics in their order; the one at the cursor may be gone.
+
+    Args:
+        input: of the migration.
+        names: of all topics, in their order.
+        cursor: the last topic of the page before; empty for the first page.
+        limit: how many topics a page has.
+        stays: whether a topic is left out; None if none is.
+    """
+    place = (input.rank(cursor), cursor)
+    behind = (name for name in names if not cursor or (input.rank(name), name) > place)
+    wanted = filterfalse(stays, behind) if stays else behind
+    found = list(islice(wanted, limit) if cursor else wanted)
+    return Page(items=tuple(WaveItem(name=name) for name in found[:limit]), total=None if cursor else len(found))
+
+
+def namespace_of(topic: str) -> str:
+    """`tenant/namespace` of `tenant/namespace/topic`."""
+    return "/".join(topic.split("/")[:2])
+
+
+def full_name(name: str) -> TopicName:
+    """Return the topic of `tenant/namespace/topic`."""
+    return TopicName.parse(f"persistent://{name}")
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _listed(task: NamespaceTask) -> dict[str, bool]:
+    """Return whole stored topics, and whether a scalable topic has the name."""
+    names = [name for tenant in task.admin.tenants.names() for name in task.admin.namespaces.names(tenant)]
+    return {name: taken for found in task.each(names, lambda name: _regular(task, name)) for name, taken in found}
+
+
+def _regular(task: NamespaceTask, namespace: str) -> Iterable[tuple[str, bool]]:
+    """Return whole stored topics of a namespace, each with whether a scalable topic has its name."""
+    try:
+        scalable = {name.removeprefix("topic://") for name in task.admin.scalable_topics.names(namespace)}
+        names = [*task.admin.topics.partitioned_names(namespace), *task.admin.topics.names(namespace)]
+    except AdminNotFound:
+        return []
+    whole = {str(TopicName.parse(name).whole).removeprefix("persistent://") for name in names}
+    return [(name, name in scalable) for name in whole]
+
+
+def _is_scalable(store: CasReader, listed: Mapping[str, bool], name: str) -> bool:
+    """Return whether a regular topic has become scalable; what no broker can read did not come from it."""
+    topic = full_name(name)
+    return listed[name] and has_become(store, read_scalable(store, topic), topic)
