@@ -8,8 +8,8 @@ EXAMPLES ?= 200
 ONLY ?= *
 SEED ?=
 REPLAY ?=
-SOURCES := pyproject.toml scalable_client/pyproject.toml devstack/pyproject.toml deploy/compile_protos.py $(shell find clients -name '*.proto')
-LOCK := uv pip compile --universal --generate-hashes --no-emit-index-url --python-version 3.11 --quiet
+SOURCES := pyproject.toml scalable_client/pyproject.toml devstack/pyproject.toml deploy/compile_protos.py $(shell find clients scalable_client -name '*.proto')
+LOCK := uv pip compile --no-emit-package pulsar-scalable --universal --generate-hashes --no-emit-index-url --python-version 3.11 --quiet
 
 # Before anything is installed: these modules need the standard library only.
 DEVSTACK := PYTHONPATH=.:devstack $(BIN)/python -m
@@ -105,7 +105,7 @@ lock: ## Resolve the dependencies anew (needs uv)
 	$(LOCK) --upgrade pyproject.toml --group dev --output-file requirements-dev.lock
 	$(LOCK) --upgrade pyproject.toml --constraint requirements-dev.lock --output-file requirements.lock
 	$(LOCK) --upgrade --group demo --constraint requirements-dev.lock --output-file requirements-demo.lock
-	$(LOCK) --upgrade --resolution lowest-direct pyproject.toml scalable_client/pyproject.toml --group test --output-file requirements-lowest.lock
+	$(LOCK) --upgrade --resolution lowest-direct pyproject.toml scalable_client/pyproject.toml --all-extras --group test --output-file requirements-lowest.lock
 
 clean: ## Remove what was built here; the cache of servers stays
 	rm -rf $(VENV) $(VENV)-* build dist bench/out .pytest_cache .ruff_cache .hypothesis

@@ -1,4 +1,4 @@
-"""Build step: compile the project's .proto files into Python modules with type stubs beside them."""
+"""Build step: compile the .proto files of both distributions into Python modules with type stubs beside them."""
 
 from __future__ import annotations
 
@@ -10,14 +10,17 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
+_PACKAGES = ("clients", "pulsar_wire")
+"""Packages with .proto files, of the distribution that is built."""
+
 
 def compile_protos(root: Path) -> list[Path]:
-    """Compile every `clients/**/*.proto`; returns the compiled files, which are written where they changed.
+    """Compile every .proto file of a distribution; returns the compiled files, which are written where they changed.
 
     Raises:
         RuntimeError: the compiler refused a file; its own message is on standard error.
     """
-    sources = sorted((root / "clients").rglob("*.proto"))
+    sources = sorted(source for package in _PACKAGES for source in (root / package).rglob("*.proto"))
     # On the same file system as the results, so that each takes its place at once: others may import them right now.
     with tempfile.TemporaryDirectory(prefix=".protos-", dir=root) as scratch:
         arguments = [f"--proto_path={root}", f"--python_out={scratch}", f"--pyi_out={scratch}", *map(str, sources)]
@@ -44,4 +47,5 @@ class CompileProtos(BuildHookInterface[Any]):
 
 
 if __name__ == "__main__":
-    compile_protos(Path(sys.argv[1]) if len(sys.argv) > 1 else Path.cwd())
+    for folder in sys.argv[1:] or (".", "scalable_client"):
+        compile_protos(Path(folder).resolve())

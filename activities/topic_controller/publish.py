@@ -18,9 +18,9 @@ from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.wire.access import NOTE
 from clients.pulsar.wire.frames import framed
 from clients.pulsar.wire.producer import RawProducer
-from clients.pulsar.wire.pulsar_api_pb2 import MessageMetadata
 from clients.pulsar.wire.reader import RawReader
 from models.topic_controller.record import ControlledLayout, PublishedLayout
+from pulsar_wire.pulsar_api_pb2 import MessageMetadata
 
 LAYOUT = "layout"
 """Key of the messages with the layout."""

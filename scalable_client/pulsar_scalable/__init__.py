@@ -11,13 +11,12 @@ with ScalableClient("pulsar://localhost:6650") as client:
 from pulsar_scalable import errors
 from pulsar_scalable.checkpoint_consumer import Checkpoint, CheckpointConsumer
 from pulsar_scalable.client import ScalableClient
+from pulsar_scalable.enums import Compression, InitialPosition
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.messages import Message, MessageId
 from pulsar_scalable.producer import ScalableProducer
 from pulsar_scalable.queue_consumer import QueueConsumer
 from pulsar_scalable.stream_consumer import StreamConsumer
-from pulsar_scalable.wire.commands import InitialPosition
-from pulsar_scalable.wire.payload import Compression
 
 __all__ = [
     "Checkpoint",

@@ -10,13 +10,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Protocol
 
+from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.errors import Refused, ScalableError, TimedOut
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.messages import RawMessage
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.registration import Assignment
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
-from pulsar_scalable.wire.commands import ConsumerKind
 
 OnLayout = Callable[[Layout], None]
 OnAssignment = Callable[[Assignment], None]

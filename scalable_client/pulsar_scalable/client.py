@@ -5,12 +5,12 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from pulsar_scalable.backends import Backend
 from pulsar_scalable.checkpoint_consumer import CheckpointConsumer, StartPosition
-from pulsar_scalable.controlled.backend import ControlledBackend
 from pulsar_scalable.controlled.rest import RestAccess
+from pulsar_scalable.enums import Compression, InitialPosition
 from pulsar_scalable.errors import AlreadyClosed, Refused, ScalableError, TopicNotFound, Unsupported
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.client import NativeClient
@@ -19,9 +19,10 @@ from pulsar_scalable.options import ConsumerOptions, ProducerOptions
 from pulsar_scalable.producer import ScalableProducer
 from pulsar_scalable.queue_consumer import QueueConsumer
 from pulsar_scalable.stream_consumer import StreamConsumer
-from pulsar_scalable.wire.access import tls_context
-from pulsar_scalable.wire.commands import InitialPosition
-from pulsar_scalable.wire.payload import Compression
+from pulsar_wire.access import tls_context
+
+if TYPE_CHECKING:
+    from pulsar_scalable.controlled.backend import ControlledBackend
 
 _MemberT = TypeVar("_MemberT", ScalableProducer, QueueConsumer, StreamConsumer, CheckpointConsumer)
 
@@ -101,7 +102,7 @@ class ScalableClient:
         self._timeout = operation_timeout_seconds
         self._service_url = service_url
         self._settings: dict[str, Any] = {
-            "authentication": authentication if token is None else _token_of(token),
+            "authentication": authentication,
             "operation_timeout_seconds": operation_timeout_seconds,
             "connection_timeout_ms": connection_timeout_ms,
             "io_threads": io_threads,
@@ -113,6 +114,7 @@ class ScalableClient:
             "tls_certificate_file_path": tls_certificate_file_path,
             "tls_private_key_file_path": tls_private_key_file_path,
         }
+        self._token = token
         self._native = NativeBackend(self._native_client)
         self._lock = threading.Lock()
         self._controlled: ControlledBackend | None = None
@@ -262,6 +264,11 @@ class ScalableClient:
         if not name.native and self._is_controlled(name):
             with self._lock:
                 if self._controlled is None:
+                    # Only this needs pulsar-client.
+                    from pulsar_scalable.controlled.backend import ControlledBackend
+
+                    if self._token is not None:
+                        self._settings["authentication"] = _token_of(self._token)
                     self._controlled = ControlledBackend(
                         self._service_url,
                         self._settings,

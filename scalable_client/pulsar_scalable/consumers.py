@@ -13,6 +13,7 @@ from types import TracebackType
 from typing import Self
 
 from pulsar_scalable.backends import Backend, SegmentReceiver
+from pulsar_scalable.enums import InitialPosition
 from pulsar_scalable.errors import (
     AlreadyClosed,
     AuthenticationFailed,
@@ -31,7 +32,6 @@ from pulsar_scalable.messages import Message, MessageId, place_of
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.backoff import Backoff
 from pulsar_scalable.options import ConsumerOptions
-from pulsar_scalable.wire.commands import InitialPosition
 
 _logger = logging.getLogger("pulsar_scalable")
 LOOK_AGAIN = 30.0

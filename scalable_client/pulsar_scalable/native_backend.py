@@ -17,6 +17,7 @@ from pulsar_scalable.backends import (
     Start,
     is_without_ledgers,
 )
+from pulsar_scalable.enums import ConsumerKind, ConsumerType
 from pulsar_scalable.errors import (
     Refused,
     ScalableError,
@@ -33,7 +34,6 @@ from pulsar_scalable.native.message import MessageId
 from pulsar_scalable.native.producer import SegmentProducer
 from pulsar_scalable.native.registration import Assignment, Registration
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
-from pulsar_scalable.wire.commands import ConsumerKind, ConsumerType
 
 _logger = logging.getLogger("pulsar_scalable")
 _EARLIEST = MessageId(-1, -1)

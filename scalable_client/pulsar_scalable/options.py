@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from pulsar_scalable.enums import Compression, ConsumerType, InitialPosition
 from pulsar_scalable.errors import Unsupported
-from pulsar_scalable.wire.commands import ConsumerType, InitialPosition
-from pulsar_scalable.wire.payload import Compression
 
 _LEAST_OF_PRODUCERS = {
     "send_timeout_millis": 0,

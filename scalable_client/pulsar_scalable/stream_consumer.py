@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from pulsar_scalable.backends import Backend, SegmentReceiver, Sessions
 from pulsar_scalable.consumers import SegmentsConsumer
+from pulsar_scalable.enums import ConsumerKind, ConsumerType
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.inbox import Source
 from pulsar_scalable.layout import Layout, Segment
@@ -14,7 +15,6 @@ from pulsar_scalable.messages import Message, MessageId
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.registration import Assignment
 from pulsar_scalable.options import ConsumerOptions
-from pulsar_scalable.wire.commands import ConsumerKind, ConsumerType
 
 _LONGEST_PATIENCE = 60.0
 

@@ -9,8 +9,8 @@ from clients.errors import StoreUnsupported
 from clients.pulsar.key_hashes import partition_of
 from clients.pulsar.wire.batches import Single, pack, unpack
 from clients.pulsar.wire.frames import Message, framed
-from clients.pulsar.wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from models.scalable_topic.copies import KeyHash
+from pulsar_wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 from spark.scalable_topic.sums import Print, print_of
 
 

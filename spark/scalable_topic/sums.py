@@ -13,7 +13,7 @@ import xxhash
 
 from clients.pulsar.wire.batches import Single
 from clients.pulsar.wire.frames import Message
-from clients.pulsar.wire.pulsar_api_pb2 import MessageMetadata
+from pulsar_wire.pulsar_api_pb2 import MessageMetadata
 
 _NOT_KEPT = (
     "producer_name",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from urllib.parse import urlsplit
 
 import httpx
 from pydantic import SecretStr
@@ -12,11 +11,10 @@ from clients.errors import StoreDenied
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import Token
 from clients.tls import Tls
+from pulsar_wire.access import Access
 
 NOTE = "pulsar-migrate"
 """Key in the metadata of our producers and consumers, by which statistics show whose they are."""
-
-_PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
 
 @dataclass(frozen=True)
@@ -48,54 +46,23 @@ class WireAccess:
         auth = Token(SecretStr(self.token)) if self.token else None
         return AdminAccess(timeout=self.timeout, auth=auth, tls=self.tls)
 
-    @property
-    def method(self) -> str:
-        """The name of the kind of credentials; empty for none."""
-        if self.token:
-            return "token"
-        return "tls" if self.tls.cert_file else ""
+    def connecting(self, *, secure: bool) -> Access:
+        """Return the same for a connection, with certificates as they are in their files now.
 
-
-class Address(tuple[bool, str, int]):
-    """TLS or not, host and port of a broker."""
-
-    __slots__ = ()
-
-    @property
-    def secure(self) -> bool:
-        """Whether it is reached by TLS."""
-        return self[0]
-
-    @property
-    def host(self) -> str:
-        """The host."""
-        return self[1]
-
-    @property
-    def port(self) -> int:
-        """The port."""
-        return self[2]
-
-    def __str__(self) -> str:
-        return f"{'pulsar+ssl' if self.secure else 'pulsar'}://{self.host}:{self.port}"
-
-
-def addresses(url: str) -> list[Address]:
-    """The brokers of `pulsar://host:port[,host:port…]`.
-
-    Raises:
-        ValueError: it is no such address.
-    """
-    scheme, separator, rest = url.partition("://")
-    if not separator or scheme not in _PORTS:
-        raise ValueError(f"{url!r} is no address of brokers; write pulsar://host:port or pulsar+ssl://host:port")
-    found: list[Address] = []
-    for one in rest.rstrip("/").split(","):
-        parts = urlsplit(f"//{one}")
-        if not parts.hostname:
-            raise ValueError(f"{url!r} is no address of brokers: {one!r} names no host")
-        found.append(Address((scheme == "pulsar+ssl", parts.hostname, parts.port or _PORTS[scheme])))
-    return found
+        Raises:
+            OSError: a certificate cannot be read.
+        """
+        return Access(
+            operation_timeout=self.timeout,
+            connection_timeout=self.timeout,
+            token=self.token or None,
+            tls=self.tls.context() if secure else None,
+            certificate_auth=self.tls.cert_file is not None,
+            client_version="pulsar-migrate",
+            # The first that clients of today's brokers need not go beyond: acknowledgements are answered from 17 on.
+            protocol_version=19,
+            scalable_topics=False,
+        )
 
 
 def _token(access: AdminAccess) -> str:

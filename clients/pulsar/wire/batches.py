@@ -16,8 +16,9 @@ from google.protobuf.message import DecodeError
 
 from clients.errors import StoreProtocolError, StoreUnsupported
 from clients.pulsar.compression import Compression, compressed, decompressed
-from clients.pulsar.wire.frames import SIZE, Message, framed
-from clients.pulsar.wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
+from clients.pulsar.wire.frames import Message, framed
+from pulsar_wire.frames import SIZE
+from pulsar_wire.pulsar_api_pb2 import MessageMetadata, SingleMessageMetadata
 
 
 class Single(NamedTuple):

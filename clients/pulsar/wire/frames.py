@@ -1,16 +1,14 @@
-"""Frames of the binary protocol, and messages as brokers store them.
+"""Messages as brokers store them.
 
-A frame is its size, the size of the command and the command (4 bytes each, big-endian); with a message, its metadata
-and payload follow: magic 0x0e01, CRC-32C of what comes after it, size of the metadata, metadata, payload. Old clients
-leave out magic and checksum. A stored entry is the same, after what the broker itself noted: magic 0x0e02, size, and
-that.
+A message is magic 0x0e01, CRC-32C of what comes after it, size of the metadata (4 bytes each, big-endian), metadata,
+payload. Old clients leave out magic and checksum. A stored entry is the same, after what the broker itself noted: magic
+0x0e02, size, and that.
 
 Source: Commands of Pulsar 5.0.1.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable
 from typing import NamedTuple, cast
 
@@ -18,10 +16,9 @@ import google_crc32c
 from google.protobuf.message import DecodeError
 
 from clients.errors import StoreProtocolError
-from clients.pulsar.wire.pulsar_api_pb2 import BaseCommand, MessageMetadata
+from pulsar_wire.frames import SIZE
+from pulsar_wire.pulsar_api_pb2 import MessageMetadata
 
-SIZE = struct.Struct(">I")
-_HEAD = struct.Struct(">II")
 _CHECKSUM, _BROKER_NOTES = b"\x0e\x01", b"\x0e\x02"
 # The package has no type hints.
 _crc32c = cast("Callable[[bytes], int]", google_crc32c.value)  # pyright: ignore[reportUnknownMemberType]
@@ -68,32 +65,6 @@ class Message(NamedTuple):
     def in_transaction(self) -> bool:
         """Whether it was sent in a transaction."""
         return self.metadata.HasField("txnid_least_bits") or self.metadata.HasField("txnid_most_bits")
-
-
-def command(**one: object) -> BaseCommand:
-    """A command by the name of its field; the types of commands have the numbers of their fields."""
-    (name,) = one
-    return BaseCommand(type=BaseCommand.DESCRIPTOR.fields_by_name[name].number, **one)  # pyright: ignore[reportArgumentType]
-
-
-def encode(sent: BaseCommand, message: bytes = b"") -> list[bytes]:
-    """A frame in parts, so that a message need not be copied."""
-    body = sent.SerializeToString()
-    head = _HEAD.pack(SIZE.size + len(body) + len(message), len(body)) + body
-    return [head, message] if message else [head]
-
-
-def decode(frame: bytes) -> tuple[BaseCommand, bytes]:
-    """The command of a frame without its size, and the message behind it; empty if there is none.
-
-    Raises:
-        StoreProtocolError: it is no frame.
-    """
-    end = SIZE.size + (SIZE.unpack_from(frame)[0] if len(frame) >= SIZE.size else 0)
-    try:
-        return BaseCommand.FromString(frame[SIZE.size : end]), frame[end:]
-    except DecodeError as cause:
-        raise StoreProtocolError(f"a frame holds no command of Pulsar's: {cause}") from cause
 
 
 def message(entry: bytes) -> Message:

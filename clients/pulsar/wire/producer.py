@@ -10,19 +10,24 @@ from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreContention, StoreError, StoreUnsupported
 from clients.pulsar.names import StoredTopic
 from clients.pulsar.wire.access import WireAccess
-from clients.pulsar.wire.connection import Connection
-from clients.pulsar.wire.errors import refused
-from clients.pulsar.wire.frames import Message, command, encode
+from clients.pulsar.wire.connection import BrokerConnection, refused
+from clients.pulsar.wire.frames import Message
 from clients.pulsar.wire.lookup import connect
 from clients.pulsar.wire.place import Place
-from clients.pulsar.wire.pulsar_api_pb2 import (
-    BaseCommand,
+from pulsar_wire.connection import Channel
+from pulsar_wire.frames import Command, encode
+from pulsar_wire.pulsar_api_pb2 import (
     CommandCloseProducer,
     CommandProducer,
+    CommandProducerSuccess,
     CommandSend,
-    KeyValue,
+    CommandSendError,
+    CommandSendReceipt,
+    CommandSuccess,
+    CommandTopicMigrated,
     MessageIdData,
 )
+from pulsar_wire.values import key_values, signed
 
 # Brokers stop reading a connection with more pending messages than this.
 _MESSAGES_AHEAD, _BYTES_AHEAD = 900, 8 << 20
@@ -79,9 +84,8 @@ class RawProducer(Closeable):
         self._parts: list[bytes] = []
         self._queued = 0
         self._failure: StoreError | None = None
-        self._connection: Connection = connect(url, topic, access)
-        self._connection.on_frame = self._take
-        self._id = self._connection.new_id()
+        self._connection: BrokerConnection = connect(url, topic, access)
+        self._id = self._connection.new_id(Channel.PRODUCER)
         try:
             self._sequence = self._open(notes, access.timeout) + 1
         except BaseException:
@@ -112,12 +116,11 @@ class RawProducer(Closeable):
         self._unstored.append((self._sequence, size))
         self._sequence += 1
         self._bytes += size
-        self._parts += encode(command(send=sent), message.data)
+        self._parts.append(encode(sent, message.data))
         self._queued += size
         if self._queued >= _TOGETHER:
             self._flush_socket()
-            self._connection.take()
-            self._check()
+            self.stay()
 
     def flush(self) -> None:
         """Wait until all is stored; raises as `send`."""
@@ -126,16 +129,15 @@ class RawProducer(Closeable):
 
     def stay(self) -> None:
         """Answer the broker's keep-alives while there is nothing to send; raises as `send`."""
-        self._connection.take()
+        self._note(self._connection.take())
         self._check()
 
     def close(self) -> None:
         """Leave the topic to others; what is on its way may still be stored."""
-        number = self._connection.new_id()
         try:
             if self._failure is None:
-                closing = CommandCloseProducer(producer_id=self._id, request_id=number)
-                self._connection.ask(command(close_producer=closing), number, f"leaving {self._topic}")
+                closing = CommandCloseProducer(producer_id=self._id)
+                self._connection.ask(closing, f"leaving {self._topic}", CommandSuccess)
         except StoreError:
             # The end of the connection does the same.
             pass
@@ -148,60 +150,57 @@ class RawProducer(Closeable):
         """Become the producer; returns the last number that the broker knows of this name."""
         until = time.monotonic() + timeout
         while True:
-            number = self._connection.new_id()
             wanted = CommandProducer(
                 topic=str(self._topic),
                 producer_id=self._id,
-                request_id=number,
                 producer_name=self._name,
                 user_provided_producer_name=True,
                 # True allows encrypted messages, and where they are required each one is looked at.
                 encrypted=True,
-                metadata=[KeyValue(key=key, value=value) for key, value in notes.items()],
+                metadata=key_values(notes),
                 producer_access_mode=self._mode,
             )
             try:
-                answer = self._connection.ask(
-                    command(producer=wanted), number, f"becoming the producer of {self._topic}"
-                )
+                what = f"becoming the producer of {self._topic}"
+                return self._connection.ask(wanted, what, CommandProducerSuccess).last_sequence_id
             except StoreContention:
                 # The one that was fenced keeps the name until all that it sent is stored.
                 if time.monotonic() > until:
                     raise
                 time.sleep(_DRAIN_EVERY)
-            else:
-                return answer.producer_success.last_sequence_id
 
     def _flush_socket(self) -> None:
         if self._parts:
-            self._connection.send_parts(self._parts)
+            self._connection.send(b"".join(self._parts))
             self._parts, self._queued = [], 0
 
     def _await(self) -> None:
         self._flush_socket()
-        self._connection.receive(f"storing messages of {self._topic}")
+        self._note(self._connection.receive(f"storing messages of {self._topic}"))
         self._check()
 
     def _check(self) -> None:
         if self._failure is not None:
             raise self._failure
 
-    def _take(self, found: BaseCommand, _message: bytes) -> None:
-        if found.HasField("send_receipt"):
-            self._stored(found.send_receipt.sequence_id, found.send_receipt.message_id)
-        elif found.HasField("send_error"):
-            error = found.send_error
-            if "is closed" in error.message:
-                self._failure = self._failure or self._fenced()
-            self._failure = self._failure or refused(
-                f"storing messages of {self._topic}", error.error, error.message, self._connection.server
-            )
-        elif found.HasField("close_producer"):
-            self._failure = self._failure or self._fenced()
-        elif found.HasField("topicMigrated"):
-            self._failure = self._failure or StoreConflict(
-                f"{self._topic} sends its clients to yet another cluster; copy to that one"
-            )
+    def _note(self, pushed: list[tuple[Command, bytes]]) -> None:
+        for command, _ in pushed:
+            if isinstance(command, CommandSendReceipt):
+                self._stored(command.sequence_id, command.message_id)
+            else:
+                self._failure = self._failure or self._failure_of(command)
+
+    def _failure_of(self, command: Command) -> StoreError | None:
+        if isinstance(command, CommandSendError):
+            if "is closed" in command.message:
+                return self._fenced()
+            what = f"storing messages of {self._topic}"
+            return refused(what, command.error, command.message, self._connection.server)
+        if isinstance(command, CommandCloseProducer):
+            return self._fenced()
+        if isinstance(command, CommandTopicMigrated):
+            return StoreConflict(f"{self._topic} sends its clients to yet another cluster; copy to that one")
+        return None
 
     def _stored(self, sequence: int, place: MessageIdData) -> None:
         if not self._unstored or self._unstored[0][0] != sequence:
@@ -210,7 +209,7 @@ class RawProducer(Closeable):
         _, size = self._unstored.popleft()
         self._bytes -= size
         # Brokers say -1 of what deduplication drops.
-        if place.ledgerId >= 1 << 63:
+        if signed(place.ledgerId) < 0:
             self._failure = self._failure or StoreConflict(
                 f"{self._topic}: the broker took message {sequence} of {self._name} for a duplicate; turn off "
                 "deduplication of this topic on that cluster for the time of the copy"

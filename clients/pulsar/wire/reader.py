@@ -10,21 +10,24 @@ from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.names import StoredTopic
 from clients.pulsar.wire.access import WireAccess
-from clients.pulsar.wire.connection import Connection
-from clients.pulsar.wire.frames import Message, command, message
+from clients.pulsar.wire.connection import BrokerConnection
+from clients.pulsar.wire.frames import Message, message
 from clients.pulsar.wire.lookup import connect
 from clients.pulsar.wire.place import EARLIEST, Place
-from clients.pulsar.wire.pulsar_api_pb2 import (
-    BaseCommand,
+from pulsar_wire.connection import Channel
+from pulsar_wire.frames import encode
+from pulsar_wire.pulsar_api_pb2 import (
+    CommandCloseConsumer,
     CommandFlow,
     CommandGetLastMessageId,
+    CommandGetLastMessageIdResponse,
+    CommandMessage,
     CommandSubscribe,
-    KeyValue,
+    CommandSuccess,
     MessageIdData,
 )
+from pulsar_wire.values import key_values, signed, unsigned
 
-_WHOLE = (1 << 64) - 1
-_NEGATIVE = 1 << 63
 # Brokers count messages, and send whole batches.
 _PERMITS = 1000
 
@@ -61,9 +64,8 @@ class RawReader(Closeable):
         self._arrived: deque[tuple[Place, bytes]] = deque()
         self._closed = False
         self._consumed = 0
-        self._connection: Connection = connect(url, topic, access)
-        self._connection.on_frame = self._take
-        self._id = self._connection.new_id()
+        self._connection: BrokerConnection = connect(url, topic, access)
+        self._id = self._connection.new_id(Channel.CONSUMER)
         try:
             self._subscribe(after, notes, compacted=compacted)
             self._allow(_PERMITS)
@@ -77,15 +79,13 @@ class RawReader(Closeable):
         Raises:
             StoreError: the broker does not say.
         """
-        number = self._connection.new_id()
-        asked = CommandGetLastMessageId(consumer_id=self._id, request_id=number)
+        asked = CommandGetLastMessageId(consumer_id=self._id)
         what = f"asking for the end of {self._topic}"
-        found = self._connection.ask(command(getLastMessageId=asked), number, what).getLastMessageIdResponse
-        place = found.last_message_id
+        answer = self._connection.ask(asked, what, CommandGetLastMessageIdResponse)
+        last = Place(signed(answer.last_message_id.ledgerId), signed(answer.last_message_id.entryId))
         # Brokers say -1 where nothing is stored, also of a ledger that is still empty.
-        if place.ledgerId >= _NEGATIVE or place.entryId >= _NEGATIVE:
+        if last.ledger_id < 0 or last.entry_id < 0:
             return None
-        last = Place(place.ledgerId, place.entryId)
         return last if last > self._after else None
 
     def entries(self, last: Place) -> Iterator[tuple[Place, Message]]:
@@ -98,7 +98,7 @@ class RawReader(Closeable):
             while not self._arrived:
                 if self._closed:
                     raise StoreUnreachable(f"reading {self._topic}: the broker closed it; try again")
-                self._connection.receive(f"reading {self._topic}")
+                self._receive()
             place, data = self._arrived.popleft()
             if place <= self._after:
                 # Brokers begin with the place itself, of which a client may have had a part.
@@ -125,27 +125,25 @@ class RawReader(Closeable):
             self._consumed = 0
 
     def _subscribe(self, after: Place, notes: dict[str, str], *, compacted: bool) -> None:
-        number = self._connection.new_id()
         wanted = CommandSubscribe(
             topic=str(self._topic),
             subscription=f"pulsar-migrate-{uuid.uuid4().hex[:10]}",
             subType=CommandSubscribe.Exclusive,
             consumer_id=self._id,
-            request_id=number,
             durable=False,
-            start_message_id=MessageIdData(ledgerId=after.ledger_id & _WHOLE, entryId=after.entry_id & _WHOLE),
-            metadata=[KeyValue(key=key, value=value) for key, value in notes.items()],
+            start_message_id=MessageIdData(ledgerId=unsigned(after.ledger_id), entryId=unsigned(after.entry_id)),
+            metadata=key_values(notes),
             read_compacted=compacted,
             force_topic_creation=False,
         )
-        self._connection.ask(command(subscribe=wanted), number, f"reading {self._topic}")
+        self._connection.ask(wanted, f"reading {self._topic}", CommandSuccess)
 
     def _allow(self, messages: int) -> None:
-        self._connection.send(command(flow=CommandFlow(consumer_id=self._id, messagePermits=messages)))
+        self._connection.send(encode(CommandFlow(consumer_id=self._id, messagePermits=messages)))
 
-    def _take(self, found: BaseCommand, data: bytes) -> None:
-        if found.HasField("message"):
-            place = found.message.message_id
-            self._arrived.append((Place(place.ledgerId, place.entryId), data))
-        elif found.HasField("close_consumer"):
-            self._closed = True
+    def _receive(self) -> None:
+        for command, data in self._connection.receive(f"reading {self._topic}"):
+            if isinstance(command, CommandMessage):
+                self._arrived.append((Place(command.message_id.ledgerId, command.message_id.entryId), data))
+            elif isinstance(command, CommandCloseConsumer):
+                self._closed = True

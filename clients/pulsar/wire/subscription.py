@@ -7,16 +7,18 @@ from itertools import islice
 
 from clients.closeable import Closeable
 from clients.pulsar.names import TopicName
-from clients.pulsar.wire.connection import Connection
-from clients.pulsar.wire.frames import command
+from clients.pulsar.wire.connection import BrokerConnection
 from clients.pulsar.wire.place import Place
-from clients.pulsar.wire.pulsar_api_pb2 import (
+from pulsar_wire.connection import Channel
+from pulsar_wire.pulsar_api_pb2 import (
     CommandAck,
+    CommandAckResponse,
     CommandCloseConsumer,
     CommandSubscribe,
-    KeyValue,
+    CommandSuccess,
     MessageIdData,
 )
+from pulsar_wire.values import key_values
 
 _TOGETHER = 500
 
@@ -37,22 +39,20 @@ class RawSubscription(Closeable):
         StoreError: it cannot be opened.
     """
 
-    def __init__(self, connection: Connection, topic: TopicName, name: str, *, notes: dict[str, str]) -> None:
+    def __init__(self, connection: BrokerConnection, topic: TopicName, name: str, *, notes: dict[str, str]) -> None:
         self._connection = connection
         self._what = f"subscription {name} of {topic}"
-        self._id = connection.new_id()
-        number = connection.new_id()
+        self._id = connection.new_id(Channel.CONSUMER)
         wanted = CommandSubscribe(
             topic=str(topic),
             subscription=name,
             subType=CommandSubscribe.Exclusive,
             consumer_id=self._id,
-            request_id=number,
             durable=True,
-            metadata=[KeyValue(key=key, value=value) for key, value in notes.items()],
+            metadata=key_values(notes),
             force_topic_creation=False,
         )
-        connection.ask(command(subscribe=wanted), number, f"opening {self._what}")
+        connection.ask(wanted, f"opening {self._what}", CommandSuccess)
 
     def acknowledge_up_to(self, place: Place) -> None:
         """Acknowledge everything up to and with this place; harmless where that is done.
@@ -70,14 +70,12 @@ class RawSubscription(Closeable):
 
     def close(self) -> None:
         """Let others consume it."""
-        number = self._connection.new_id()
-        closing = CommandCloseConsumer(consumer_id=self._id, request_id=number)
-        self._connection.ask(command(close_consumer=closing), number, f"closing {self._what}")
+        closing = CommandCloseConsumer(consumer_id=self._id)
+        self._connection.ask(closing, f"closing {self._what}", CommandSuccess)
 
     def _acknowledge(self, kind: CommandAck.AckType, places: list[MessageIdData]) -> None:
-        number = self._connection.new_id()
-        acknowledged = CommandAck(consumer_id=self._id, ack_type=kind, message_id=places, request_id=number)
-        self._connection.ask(command(ack=acknowledged), number, f"acknowledging on {self._what}")
+        acknowledged = CommandAck(consumer_id=self._id, ack_type=kind, message_id=places)
+        self._connection.ask(acknowledged, f"acknowledging on {self._what}", CommandAckResponse)
 
 
 def _id(place: Place) -> MessageIdData:

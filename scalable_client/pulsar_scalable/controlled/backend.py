@@ -13,11 +13,11 @@ from pulsar_scalable.controlled.library import Library
 from pulsar_scalable.controlled.rest import Place, RestAccess
 from pulsar_scalable.controlled.segments import Reader, Receiver, Sender, last_position
 from pulsar_scalable.controlled.sessions import ControlledSession
+from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.errors import ScalableError, TopicNotFound
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native_backend import NativeBackend
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
-from pulsar_scalable.wire.commands import ConsumerKind
 
 _logger = logging.getLogger("pulsar_scalable")
 

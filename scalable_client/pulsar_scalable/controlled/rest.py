@@ -12,10 +12,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from pulsar_scalable.controlled.layout import Told, parse_assignment
+from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.errors import ConnectionLost, ScalableError, Unsupported, refused_by_http
 from pulsar_scalable.names import TopicName
-from pulsar_scalable.wire.access import token_now
-from pulsar_scalable.wire.commands import ConsumerKind
+from pulsar_wire.access import token_now
 
 _PATH = "/admin/v2/scalable/{topic}/subscriptions/{subscription}/consumers/{name}"
 

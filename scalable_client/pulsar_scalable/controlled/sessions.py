@@ -14,11 +14,11 @@ from pulsar_scalable.controlled.follower import Follower
 from pulsar_scalable.controlled.layout import Told, assignment_key, parse_assignment
 from pulsar_scalable.controlled.library import Library
 from pulsar_scalable.controlled.rest import Place, RestAccess
+from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.errors import AlreadyClosed, ConnectionLost, ProtocolViolation, ScalableError, Unready
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native.backoff import Backoff
 from pulsar_scalable.native.registration import Assignment
-from pulsar_scalable.wire.commands import ConsumerKind
 
 _logger = logging.getLogger("pulsar_scalable")
 

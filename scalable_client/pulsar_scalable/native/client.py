@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Self, TypeVar
 
+from pulsar_scalable.enums import Compression, ConsumerKind, ConsumerType, InitialPosition
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native.backoff import Ticker
 from pulsar_scalable.native.consumer import SegmentConsumer
@@ -15,10 +16,8 @@ from pulsar_scalable.native.options import ConsumerOptions, OnEnd, ProducerOptio
 from pulsar_scalable.native.producer import SegmentProducer
 from pulsar_scalable.native.registration import OnAssignment, Registration, ScalableConsumer
 from pulsar_scalable.native.watch import OnLayout, Watch, look_up
-from pulsar_scalable.wire.access import Access, tls_context
-from pulsar_scalable.wire.commands import ConsumerKind, ConsumerType, InitialPosition
-from pulsar_scalable.wire.payload import Compression
-from pulsar_scalable.wire.pool import Pool
+from pulsar_wire.access import Access, tls_context
+from pulsar_wire.pool import Pool
 
 _MemberT = TypeVar("_MemberT", Watch, Registration, SegmentProducer, SegmentConsumer)
 

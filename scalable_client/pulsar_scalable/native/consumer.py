@@ -5,24 +5,26 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
+from collections.abc import Sequence
 
+from pulsar_scalable.enums import ConsumerType
 from pulsar_scalable.errors import ProtocolViolation, ScalableError, TimedOut, UnreadableMessage, Unsupported
-from pulsar_scalable.native.attachment import Attachment
 from pulsar_scalable.native.batches import Batches
+from pulsar_scalable.native.broker_session import BrokerSession
 from pulsar_scalable.native.message import Message, MessageId
 from pulsar_scalable.native.options import ConsumerOptions
-from pulsar_scalable.wire import commands
-from pulsar_scalable.wire.commands import AckType, Command, ConsumerType
-from pulsar_scalable.wire.connection import Channel, Connection
-from pulsar_scalable.wire.payload import Entry
-from pulsar_scalable.wire.pool import Pool
+from pulsar_scalable.native.payload import Entry
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.connection import Channel, Connection
+from pulsar_wire.frames import Command
+from pulsar_wire.pool import Pool
+from pulsar_wire.values import key_values
 
 _logger = logging.getLogger("pulsar_scalable")
-_STICKY = 1
 _IN_ORDER = (ConsumerType.Exclusive, ConsumerType.Failover)
 
 
-class SegmentConsumer(Attachment):
+class SegmentConsumer(BrokerSession):
     """Receives messages of one topic; `NativeClient.subscribe` makes it.
 
     When the connection breaks or the topic moves, it subscribes again, and gets again what was not acknowledged.
@@ -42,7 +44,7 @@ class SegmentConsumer(Attachment):
         self._seeking = False
         self._openings = 0
         self._nacked: dict[MessageId, float] = {}
-        self._unsent: list[commands.Ack] = []
+        self._unsent: list[api.CommandAck] = []
         self._ended = False
         self._start = options.start_message_id
         self._begin()
@@ -99,7 +101,7 @@ class SegmentConsumer(Attachment):
             self._nacked.pop(_entry_of(found), None)
             complete = self._batches.acknowledge(found)
         if complete:
-            self._acknowledge(AckType.INDIVIDUAL, _entry_of(found))
+            self._acknowledge(api.CommandAck.Individual, _entry_of(found))
 
     def acknowledge_cumulative(self, message: Message | MessageId) -> None:
         """Say that all messages up to this one are processed.
@@ -118,7 +120,7 @@ class SegmentConsumer(Attachment):
         last = MessageId(found.ledger, found.entry if complete else found.entry - 1)
         with self._changed:
             self._nacked = {one: when for one, when in self._nacked.items() if one > last}
-        self._acknowledge(AckType.CUMULATIVE, last)
+        self._acknowledge(api.CommandAck.Cumulative, last)
 
     def negative_acknowledge(self, message: Message | MessageId) -> None:
         """Let a message be sent again after the redelivery delay; in order, all that come behind it as well."""
@@ -145,12 +147,9 @@ class SegmentConsumer(Attachment):
             ScalableError: the broker refuses, or is not there in time.
         """
         connection = self._attached("seeking")
-        number = connection.new_request()
-        place_data = place.entry_data() if isinstance(place, MessageId) else None
-        asked = commands.Seek(
+        request = api.CommandSeek(
             consumer_id=self._number,
-            request_id=number,
-            message_id=place_data,
+            message_id=place.entry_data() if isinstance(place, MessageId) else None,
             message_publish_time=place if isinstance(place, int) else None,
         )
         with self._changed:
@@ -159,7 +158,7 @@ class SegmentConsumer(Attachment):
             self._batches = Batches()
             self._nacked.clear()
         try:
-            connection.ask(asked, number, f"seeking in {self._topic}")
+            connection.ask(request, f"seeking in {self._topic}", api.CommandSuccess)
         except BaseException:
             with self._changed:
                 self._seeking = False
@@ -175,11 +174,9 @@ class SegmentConsumer(Attachment):
     def get_last_message_id(self) -> MessageId:
         """The id of the topic's last message; its entry is -1 where the topic is empty."""
         connection = self._attached("asking for the last message")
-        number = connection.new_request()
-        asked = commands.GetLastMessageId(consumer_id=self._number, request_id=number)
-        answer = connection.ask(asked, number, f"asking for the last message of {self._topic}")
-        if not isinstance(answer, commands.GetLastMessageIdResponse):
-            raise ProtocolViolation(f"a request for the last message is answered with {type(answer).__name__}")
+        request = api.CommandGetLastMessageId(consumer_id=self._number)
+        what = f"asking for the last message of {self._topic}"
+        answer = connection.ask(request, what, api.CommandGetLastMessageIdResponse)
         return MessageId.of(answer.last_message_id)
 
     def unsubscribe(self) -> None:
@@ -189,9 +186,8 @@ class SegmentConsumer(Attachment):
             ScalableError: the broker refuses; others may still be subscribed.
         """
         connection = self._attached("unsubscribing")
-        number = connection.new_request()
-        asked = commands.Unsubscribe(consumer_id=self._number, request_id=number)
-        connection.ask(asked, number, f"unsubscribing from {self._topic}")
+        request = api.CommandUnsubscribe(consumer_id=self._number)
+        connection.ask(request, f"unsubscribing from {self._topic}", api.CommandSuccess)
         self.close()
 
     def close(self) -> None:
@@ -211,31 +207,28 @@ class SegmentConsumer(Attachment):
             # Brokers send all again, to keep the order: what waits here would come twice.
             self._redeliver_all(connection)
             return
-        ids = tuple(one.entry_data() for one in due)
-        connection.send(commands.Redeliver(consumer_id=self._number, message_ids=ids))
+        self._ask_again(connection, due)
 
     # At the owner ---------------------------------------------------------------------------------------------------
 
     def _open(self, connection: Connection) -> None:
-        number = connection.new_request()
         options = self._options
-        asked = commands.Subscribe(
+        request = api.CommandSubscribe(
             topic=self._topic,
             subscription=self._subscription,
-            sub_type=int(self._type),
+            subType=api.CommandSubscribe.SubType.Name(self._type),
             consumer_id=self._number,
-            request_id=number,
             consumer_name=options.consumer_name,
             priority_level=options.priority_level,
             durable=self._start is None,
             start_message_id=None if self._start is None else self._start.start_data(),
-            metadata=commands.properties(options.properties or {}),
-            initial_position=int(options.initial_position),
+            metadata=key_values(options.properties or {}),
+            initialPosition=api.CommandSubscribe.InitialPosition.Name(options.initial_position),
             consumer_epoch=self._epoch if self._type in _IN_ORDER else None,
             force_topic_creation=self._options.create_topic,
-            key_shared_meta=_shared_by(options.buckets),
+            keySharedMeta=_shared_by(options.buckets),
         )
-        connection.ask(asked, number, f"subscribing {self._subscription} to {self._topic}")
+        connection.ask(request, f"subscribing {self._subscription} to {self._topic}", api.CommandSuccess)
 
     def _opened(self, connection: Connection) -> None:
         # The broker sends again what waited here, and what was to be sent again later.
@@ -247,21 +240,21 @@ class SegmentConsumer(Attachment):
         for one in self._unsent:
             connection.send(one)
         self._unsent.clear()
-        connection.send(commands.Flow(self._number, self._options.receiver_queue_size))
+        connection.send(self._flow(self._options.receiver_queue_size))
 
-    def _closing(self, request: int) -> Command:
-        return commands.CloseConsumer(consumer_id=self._number, request_id=request)
+    def _closing(self, request_id: int) -> Command:
+        return api.CommandCloseConsumer(consumer_id=self._number, request_id=request_id)
 
     def _failed(self, error: ScalableError) -> None:
         _logger.warning("%s: the consumer ends: %s", self._topic, error)
 
     def pushed(self, connection: Connection, command: Command, body: bytes) -> None:
         """A message, the topic's end, or that the broker closed the consumer."""
-        if isinstance(command, commands.Deliver):
+        if isinstance(command, api.CommandMessage):
             self._take(connection, command, body)
-        elif isinstance(command, commands.CloseConsumer):
+        elif isinstance(command, api.CommandCloseConsumer):
             self.detached(connection, "the broker closed it")
-        elif isinstance(command, commands.ReachedEndOfTopic):
+        elif isinstance(command, api.CommandReachedEndOfTopic):
             self._end()
 
     def _end(self) -> None:
@@ -275,7 +268,7 @@ class SegmentConsumer(Attachment):
             # The connection has to serve others as well.
             _logger.exception("%s: the callback of the topic's end failed", self._topic)
 
-    def _take(self, connection: Connection, command: commands.Deliver, body: bytes) -> None:
+    def _take(self, connection: Connection, command: api.CommandMessage, body: bytes) -> None:
         place = MessageId.of(command.message_id)
         found: list[Message | UnreadableMessage]
         count = 1
@@ -285,7 +278,7 @@ class SegmentConsumer(Attachment):
             try:
                 entry = Entry(body)
                 count = entry.count
-                stale = command.consumer_epoch is not None and command.consumer_epoch < self._epoch
+                stale = command.HasField("consumer_epoch") and command.consumer_epoch < self._epoch
                 found = [] if stale or self._seeking or entry.is_marker else self._messages(entry, place, command)
             except (Unsupported, ProtocolViolation) as error:
                 # Given up for it, the connection would bring the same message again, and again.
@@ -294,21 +287,23 @@ class SegmentConsumer(Attachment):
             self._use(count - len(found))
             self._changed.notify_all()
 
-    def _messages(self, entry: Entry, place: MessageId, command: commands.Deliver) -> list[Message | UnreadableMessage]:
+    def _messages(
+        self, entry: Entry, place: MessageId, command: api.CommandMessage
+    ) -> list[Message | UnreadableMessage]:
         """What the application is to get of an entry."""
         contents = entry.contents()
         size = entry.count if entry.is_batch else 0
         wanted = self._batches.begin(place, size, command.ack_set) if entry.is_batch else {-1}
         if not wanted:
             # What the application and the broker have noted is the whole batch, which neither knew.
-            self._tell(commands.Ack(self._number, int(AckType.INDIVIDUAL), (place.entry_data(),)))
+            self._tell(self._ack(api.CommandAck.Individual, place))
         return [
             Message(
                 self._topic,
                 entry,
                 one,
                 MessageId(place.ledger, place.entry, one.index, size, place.part),
-                command.redelivery_count or 0,
+                command.redelivery_count,
             )
             for one in contents
             if one.index in wanted
@@ -324,7 +319,7 @@ class SegmentConsumer(Attachment):
             return
         permits, self._used = self._used, 0
         try:
-            connection.send(commands.Flow(self._number, permits))
+            connection.send(self._flow(permits))
         except ScalableError as error:
             # The new connection begins with the whole queue.
             _logger.debug("%s: %s", self._topic, error)
@@ -335,25 +330,39 @@ class SegmentConsumer(Attachment):
             if self._type in _IN_ORDER:
                 self._epoch += 1
             self._clear()
-        epoch = self._epoch if self._type in _IN_ORDER else None
-        connection.send(commands.Redeliver(consumer_id=self._number, consumer_epoch=epoch))
+        self._ask_again(connection)
 
     def _clear(self) -> None:
         waiting = len(self._queue)
         self._queue.clear()
         self._use(waiting)
 
-    def _acknowledge(self, kind: AckType, place: MessageId) -> None:
-        ids = (place.entry_data(),)
+    def _flow(self, permits: int) -> Command:
+        return api.CommandFlow(consumer_id=self._number, messagePermits=permits)
+
+    def _ask_again(self, connection: Connection, entries: Sequence[MessageId] = ()) -> None:
+        """Ask for entries again; for all that is not acknowledged where none is named."""
+        in_order = self._type in _IN_ORDER and not entries
+        connection.send(
+            api.CommandRedeliverUnacknowledgedMessages(
+                consumer_id=self._number,
+                message_ids=[entry.entry_data() for entry in entries],
+                consumer_epoch=self._epoch if in_order else None,
+            )
+        )
+
+    def _ack(self, kind: api.CommandAck.AckType, place: MessageId) -> api.CommandAck:
+        return api.CommandAck(consumer_id=self._number, ack_type=kind, message_id=[place.entry_data()])
+
+    def _acknowledge(self, kind: api.CommandAck.AckType, place: MessageId) -> None:
+        request = self._ack(kind, place)
         if self._options.ack_receipt_enabled:
             connection = self._attached("acknowledging")
-            number = connection.new_request()
-            asked = commands.Ack(self._number, int(kind), ids, request_id=number)
-            connection.ask(asked, number, f"acknowledging in {self._topic}")
+            connection.ask(request, f"acknowledging in {self._topic}", api.CommandAckResponse)
             return
-        self._tell(commands.Ack(self._number, int(kind), ids))
+        self._tell(request)
 
-    def _tell(self, command: commands.Ack) -> None:
+    def _tell(self, command: api.CommandAck) -> None:
         """Acknowledge without an answer: now, or once the consumer is open again."""
         with self._changed:
             try:
@@ -369,11 +378,11 @@ def _id_of(message: Message | MessageId) -> MessageId:
     return message if isinstance(message, MessageId) else message.message_id()
 
 
-def _shared_by(buckets: tuple[tuple[int, int], ...]) -> commands.KeySharedMeta | None:
+def _shared_by(buckets: tuple[tuple[int, int], ...]) -> api.KeySharedMeta | None:
     if not buckets:
         return None
-    ranges = tuple(commands.IntRange(first, last) for first, last in buckets)
-    return commands.KeySharedMeta(_STICKY, ranges, entry_bucket_dispatch=True)
+    ranges = [api.IntRange(start=first, end=last) for first, last in buckets]
+    return api.KeySharedMeta(keySharedMode=api.KeySharedMeta.STICKY, hashRanges=ranges, entry_bucket_dispatch=True)
 
 
 def _entry_of(found: MessageId) -> MessageId:

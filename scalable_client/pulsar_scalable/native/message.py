@@ -5,8 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Self
 
-from pulsar_scalable.wire.commands import MessageIdData
-from pulsar_scalable.wire.payload import Content, Entry
+from google.protobuf.message import DecodeError
+
+from pulsar_scalable.errors import ProtocolViolation
+from pulsar_scalable.native.payload import Content, Entry
+from pulsar_wire.pulsar_api_pb2 import MessageIdData
+from pulsar_wire.values import signed, unsigned
 
 
 @dataclass(frozen=True, order=True, slots=True)
@@ -45,10 +49,11 @@ class MessageId:
 
     def serialize(self) -> bytes:
         """The id as bytes, as other clients of Pulsar write it."""
-        batch = (self.index, self.size) if self.index >= 0 else (None, None)
-        return MessageIdData(
-            ledger_id=self.ledger, entry_id=self.entry, partition=self.part, batch_index=batch[0], batch_size=batch[1]
-        ).encode()
+        data = self.entry_data()
+        data.partition = self.part
+        if self.index >= 0:
+            data.batch_index, data.batch_size = self.index, self.size
+        return data.SerializeToString()
 
     @classmethod
     def deserialize(cls, data: bytes) -> Self:
@@ -57,25 +62,26 @@ class MessageId:
         Raises:
             ProtocolViolation: this is no id.
         """
-        return cls.of(MessageIdData.decode(data))
+        try:
+            return cls.of(MessageIdData.FromString(data))
+        except DecodeError as cause:
+            raise ProtocolViolation(f"not a message id: {data!r}") from cause
 
     @classmethod
-    def of(cls, data: MessageIdData | None) -> Self:
-        """The id as brokers tell it; None stands for a message that was not stored."""
-        if data is None:
-            return cls(-1, -1)
-        index = -1 if data.batch_index is None else data.batch_index
-        part = -1 if data.partition is None else data.partition
-        return cls(data.ledger_id, data.entry_id, index, data.batch_size or 0, part)
+    def of(cls, data: MessageIdData) -> Self:
+        """Return the id that a broker sent."""
+        return cls(signed(data.ledgerId), signed(data.entryId), data.batch_index, data.batch_size, data.partition)
 
     def start_data(self) -> MessageIdData:
         """Where a reader starts, as brokers are told: from within a batch, they send all of it."""
-        index = self.index if self.index >= 0 else None
-        return MessageIdData(ledger_id=self.ledger, entry_id=self.entry, batch_index=index)
+        data = self.entry_data()
+        if self.index >= 0:
+            data.batch_index = self.index
+        return data
 
     def entry_data(self) -> MessageIdData:
         """The whole entry, as brokers are told."""
-        return MessageIdData(ledger_id=self.ledger, entry_id=self.entry)
+        return MessageIdData(ledgerId=unsigned(self.ledger), entryId=unsigned(self.entry))
 
 
 class Message:

@@ -6,10 +6,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from pulsar_scalable.enums import Compression, ConsumerType, InitialPosition
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.native.message import MessageId
-from pulsar_scalable.wire.commands import ConsumerType, InitialPosition
-from pulsar_scalable.wire.payload import Compression
 
 if TYPE_CHECKING:
     from pulsar_scalable.native.consumer import SegmentConsumer

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Mapping
 from itertools import takewhile
 
+from pulsar_scalable.enums import Compression
 from pulsar_scalable.errors import (
     AlreadyClosed,
     MessageTooBig,
@@ -22,19 +23,20 @@ from pulsar_scalable.errors import (
     refused,
 )
 from pulsar_scalable.layout import bucket_hash, key_hash
-from pulsar_scalable.native.attachment import Attachment
+from pulsar_scalable.native.broker_session import BrokerSession
 from pulsar_scalable.native.message import MessageId
 from pulsar_scalable.native.options import OnSent, ProducerOptions
-from pulsar_scalable.wire import commands
-from pulsar_scalable.wire.commands import Command
-from pulsar_scalable.wire.connection import Channel, Connection
-from pulsar_scalable.wire.frames import encode
-from pulsar_scalable.wire.payload import Compression, MessageMetadata, framed
-from pulsar_scalable.wire.pool import Pool
+from pulsar_scalable.native.payload import framed
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.connection import Channel, Connection
+from pulsar_wire.errors import ServerError
+from pulsar_wire.frames import Command, encode
+from pulsar_wire.pool import Pool
+from pulsar_wire.values import key_values
 
 _logger = logging.getLogger("pulsar_scalable")
-# Codes of `ServerError` that are about one message: sent again, it would be refused again.
-_CHECKSUM, _NOT_ALLOWED, _TERMINATED = 9, 22, 15
+# About one message: sent again, it would be refused again.
+_OF_ONE_MESSAGE = (ServerError.CHECKSUM, ServerError.NOT_ALLOWED)
 
 
 class _Sent:
@@ -54,7 +56,7 @@ class _Sent:
         self.outcome: ScalableError | MessageId | None = None
 
 
-class SegmentProducer(Attachment):
+class SegmentProducer(BrokerSession):
     """Sends messages to one topic, in order; `NativeClient.create_producer` makes it.
 
     When the connection breaks or the topic moves, what is not known to be stored is sent again with the same sequence
@@ -139,7 +141,7 @@ class SegmentProducer(Attachment):
         done.wait()
         if isinstance(found[0], MessageId):
             return found[0]
-        raise found[0] or ProtocolViolation(f"{self._topic}: a message came to no end")
+        raise found[0] or ProtocolViolation(f"{self._topic}: delivery outcome unknown")
 
     def send_async(
         self,
@@ -215,20 +217,21 @@ class SegmentProducer(Attachment):
         partition_key: str | None,
         ordering_key: str | None,
         event_timestamp: int | None,
-    ) -> tuple[dict[str, object], bytes]:
-        """What is said of a message but its number, and its payload."""
-        said: dict[str, object] = {"partition_key": partition_key, "event_time": event_timestamp}
+    ) -> tuple[api.MessageMetadata, bytes]:
+        """Return a message's metadata without producer, number and time, and its payload."""
+        metadata = api.MessageMetadata(
+            partition_key=partition_key,
+            event_time=event_timestamp,
+            properties=key_values(properties or {}),
+            ordering_key=None if ordering_key is None else ordering_key.encode(),
+        )
         if partition_key is not None:
             # With it the broker need not hash the key again to find its entry bucket.
-            said["entry_hash_min"] = said["entry_hash_max"] = bucket_hash(key_hash(partition_key))
-        if properties:
-            said["properties"] = commands.properties(properties)
-        if ordering_key is not None:
-            said["ordering_key"] = ordering_key.encode()
+            metadata.entry_hash_min = metadata.entry_hash_max = bucket_hash(key_hash(partition_key))
         if self._options.compression_type is Compression.NONE:
-            return said, content
-        said["compression"], said["uncompressed_size"] = int(Compression.ZLIB), len(content)
-        return said, zlib.compress(content)
+            return metadata, content
+        metadata.compression, metadata.uncompressed_size = Compression.ZLIB, len(content)
+        return metadata, zlib.compress(content)
 
     def _room(self) -> None:
         """Wait for room, or say that there is none; called with the lock held."""
@@ -245,22 +248,19 @@ class SegmentProducer(Attachment):
         if not self._pending or not isinstance(self._failure, TopicTerminated):
             self._check()
 
-    def _frame(self, said: Mapping[str, object], payload: bytes, number: int) -> bytes:
-        metadata = MessageMetadata(
-            producer_name=self._name,
-            sequence_id=number,
-            publish_time=int(time.time() * 1000),
-            **said,  # pyright: ignore[reportArgumentType]
-        )
+    def _frame(self, metadata: api.MessageMetadata, payload: bytes, number: int) -> bytes:
+        metadata.producer_name = self._name
+        metadata.sequence_id = number
+        metadata.publish_time = int(time.time() * 1000)
         body = framed(metadata, payload)
         if len(body) > self._largest:
             raise MessageTooBig(f"{self._topic}: a message of {len(body)} bytes; the broker takes {self._largest}")
-        command = commands.Send(producer_id=self._number, sequence_id=number, num_messages=1)
+        command = api.CommandSend(producer_id=self._number, sequence_id=number, num_messages=1)
         return encode(command, body)
 
     def _write(self, connection: Connection, one: _Sent) -> None:
         try:
-            connection.send_frame(one.frame)
+            connection.send_frames(one.frame)
         except ScalableError as error:
             # It stays among those that are sent again.
             _logger.debug("%s: %s", self._topic, error)
@@ -268,34 +268,29 @@ class SegmentProducer(Attachment):
     # At the owner ---------------------------------------------------------------------------------------------------
 
     def _open(self, connection: Connection) -> None:
-        number = connection.new_request()
-        asked = commands.Producer(
+        request = api.CommandProducer(
             topic=self._topic,
             producer_id=self._number,
-            request_id=number,
             producer_name=self._name or None,
-            metadata=commands.properties(self._options.properties or {}),
+            metadata=key_values(self._options.properties or {}),
             epoch=self._epoch,
             user_provided_producer_name=self._options.producer_name is not None,
         )
         self._epoch += 1
-        answer = connection.ask(asked, number, f"opening a producer of {self._topic}")
-        if not isinstance(answer, commands.ProducerSuccess):
-            raise ProtocolViolation(f"a producer is answered with {type(answer).__name__}")
+        answer = connection.ask(request, f"opening a producer of {self._topic}", api.CommandProducerSuccess)
         with self._changed:
             self._name = answer.producer_name
             self._largest = connection.largest_message
             if self._next is None:
-                stored = -1 if answer.last_sequence_id is None else answer.last_sequence_id
-                self._last_stored, self._next = stored, stored + 1
+                self._last_stored, self._next = answer.last_sequence_id, answer.last_sequence_id + 1
 
     def _opened(self, connection: Connection) -> None:
         for one in self._pending:
             if one.outcome is None:
-                connection.send_frame(one.frame)
+                connection.send_frames(one.frame)
 
-    def _closing(self, request: int) -> Command:
-        return commands.CloseProducer(producer_id=self._number, request_id=request)
+    def _closing(self, request_id: int) -> Command:
+        return api.CommandCloseProducer(producer_id=self._number, request_id=request_id)
 
     def _failed(self, error: ScalableError) -> None:
         self._fail_all(error)
@@ -303,21 +298,23 @@ class SegmentProducer(Attachment):
     def pushed(self, connection: Connection, command: Command, body: bytes) -> None:
         """A receipt, an error, or that the broker closed the producer."""
         del body
-        if isinstance(command, commands.SendReceipt):
-            self._settle(command.sequence_id, MessageId.of(command.message_id))
-        elif isinstance(command, commands.SendError):
+        if isinstance(command, api.CommandSendReceipt):
+            # What deduplication drops has no place, or one of -1.
+            stored = MessageId.of(command.message_id) if command.HasField("message_id") else MessageId(-1, -1)
+            self._set_outcome(command.sequence_id, stored)
+        elif isinstance(command, api.CommandSendError):
             error = refused(command.error, command.message, f"storing message {command.sequence_id} of {self._topic}")
-            if command.error in (_TERMINATED, _CHECKSUM, _NOT_ALLOWED):
-                self._settle(command.sequence_id, error)
-            if command.error not in (_CHECKSUM, _NOT_ALLOWED):
+            if command.error in (ServerError.TERMINATED, *_OF_ONE_MESSAGE):
+                self._set_outcome(command.sequence_id, error)
+            if command.error not in _OF_ONE_MESSAGE:
                 # Closed first: the broker answers that when all that it took is stored, or refused.
                 self.detached(connection, error, leave=True)
-        elif isinstance(command, commands.CloseProducer):
+        elif isinstance(command, api.CommandCloseProducer):
             self.detached(connection, "the broker closed it")
 
     # Outcomes -------------------------------------------------------------------------------------------------------
 
-    def _settle(self, sequence_id: int, outcome: ScalableError | MessageId) -> None:
+    def _set_outcome(self, sequence_id: int, outcome: ScalableError | MessageId) -> None:
         with self._changed:
             # One that timed out, or one that was sent twice, may be answered late. Answers come in order: the first one
             # that waits for this number is meant.

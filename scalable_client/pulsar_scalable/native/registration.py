@@ -14,29 +14,23 @@ from itertools import count
 from queue import Empty, SimpleQueue
 from typing import Self
 
+from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.errors import (
     AlreadyClosed,
     ConnectionLost,
     NotTheLeader,
-    ProtocolViolation,
     ScalableError,
     TimedOut,
     Unready,
 )
 from pulsar_scalable.native.backoff import Backoff
-from pulsar_scalable.native.kept import Kept
+from pulsar_scalable.native.reconnecting import Reconnecting
 from pulsar_scalable.native.watch import look_up
-from pulsar_scalable.wire.access import addresses
-from pulsar_scalable.wire.commands import Command, ConsumerKind
-from pulsar_scalable.wire.connection import Channel, Connection
-from pulsar_scalable.wire.pool import Pool
-from pulsar_scalable.wire.scalable import (
-    ScalableConsumerAssignment,
-    ScalableTopicAssignmentUpdate,
-    ScalableTopicSubscribe,
-    ScalableTopicSubscribeResponse,
-    ScalableTopicUnsubscribe,
-)
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.access import addresses
+from pulsar_wire.connection import Channel, Connection
+from pulsar_wire.frames import Command
+from pulsar_wire.pool import Pool
 
 _logger = logging.getLogger("pulsar_scalable")
 # A leader that dies is followed within its session's time; longer pauses would add to it.
@@ -82,7 +76,7 @@ class Assignment:
     incarnation: int = 0
 
     @classmethod
-    def of(cls, data: ScalableConsumerAssignment) -> Self:
+    def of(cls, data: api.ScalableConsumerAssignment) -> Self:
         """Return the assignment of a broker's command."""
         segments = [
             AssignedSegment(
@@ -117,7 +111,7 @@ class ScalableConsumer:
 OnAssignment = Callable[[Assignment], None]
 
 
-class Registration(Kept):
+class Registration(Reconnecting):
     """Keeps a consumer registered until it is closed; `NativeClient.register` makes it.
 
     It registers again with the same name when the connection breaks, or another broker leads, and every 30 s. When it
@@ -137,7 +131,7 @@ class Registration(Kept):
         self._topic = consumer.topic
         self._name = consumer.name
         self._on_assignment = on_assignment
-        self._events: SimpleQueue[ScalableConsumerAssignment | ScalableError] = SimpleQueue()
+        self._events: SimpleQueue[api.ScalableConsumerAssignment | ScalableError] = SimpleQueue()
         self._assignment: Assignment | None = None
         self._registered = False
         self._stays_known = False
@@ -212,29 +206,26 @@ class Registration(Kept):
     def _register(self, connection: Connection, number: int, inbox: _Inbox) -> None:
         connection.require_scalable()
         inbox.used = False
-        request = connection.new_request()
-        asked = ScalableTopicSubscribe(
-            request_id=request,
+        request = api.CommandScalableTopicSubscribe(
             topic=self._topic,
             subscription=self._consumer.subscription,
             consumer_name=self._name,
             consumer_id=number,
-            consumer_type=int(self._consumer.kind),
+            consumer_type=self._consumer.kind,
         )
-        answer = connection.ask(asked, request, f"registering {self._name} for {self._topic}")
-        if not isinstance(answer, ScalableTopicSubscribeResponse):
-            raise ProtocolViolation(f"a registration is answered with {type(answer).__name__}")
+        what = f"registering {self._name} for {self._topic}"
+        answer = connection.ask(request, what, api.CommandScalableTopicSubscribeResponse)
         # What came before the answer is at least as new as it: assignments are sent before they are answered.
-        if not inbox.used and answer.assignment is not None:
+        if not inbox.used and answer.HasField("assignment"):
             self._take(Assignment.of(answer.assignment))
 
     def _unregister(self, connection: Connection, number: int) -> None:
         if connection.lost is not None:
             return
-        request = connection.new_request()
-        asked = ScalableTopicUnsubscribe(request_id=request, consumer_id=number)
+        request = api.CommandScalableTopicUnsubscribe(consumer_id=number)
+        what = f"leaving {self._consumer.subscription} of {self._topic}"
         try:
-            connection.ask(asked, request, f"leaving {self._consumer.subscription} of {self._topic}", _LEAVE_TIMEOUT)
+            connection.ask(request, what, api.CommandSuccess, _LEAVE_TIMEOUT)
         except ScalableError as error:
             # The grace period ends it instead.
             _logger.info("%s: %s left without an answer: %s", self._topic, self._name, error)
@@ -276,13 +267,13 @@ class _Inbox:
         used: whether an assignment came.
     """
 
-    def __init__(self, events: SimpleQueue[ScalableConsumerAssignment | ScalableError]) -> None:
+    def __init__(self, events: SimpleQueue[api.ScalableConsumerAssignment | ScalableError]) -> None:
         self._events = events
         self.used = False
 
     def on_command(self, command: Command, body: bytes) -> None:
         del body
-        if isinstance(command, ScalableTopicAssignmentUpdate) and command.assignment is not None:
+        if isinstance(command, api.CommandScalableTopicAssignmentUpdate) and command.HasField("assignment"):
             self.used = True
             self._events.put(command.assignment)
 

@@ -23,21 +23,53 @@ from pulsar_scalable.errors import (
     Unsupported,
     refused,
 )
-from pulsar_scalable.layout import Layout
+from pulsar_scalable.layout import Layout, Segment
 from pulsar_scalable.native.backoff import Backoff
-from pulsar_scalable.native.kept import Kept
-from pulsar_scalable.wire import scalable
-from pulsar_scalable.wire.commands import Command
-from pulsar_scalable.wire.connection import Channel, Connection
-from pulsar_scalable.wire.pool import Pool
+from pulsar_scalable.native.reconnecting import Reconnecting
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.connection import Channel, Connection
+from pulsar_wire.frames import Command
+from pulsar_wire.pool import Pool
 
 _logger = logging.getLogger("pulsar_scalable")
 
 OnLayout = Callable[[Layout], None]
 
 _LOOK_EVERY = 30.0
+# The state of a segment.
+_ACTIVE = 0
 # Seconds for which no broker has the topic.
 _MISSING_IS_DELETED = 5.0
+
+
+def layout_of(dag: api.ScalableTopicDAG, topic: str) -> Layout:
+    """Return the layout that a broker sent.
+
+    Args:
+        dag: all segments, and the leader.
+        topic: `topic://tenant/namespace/topic`.
+    """
+    segments = [
+        Segment(
+            id=segment.segment_id,
+            start=segment.hash_start,
+            end=segment.hash_end,
+            active=segment.state == _ACTIVE,
+            parents=tuple(segment.parent_ids),
+            children=tuple(segment.child_ids),
+            legacy_topic=segment.legacy_topic_name or None,
+            created_ms=segment.created_at_ms,
+        )
+        for segment in dag.segments
+    ]
+    return Layout(
+        topic=topic,
+        epoch=dag.epoch,
+        segments=tuple(sorted(segments, key=lambda segment: segment.id)),
+        brokers=tuple((broker.segment_id, broker.broker_url) for broker in dag.segment_brokers if broker.broker_url),
+        controller=dag.controller_broker_url or None,
+        controller_tls=dag.controller_broker_url_tls or None,
+    )
 
 
 class Session:
@@ -61,8 +93,7 @@ class Session:
         self._topic = topic
         self._events: SimpleQueue[Command | ScalableError] = SimpleQueue()
         connection.attach(Channel.LAYOUT, number, self)
-        asked = scalable.ScalableTopicLookup(session_id=number, topic=topic, create_if_missing=create)
-        connection.send(asked)
+        connection.send(api.CommandScalableTopicLookup(session_id=number, topic=topic, create_if_missing=create))
 
     def on_command(self, command: Command, body: bytes) -> None:
         """An update."""
@@ -97,20 +128,20 @@ class Session:
             raise found
         if isinstance(found, ScalableError):
             raise ConnectionLost(f"{self._topic}: {found}") from found
-        if not isinstance(found, scalable.ScalableTopicUpdate):
+        if not isinstance(found, api.CommandScalableTopicUpdate):
             raise ProtocolViolation(f"a session of layouts gets {type(found).__name__}")
-        if found.error is not None:
-            raise refused(found.error, found.message or "", f"watching {self._topic}")
-        if found.dag is None:
+        if found.HasField("error"):
+            raise refused(found.error, found.message, f"watching {self._topic}")
+        if not found.HasField("dag"):
             raise ProtocolViolation(f"an update of {self._topic} has neither a layout nor an error")
-        return found.dag.layout(found.resolved_topic_name or self._topic)
+        return layout_of(found.dag, found.resolved_topic_name or self._topic)
 
     def close(self) -> None:
         """Tell the broker, if the connection stands."""
         self.connection.detach(Channel.LAYOUT, self._number)
         if self.connection.lost is None:
             try:
-                self.connection.send(scalable.ScalableTopicClose(session_id=self._number))
+                self.connection.send(api.CommandScalableTopicClose(session_id=self._number))
             except ScalableError as error:
                 _logger.debug("%s: %s", self._topic, error)
 
@@ -133,7 +164,7 @@ def look_up(pool: Pool, ids: Iterator[int], topic: str, *, create: bool = False)
         session.close()
 
 
-class Watch(Kept):
+class Watch(Reconnecting):
     """Tells layouts until it is closed; `NativeClient.watch` makes it.
 
     It continues through lost connections with any broker that answers, and never reports a layout that is older than

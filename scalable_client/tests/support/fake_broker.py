@@ -11,35 +11,11 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Self
 
-from pulsar_scalable.wire import commands, scalable
-from pulsar_scalable.wire.commands import Command
-from pulsar_scalable.wire.frames import FrameBuffer, decode, encode
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.frames import Command, FrameBuffer, decode, encode
 
-_KINDS: dict[int, type[Command]] = {
-    one.number: one
-    for one in (
-        commands.Connect,
-        commands.AuthResponse,
-        commands.Ping,
-        commands.Pong,
-        commands.LookupTopic,
-        commands.Producer,
-        commands.Send,
-        commands.CloseProducer,
-        commands.Subscribe,
-        commands.Flow,
-        commands.Ack,
-        commands.Redeliver,
-        commands.Seek,
-        commands.Unsubscribe,
-        commands.GetLastMessageId,
-        commands.CloseConsumer,
-        scalable.ScalableTopicLookup,
-        scalable.ScalableTopicClose,
-        scalable.ScalableTopicSubscribe,
-        scalable.ScalableTopicUnsubscribe,
-    )
-}
+NONE = (1 << 64) - 1
+"""What brokers send for -1: no ledger, no entry, no request."""
 
 Answers = Iterable[Command | tuple[Command, bytes]]
 OnCommand = Callable[["Peer", Command], Answers]
@@ -134,7 +110,7 @@ class FakeBroker:
         buffer = FrameBuffer()
         while data := connected.recv(1 << 16):
             for frame in buffer.feed(data):
-                command = decode(frame, _KINDS).command
+                command = decode(frame).command
                 assert command is not None, frame.hex()
                 self.received.append(command)
                 found = self._on_command(peer, command)
@@ -144,31 +120,33 @@ class FakeBroker:
 
     def _usual(self, command: Command) -> list[Command]:
         match command:
-            case commands.Connect():
-                flags = commands.FeatureFlags(supports_scalable_topics=True)
-                return [commands.Connected(server_version="fake", max_message_size=1000, feature_flags=flags)]
-            case commands.LookupTopic():
+            case api.CommandConnect():
+                flags = api.FeatureFlags(supports_scalable_topics=True)
+                return [api.CommandConnected(server_version="fake", max_message_size=1000, feature_flags=flags)]
+            case api.CommandLookupTopic():
                 return [
-                    commands.LookupTopicResponse(
-                        broker_service_url=self.url,
-                        broker_service_url_tls=self.url,
-                        response=int(commands.LookupType.CONNECT),
+                    api.CommandLookupTopicResponse(
+                        brokerServiceUrl=self.url,
+                        brokerServiceUrlTls=self.url,
+                        response=api.CommandLookupTopicResponse.Connect,
                         request_id=command.request_id,
                     )
                 ]
-            case commands.Producer():
+            case api.CommandProducer():
                 name = command.producer_name or "given"
-                return [commands.ProducerSuccess(command.request_id, name, -1)]
-            case commands.Ping():
-                return [commands.Pong()]
+                return [
+                    api.CommandProducerSuccess(request_id=command.request_id, producer_name=name, last_sequence_id=-1)
+                ]
+            case api.CommandPing():
+                return [api.CommandPong()]
             case (
-                commands.Subscribe()
-                | commands.CloseProducer()
-                | commands.CloseConsumer()
-                | commands.Unsubscribe()
-                | commands.Seek()
-                | scalable.ScalableTopicUnsubscribe()
+                api.CommandSubscribe()
+                | api.CommandCloseProducer()
+                | api.CommandCloseConsumer()
+                | api.CommandUnsubscribe()
+                | api.CommandSeek()
+                | api.CommandScalableTopicUnsubscribe()
             ):
-                return [commands.Success(command.request_id)]
+                return [api.CommandSuccess(request_id=command.request_id)]
             case _:
                 return []

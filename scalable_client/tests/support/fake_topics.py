@@ -9,6 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 from pulsar_scalable.backends import Content, OnAssignment, OnLayout, OnStored, Start
+from pulsar_scalable.enums import ConsumerKind, ConsumerType
 from pulsar_scalable.errors import (
     AlreadyClosed,
     ConnectionLost,
@@ -23,7 +24,6 @@ from pulsar_scalable.messages import RawMessage
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native import AssignedSegment, Assignment, MessageId
 from pulsar_scalable.options import ConsumerOptions, InitialPosition, ProducerOptions
-from pulsar_scalable.wire.commands import ConsumerKind, ConsumerType
 
 TOPIC = TopicName("public/default/fake")
 

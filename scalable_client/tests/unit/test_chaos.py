@@ -7,13 +7,13 @@ import threading
 import time
 
 import pytest
-from scalable_client.tests.support.fake_broker import FakeBroker, Peer, unheard
+from scalable_client.tests.support.fake_broker import NONE, FakeBroker, Peer, unheard
 
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.native import MessageId, NativeClient
-from pulsar_scalable.wire import commands
-from pulsar_scalable.wire.commands import Command, MessageIdData
-from pulsar_scalable.wire.payload import MessageMetadata, framed
+from pulsar_scalable.native.payload import framed
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.frames import Command
 from tests.support.waiting import wait_for
 
 TOPIC = "segment://public/default/orders/0000-ffff-0"
@@ -35,9 +35,9 @@ class Deduplicating:
     def __call__(self, peer: Peer, command: Command) -> list[Command] | None:
         """What it answers."""
         chance = self._random.random()
-        if isinstance(command, commands.Producer) and chance < 0.2:
-            return [commands.Error(command.request_id, 6, "not yet")]
-        if not isinstance(command, commands.Send):
+        if isinstance(command, api.CommandProducer) and chance < 0.2:
+            return [api.CommandError(request_id=command.request_id, error=6, message="not yet")]
+        if not isinstance(command, api.CommandSend):
             return None
         with self._lock:
             first = command.sequence_id >= len(self.stored)
@@ -49,9 +49,15 @@ class Deduplicating:
             peer.drop()
             return []
         if chance < 0.015:
-            return [commands.CloseProducer(command.producer_id, -1)]
-        place = MessageIdData(7, command.sequence_id) if first else MessageIdData(-1, -1)
-        return [commands.SendReceipt(command.producer_id, command.sequence_id, place)]
+            return [api.CommandCloseProducer(producer_id=command.producer_id, request_id=NONE)]
+        place = (
+            api.MessageIdData(ledgerId=7, entryId=command.sequence_id)
+            if first
+            else api.MessageIdData(ledgerId=NONE, entryId=NONE)
+        )
+        return [
+            api.CommandSendReceipt(producer_id=command.producer_id, sequence_id=command.sequence_id, message_id=place)
+        ]
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -68,7 +74,7 @@ def test_a_producer(seed: int) -> None:
 
             producer.send_async(b"x", on_sent)
         producer.flush()
-        assert len(broker.of(commands.Producer)) > 2
+        assert len(broker.of(api.CommandProducer)) > 2
     assert broker_side.stored == list(range(MESSAGES))
     assert [number for number, _ in outcomes] == list(range(MESSAGES))
     assert all(isinstance(found, MessageId) for _, found in outcomes)
@@ -88,19 +94,21 @@ class Redelivering:
 
     def __call__(self, peer: Peer, command: Command) -> list[Command | tuple[Command, bytes]] | None:
         """What it answers."""
-        if isinstance(command, commands.Ack):
+        if isinstance(command, api.CommandAck):
             if self._random.random() < 0.01:
                 peer.drop()
                 return []
-            self.acknowledged.update(one.entry_id for one in command.message_id)
-        if isinstance(command, commands.Subscribe):
+            self.acknowledged.update(one.entryId for one in command.message_id)
+        if isinstance(command, api.CommandSubscribe):
             self._left = [number for number in range(MESSAGES) if number not in self.acknowledged]
-        if isinstance(command, commands.Flow):
-            now, self._left = self._left[: command.message_permits], self._left[command.message_permits :]
+        if isinstance(command, api.CommandFlow):
+            now, self._left = self._left[: command.messagePermits], self._left[command.messagePermits :]
             return [
                 (
-                    commands.Deliver(command.consumer_id, MessageIdData(7, number)),
-                    framed(MessageMetadata(producer_name="p", sequence_id=number), b"%d" % number),
+                    api.CommandMessage(
+                        consumer_id=command.consumer_id, message_id=api.MessageIdData(ledgerId=7, entryId=number)
+                    ),
+                    framed(api.MessageMetadata(producer_name="p", sequence_id=number), b"%d" % number),
                 )
                 for number in now
             ]

@@ -6,7 +6,7 @@ import threading
 import time
 
 import pytest
-from scalable_client.tests.support.fake_broker import FakeBroker, Peer
+from scalable_client.tests.support.fake_broker import NONE, FakeBroker, Peer
 
 from pulsar_scalable.errors import (
     AuthenticationFailed,
@@ -18,21 +18,20 @@ from pulsar_scalable.errors import (
     TopicNotFound,
     Unsupported,
 )
-from pulsar_scalable.wire import commands
-from pulsar_scalable.wire.access import Access, Address, addresses
-from pulsar_scalable.wire.commands import Command
-from pulsar_scalable.wire.connection import Channel, Connection
-from pulsar_scalable.wire.pool import Pool
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.access import Access, Address, addresses
+from pulsar_wire.connection import Channel, Connection
+from pulsar_wire.frames import Command
+from pulsar_wire.pool import Pool
 from tests.support.waiting import wait_for, wait_until_equal
 
 ACCESS = Access(operation_timeout=2, connection_timeout=2)
-LAST = commands.GetLastMessageIdResponse
+LAST = api.CommandGetLastMessageIdResponse
 
 
 def ask(connection: Connection, timeout: float | None = None) -> Command:
     """Ask for the last message."""
-    number = connection.new_request()
-    return connection.ask(commands.GetLastMessageId(1, number), number, "asking", timeout)
+    return connection.ask(api.CommandGetLastMessageId(consumer_id=1), "asking", LAST, timeout)
 
 
 def usual(_peer: Peer, _command: Command) -> None:
@@ -41,25 +40,27 @@ def usual(_peer: Peer, _command: Command) -> None:
 
 def test_answers_in_any_order() -> None:
     """Each thread gets the answer to its own request, whichever comes first."""
-    asked: list[commands.GetLastMessageId] = []
+    asked: list[api.CommandGetLastMessageId] = []
 
     def answer(_peer: Peer, command: Command) -> list[Command] | None:
-        if not isinstance(command, commands.GetLastMessageId):
+        if not isinstance(command, api.CommandGetLastMessageId):
             return None
         asked.append(command)
         if len(asked) < 5:
             return []
-        places = [commands.MessageIdData(one.request_id, 0) for one in asked]
-        return [LAST(place, one.request_id) for place, one in reversed(list(zip(places, asked, strict=True)))]
+        places = [api.MessageIdData(ledgerId=one.request_id, entryId=0) for one in asked]
+        return [
+            LAST(last_message_id=place, request_id=one.request_id)
+            for place, one in reversed(list(zip(places, asked, strict=True)))
+        ]
 
     found: list[int] = []
 
     def run(number: int) -> None:
         request = 100 + number
-        got = connection.ask(commands.GetLastMessageId(1, request), request, "asking")
+        got = connection.ask(api.CommandGetLastMessageId(consumer_id=1, request_id=request), "asking", LAST)
         assert isinstance(got, LAST)
-        assert got.last_message_id is not None
-        found.append(got.last_message_id.ledger_id - request)
+        found.append(got.last_message_id.ledgerId - request)
 
     with FakeBroker(answer) as broker:
         connection = Connection(addresses(broker.url)[0], ACCESS)
@@ -76,8 +77,8 @@ def test_refusals_are_typed() -> None:
     """What a code means, with the broker's words."""
 
     def answer(_peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.GetLastMessageId):
-            return [commands.Error(command.request_id, 11, "no such thing")]
+        if isinstance(command, api.CommandGetLastMessageId):
+            return [api.CommandError(request_id=command.request_id, error=11, message="no such thing")]
         return None
 
     with FakeBroker(answer) as broker:
@@ -92,8 +93,12 @@ def test_refused_credentials() -> None:
     """The token is sent, and its refusal is named."""
 
     def answer(_peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.Connect):
-            return [commands.Error(-1, 3, f"{command.auth_method_name} {command.auth_data!r} is not known")]
+        if isinstance(command, api.CommandConnect):
+            return [
+                api.CommandError(
+                    request_id=NONE, error=3, message=f"{command.auth_method_name} {command.auth_data!r} is not known"
+                )
+            ]
         return None
 
     with FakeBroker(answer) as broker, pytest.raises(AuthenticationFailed, match="token b'secret' is not known"):
@@ -115,17 +120,17 @@ def test_tokens_are_given_again() -> None:
     tokens = iter(["first", "second"])
     with FakeBroker(usual) as broker:
         connection = Connection(addresses(broker.url)[0], Access(token=lambda: next(tokens)))
-        broker.peers[0].push(commands.AuthChallenge())
-        wait_for("the second token", lambda: broker.of(commands.AuthResponse), 3)
-        (answer,) = broker.of(commands.AuthResponse)
-        assert isinstance(answer, commands.AuthResponse)
-        assert answer.response == commands.AuthData("token", b"second")
+        broker.peers[0].push(api.CommandAuthChallenge())
+        wait_for("the second token", lambda: broker.of(api.CommandAuthResponse), 3)
+        (answer,) = broker.of(api.CommandAuthResponse)
+        assert isinstance(answer, api.CommandAuthResponse)
+        assert answer.response == api.AuthData(auth_method_name="token", auth_data=b"second")
         connection.close()
 
 
 def test_no_answer() -> None:
     """A request that is not answered ends in time, and the connection goes on."""
-    with FakeBroker(lambda _peer, command: [] if isinstance(command, commands.GetLastMessageId) else None) as broker:
+    with FakeBroker(lambda _peer, command: [] if isinstance(command, api.CommandGetLastMessageId) else None) as broker:
         connection = Connection(addresses(broker.url)[0], ACCESS)
         with pytest.raises(TimedOut, match=r"did not answer for 0\.2 s"):
             ask(connection, 0.2)
@@ -160,7 +165,7 @@ def test_all_that_wait_learn_of_the_loss() -> None:
             told.append(error)
 
     def answer(peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.GetLastMessageId):
+        if isinstance(command, api.CommandGetLastMessageId):
             peer.drop()
         return None
 
@@ -185,10 +190,10 @@ def test_silence() -> None:
     """A broker that answers pings stays, one that does not is given up."""
     with FakeBroker(usual) as broker:
         connection = Connection(addresses(broker.url)[0], Access(keep_alive=0.1))
-        wait_for("three pings", lambda: len(broker.of(commands.Ping)) > 2, 3)
+        wait_for("three pings", lambda: len(broker.of(api.CommandPing)) > 2, 3)
         assert connection.lost is None
         connection.close()
-    with FakeBroker(lambda _peer, command: [] if isinstance(command, commands.Ping) else None) as broker:
+    with FakeBroker(lambda _peer, command: [] if isinstance(command, api.CommandPing) else None) as broker:
         connection = Connection(addresses(broker.url)[0], Access(keep_alive=0.1))
         wait_for("the connection to be given up", lambda: connection.lost, 3)
         assert "was silent" in str(connection.lost)
@@ -198,8 +203,8 @@ def test_pings_are_answered() -> None:
     """So that the broker keeps the connection."""
     with FakeBroker(usual) as broker:
         connection = Connection(addresses(broker.url)[0], ACCESS)
-        broker.peers[0].push(commands.Ping())
-        wait_for("a pong", lambda: broker.of(commands.Pong), 2)
+        broker.peers[0].push(api.CommandPing())
+        wait_for("a pong", lambda: broker.of(api.CommandPong), 2)
         connection.close()
 
 
@@ -207,8 +212,8 @@ def test_what_is_no_protocol_ends_the_connection() -> None:
     """Nothing is guessed."""
 
     def answer(_peer: Peer, command: Command) -> list[Command | tuple[Command, bytes]] | None:
-        if isinstance(command, commands.GetLastMessageId):
-            return [commands.Deliver(1, commands.MessageIdData(1, 1))]
+        if isinstance(command, api.CommandGetLastMessageId):
+            return [api.CommandMessage(consumer_id=1, message_id=api.MessageIdData(ledgerId=1, entryId=1))]
         return None
 
     class Handler:
@@ -243,7 +248,7 @@ def test_callbacks_cannot_wait_for_their_connection() -> None:
     with FakeBroker(usual) as broker:
         connection = Connection(addresses(broker.url)[0], ACCESS)
         connection.attach(Channel.CONSUMER, 1, Handler())
-        broker.peers[0].push(commands.ReachedEndOfTopic(1))
+        broker.peers[0].push(api.CommandReachedEndOfTopic(consumer_id=1))
         wait_for("the refusal", lambda: told, 2)
         connection.close()
     assert "cannot wait" in str(told[0])
@@ -256,14 +261,14 @@ def test_large_frames_are_sent_whole() -> None:
 
         def run(number: int) -> None:
             for turn in range(20):
-                connection.send(commands.Send(number, turn), bytes(200_000))
+                connection.send(api.CommandSend(producer_id=number, sequence_id=turn), bytes(200_000))
 
         threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
         for one in threads:
             one.start()
-        wait_until_equal("all frames", lambda: len(broker.of(commands.Send)), 60, 20)
+        wait_until_equal("all frames", lambda: len(broker.of(api.CommandSend)), 60, 20)
         connection.close()
-        sent = [(one.producer_id, one.sequence_id) for one in broker.received if isinstance(one, commands.Send)]
+        sent = [(one.producer_id, one.sequence_id) for one in broker.received if isinstance(one, api.CommandSend)]
     for number in range(3):
         assert [turn for producer, turn in sent if producer == number] == list(range(20))
 
@@ -287,14 +292,22 @@ def test_owners_behind_other_brokers() -> None:
     """Redirects are followed, with what they say of authority."""
 
     def redirect(_peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.LookupTopic):
-            return [commands.LookupTopicResponse(owner.url, None, 0, command.request_id, authoritative=True)]
+        if isinstance(command, api.CommandLookupTopic):
+            return [
+                api.CommandLookupTopicResponse(
+                    brokerServiceUrl=owner.url,
+                    brokerServiceUrlTls=None,
+                    response=api.CommandLookupTopicResponse.Redirect,
+                    request_id=command.request_id,
+                    authoritative=True,
+                )
+            ]
         return None
 
     with FakeBroker(usual) as owner, FakeBroker(redirect) as first:
         pool = Pool(first.url, ACCESS)
         assert pool.to_owner("persistent://a/b/c").address.port == owner.port
-        assert [one.authoritative for one in owner.received if isinstance(one, commands.LookupTopic)] == [True]
+        assert [one.authoritative for one in owner.received if isinstance(one, api.CommandLookupTopic)] == [True]
         pool.close()
 
 
@@ -302,7 +315,7 @@ def test_brokers_that_hang_are_left() -> None:
     """The next lookup goes to another one."""
 
     def hang(_peer: Peer, command: Command) -> list[Command] | None:
-        return [] if isinstance(command, commands.LookupTopic) else None
+        return [] if isinstance(command, api.CommandLookupTopic) else None
 
     with FakeBroker(hang) as sick, FakeBroker(usual) as sound:
         pool = Pool(f"{sick.url},127.0.0.1:{sound.port}", Access(operation_timeout=0.2))
@@ -316,8 +329,14 @@ def test_brokers_that_send_each_other_on() -> None:
     """Not for ever."""
 
     def redirect(_peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.LookupTopic):
-            return [commands.LookupTopicResponse(broker.url, None, 0, command.request_id)]
+        if isinstance(command, api.CommandLookupTopic):
+            return [
+                api.CommandLookupTopicResponse(
+                    brokerServiceUrl=broker.url,
+                    response=api.CommandLookupTopicResponse.Redirect,
+                    request_id=command.request_id,
+                )
+            ]
         return None
 
     with FakeBroker(redirect) as broker:
@@ -331,8 +350,17 @@ def test_lookups_that_fail() -> None:
     """With the broker's reason."""
 
     def refuse(_peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.LookupTopic):
-            return [commands.LookupTopicResponse(None, None, 2, command.request_id, error=22, message="not allowed")]
+        if isinstance(command, api.CommandLookupTopic):
+            return [
+                api.CommandLookupTopicResponse(
+                    brokerServiceUrl=None,
+                    brokerServiceUrlTls=None,
+                    response=api.CommandLookupTopicResponse.Failed,
+                    request_id=command.request_id,
+                    error=22,
+                    message="not allowed",
+                )
+            ]
         return None
 
     with FakeBroker(refuse) as broker:

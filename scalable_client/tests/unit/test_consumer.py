@@ -10,16 +10,16 @@ from collections.abc import Callable
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scalable_client.tests.support.fake_broker import FakeBroker, Peer
+from scalable_client.tests.support.fake_broker import NONE, FakeBroker, Peer
 
 from pulsar_scalable.errors import AlreadyClosed, ConsumerBusy, Refused, TimedOut, UnreadableMessage, Unsupported
 from pulsar_scalable.messages import Message
 from pulsar_scalable.native import ConsumerType, InitialPosition, MessageId, NativeClient, SegmentConsumer
 from pulsar_scalable.native.batches import Batches
+from pulsar_scalable.native.payload import framed
 from pulsar_scalable.native_backend import NativeReceiver
-from pulsar_scalable.wire import commands
-from pulsar_scalable.wire.commands import AckType, Command, Deliver, MessageIdData
-from pulsar_scalable.wire.payload import MessageMetadata, SingleMessageMetadata, framed
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.frames import Command
 from tests.support.waiting import wait_for, wait_until_equal
 
 TOPIC = "segment://public/default/orders/0000-ffff-0"
@@ -28,8 +28,10 @@ Answer = list[Command | tuple[Command, bytes]] | None
 
 def single(number: int, *, consumer_epoch: int | None = None) -> tuple[Command, bytes]:
     """A message as an entry of its own."""
-    body = framed(MessageMetadata(producer_name="p", sequence_id=number, publish_time=5), b"m%d" % number)
-    return Deliver(1, MessageIdData(7, number), consumer_epoch=consumer_epoch), body
+    body = framed(api.MessageMetadata(producer_name="p", sequence_id=number, publish_time=5), b"m%d" % number)
+    return api.CommandMessage(
+        consumer_id=1, message_id=api.MessageIdData(ledgerId=7, entryId=number), consumer_epoch=consumer_epoch
+    ), body
 
 
 def batch(entry: int, size: int, ack_set: tuple[int, ...] = ()) -> tuple[Command, bytes]:
@@ -37,17 +39,19 @@ def batch(entry: int, size: int, ack_set: tuple[int, ...] = ()) -> tuple[Command
     parts: list[bytes] = []
     for number in range(size):
         data = b"b%d" % number
-        head = SingleMessageMetadata(payload_size=len(data)).encode()
+        head = api.SingleMessageMetadata(payload_size=len(data)).SerializeToString()
         parts += (struct.pack(">I", len(head)), head, data)
-    metadata = MessageMetadata(producer_name="p", num_messages_in_batch=size)
-    return Deliver(1, MessageIdData(7, entry), ack_set=ack_set), framed(metadata, b"".join(parts))
+    metadata = api.MessageMetadata(producer_name="p", num_messages_in_batch=size)
+    return api.CommandMessage(
+        consumer_id=1, message_id=api.MessageIdData(ledgerId=7, entryId=entry), ack_set=ack_set
+    ), framed(metadata, b"".join(parts))
 
 
 def giving(*entries: tuple[Command, bytes]) -> Callable[[Peer, Command], Answer]:
     """A broker that has some entries for each consumer that opens."""
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        first = isinstance(command, commands.Flow) and command.message_permits == 1000
+        first = isinstance(command, api.CommandFlow) and command.messagePermits == 1000
         return [*entries] if first else None
 
     return answer
@@ -60,9 +64,9 @@ def usual(_peer: Peer, _command: Command) -> None:
 def acks(broker: FakeBroker) -> list[tuple[int, list[int]]]:
     """Types and entries of acknowledgements."""
     return [
-        (one.ack_type, [place.entry_id for place in one.message_id])
+        (one.ack_type, [place.entryId for place in one.message_id])
         for one in broker.received
-        if isinstance(one, commands.Ack)
+        if isinstance(one, api.CommandAck)
     ]
 
 
@@ -83,12 +87,12 @@ def test_options_are_told() -> None:
             receiver_queue_size=7,
             properties={"a": "b"},
         )
-        wait_for("permits", lambda: broker.of(commands.Flow), 2)
-        (one,) = broker.of(commands.Subscribe)
-        assert isinstance(one, commands.Subscribe)
-        assert (one.topic, one.subscription, one.sub_type, one.initial_position) == (TOPIC, "sub", 3, 1)
-        assert (one.consumer_name, one.durable, one.metadata) == ("me", True, commands.properties({"a": "b"}))
-        assert broker.of(commands.Flow) == [commands.Flow(1, 7)]
+        wait_for("permits", lambda: broker.of(api.CommandFlow), 2)
+        (one,) = broker.of(api.CommandSubscribe)
+        assert isinstance(one, api.CommandSubscribe)
+        assert (one.topic, one.subscription, one.subType, one.initialPosition) == (TOPIC, "sub", 3, 1)
+        assert (one.consumer_name, one.durable, list(one.metadata)) == ("me", True, [api.KeyValue(key="a", value="b")])
+        assert broker.of(api.CommandFlow) == [api.CommandFlow(consumer_id=1, messagePermits=7)]
 
 
 def test_messages_and_permits() -> None:
@@ -96,7 +100,7 @@ def test_messages_and_permits() -> None:
     entries = [single(number) for number in range(4)]
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        return [*entries] if isinstance(command, commands.Flow) and command.message_permits == 4 else None
+        return [*entries] if isinstance(command, api.CommandFlow) and command.messagePermits == 4 else None
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub", receiver_queue_size=4)
@@ -104,7 +108,9 @@ def test_messages_and_permits() -> None:
         assert (message.data(), message.message_id(), message.topic_name()) == (b"m0", MessageId(7, 0), TOPIC)
         assert (message.publish_timestamp(), message.partition_key(), message.redelivery_count()) == (5, "", 0)
         assert data_of(consumer, 3) == [b"m1", b"m2", b"m3"]
-        wait_until_equal("permits", lambda: broker.of(commands.Flow)[1:], [commands.Flow(1, 2)] * 2, 3)
+        wait_until_equal(
+            "permits", lambda: broker.of(api.CommandFlow)[1:], [api.CommandFlow(consumer_id=1, messagePermits=2)] * 2, 3
+        )
         with pytest.raises(TimedOut):
             consumer.receive(50)
 
@@ -121,7 +127,7 @@ def test_batches_are_acknowledged_whole() -> None:
         assert acks(broker) == []
         consumer.acknowledge(messages[2])
         consumer.acknowledge(messages[0].message_id())
-        wait_until_equal("the acknowledgement", lambda: acks(broker), [(AckType.INDIVIDUAL, [3])], 3)
+        wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [3])], 3)
 
 
 def test_brokers_that_know_parts_of_batches() -> None:
@@ -137,7 +143,7 @@ def test_cumulative_acknowledgements() -> None:
         messages = [consumer.receive(3000) for _ in range(5)]
         for number in (0, 2, 3, 4):
             consumer.acknowledge_cumulative(messages[number])
-        expected = [(AckType.CUMULATIVE, [entry]) for entry in (0, 0, 1, 2)]
+        expected = [(api.CommandAck.Cumulative, [entry]) for entry in (0, 0, 1, 2)]
         wait_until_equal("acknowledgements", lambda: acks(broker), expected, 3)
         shared = client.subscribe(TOPIC, "other", ConsumerType.Shared)
         with pytest.raises(Unsupported, match="one by one"):
@@ -149,12 +155,16 @@ def test_a_segment_that_is_shared_by_entry_buckets() -> None:
     with FakeBroker(giving()) as broker, NativeClient(broker.url) as client:
         client.subscribe(TOPIC, "sub", ConsumerType.KeyShared, buckets=((0, 0x7FFF), (0x8000, 0xFFFF)))
         client.subscribe(TOPIC, "other")
-        shared, other = broker.of(commands.Subscribe)
-    assert isinstance(shared, commands.Subscribe)
-    assert isinstance(other, commands.Subscribe)
-    ranges = (commands.IntRange(0, 0x7FFF), commands.IntRange(0x8000, 0xFFFF))
-    assert (shared.sub_type, shared.consumer_epoch, other.key_shared_meta) == (3, None, None)
-    assert shared.key_shared_meta == commands.KeySharedMeta(1, ranges, entry_bucket_dispatch=True)
+        shared, other = broker.of(api.CommandSubscribe)
+    assert isinstance(shared, api.CommandSubscribe)
+    assert isinstance(other, api.CommandSubscribe)
+    ranges = (api.IntRange(start=0, end=0x7FFF), api.IntRange(start=0x8000, end=0xFFFF))
+    assert shared.subType == api.CommandSubscribe.Key_Shared
+    assert not shared.HasField("consumer_epoch")
+    assert not other.HasField("keySharedMeta")
+    assert shared.keySharedMeta == api.KeySharedMeta(
+        keySharedMode=api.KeySharedMeta.STICKY, hashRanges=ranges, entry_bucket_dispatch=True
+    )
 
 
 @given(st.integers(1, 70).flatmap(lambda size: st.permutations(range(size))))
@@ -170,9 +180,16 @@ def test_receipts() -> None:
     """With them, a refused acknowledgement is an error."""
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        if isinstance(command, commands.Ack):
-            failed = command.message_id[0].entry_id == 1
-            return [commands.AckResponse(1, 22 if failed else None, "no" if failed else None, command.request_id)]
+        if isinstance(command, api.CommandAck):
+            failed = command.message_id[0].entryId == 1
+            return [
+                api.CommandAckResponse(
+                    consumer_id=1,
+                    error=22 if failed else None,
+                    message="no" if failed else None,
+                    request_id=command.request_id,
+                )
+            ]
         return giving(single(0), single(1))(_peer, command)
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
@@ -191,10 +208,12 @@ def test_negative_acknowledgements() -> None:
         consumer.negative_acknowledge(messages[0])
         consumer.negative_acknowledge(messages[1])
         consumer.acknowledge(messages[1])
-        wait_for("a request", lambda: broker.of(commands.Redeliver), 3)
+        wait_for("a request", lambda: broker.of(api.CommandRedeliverUnacknowledgedMessages), 3)
         assert time.monotonic() - begun > 0.25
-        (one,) = broker.of(commands.Redeliver)
-        assert one == commands.Redeliver(1, (MessageIdData(7, 0),))
+        (one,) = broker.of(api.CommandRedeliverUnacknowledgedMessages)
+        assert one == api.CommandRedeliverUnacknowledgedMessages(
+            consumer_id=1, message_ids=(api.MessageIdData(ledgerId=7, entryId=0),)
+        )
 
 
 def test_redelivery_in_order() -> None:
@@ -202,8 +221,10 @@ def test_redelivery_in_order() -> None:
     with FakeBroker(giving(single(0), single(1))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub", negative_ack_redelivery_delay_ms=0)
         consumer.negative_acknowledge(consumer.receive(3000))
-        wait_for("a request", lambda: broker.of(commands.Redeliver), 3)
-        assert broker.of(commands.Redeliver) == [commands.Redeliver(1, (), 1)]
+        wait_for("a request", lambda: broker.of(api.CommandRedeliverUnacknowledgedMessages), 3)
+        assert broker.of(api.CommandRedeliverUnacknowledgedMessages) == [
+            api.CommandRedeliverUnacknowledgedMessages(consumer_id=1, message_ids=(), consumer_epoch=1)
+        ]
         for entry in (single(1, consumer_epoch=0), single(0, consumer_epoch=1), single(1, consumer_epoch=1)):
             broker.peers[0].push(*entry)
         assert data_of(consumer, 2) == [b"m0", b"m1"]
@@ -214,20 +235,20 @@ def test_lost_connections() -> None:
     allowed = threading.Event()
 
     def answer(peer: Peer, command: Command) -> Answer:
-        if isinstance(command, commands.Subscribe) and peer.number and not allowed.is_set():
-            return [commands.Error(command.request_id, 5, "others hold it")]
+        if isinstance(command, api.CommandSubscribe) and peer.number and not allowed.is_set():
+            return [api.CommandError(request_id=command.request_id, error=5, message="others hold it")]
         return giving(single(0), single(1))(peer, command)
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")
         message = consumer.receive(3000)
         broker.drop_all()
-        wait_for("a second attempt", lambda: len(broker.of(commands.Subscribe)) > 1, 3)
+        wait_for("a second attempt", lambda: len(broker.of(api.CommandSubscribe)) > 1, 3)
         consumer.acknowledge(message)
         allowed.set()
         wait_for("the connection", lambda: consumer.is_connected, 3)
         assert data_of(consumer, 2) == [b"m0", b"m1"]
-        wait_until_equal("the acknowledgement", lambda: acks(broker), [(AckType.INDIVIDUAL, [0])], 3)
+        wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [0])], 3)
 
 
 def test_closed_by_the_broker() -> None:
@@ -235,16 +256,20 @@ def test_closed_by_the_broker() -> None:
     with FakeBroker(giving(single(0))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")
         assert data_of(consumer, 1) == [b"m0"]
-        broker.peers[0].push(commands.CloseConsumer(1, -1))
+        broker.peers[0].push(api.CommandCloseConsumer(consumer_id=1, request_id=NONE))
         assert data_of(consumer, 1) == [b"m0"]
-        assert len(broker.of(commands.Subscribe)) == 2
+        assert len(broker.of(api.CommandSubscribe)) == 2
 
 
 def test_subscriptions_of_others() -> None:
     """A first attempt fails at once."""
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        return [commands.Error(command.request_id, 5, "busy")] if isinstance(command, commands.Subscribe) else None
+        return (
+            [api.CommandError(request_id=command.request_id, error=5, message="busy")]
+            if isinstance(command, api.CommandSubscribe)
+            else None
+        )
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client, pytest.raises(ConsumerBusy):
         client.subscribe(TOPIC, "sub")
@@ -258,7 +283,7 @@ def test_the_end_of_a_topic() -> None:
         assert data_of(consumer, 1) == [b"m0"]
         assert not consumer.has_reached_end_of_topic
         for _ in range(2):
-            broker.peers[0].push(commands.ReachedEndOfTopic(1))
+            broker.peers[0].push(api.CommandReachedEndOfTopic(consumer_id=1))
         wait_for("the end", lambda: told, 3)
         assert consumer.has_reached_end_of_topic
         consumer.close()
@@ -267,7 +292,10 @@ def test_the_end_of_a_topic() -> None:
 
 def test_unreadable_messages() -> None:
     """They are told in their turn, and do not stop those behind them."""
-    encrypted = Deliver(1, MessageIdData(7, 1)), framed(MessageMetadata(encryption_keys=(b"k",)), b"x")
+    encrypted = (
+        api.CommandMessage(consumer_id=1, message_id=api.MessageIdData(ledgerId=7, entryId=1)),
+        framed(api.MessageMetadata(encryption_keys=(b"k",)), b"x"),
+    )
     with FakeBroker(giving(single(0), encrypted, single(2))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")
         assert data_of(consumer, 1) == [b"m0"]
@@ -275,12 +303,15 @@ def test_unreadable_messages() -> None:
             consumer.receive(3000)
         consumer.acknowledge(caught.value.message_id)
         assert data_of(consumer, 1) == [b"m2"]
-        wait_until_equal("the acknowledgement", lambda: acks(broker), [(AckType.INDIVIDUAL, [1])], 3)
+        wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [1])], 3)
 
 
 def test_unreadable_messages_among_others() -> None:
     """Consumers of scalable topics hand them out in their turn; only their contents raise."""
-    encrypted = Deliver(1, MessageIdData(7, 1)), framed(MessageMetadata(encryption_keys=(b"k",)), b"x")
+    encrypted = (
+        api.CommandMessage(consumer_id=1, message_id=api.MessageIdData(ledgerId=7, entryId=1)),
+        framed(api.MessageMetadata(encryption_keys=(b"k",)), b"x"),
+    )
     with FakeBroker(giving(single(0), encrypted, single(2))) as broker, NativeClient(broker.url) as client:
         receiver = NativeReceiver(client, client.subscribe(TOPIC, "sub"))
         found = [Message(0, TOPIC, receiver.receive(3000)) for _ in range(3)]
@@ -290,13 +321,13 @@ def test_unreadable_messages_among_others() -> None:
             found[1].data()
         receiver.negative_acknowledge(found[1].raw)
         receiver.acknowledge(found[1].message_id().raw)
-        wait_until_equal("the acknowledgement", lambda: acks(broker), [(AckType.INDIVIDUAL, [1])], 3)
+        wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [1])], 3)
 
 
-@pytest.mark.parametrize("body", [b"", b"\0\0\0\x09x", framed(MessageMetadata(num_messages_in_batch=3), b"\0\0")])
+@pytest.mark.parametrize("body", [b"", b"\0\0\0\x09x", framed(api.MessageMetadata(num_messages_in_batch=3), b"\0\0")])
 def test_damaged_messages(body: bytes) -> None:
     """They are told as well, instead of breaking the connection over and over."""
-    damaged = Deliver(1, MessageIdData(7, 1)), body
+    damaged = api.CommandMessage(consumer_id=1, message_id=api.MessageIdData(ledgerId=7, entryId=1)), body
     with FakeBroker(giving(single(0), damaged, single(2))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")
         assert data_of(consumer, 1) == [b"m0"]
@@ -311,17 +342,20 @@ def test_seeking_forgets_parts_of_batches() -> None:
     with FakeBroker(giving(batch(3, 3))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")
         consumer.acknowledge(consumer.receive(3000))
-        broker.peers[0].push(commands.CloseConsumer(1, -1))
-        wait_until_equal("the rest", lambda: len(broker.of(commands.Subscribe)), 2, 3)
+        broker.peers[0].push(api.CommandCloseConsumer(consumer_id=1, request_id=NONE))
+        wait_until_equal("the rest", lambda: len(broker.of(api.CommandSubscribe)), 2, 3)
         assert data_of(consumer, 2) == [b"b1", b"b2"]
         consumer.seek(MessageId(7, 3))
-        broker.peers[0].push(commands.CloseConsumer(1, -1))
+        broker.peers[0].push(api.CommandCloseConsumer(consumer_id=1, request_id=NONE))
         assert data_of(consumer, 3) == [b"b0", b"b1", b"b2"]
 
 
 def test_markers_of_brokers_are_passed_over() -> None:
     """They are no messages of an application."""
-    marker = Deliver(1, MessageIdData(7, 0)), framed(MessageMetadata(marker_type=10), b"x")
+    marker = (
+        api.CommandMessage(consumer_id=1, message_id=api.MessageIdData(ledgerId=7, entryId=0)),
+        framed(api.MessageMetadata(marker_type=10), b"x"),
+    )
     with FakeBroker(giving(marker, single(1))) as broker, NativeClient(broker.url) as client:
         assert data_of(client.subscribe(TOPIC, "sub"), 1) == [b"m1"]
 
@@ -331,10 +365,14 @@ def test_seeking(*, closes: bool) -> None:
     """What was sent before is dropped, and what comes after is received, whether or not the broker closes for it."""
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        if isinstance(command, commands.Seek):
-            done = commands.Success(command.request_id)
-            return [single(8), commands.CloseConsumer(1, -1), done] if closes else [single(8), done, single(9)]
-        if isinstance(command, commands.Flow) and broker.of(commands.Seek):
+        if isinstance(command, api.CommandSeek):
+            done = api.CommandSuccess(request_id=command.request_id)
+            return (
+                [single(8), api.CommandCloseConsumer(consumer_id=1, request_id=NONE), done]
+                if closes
+                else [single(8), done, single(9)]
+            )
+        if isinstance(command, api.CommandFlow) and broker.of(api.CommandSeek):
             return [single(9)] if closes else []
         return giving(single(0), single(1))(_peer, command)
 
@@ -344,24 +382,30 @@ def test_seeking(*, closes: bool) -> None:
         consumer.seek(MessageId(7, 9))
         if closes:
             assert data_of(consumer, 1) == [b"m9"]
-        (one,) = broker.of(commands.Seek)
-        assert isinstance(one, commands.Seek)
-        assert (one.message_id, one.message_publish_time) == (MessageIdData(7, 9), None)
+        (one,) = broker.of(api.CommandSeek)
+        assert isinstance(one, api.CommandSeek)
+        assert one.message_id == api.MessageIdData(ledgerId=7, entryId=9)
+        assert not one.HasField("message_publish_time")
 
 
 def test_last_message_and_unsubscribing() -> None:
     """Requests of a consumer, and its end."""
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        if isinstance(command, commands.GetLastMessageId):
-            return [commands.GetLastMessageIdResponse(MessageIdData(7, 5, -1, 2), command.request_id)]
+        if isinstance(command, api.CommandGetLastMessageId):
+            return [
+                api.CommandGetLastMessageIdResponse(
+                    last_message_id=api.MessageIdData(ledgerId=7, entryId=5, partition=-1, batch_index=2),
+                    request_id=command.request_id,
+                )
+            ]
         return None
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")
         assert consumer.get_last_message_id() == MessageId(7, 5, 2)
         consumer.unsubscribe()
-        assert len(broker.of(commands.Unsubscribe)) == 1
+        assert len(broker.of(api.CommandUnsubscribe)) == 1
         with pytest.raises(AlreadyClosed):
             consumer.receive(1000)
 
@@ -373,7 +417,7 @@ def test_closing_wakes_who_waits() -> None:
         threading.Timer(0.1, consumer.close).start()
         with pytest.raises(AlreadyClosed):
             consumer.receive()
-        wait_until_equal("the broker to be told", lambda: len(broker.of(commands.CloseConsumer)), 1, 3)
+        wait_until_equal("the broker to be told", lambda: len(broker.of(api.CommandCloseConsumer)), 1, 3)
 
 
 def test_ids_are_serialized() -> None:

@@ -22,9 +22,9 @@ from pulsar_scalable.controlled.layout import LAYOUT_KEY, Told, assignment_key
 from pulsar_scalable.controlled.library import Library, pulsar
 from pulsar_scalable.controlled.rest import Place, RestAccess
 from pulsar_scalable.controlled.sessions import ControlledSession
+from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.registration import Assignment
-from pulsar_scalable.wire.commands import ConsumerKind
 from tests.support.http_server import HttpServer
 from tests.support.waiting import wait_for, wait_until_equal
 

@@ -8,9 +8,9 @@ import zlib
 import pytest
 
 from pulsar_scalable.errors import ProtocolViolation, ScalableError, Unsupported
-from pulsar_scalable.wire.commands import Deliver
-from pulsar_scalable.wire.frames import decode
-from pulsar_scalable.wire.payload import Entry, MessageMetadata, SingleMessageMetadata, framed
+from pulsar_scalable.native.payload import Entry, framed
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.frames import decode
 
 # Recorded from brokers, without the frames' sizes.
 SINGLE = (
@@ -32,7 +32,7 @@ LZ4 = (
 def entry(recorded: str) -> Entry:
     """The entry of a frame."""
     frame = decode(bytes.fromhex(recorded))
-    assert isinstance(frame.command, Deliver)
+    assert isinstance(frame.command, api.CommandMessage)
     return Entry(frame.body)
 
 
@@ -63,12 +63,12 @@ def test_other_compressions_are_named() -> None:
 @pytest.mark.parametrize(
     ("metadata", "named"),
     [
-        (MessageMetadata(encryption_keys=(b"key",)), "encrypted"),
-        (MessageMetadata(num_chunks_from_msg=2), "chunks"),
-        (MessageMetadata(compression=9), "type 9"),
+        (api.MessageMetadata(encryption_keys=(b"key",)), "encrypted"),
+        (api.MessageMetadata(num_chunks_from_msg=2), "chunks"),
+        (api.MessageMetadata(compression=9), "type 9"),
     ],
 )
-def test_what_cannot_be_read_is_said(metadata: MessageMetadata, named: str) -> None:
+def test_what_cannot_be_read_is_said(metadata: api.MessageMetadata, named: str) -> None:
     """Encrypted messages, chunks, and what nobody knows."""
     with pytest.raises(Unsupported, match=named):
         Entry(framed(metadata, b"x")).contents()
@@ -76,15 +76,15 @@ def test_what_cannot_be_read_is_said(metadata: MessageMetadata, named: str) -> N
 
 def test_notes_of_the_broker_and_checksums_are_passed_over() -> None:
     """In the order in which they are stored."""
-    plain = framed(MessageMetadata(producer_name="p"), b"data")
+    plain = framed(api.MessageMetadata(producer_name="p"), b"data")
     for head in (b"", b"\x0e\x01abcd", b"\x0e\x02\0\0\0\x03xyz", b"\x0e\x02\0\0\0\x03xyz\x0e\x01abcd"):
         assert Entry(head + plain).contents()[0].data == b"data"
 
 
 def test_a_size_that_a_message_does_not_have_is_refused() -> None:
     """Neither too much nor too little comes out of a compressed payload."""
-    for size in (0, 3, 5, 1 << 40, -1):
-        damaged = framed(MessageMetadata(compression=2, uncompressed_size=size), zlib.compress(b"four"))
+    for size in (0, 3, 5, (1 << 32) - 1):
+        damaged = framed(api.MessageMetadata(compression=2, uncompressed_size=size), zlib.compress(b"four"))
         with pytest.raises(ProtocolViolation):
             Entry(damaged).contents()
 
@@ -95,10 +95,11 @@ def test_cut_batches_are_refused(cut: int) -> None:
     singles = b"".join(
         struct.pack(">I", len(head)) + head + b"data"
         for head in [
-            SingleMessageMetadata(payload_size=4, partition_key=f"key-{number}").encode() for number in range(3)
+            api.SingleMessageMetadata(payload_size=4, partition_key=f"key-{number}").SerializeToString()
+            for number in range(3)
         ]
     )
-    whole = framed(MessageMetadata(producer_name="p", num_messages_in_batch=3), singles)
+    whole = framed(api.MessageMetadata(producer_name="p", num_messages_in_batch=3), singles)
     with pytest.raises(ScalableError):
         Entry(whole[:-cut]).contents()
 
@@ -106,5 +107,5 @@ def test_cut_batches_are_refused(cut: int) -> None:
 def test_a_key_of_bytes() -> None:
     """One that is text comes as text, one that is none in base64."""
     for key, expected in (("YWJj", "abc"), ("//8=", "//8=")):
-        metadata = MessageMetadata(partition_key=key, partition_key_b64_encoded=True)
+        metadata = api.MessageMetadata(partition_key=key, partition_key_b64_encoded=True)
         assert Entry(framed(metadata, b"")).contents()[0].partition_key == expected

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from scalable_client.tests.support.fake_broker import FakeBroker, Peer, unheard
+from scalable_client.tests.support.fake_broker import NONE, FakeBroker, Peer, unheard
 
 from pulsar_scalable.errors import (
     AlreadyClosed,
@@ -22,10 +22,9 @@ from pulsar_scalable.errors import (
     Unsupported,
 )
 from pulsar_scalable.native import Compression, MessageId, NativeClient, SegmentProducer
-from pulsar_scalable.wire import commands
-from pulsar_scalable.wire.commands import Command, MessageIdData
-from pulsar_scalable.wire.frames import decode
-from pulsar_scalable.wire.payload import Entry
+from pulsar_scalable.native.payload import Entry
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.frames import Command, decode
 from tests.support.waiting import wait_until_equal
 
 TOPIC = "segment://public/default/orders/0000-ffff-0"
@@ -52,24 +51,28 @@ class Outcomes:
         return [number for number, _ in self.all]
 
 
-def receipt(command: commands.Send) -> commands.SendReceipt:
+def receipt(command: api.CommandSend) -> api.CommandSendReceipt:
     """That a message is stored: as the entry of its number."""
-    return commands.SendReceipt(command.producer_id, command.sequence_id, MessageIdData(7, command.sequence_id))
+    return api.CommandSendReceipt(
+        producer_id=command.producer_id,
+        sequence_id=command.sequence_id,
+        message_id=api.MessageIdData(ledgerId=7, entryId=command.sequence_id),
+    )
 
 
 def storing(_peer: Peer, command: Command) -> list[Command] | None:
     """A broker that stores everything."""
-    return [receipt(command)] if isinstance(command, commands.Send) else None
+    return [receipt(command)] if isinstance(command, api.CommandSend) else None
 
 
 def holding(_peer: Peer, command: Command) -> list[Command] | None:
     """A broker that never says that anything is stored."""
-    return [] if isinstance(command, commands.Send) else None
+    return [] if isinstance(command, api.CommandSend) else None
 
 
 def sent(broker: FakeBroker) -> list[int]:
     """Sequence ids that came, in order."""
-    return [one.sequence_id for one in broker.received if isinstance(one, commands.Send)]
+    return [one.sequence_id for one in broker.received if isinstance(one, api.CommandSend)]
 
 
 def test_messages_are_stored() -> None:
@@ -79,8 +82,8 @@ def test_messages_are_stored() -> None:
         assert producer.last_sequence_id() == -1
         assert [producer.send(b"x") for _ in range(3)] == [MessageId(7, number) for number in range(3)]
         assert (producer.last_sequence_id(), producer.producer_name, producer.topic) == (2, "mine", TOPIC)
-        (opened,) = broker.of(commands.Producer)
-        assert isinstance(opened, commands.Producer)
+        (opened,) = broker.of(api.CommandProducer)
+        assert isinstance(opened, api.CommandProducer)
         assert (opened.producer_name, opened.user_provided_producer_name) == ("mine", True)
 
 
@@ -114,17 +117,20 @@ def test_entries_name_their_bucket() -> None:
             patch.setattr(producer, "_write", noting)
             for key in ("order-17", "", None):
                 producer.send_async(b"x", unheard, partition_key=key)
-        entries = [Entry(decode(frame[4:], {commands.Send.number: commands.Send}).body) for frame in frames]
+        entries = [Entry(decode(frame[4:]).body) for frame in frames]
     stamps = [(one.metadata.entry_hash_min, one.metadata.entry_hash_max) for one in entries]
-    assert stamps == [(0x87C0, 0x87C0), (0, 0), (None, None)]
+    assert stamps == [(0x87C0, 0x87C0), (0, 0), (0, 0)]
+    assert [one.metadata.HasField("entry_hash_min") for one in entries] == [True, True, False]
 
 
 def test_numbers_go_on_where_deduplication_is() -> None:
     """The broker knows the last one of a producer with this name."""
 
     def answer(_peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.Producer):
-            return [commands.ProducerSuccess(command.request_id, "mine", 41)]
+        if isinstance(command, api.CommandProducer):
+            return [
+                api.CommandProducerSuccess(request_id=command.request_id, producer_name="mine", last_sequence_id=41)
+            ]
         return storing(_peer, command)
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
@@ -139,7 +145,7 @@ def test_sent_again_after_a_lost_connection() -> None:
     outcomes, hold = Outcomes(), threading.Event()
 
     def answer(peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.Send) and not hold.is_set() and command.sequence_id > 1:
+        if isinstance(command, api.CommandSend) and not hold.is_set() and command.sequence_id > 1:
             return []
         return storing(peer, command)
 
@@ -153,7 +159,7 @@ def test_sent_again_after_a_lost_connection() -> None:
         producer.send_async(b"x", outcomes.of(5))
         producer.flush()
         assert sent(broker) == [0, 1, 2, 3, 4, 2, 3, 4, 5]
-        epochs = [one.epoch for one in broker.received if isinstance(one, commands.Producer)]
+        epochs = [one.epoch for one in broker.received if isinstance(one, api.CommandProducer)]
     assert outcomes.all == [(number, MessageId(7, number)) for number in range(6)]
     assert epochs == [0, 1]
 
@@ -163,15 +169,19 @@ def test_closed_by_the_broker() -> None:
     outcomes, hold = Outcomes(), threading.Event()
 
     def answer(peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.Send) and not hold.is_set():
+        if isinstance(command, api.CommandSend) and not hold.is_set():
             if command.sequence_id < 2:
                 return []
             hold.set()
             number = command.producer_id
             return [
-                commands.CloseProducer(number, -1),
-                commands.SendReceipt(number, 0, MessageIdData(7, 0)),
-                commands.SendReceipt(number, 1, MessageIdData(7, 1)),
+                api.CommandCloseProducer(producer_id=number, request_id=NONE),
+                api.CommandSendReceipt(
+                    producer_id=number, sequence_id=0, message_id=api.MessageIdData(ledgerId=7, entryId=0)
+                ),
+                api.CommandSendReceipt(
+                    producer_id=number, sequence_id=1, message_id=api.MessageIdData(ledgerId=7, entryId=1)
+                ),
             ]
         return storing(peer, command)
 
@@ -188,17 +198,26 @@ def terminating(at: int) -> Callable[[Peer, Command], list[Command] | None]:
     """A broker whose topic ends before a message."""
 
     def answer(_peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.Send):
+        if isinstance(command, api.CommandSend):
             if command.sequence_id < at:
                 # Receipts of what was stored may come behind the refusal of what was not.
                 return []
-            refusal = commands.SendError(command.producer_id, command.sequence_id, 15, "terminated")
+            refusal = api.CommandSendError(
+                producer_id=command.producer_id, sequence_id=command.sequence_id, error=15, message="terminated"
+            )
             if command.sequence_id > at:
                 return [refusal]
-            stored = [commands.SendReceipt(command.producer_id, one, MessageIdData(7, one)) for one in range(at)]
+            stored = [
+                api.CommandSendReceipt(
+                    producer_id=command.producer_id,
+                    sequence_id=one,
+                    message_id=api.MessageIdData(ledgerId=7, entryId=one),
+                )
+                for one in range(at)
+            ]
             return [refusal, *stored]
-        if isinstance(command, commands.Producer) and command.epoch:
-            return [commands.Error(command.request_id, 15, "terminated")]
+        if isinstance(command, api.CommandProducer) and command.epoch:
+            return [api.CommandError(request_id=command.request_id, error=15, message="terminated")]
         return None
 
     return answer
@@ -241,23 +260,32 @@ def test_a_failing_ledger() -> None:
     failed = threading.Event()
 
     def answer(peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.Send) and not failed.is_set():
+        if isinstance(command, api.CommandSend) and not failed.is_set():
             failed.set()
-            return [commands.SendError(command.producer_id, command.sequence_id, 2, "bookies are away")]
+            return [
+                api.CommandSendError(
+                    producer_id=command.producer_id,
+                    sequence_id=command.sequence_id,
+                    error=2,
+                    message="bookies are away",
+                )
+            ]
         return storing(peer, command)
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         assert client.create_producer(TOPIC).send(b"x") == MessageId(7, 0)
         assert sent(broker) == [0, 0]
-        assert len(broker.of(commands.CloseProducer)) == 1
+        assert len(broker.of(api.CommandCloseProducer)) == 1
 
 
 def test_one_message_that_is_not_allowed() -> None:
     """It fails alone."""
 
     def answer(peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.Send) and command.sequence_id == 1:
-            return [commands.SendError(command.producer_id, 1, 22, "not this one")]
+        if isinstance(command, api.CommandSend) and command.sequence_id == 1:
+            return [
+                api.CommandSendError(producer_id=command.producer_id, sequence_id=1, error=22, message="not this one")
+            ]
         return storing(peer, command)
 
     outcomes = Outcomes()
@@ -266,7 +294,7 @@ def test_one_message_that_is_not_allowed() -> None:
         for number in range(3):
             producer.send_async(b"x", outcomes.of(number))
         producer.flush()
-        assert len(broker.of(commands.Producer)) == 1
+        assert len(broker.of(api.CommandProducer)) == 1
     found = [found for _, found in outcomes.all]
     assert (found[0], found[2]) == (MessageId(7, 0), MessageId(7, 2))
     assert isinstance(found[1], Refused)
@@ -280,7 +308,7 @@ def test_send_timeouts() -> None:
         producer.send_async(b"x", outcomes.of(0))
         producer.send_async(b"x", outcomes.of(1))
         wait_until_equal("both to fail", lambda: len(outcomes.all), 2, 3)
-        broker.peers[0].push(receipt(commands.Send(1, 0)))
+        broker.peers[0].push(receipt(api.CommandSend(producer_id=1, sequence_id=0)))
         assert producer.pending_messages == 0
     assert all(isinstance(found, TimedOut) for _, found in outcomes.all)
 
@@ -325,7 +353,7 @@ def test_closing() -> None:
         producer.close()
         with pytest.raises(AlreadyClosed):
             producer.send(b"x")
-        assert len(broker.of(commands.CloseProducer)) == 1
+        assert len(broker.of(api.CommandCloseProducer)) == 1
     assert isinstance(outcomes.all[0][1], AlreadyClosed)
 
 
@@ -335,9 +363,9 @@ def test_names_that_are_taken() -> None:
 
     def answer(peer: Peer, command: Command) -> list[Command] | None:
         nonlocal refusals
-        if isinstance(command, commands.Producer) and refusals:
+        if isinstance(command, api.CommandProducer) and refusals:
             refusals -= 1
-            return [commands.Error(command.request_id, 16, "name is taken")]
+            return [api.CommandError(request_id=command.request_id, error=16, message="name is taken")]
         return storing(peer, command)
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
@@ -357,9 +385,9 @@ def test_unready_brokers() -> None:
     left = [2]
 
     def answer(peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, commands.Producer) and left[0] > 0:
+        if isinstance(command, api.CommandProducer) and left[0] > 0:
             left[0] -= 1
-            return [commands.Error(command.request_id, 6, "not yet")]
+            return [api.CommandError(request_id=command.request_id, error=6, message="not yet")]
         return storing(peer, command)
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:

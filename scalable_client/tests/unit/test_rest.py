@@ -14,8 +14,8 @@ import pytest
 
 from pulsar_scalable import errors
 from pulsar_scalable.controlled.rest import Place, RestAccess, join, leave
+from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.names import TopicName
-from pulsar_scalable.wire.commands import ConsumerKind
 
 PLACE = Place(TopicName("public/default/orders"), "bill", "one")
 PATH = "/admin/v2/scalable/public/default/orders/subscriptions/bill/consumers/one"

@@ -11,20 +11,8 @@ from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import NotTheLeader, Refused, ScalableError, TopicNotFound, Unsupported
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, NativeClient
-from pulsar_scalable.wire import commands, scalable
-from pulsar_scalable.wire.commands import Command, IntRange
-from pulsar_scalable.wire.scalable import (
-    ScalableAssignedSegment,
-    ScalableConsumerAssignment,
-    ScalableTopicAssignmentUpdate,
-    ScalableTopicDAG,
-    ScalableTopicLookup,
-    ScalableTopicSubscribe,
-    ScalableTopicSubscribeResponse,
-    ScalableTopicUnsubscribe,
-    ScalableTopicUpdate,
-    SegmentInfoProto,
-)
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.frames import Command
 from tests.support.waiting import wait_for, wait_until_equal
 
 TOPIC = "topic://public/default/orders"
@@ -33,21 +21,24 @@ Answer = list[Command] | None
 
 def update(session: int, epoch: int, *, controller: str | None = None, legacy: str | None = None) -> Command:
     """A layout of one segment."""
-    segment = SegmentInfoProto(segment_id=epoch, hash_end=0xFFFF, legacy_topic_name=legacy)
-    dag = ScalableTopicDAG(epoch, (segment,), (), controller)
-    return ScalableTopicUpdate(session, dag, None, None, TOPIC)
+    segment = api.SegmentInfoProto(segment_id=epoch, hash_start=0, hash_end=0xFFFF, state=0, legacy_topic_name=legacy)
+    dag = api.ScalableTopicDAG(epoch=epoch, segments=(segment,), controller_broker_url=controller)
+    return api.CommandScalableTopicUpdate(session_id=session, dag=dag, resolved_topic_name=TOPIC)
 
 
-def assigned(epoch: int, *ids: int) -> ScalableConsumerAssignment:
+def assigned(epoch: int, *ids: int) -> api.ScalableConsumerAssignment:
     """Segments by their ids."""
-    segments = tuple(ScalableAssignedSegment(one, 0, 0xFFFF, f"segment://{one}") for one in ids)
-    return ScalableConsumerAssignment(epoch, segments)
+    segments = tuple(
+        api.ScalableAssignedSegment(segment_id=one, hash_start=0, hash_end=0xFFFF, segment_topic=f"segment://{one}")
+        for one in ids
+    )
+    return api.ScalableConsumerAssignment(layout_epoch=epoch, segments=segments)
 
 
 def session_of(broker: FakeBroker) -> int:
     """The newest session of layouts."""
-    newest = broker.of(ScalableTopicLookup)[-1]
-    assert isinstance(newest, ScalableTopicLookup)
+    newest = broker.of(api.CommandScalableTopicLookup)[-1]
+    assert isinstance(newest, api.CommandScalableTopicLookup)
     return newest.session_id
 
 
@@ -64,7 +55,7 @@ def test_layouts_are_told_as_they_come() -> None:
     told: list[Layout] = []
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        return [update(command.session_id, 3)] if isinstance(command, ScalableTopicLookup) else None
+        return [update(command.session_id, 3)] if isinstance(command, api.CommandScalableTopicLookup) else None
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         watch = client.watch("orders", told.append)
@@ -74,7 +65,7 @@ def test_layouts_are_told_as_they_come() -> None:
         wait_until_equal("the newest", lambda: watch.layout.epoch, 5, 3)
         assert (watch.layout.topic, [one.epoch for one in told]) == (TOPIC, [3, 4, 5])
         watch.close()
-        wait_for("the session's end", lambda: broker.of(scalable.ScalableTopicClose), 3)
+        wait_for("the session's end", lambda: broker.of(api.CommandScalableTopicClose), 3)
 
 
 def test_a_regular_topic_that_becomes_scalable() -> None:
@@ -84,7 +75,7 @@ def test_a_regular_topic_that_becomes_scalable() -> None:
     def answer(_peer: Peer, command: Command) -> Answer:
         return (
             [update(command.session_id, 0, legacy="persistent://x")]
-            if isinstance(command, ScalableTopicLookup)
+            if isinstance(command, api.CommandScalableTopicLookup)
             else None
         )
 
@@ -103,11 +94,19 @@ def test_a_topic_that_is_created_again() -> None:
     told: list[Layout] = []
 
     def layout(session: int, epoch: int, created_ms: int) -> Command:
-        segment = SegmentInfoProto(segment_id=epoch, hash_end=0xFFFF, created_at_ms=created_ms)
-        return ScalableTopicUpdate(session, ScalableTopicDAG(epoch, (segment,), (), None), None, None, TOPIC)
+        segment = api.SegmentInfoProto(
+            segment_id=epoch, hash_start=0, hash_end=0xFFFF, state=0, created_at_ms=created_ms
+        )
+        return api.CommandScalableTopicUpdate(
+            session_id=session,
+            dag=api.ScalableTopicDAG(epoch=epoch, segments=(segment,)),
+            error=None,
+            message=None,
+            resolved_topic_name=TOPIC,
+        )
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        return [layout(command.session_id, 3, 1000)] if isinstance(command, ScalableTopicLookup) else None
+        return [layout(command.session_id, 3, 1000)] if isinstance(command, api.CommandScalableTopicLookup) else None
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         client.watch(TOPIC, told.append)
@@ -122,23 +121,29 @@ def test_brokers_without_scalable_topics() -> None:
 
     def answer(_peer: Peer, command: Command) -> Answer:
         return (
-            [commands.Connected(server_version="Pulsar Server5.0.1")] if isinstance(command, commands.Connect) else None
+            [api.CommandConnected(server_version="Pulsar Server5.0.1")]
+            if isinstance(command, api.CommandConnect)
+            else None
         )
 
     with FakeBroker(answer) as broker, ScalableClient(broker.url) as client:
         with pytest.raises(Unsupported, match=r"Pulsar Server5\.0\.1.*scalableTopicsEnabled=true"):
             client.create_producer(TOPIC)
-        assert not broker.of(ScalableTopicLookup)
+        assert not broker.of(api.CommandScalableTopicLookup)
 
 
 def test_topics_are_created_only_on_demand() -> None:
     """A lookup says that the topic is not to be created, unless the application wants that."""
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        return [update(command.session_id, 0)] if isinstance(command, ScalableTopicLookup) else None
+        return [update(command.session_id, 0)] if isinstance(command, api.CommandScalableTopicLookup) else None
 
     def asked(broker: FakeBroker) -> list[bool | None]:
-        return [one.create_if_missing for one in broker.of(ScalableTopicLookup) if isinstance(one, ScalableTopicLookup)]
+        return [
+            one.create_if_missing
+            for one in broker.of(api.CommandScalableTopicLookup)
+            if isinstance(one, api.CommandScalableTopicLookup)
+        ]
 
     with FakeBroker(answer) as broker, ScalableClient(broker.url) as client:
         client.create_producer(TOPIC).close()
@@ -154,17 +159,17 @@ def test_watches_outlive_connections_and_errors() -> None:
     told: list[Layout] = []
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        if not isinstance(command, ScalableTopicLookup):
+        if not isinstance(command, api.CommandScalableTopicLookup):
             return None
-        asked = len(broker.of(ScalableTopicLookup))
+        asked = len(broker.of(api.CommandScalableTopicLookup))
         if asked == 2:
-            return [ScalableTopicUpdate(command.session_id, None, 11, "store is away")]
+            return [api.CommandScalableTopicUpdate(session_id=command.session_id, error=11, message="store is away")]
         return [update(command.session_id, {1: 3, 3: 2}.get(asked, 4))]
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         watch = client.watch(TOPIC, told.append)
         broker.drop_all()
-        wait_until_equal("the third session", lambda: len(broker.of(ScalableTopicLookup)), 3, 5)
+        wait_until_equal("the third session", lambda: len(broker.of(api.CommandScalableTopicLookup)), 3, 5)
         wait_for("recovery", lambda: watch.error is None, 3)
         assert watch.layout.epoch == 3
         broker.drop_all()
@@ -180,17 +185,21 @@ def test_a_topic_that_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     created_ms: int | None = 1000
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        if not isinstance(command, ScalableTopicLookup):
+        if not isinstance(command, api.CommandScalableTopicLookup):
             return None
         if created_ms is None:
-            return [ScalableTopicUpdate(command.session_id, None, 11, "Scalable topic not found")]
-        segment = SegmentInfoProto(segment_id=0, hash_end=0xFFFF, created_at_ms=created_ms)
-        dag = ScalableTopicDAG(0, (segment,), (), None)
-        return [ScalableTopicUpdate(command.session_id, dag, None, None, TOPIC)]
+            return [
+                api.CommandScalableTopicUpdate(
+                    session_id=command.session_id, error=11, message="Scalable topic not found"
+                )
+            ]
+        segment = api.SegmentInfoProto(segment_id=0, hash_start=0, hash_end=0xFFFF, state=0, created_at_ms=created_ms)
+        dag = api.ScalableTopicDAG(epoch=0, segments=(segment,))
+        return [api.CommandScalableTopicUpdate(session_id=command.session_id, dag=dag, resolved_topic_name=TOPIC)]
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         client.watch(TOPIC, told.append)
-        wait_for("other sessions", lambda: len(broker.of(ScalableTopicLookup)) > 3, 5)
+        wait_for("other sessions", lambda: len(broker.of(api.CommandScalableTopicLookup)) > 3, 5)
         assert len(told) == 1
         created_ms = None
         wait_for("the deletion", lambda: told[-1].is_deleted, 10)
@@ -203,8 +212,12 @@ def test_topics_that_are_not_there() -> None:
     """Watching them fails at once, with the broker's reason."""
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        if isinstance(command, ScalableTopicLookup):
-            return [ScalableTopicUpdate(command.session_id, None, 11, "Scalable topic not found")]
+        if isinstance(command, api.CommandScalableTopicLookup):
+            return [
+                api.CommandScalableTopicUpdate(
+                    session_id=command.session_id, error=11, message="Scalable topic not found"
+                )
+            ]
         return None
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
@@ -223,7 +236,7 @@ def test_callbacks_that_fail() -> None:
         raise RuntimeError("on purpose")
 
     def answer(_peer: Peer, command: Command) -> Answer:
-        return [update(command.session_id, 0)] if isinstance(command, ScalableTopicLookup) else None
+        return [update(command.session_id, 0)] if isinstance(command, api.CommandScalableTopicLookup) else None
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         client.watch(TOPIC, on_layout)
@@ -248,27 +261,35 @@ class Leader:
 
     def __init__(self) -> None:
         self.refusals: list[tuple[int, str]] = []
-        self.updates: list[ScalableConsumerAssignment] = []
-        self.first: ScalableConsumerAssignment | None = assigned(1, 1)
+        self.updates: list[api.ScalableConsumerAssignment] = []
+        self.first: api.ScalableConsumerAssignment | None = assigned(1, 1)
         self.peers: list[tuple[Peer, int]] = []
 
     def __call__(self, peer: Peer, command: Command) -> Answer:
         """What it answers."""
-        if isinstance(command, ScalableTopicLookup):
+        if isinstance(command, api.CommandScalableTopicLookup):
             return [update(command.session_id, 1)]
-        if not isinstance(command, ScalableTopicSubscribe):
+        if not isinstance(command, api.CommandScalableTopicSubscribe):
             return None
         if self.refusals:
             code, message = self.refusals.pop(0)
-            return [ScalableTopicSubscribeResponse(command.request_id, code, message)]
+            return [
+                api.CommandScalableTopicSubscribeResponse(request_id=command.request_id, error=code, message=message)
+            ]
         self.peers.append((peer, command.consumer_id))
-        early = [ScalableTopicAssignmentUpdate(command.consumer_id, one) for one in self.updates]
-        return [*early, ScalableTopicSubscribeResponse(command.request_id, None, None, self.first)]
+        early = [
+            api.CommandScalableTopicAssignmentUpdate(consumer_id=command.consumer_id, assignment=one)
+            for one in self.updates
+        ]
+        return [
+            *early,
+            api.CommandScalableTopicSubscribeResponse(request_id=command.request_id, assignment=self.first),
+        ]
 
-    def push(self, found: ScalableConsumerAssignment) -> None:
+    def push(self, found: api.ScalableConsumerAssignment) -> None:
         """A new assignment."""
         peer, number = self.peers[-1]
-        peer.push(ScalableTopicAssignmentUpdate(number, found))
+        peer.push(api.CommandScalableTopicAssignmentUpdate(consumer_id=number, assignment=found))
 
 
 def test_assignments() -> None:
@@ -278,8 +299,8 @@ def test_assignments() -> None:
         registration = client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
         assert registration.is_registered
         assert ids(told) == [[1]]
-        (asked,) = broker.of(ScalableTopicSubscribe)
-        assert isinstance(asked, ScalableTopicSubscribe)
+        (asked,) = broker.of(api.CommandScalableTopicSubscribe)
+        assert isinstance(asked, api.CommandScalableTopicSubscribe)
         assert (asked.topic, asked.subscription, asked.consumer_name, asked.consumer_type) == (TOPIC, "sub", "me", 0)
         for found in (assigned(1, 1, 2), assigned(0, 9), assigned(2)):
             leader.push(found)
@@ -287,8 +308,8 @@ def test_assignments() -> None:
         assert ids(told) == [[1], [1, 2], [9], []]
         registration.close()
         assert not registration.is_registered
-        (left,) = broker.of(ScalableTopicUnsubscribe)
-        assert isinstance(left, ScalableTopicUnsubscribe)
+        (left,) = broker.of(api.CommandScalableTopicUnsubscribe)
+        assert isinstance(left, api.CommandScalableTopicUnsubscribe)
         assert left.consumer_id == asked.consumer_id
 
 
@@ -298,9 +319,9 @@ def test_a_consumer_that_stays_known() -> None:
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
         registration = client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, unheard)
         registration.detach()
-        assert (registration.is_closed, broker.of(ScalableTopicUnsubscribe)) == (True, [])
+        assert (registration.is_closed, broker.of(api.CommandScalableTopicUnsubscribe)) == (True, [])
         client.register(TOPIC, "sub", "you", ConsumerKind.STREAM, unheard)
-    assert len(broker.of(ScalableTopicUnsubscribe)) == 1
+    assert len(broker.of(api.CommandScalableTopicUnsubscribe)) == 1
 
 
 def test_registrations_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -309,12 +330,14 @@ def test_registrations_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     leader, told = Leader(), list[Assignment]()
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
         client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
-        wait_for("some registrations", lambda: len(broker.of(ScalableTopicSubscribe)) > 3, 3)
+        wait_for("some registrations", lambda: len(broker.of(api.CommandScalableTopicSubscribe)) > 3, 3)
         assert ids(told) == [[1]]
         leader.first = assigned(1, 1, 2)
         wait_until_equal("the new segment", lambda: ids(told), [[1], [1, 2]], 3)
         names = {
-            one.consumer_name for one in broker.of(ScalableTopicSubscribe) if isinstance(one, ScalableTopicSubscribe)
+            one.consumer_name
+            for one in broker.of(api.CommandScalableTopicSubscribe)
+            if isinstance(one, api.CommandScalableTopicSubscribe)
         }
         assert names == {"me"}
         assert len({id(peer) for peer, _ in leader.peers}) == 1
@@ -323,8 +346,14 @@ def test_registrations_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_shared_segments() -> None:
     """An assignment has the entry buckets of a segment that several consumers share."""
     leader, told = Leader(), list[Assignment]()
-    shared = ScalableAssignedSegment(1, 0, 0xFFFF, "segment://1", (IntRange(0, 0x3FFF), IntRange(0x4000, 0xFFFF)))
-    leader.first = ScalableConsumerAssignment(1, (shared,))
+    shared = api.ScalableAssignedSegment(
+        segment_id=1,
+        hash_start=0,
+        hash_end=0xFFFF,
+        segment_topic="segment://1",
+        bucket_ranges=(api.IntRange(start=0, end=0x3FFF), api.IntRange(start=0x4000, end=0xFFFF)),
+    )
+    leader.first = api.ScalableConsumerAssignment(layout_epoch=1, segments=(shared,))
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
         client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
     assert told[0].segments[0].buckets == ((0, 0x3FFF), (0x4000, 0xFFFF))
@@ -347,7 +376,7 @@ def test_brokers_that_do_not_lead_yet() -> None:
     leader.refusals = [(0, "This broker is not the leader")] * 2
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
         client.register(TOPIC, "sub", "me", ConsumerKind.CHECKPOINT, told.append)
-        assert len(broker.of(ScalableTopicLookup)) == 3
+        assert len(broker.of(api.CommandScalableTopicLookup)) == 3
     assert ids(told) == [[1]]
 
 
@@ -359,10 +388,10 @@ def test_no_leader_in_time() -> None:
         with pytest.raises(NotTheLeader):
             client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, lambda _: None)
         leader.refusals = [(4, "not for you")]
-        asked = len(broker.of(ScalableTopicSubscribe))
+        asked = len(broker.of(api.CommandScalableTopicSubscribe))
         with pytest.raises(Refused, match="not for you"):
             client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, lambda _: None)
-        assert len(broker.of(ScalableTopicSubscribe)) == asked + 1
+        assert len(broker.of(api.CommandScalableTopicSubscribe)) == asked + 1
 
 
 def test_a_leader_that_lost_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -373,7 +402,7 @@ def test_a_leader_that_lost_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     leading: list[str] = []
 
     def watching(_peer: Peer, command: Command) -> Answer:
-        if isinstance(command, ScalableTopicLookup):
+        if isinstance(command, api.CommandScalableTopicLookup):
             return [update(command.session_id, 1, controller=leading[-1])]
         return None
 
@@ -381,7 +410,7 @@ def test_a_leader_that_lost_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
         leading.append(one.url)
         with NativeClient(any_broker.url) as client:
             client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
-            wait_for("some looks", lambda: len(any_broker.of(ScalableTopicLookup)) > 3, 3)
+            wait_for("some looks", lambda: len(any_broker.of(api.CommandScalableTopicLookup)) > 3, 3)
             assert ids(told) == [[1]]
             leading.append(other.url)
             wait_until_equal("the next leader", lambda: ids(told), [[1], [7]], 5)
@@ -394,7 +423,7 @@ def test_a_leader_that_dies() -> None:
     leading: list[str] = []
 
     def watching(_peer: Peer, command: Command) -> Answer:
-        if isinstance(command, ScalableTopicLookup):
+        if isinstance(command, api.CommandScalableTopicLookup):
             return [update(command.session_id, 1, controller=leading[-1])]
         return None
 
@@ -406,7 +435,9 @@ def test_a_leader_that_dies() -> None:
             one.drop_all()
             wait_until_equal("the next leader", lambda: ids(told), [[1], [7]], 5)
             assert registration.is_registered
-            names = {found.consumer_name for found in other.received if isinstance(found, ScalableTopicSubscribe)}
+            names = {
+                found.consumer_name for found in other.received if isinstance(found, api.CommandScalableTopicSubscribe)
+            }
             assert names == {"me"}
-            assert not any_broker.of(ScalableTopicSubscribe)
-            assert any_broker.of(commands.Connect)
+            assert not any_broker.of(api.CommandScalableTopicSubscribe)
+            assert any_broker.of(api.CommandConnect)

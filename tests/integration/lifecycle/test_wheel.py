@@ -24,11 +24,11 @@ _LIMIT = 120
 
 @pytest.fixture(scope="module")
 def added(tmp_path_factory: pytest.TempPathFactory) -> tuple[Environment, set[str]]:
-    """An environment of the runtime lock and our wheel, and what the wheel's installation added to site-packages."""
+    """An environment of the runtime lock and both wheels, and what their installation added to site-packages."""
     environment = runtime_environment(tmp_path_factory.mktemp("environment"))
     before = {path.name for path in environment.packages.iterdir()}
-    wheel = build_wheel(tmp_path_factory.mktemp("wheel"))
-    environment.pip("install", "--no-deps", "--no-index", str(wheel))
+    wheels = [build_wheel(tmp_path_factory.mktemp("wheel"), project) for project in (ROOT, ROOT / "scalable_client")]
+    environment.pip("install", "--no-deps", "--no-index", *map(str, wheels))
     return environment, {path.name for path in environment.packages.iterdir()} - before
 
 
@@ -52,12 +52,12 @@ def stack(make_stack: MakeStack) -> Stack:
     return made
 
 
-def test_one_folder_is_added(added: tuple[Environment, set[str]]) -> None:
-    """An installation adds one folder and its metadata to site-packages, and the runtime lock has all that it needs."""
+def test_added_folders(added: tuple[Environment, set[str]]) -> None:
+    """Both wheels add one folder a package and their metadata, and the runtime lock has all that they need."""
     environment, names = added
-    assert len(names) == 2
-    assert "pulsar_migrate" in names
-    assert any(name.startswith("pulsar_migrate-") and name.endswith(".dist-info") for name in names)
+    folders = {name for name in names if not name.endswith(".dist-info")}
+    assert folders == {"pulsar_migrate", "pulsar_scalable", "pulsar_wire"}
+    assert len(names) == len(folders) + 2
     environment.pip("check")
 
 

@@ -20,7 +20,6 @@ from clients.pulsar.wire.access import WireAccess
 from clients.pulsar.wire.batches import unpack
 from clients.pulsar.wire.frames import Message, framed
 from clients.pulsar.wire.producer import RawProducer
-from clients.pulsar.wire.pulsar_api_pb2 import KeyValue, MessageMetadata
 from models.scalable_topic.copies import KeyHash
 from pulsar_devstack.servers.provision import with_scalable_clients
 from pulsar_devstack.servers.stack import Stack, StackSpec
@@ -28,6 +27,7 @@ from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.plan import Language, ProducerPlan, TopicPlan
 from pulsar_devstack.traffic.pulsar_client import quiet_client
 from pulsar_devstack.traffic.runner import Traffic
+from pulsar_wire.pulsar_api_pb2 import KeyValue, MessageMetadata
 from tests.support.scalable_topic.copies import (
     APP,
     Copier,

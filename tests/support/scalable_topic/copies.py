@@ -24,7 +24,6 @@ from clients.pulsar.names import SegmentName, StoredTopic, TopicName
 from clients.pulsar.wire.access import WireAccess
 from clients.pulsar.wire.frames import Message, framed
 from clients.pulsar.wire.producer import RawProducer
-from clients.pulsar.wire.pulsar_api_pb2 import KeyValue, MessageMetadata
 from clients.pulsar.wire.reader import RawReader
 from models.lifecycle.claim import Attempt, Claim
 from models.scalable_topic.copies import CopiedOut
@@ -32,6 +31,7 @@ from models.scalable_topic.operation_input import ScalableOperationInput
 from models.settings import Settings
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.pulsar_client import quiet_client
+from pulsar_wire.pulsar_api_pb2 import KeyValue, MessageMetadata
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.scalable_topic.steps import execution_of
 from tests.support.scalable_topic.topics import pulsar

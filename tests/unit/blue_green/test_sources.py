@@ -11,9 +11,9 @@ from clients.errors import StoreUnsupported
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.frames import Message
 from clients.pulsar.wire.place import EARLIEST, Place
-from clients.pulsar.wire.pulsar_api_pb2 import MessageMetadata
 from models.lifecycle.claim import NOBODY
 from models.store_url import parse_store_url
+from pulsar_wire.pulsar_api_pb2 import MessageMetadata
 from spark.blue_green import sources
 from spark.blue_green.positions import LedgerLength
 from spark.blue_green.sources import BlueSource

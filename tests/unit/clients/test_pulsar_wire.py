@@ -24,20 +24,28 @@ from clients.errors import (
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import Token
 from clients.pulsar.names import TopicName
-from clients.pulsar.wire.access import WireAccess, addresses
-from clients.pulsar.wire.errors import ServerError, refused
-from clients.pulsar.wire.frames import command, decode, encode, message
+from clients.pulsar.wire.access import WireAccess
+from clients.pulsar.wire.connection import refused
+from clients.pulsar.wire.frames import message
 from clients.pulsar.wire.lookup import greet
 from clients.pulsar.wire.place import Place
 from clients.pulsar.wire.producer import RawProducer
-from clients.pulsar.wire.pulsar_api_pb2 import (
-    BaseCommand,
+from clients.tls import Tls
+from pulsar_wire.access import addresses
+from pulsar_wire.errors import ProtocolViolation, ServerError
+from pulsar_wire.frames import Command, decode, encode
+from pulsar_wire.pulsar_api_pb2 import (
     CommandAuthChallenge,
+    CommandAuthResponse,
     CommandCloseProducer,
+    CommandConnect,
     CommandConnected,
     CommandError,
+    CommandLookupTopic,
     CommandLookupTopicResponse,
+    CommandMessage,
     CommandPing,
+    CommandProducer,
     CommandProducerSuccess,
     CommandSend,
     CommandSendReceipt,
@@ -53,7 +61,7 @@ SHORT = WireAccess(timeout=0.5)
 _URLS: list[str] = []
 """The double's address, which it gives as that of the topic's owner."""
 
-Answer = Callable[[BaseCommand], list[BaseCommand]]
+Answer = Callable[[Command], list[Command]]
 
 
 def test_stored_message() -> None:
@@ -77,30 +85,35 @@ def test_damaged_message(damaged: bytes) -> None:
 def test_frames_of_a_broker() -> None:
     """A broker's frames are read, and a message is sent in the bytes that it came in."""
     received, data = decode(RECEIVED)
-    assert (received.message.message_id.ledgerId, received.message.message_id.entryId, data) == (20, 0, STORED)
+    assert isinstance(received, CommandMessage)
+    assert (received.message_id.ledgerId, received.message_id.entryId, data) == (20, 0, STORED)
     receipt, nothing = decode(RECEIPT)
-    assert (receipt.send_receipt.message_id.entryId, nothing) == (1, b"")
-    sent = b"".join(encode(command(send=CommandSend(producer_id=2, sequence_id=0, num_messages=1)), STORED))
+    assert isinstance(receipt, CommandSendReceipt)
+    assert (receipt.message_id.entryId, nothing) == (1, b"")
+    sent = encode(CommandSend(producer_id=2, sequence_id=0, num_messages=1), STORED)
     assert sent == bytes.fromhex("000000380000000a08063206080210001801") + STORED
-    with pytest.raises(StoreProtocolError):
+    with pytest.raises(ProtocolViolation):
         decode(b"\x00\x00\x00\x02\xff\xff")
 
 
 def test_addresses() -> None:
     """Addresses as Pulsar's clients take them."""
     assert [str(one) for one in addresses("pulsar://a:1,b")] == ["pulsar://a:1", "pulsar://b:6650"]
-    assert [str(one) for one in addresses("pulsar+ssl://[::1]:7")] == ["pulsar+ssl://::1:7"]
+    assert [str(one) for one in addresses("pulsar+ssl://[::1]:7")] == ["pulsar+ssl://[::1]:7"]
     for wrong in ("http://a:1", "a:1", "pulsar://", "pulsar://a:1,"):
-        with pytest.raises(ValueError, match="no address of brokers"):
+        with pytest.raises(ValueError, match="invalid service URL"):
             addresses(wrong)
 
 
 def test_credentials() -> None:
     """The token of the admin interface is sent, travels to executors, and is never shown."""
     access = WireAccess.of(AdminAccess(auth=Token(SecretStr("secret"))))
-    assert (pickle.loads(pickle.dumps(access)), access.method, access.token) == (access, "token", "secret")
+    assert (pickle.loads(pickle.dumps(access)), access.token) == (access, "secret")
+    assert access.connecting(secure=False).credentials() == ("token", b"secret")
     assert "secret" not in repr(access)
-    assert WireAccess.of(AdminAccess()).method == ""
+    assert WireAccess.of(AdminAccess()).connecting(secure=False).credentials() is None
+    certified = WireAccess(tls=Tls(cert_file="ours.pem"))
+    assert certified.connecting(secure=False).credentials() == ("tls", b"")
     with pytest.raises(StoreDenied, match="only tokens"):
         WireAccess.of(AdminAccess(auth=httpx.BasicAuth("user", "password")))
 
@@ -125,8 +138,8 @@ def test_only_producer() -> None:
     """Messages are sent on behind the last number that the broker knows, keep-alives are answered on the way."""
     stored: list[Place] = []
 
-    def answer(asked: BaseCommand) -> list[BaseCommand]:
-        return [command(ping=CommandPing()), *_greeting(asked, last=41), *_receipt(asked, 42, Place(7, 3))]
+    def answer(asked: Command) -> list[Command]:
+        return [CommandPing(), *_greeting(asked, last=41), *_receipt(asked, 42, Place(7, 3))]
 
     with _broker(answer) as url, _producer(url, stored) as producer:
         producer.send(message(STORED))
@@ -138,35 +151,36 @@ def _producer(url: str, stored: list[Place]) -> RawProducer:
     return RawProducer(url, TOPIC, SHORT, name="copy", notes={}, on_stored=stored.append)
 
 
-def _greeting(asked: BaseCommand, last: int = -1) -> list[BaseCommand]:
-    if asked.HasField("connect"):
-        return [command(connected=CommandConnected(server_version="double", max_message_size=1_000))]
-    if asked.HasField("lookupTopic"):
+def _greeting(asked: Command, last: int = -1) -> list[Command]:
+    if isinstance(asked, CommandConnect):
+        return [CommandConnected(server_version="double", max_message_size=1_000)]
+    if isinstance(asked, CommandLookupTopic):
         found = CommandLookupTopicResponse(
-            request_id=asked.lookupTopic.request_id,
+            request_id=asked.request_id,
             response=CommandLookupTopicResponse.Connect,
             brokerServiceUrl=_URLS[-1],
         )
-        return [command(lookupTopicResponse=found)]
-    if asked.HasField("producer"):
-        number = asked.producer.request_id
+        return [found]
+    if isinstance(asked, CommandProducer):
+        number = asked.request_id
         waits = CommandProducerSuccess(request_id=number, producer_name="copy", producer_ready=False)
         ready = CommandProducerSuccess(request_id=number, producer_name="copy", last_sequence_id=last)
-        return [command(producer_success=waits), command(producer_success=ready)]
+        return [waits, ready]
     return []
 
 
-def _receipt(asked: BaseCommand, sequence: int, place: Place) -> list[BaseCommand]:
-    if not asked.HasField("send"):
+def _receipt(asked: Command, sequence: int, place: Place) -> list[Command]:
+    if not isinstance(asked, CommandSend):
         return []
     where = MessageIdData(ledgerId=place.ledger_id, entryId=place.entry_id)
-    receipt = CommandSendReceipt(producer_id=asked.send.producer_id, sequence_id=sequence, message_id=where)
-    return [command(send_receipt=receipt)]
+    receipt = CommandSendReceipt(producer_id=asked.producer_id, sequence_id=sequence, message_id=where)
+    return [receipt]
 
 
-def _fenced(asked: BaseCommand) -> list[BaseCommand]:
-    closed = CommandCloseProducer(producer_id=asked.send.producer_id, request_id=1)
-    return [command(close_producer=closed)] if asked.HasField("send") else []
+def _fenced(asked: Command) -> list[Command]:
+    if not isinstance(asked, CommandSend):
+        return []
+    return [CommandCloseProducer(producer_id=asked.producer_id, request_id=1)]
 
 
 _NOT_STORED: list[tuple[Answer, type[StoreError]]] = [
@@ -192,14 +206,14 @@ def test_token() -> None:
     """The token goes with the greeting, and again when the broker asks for a fresh one."""
     sent: list[bytes] = []
 
-    def answer(asked: BaseCommand) -> list[BaseCommand]:
-        if asked.HasField("connect"):
-            sent.append(asked.connect.auth_data)
+    def answer(asked: Command) -> list[Command]:
+        if isinstance(asked, CommandConnect):
+            sent.append(asked.auth_data)
             # Brokers take the answer before they go on.
-            return [command(authChallenge=CommandAuthChallenge())]
-        if asked.HasField("authResponse"):
-            sent.append(asked.authResponse.response.auth_data)
-            return [command(connected=CommandConnected(server_version="double"))]
+            return [CommandAuthChallenge()]
+        if isinstance(asked, CommandAuthResponse):
+            sent.append(asked.response.auth_data)
+            return [CommandConnected(server_version="double")]
         return _greeting(asked)
 
     with _broker(answer) as url:
@@ -212,7 +226,7 @@ def test_token() -> None:
 def test_a_broker_that_says_no() -> None:
     """Credentials that are refused, a broker that says nothing, and nobody at all."""
     denied = CommandError(request_id=2**64 - 1, error=ServerError.AUTHENTICATION, message="no such token")
-    with _broker(lambda _: [command(error=denied)]) as url, pytest.raises(StoreDenied, match="no such token"):
+    with _broker(lambda _: [denied]) as url, pytest.raises(StoreDenied, match="no such token"):
         _producer(url, [])
     with _broker(lambda _: []) as url, pytest.raises(StoreUnreachable, match="did not answer"):
         _producer(url, [])
@@ -228,7 +242,7 @@ def test_the_first_broker_that_can_be_reached_looks_at_the_credentials() -> None
         greet(f"{silent},{url.removeprefix('pulsar://')}", SHORT)
     denied = CommandError(request_id=2**64 - 1, error=ServerError.AUTHENTICATION, message="no such token")
     with (
-        _broker(lambda _: [command(error=denied)]) as url,
+        _broker(lambda _: [denied]) as url,
         _broker(_greeting) as other,
         pytest.raises(StoreDenied, match="no such token"),
     ):
@@ -254,7 +268,8 @@ def _broker(answer: Answer) -> Generator[str]:
                 with suppress(ConnectionError), connection, connection.makefile("rb") as incoming:
                     while len(size := incoming.read(4)) == 4:
                         asked, _ = decode(incoming.read(int.from_bytes(size)))
-                        connection.sendall(b"".join(part for one in answer(asked) for part in encode(one)))
+                        assert asked is not None
+                        connection.sendall(b"".join(encode(one) for one in answer(asked)))
 
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()

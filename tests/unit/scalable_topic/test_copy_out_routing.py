@@ -11,8 +11,8 @@ from clients.pulsar.compression import Compression, compressed
 from clients.pulsar.key_hashes import cpp_hash, java_hash, partition_of
 from clients.pulsar.wire.batches import unpack
 from clients.pulsar.wire.frames import SIZE, Message, framed, message
-from clients.pulsar.wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 from models.scalable_topic.copies import KeyHash
+from pulsar_wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 from spark.scalable_topic.routing import Router, signed
 from spark.scalable_topic.spec import producer_of, segment_of
 from spark.scalable_topic.sums import Sum, print_of

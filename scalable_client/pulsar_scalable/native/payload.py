@@ -12,76 +12,19 @@ from __future__ import annotations
 import base64
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from enum import IntEnum
 
+from google.protobuf.message import DecodeError
+
+from pulsar_scalable.enums import Compression
 from pulsar_scalable.errors import ProtocolViolation, Unsupported
-from pulsar_scalable.wire.commands import KeyValue
-from pulsar_scalable.wire.proto import (
-    Message,
-    flag,
-    integer,
-    nested_all,
-    optional_integer,
-    optional_raw,
-    optional_text,
-    raws,
-    text,
-)
+from pulsar_wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 
 _SIZE = struct.Struct(">I")
 _NOTES, _CHECKSUM = b"\x0e\x02", b"\x0e\x01"
 # What brokers take at most; more is no payload but an attack on memory.
 _LARGEST = 128 << 20
-
-
-class Compression(IntEnum):
-    """How a payload is compressed."""
-
-    NONE = 0
-    LZ4 = 1
-    ZLIB = 2
-    ZSTD = 3
-    SNAPPY = 4
-
-
-@dataclass(frozen=True, slots=True)
-class MessageMetadata(Message):
-    """What a producer says of an entry."""
-
-    producer_name: str = text(1)
-    sequence_id: int = integer(2)
-    publish_time: int = integer(3)
-    properties: tuple[KeyValue, ...] = nested_all(4, KeyValue)
-    partition_key: str | None = optional_text(6)
-    compression: int | None = optional_integer(8)
-    uncompressed_size: int | None = optional_integer(9)
-    num_messages_in_batch: int | None = optional_integer(11)
-    event_time: int | None = optional_integer(12)
-    encryption_keys: tuple[bytes, ...] = raws(13)
-    partition_key_b64_encoded: bool | None = flag(17)
-    ordering_key: bytes | None = optional_raw(18)
-    deliver_at_time: int | None = optional_integer(19)
-    marker_type: int | None = optional_integer(20)
-    null_value: bool | None = flag(25)
-    num_chunks_from_msg: int | None = optional_integer(27)
-    entry_hash_min: int | None = optional_integer(33)
-    entry_hash_max: int | None = optional_integer(34)
-
-
-@dataclass(frozen=True, slots=True)
-class SingleMessageMetadata(Message):
-    """What a producer says of one message of a batch."""
-
-    properties: tuple[KeyValue, ...] = nested_all(1, KeyValue)
-    partition_key: str | None = optional_text(2)
-    payload_size: int = integer(3)
-    event_time: int | None = optional_integer(5)
-    partition_key_b64_encoded: bool | None = flag(6)
-    ordering_key: bytes | None = optional_raw(7)
-    sequence_id: int | None = optional_integer(8)
-    null_value: bool | None = flag(9)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,23 +75,26 @@ class Entry:
         at += _SIZE.size
         if at + size > len(body):
             raise ProtocolViolation("metadata of a message end behind it")
-        self.metadata = MessageMetadata.decode(body[at : at + size])
+        try:
+            self.metadata = MessageMetadata.FromString(body[at : at + size])
+        except DecodeError as cause:
+            raise ProtocolViolation(f"an entry holds no message of Pulsar's: {cause}") from cause
         self.payload = body[at + size :]
 
     @property
     def count(self) -> int:
         """How many messages it holds, for the broker's count of what it may send."""
-        return max(1, self.metadata.num_messages_in_batch or 1)
+        return max(1, self.metadata.num_messages_in_batch)
 
     @property
     def is_batch(self) -> bool:
         """Whether it is a batch, also of one message."""
-        return self.metadata.num_messages_in_batch is not None
+        return self.metadata.HasField("num_messages_in_batch")
 
     @property
     def is_marker(self) -> bool:
         """Whether brokers wrote it for themselves."""
-        return self.metadata.marker_type is not None
+        return self.metadata.HasField("marker_type")
 
     def contents(self) -> list[Content]:
         """Its messages.
@@ -164,13 +110,13 @@ class Entry:
         metadata = self.metadata
         if metadata.encryption_keys:
             raise Unsupported("a message is encrypted; this client has no keys")
-        if (metadata.num_chunks_from_msg or 1) > 1:
+        if metadata.num_chunks_from_msg > 1:
             raise Unsupported("a message was sent in chunks; this client does not join them")
-        kind = metadata.compression or Compression.NONE
+        kind = metadata.compression
         if kind == Compression.NONE:
             return self.payload
         if kind == Compression.ZLIB:
-            return _inflated(self.payload, metadata.uncompressed_size or 0)
+            return _inflated(self.payload, metadata.uncompressed_size)
         name = Compression(kind).name if kind in list(Compression) else f"type {kind}"
         raise Unsupported(f"a message is compressed with {name}; this client knows ZLIB")
 
@@ -181,8 +127,8 @@ class Entry:
             index=-1,
             partition_key=_key(metadata.partition_key, encoded=metadata.partition_key_b64_encoded),
             properties=_properties(metadata.properties),
-            event_time=metadata.event_time or 0,
-            ordering_key=metadata.ordering_key or b"",
+            event_time=metadata.event_time,
+            ordering_key=metadata.ordering_key,
             sequence_id=metadata.sequence_id,
         )
 
@@ -193,7 +139,10 @@ class Entry:
                 raise ProtocolViolation(f"a batch of {self.count} messages ends with message {index}")
             start = at + _SIZE.size
             end = start + _SIZE.unpack_from(plain, at)[0]
-            single = SingleMessageMetadata.decode(plain[start:end])
+            try:
+                single = SingleMessageMetadata.FromString(plain[start:end])
+            except DecodeError as cause:
+                raise ProtocolViolation(f"message {index} of a batch is damaged: {cause}") from cause
             at = end + single.payload_size
             if single.payload_size < 0 or at > len(plain):
                 raise ProtocolViolation(f"message {index} of a batch of {self.count} ends behind it")
@@ -202,15 +151,15 @@ class Entry:
                 index=index,
                 partition_key=_key(single.partition_key, encoded=single.partition_key_b64_encoded),
                 properties=_properties(single.properties),
-                event_time=single.event_time or 0,
-                ordering_key=single.ordering_key or b"",
-                sequence_id=self.metadata.sequence_id if single.sequence_id is None else single.sequence_id,
+                event_time=single.event_time,
+                ordering_key=single.ordering_key,
+                sequence_id=(single if single.HasField("sequence_id") else self.metadata).sequence_id,
             )
 
 
 def framed(metadata: MessageMetadata, payload: bytes) -> bytes:
     """An entry as producers send it, without a checksum."""
-    head = metadata.encode()
+    head = metadata.SerializeToString()
     return b"".join((_SIZE.pack(len(head)), head, payload))
 
 
@@ -227,15 +176,15 @@ def _inflated(payload: bytes, size: int) -> bytes:
     return plain
 
 
-def _key(key: str | None, *, encoded: bool | None) -> str:
+def _key(key: str, *, encoded: bool) -> str:
     """The key; one of bytes that are no text stays in base64, as pulsar-client gives it."""
     if key and encoded:
         try:
             return base64.b64decode(key).decode()
         except ValueError:
             return key
-    return key or ""
+    return key
 
 
-def _properties(pairs: tuple[KeyValue, ...]) -> dict[str, str]:
+def _properties(pairs: Iterable[KeyValue]) -> dict[str, str]:
     return {one.key: one.value for one in pairs}

@@ -7,14 +7,14 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from pulsar_scalable.errors import ConnectionLost, Unsupported
+from pulsar_wire.errors import ConnectionLost, InvalidServiceUrl
 
 _PORTS = {"pulsar": 6650, "pulsar+ssl": 6651}
 
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """A broker's place.
+    """The address of a broker or of a proxy.
 
     Attributes:
         host: name or IP address.
@@ -37,11 +37,17 @@ class Access:
 
     Attributes:
         operation_timeout: seconds for a request and its answer.
-        connection_timeout: seconds to connect and to be greeted.
-        keep_alive: seconds of silence after which a broker is asked whether it is there; after twice as many the
+        connection_timeout: seconds to connect and for the handshake.
+        keep_alive: seconds of silence after which the client sends a keep-alive request; after twice as many the
             connection is given up.
-        token: for token authentication, or what gives it each time that a broker asks; None for no authentication.
+        token: for token authentication, or what gives it each time that a broker asks; None for no token.
         tls: for addresses with TLS; None for the system's authorities.
+        certificate_auth: where there is no token, name the client's certificate as its credentials.
+        listener_name: of the brokers' advertised listeners, the one whose addresses this client wants; empty for the
+            one that it is connected to.
+        client_version: what brokers show as the version of this client.
+        protocol_version: the highest that this client speaks.
+        scalable_topics: whether this client knows scalable topics of Pulsar 5.
     """
 
     operation_timeout: float = 30.0
@@ -49,19 +55,27 @@ class Access:
     keep_alive: float = 30.0
     token: str | Callable[[], str] | None = None
     tls: ssl.SSLContext | None = None
+    certificate_auth: bool = False
+    listener_name: str = ""
+    client_version: str = "pulsar-scalable-python"
+    # Of Pulsar 5.0.1.
+    protocol_version: int = 21
+    scalable_topics: bool = True
 
-    def credentials(self) -> bytes | None:
-        """What proves who this client is; None without authentication.
+    def credentials(self) -> tuple[str, bytes] | None:
+        """Return the authentication method and its data; None without authentication.
 
         Raises:
             ConnectionLost: there is no token now.
         """
-        found = token_now(self.token)
-        return found.encode() if found is not None else None
+        token = token_now(self.token)
+        if token is not None:
+            return "token", token.encode()
+        return ("tls", b"") if self.certificate_auth else None
 
 
 def token_now(token: str | Callable[[], str] | None) -> str | None:
-    """A token, or what the application's function gives now.
+    """Return a token, or what the application's function gives now.
 
     Raises:
         ConnectionLost: the function failed; it is asked again with the next attempt.
@@ -75,23 +89,24 @@ def token_now(token: str | Callable[[], str] | None) -> str | None:
 
 
 def addresses(url: str) -> list[Address]:
-    """All addresses of a service URL, `pulsar://host:port,host:port`.
+    """Return all addresses of a service URL, `pulsar://host:port,host:port`.
 
     Raises:
-        Unsupported: it is none.
+        InvalidServiceUrl: it is not a service URL.
     """
     scheme, _, rest = url.partition("://")
+    expected = "expected pulsar://host:port or pulsar+ssl://host:port"
     if scheme not in _PORTS or not rest.strip("/"):
-        raise Unsupported(f"{url!r} is no service URL; pulsar://host:port and pulsar+ssl://host:port are")
+        raise InvalidServiceUrl(f"invalid service URL {url!r}; {expected}")
     found: list[Address] = []
     for part in rest.rstrip("/").split(","):
         try:
             split = urlsplit(f"//{part}")
             host, port = split.hostname, split.port
         except ValueError as cause:
-            raise Unsupported(f"{part!r} in {url!r} is no address: {cause}") from cause
+            raise InvalidServiceUrl(f"invalid service URL {url!r}: {part!r}: {cause}; {expected}") from cause
         if not host:
-            raise Unsupported(f"{part!r} in {url!r} has no host")
+            raise InvalidServiceUrl(f"invalid service URL {url!r}: {part!r} has no host; {expected}")
         found.append(Address(host, port or _PORTS[scheme], secure=scheme == "pulsar+ssl"))
     return found
 
@@ -104,7 +119,7 @@ def tls_context(
     allow_insecure: bool = False,
     validate_hostname: bool = True,
 ) -> ssl.SSLContext:
-    """A context for TLS connections.
+    """Return a context for TLS connections.
 
     Args:
         trust_certs_file: authorities, PEM; None for the system's.

@@ -1,4 +1,4 @@
-"""A socket that one thread reads and writes while others queue: plain or TLS, never blocking."""
+"""A socket that one thread reads and writes while other threads queue: plain or TLS, never blocking."""
 
 from __future__ import annotations
 
@@ -11,22 +11,23 @@ import time
 from collections import deque
 from collections.abc import Callable
 
-from pulsar_scalable.errors import ConnectionLost
-from pulsar_scalable.wire.access import Access, Address
-from pulsar_scalable.wire.frames import FrameBuffer
+from pulsar_wire.access import Access, Address
+from pulsar_wire.errors import ConnectionLost, TlsFailed
+from pulsar_wire.frames import FrameBuffer
 
 _READ = 256 << 10
 # What is joined for one call of the system.
 _WRITE = 1 << 20
-# How long what is queued at the end may take.
+# Seconds for what is queued when the connection is closed.
 _LINGER = 1.0
 
 
 def connect(address: Address, access: Access) -> socket.socket:
-    """A connected socket, TLS begun.
+    """Return a connected socket, with TLS where the address asks for it.
 
     Raises:
-        ConnectionLost: nothing answers there in time, or TLS fails.
+        ConnectionLost: nothing answers there in time.
+        TlsFailed: TLS fails.
     """
     try:
         plain = socket.create_connection((address.host, address.port), timeout=access.connection_timeout)
@@ -38,6 +39,11 @@ def connect(address: Address, access: Access) -> socket.socket:
             return plain
         context = access.tls or ssl.create_default_context()
         return context.wrap_socket(plain, server_hostname=address.host)
+    except ssl.SSLError as cause:
+        plain.close()
+        raise TlsFailed(
+            f"TLS with {address} fails: {cause.reason or cause}; check the authorities and the name in its certificate"
+        ) from cause
     except OSError as cause:
         plain.close()
         raise ConnectionLost(f"TLS with {address} fails: {cause}") from cause
@@ -71,9 +77,9 @@ class Transport:
         self._selector.register(connected, selectors.EVENT_READ)
         self._wants_write = False
 
-    def queue(self, frame: bytes) -> None:
-        """Send a frame behind all others."""
-        self._queue.append(frame)
+    def queue(self, frames: bytes) -> None:
+        """Send frames after all others."""
+        self._queue.append(frames)
         self._wake()
 
     def finish(self) -> None:
@@ -81,11 +87,11 @@ class Transport:
         self._end = time.monotonic() + _LINGER
         self._wake()
 
-    def step(self, patience: float, take: Callable[[bytes], None]) -> bool:
-        """Wait until something can be read or written, and do it; whether to go on.
+    def step(self, timeout: float, take: Callable[[bytes], None]) -> bool:
+        """Wait until something can be read or written, and do it; return whether to continue.
 
         Args:
-            patience: seconds to wait at most.
+            timeout: seconds to wait at most.
             take: gets each frame that arrived.
 
         Raises:
@@ -93,10 +99,10 @@ class Transport:
             ConnectionLost: the other side closed it.
         """
         if self._end is not None:
-            patience = min(patience, max(0.0, self._end - time.monotonic()))
-        ready = [key.fileobj for key, _ in self._selector.select(patience)]
+            timeout = min(timeout, max(0.0, self._end - time.monotonic()))
+        ready = [key.fileobj for key, _ in self._selector.select(timeout)]
         if self._wake_read in ready:
-            self._sleep_again()
+            self._clear_wake()
         if self._socket in ready:
             self._receive(take)
         self._send()
@@ -107,9 +113,9 @@ class Transport:
     def close(self) -> None:
         """End without sending anything more."""
         self._selector.close()
-        for one in (self._socket, self._wake_read):
+        for endpoint in (self._socket, self._wake_read):
             with contextlib.suppress(OSError):
-                one.close()
+                endpoint.close()
         with self._lock:
             self._woken = True
             self._wake_write.close()
@@ -122,10 +128,10 @@ class Transport:
             with contextlib.suppress(OSError):
                 self._wake_write.send(b"\0")
 
-    def _sleep_again(self) -> None:
+    def _clear_wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self._wake_read.recv(64)
-        # Before the queue is looked at: who queues behind this line wakes the thread again.
+        # Before the queue is read: a thread that queues after this line wakes the reader again.
         with self._lock:
             self._woken = False
 
@@ -138,7 +144,7 @@ class Transport:
                 self.heard = time.monotonic()
                 for frame in self._buffer.feed(data):
                     take(frame)
-                # TLS may hold decrypted bytes of which the selector knows nothing.
+                # TLS may hold decrypted bytes that the selector does not see.
                 if not (isinstance(self._socket, ssl.SSLSocket) and self._socket.pending()):
                     return
         except (BlockingIOError, ssl.SSLWantReadError, ssl.SSLWantWriteError):

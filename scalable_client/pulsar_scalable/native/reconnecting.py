@@ -8,12 +8,12 @@ from abc import ABC, abstractmethod
 
 from pulsar_scalable.errors import AlreadyClosed, ScalableError, TimedOut
 from pulsar_scalable.native.backoff import Backoff
-from pulsar_scalable.wire.pool import Pool
+from pulsar_wire.pool import Pool
 
 _logger = logging.getLogger("pulsar_scalable")
 
 
-class Kept(ABC):
+class Reconnecting(ABC):
     """Base of what is kept up: `_serve` goes on until something fails, and is called again.
 
     Args:

@@ -22,9 +22,10 @@ from pulsar_scalable.errors import (
     Unsupported,
 )
 from pulsar_scalable.native.backoff import Backoff
-from pulsar_scalable.wire.commands import Command
-from pulsar_scalable.wire.connection import Channel, Connection
-from pulsar_scalable.wire.pool import Pool
+from pulsar_wire.connection import Channel, Connection
+from pulsar_wire.frames import Command
+from pulsar_wire.pool import Pool
+from pulsar_wire.pulsar_api_pb2 import CommandSuccess
 
 _logger = logging.getLogger("pulsar_scalable")
 # Another attempt would end the same way.
@@ -43,7 +44,7 @@ _WORTH_WAITING = (ConnectionLost, Unready)
 _LONGEST_PAUSE = 5.0
 
 
-class Attachment(ABC):
+class BrokerSession(ABC):
     """A producer or a consumer at the owner of its topic.
 
     Args:
@@ -94,7 +95,7 @@ class Attachment(ABC):
         """It is open; called with the lock held, before anything else is sent."""
 
     @abstractmethod
-    def _closing(self, request: int) -> Command:
+    def _closing(self, request_id: int) -> Command:
         """The request that lets an owner close it."""
 
     @abstractmethod
@@ -154,7 +155,7 @@ class Attachment(ABC):
         """Leave nothing half open: a broker may still answer what has timed out."""
         if isinstance(error, TimedOut | AlreadyClosed) and connection.lost is None:
             try:
-                connection.send(self._closing(connection.new_request()))
+                connection.send(self._closing(connection.new_id()))
             except ScalableError as cause:
                 _logger.debug("%s: %s", self._topic, cause)
         connection.detach(self._channel, self._number)
@@ -221,8 +222,7 @@ class Attachment(ABC):
 
     def _leave(self, connection: Connection) -> None:
         """Let an owner close it; its answer comes behind all that it has to say of it."""
-        number = connection.new_request()
-        connection.ask(self._closing(number), number, f"closing what is open at {self._topic}")
+        connection.ask(self._closing(connection.new_id()), f"closing what is open at {self._topic}", CommandSuccess)
 
     # For subclasses ---------------------------------------------------------------------------------------------------
 
@@ -278,7 +278,7 @@ class Attachment(ABC):
 class _Link:
     """Tells an attachment over which connection something came."""
 
-    def __init__(self, attachment: Attachment, connection: Connection) -> None:
+    def __init__(self, attachment: BrokerSession, connection: Connection) -> None:
         self._attachment = attachment
         self._connection = connection
 

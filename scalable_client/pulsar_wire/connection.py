@@ -1,0 +1,417 @@
+"""One connection to a broker.
+
+A connection with a thread of its own is for any number of threads: they ask, and the connection's thread reads and
+writes. What is called back runs in that thread, and must not wait for the connection.
+
+A connection without a thread is for one thread, which reads and writes while it asks and in `poll`; what is called back
+runs there. Between its calls nothing is read and no keep-alive is answered: a caller that hangs loses its connection.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from enum import Enum, auto
+from itertools import count
+from typing import Protocol, TypeVar, cast
+
+from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.access import Access, Address
+from pulsar_wire.errors import (
+    ConnectionLost,
+    ProtocolViolation,
+    PulsarError,
+    TimedOut,
+    Unsupported,
+    refused,
+)
+from pulsar_wire.frames import Command, Frame, decode, encode
+from pulsar_wire.transport import Transport, connect
+
+_logger = logging.getLogger("pulsar_wire")
+_MESSAGE_SIZE = 5 << 20
+
+AnswerT = TypeVar("AnswerT", bound=Command)
+
+
+class Request(Protocol):
+    """A command that brokers answer."""
+
+    request_id: int
+
+
+class Channel(Enum):
+    """Whose id a pushed command has."""
+
+    PRODUCER = auto()
+    CONSUMER = auto()
+    LAYOUT = auto()
+    ASSIGNMENT = auto()
+
+
+class Handler(Protocol):
+    """Takes what brokers push; nothing of it may wait."""
+
+    def on_command(self, command: Command, body: bytes) -> None:
+        """A command came, with a message or without."""
+        ...
+
+    def on_lost(self, connection: Connection, error: PulsarError) -> None:
+        """The connection is lost; nothing more will come over it."""
+        ...
+
+
+class _Pending:
+    """A request that waits for its answer."""
+
+    def __init__(self) -> None:
+        self.done = threading.Event()
+        self.answer: Command | PulsarError | None = None
+
+    def set_result(self, answer: Command | PulsarError) -> None:
+        self.answer = answer
+        self.done.set()
+
+
+class Connection:
+    """A connection that is made, with the handshake done.
+
+    Args:
+        address: of the broker, or of a proxy.
+        access: credentials, TLS and timeouts.
+        proxy_to: URL of the broker that the proxy at the address is to connect to; empty where there is no proxy.
+        own_thread: whether a thread of the connection reads and writes.
+
+    Raises:
+        ConnectionLost: the broker cannot be reached.
+        TimedOut: it does not answer in time.
+        AuthenticationFailed: it does not take the credentials.
+
+    Attributes:
+        address: that it is connected to.
+        broker: the URL of the broker, also of one behind a proxy.
+        largest_message: bytes that a message may have, with its metadata.
+        scalable: whether the broker serves scalable topics.
+        server: what the broker says of its version.
+    """
+
+    def __init__(self, address: Address, access: Access, *, proxy_to: str = "", own_thread: bool = True) -> None:
+        self.address = address
+        self.broker = proxy_to or str(address)
+        self.largest_message = _MESSAGE_SIZE
+        self.scalable = False
+        self.server = "an unknown version"
+        self._access = access
+        self._lock = threading.Lock()
+        self._lost: PulsarError | None = None
+        self._ids = count(1)
+        self._requests: dict[int, _Pending] = {}
+        self._handlers: dict[tuple[Channel, int], Handler] = {}
+        self._connected = _Pending()
+        self._pinged = False
+        self._transport = Transport(connect(address, access))
+        self._thread: threading.Thread | None = None
+        if own_thread:
+            self._thread = threading.Thread(target=self._run, name=f"pulsar {self.broker}", daemon=True)
+            self._thread.start()
+        try:
+            self._shake_hands(proxy_to)
+        except BaseException:
+            self.close()
+            raise
+
+    @property
+    def lost(self) -> PulsarError | None:
+        """Why it is lost; None while it is open."""
+        return self._lost
+
+    def require_scalable(self) -> None:
+        """Raise an error unless the broker serves scalable topics.
+
+        Raises:
+            Unsupported: it is older than Pulsar 5.0, or has them switched off.
+        """
+        if not self.scalable:
+            raise Unsupported(
+                f"{self.address} ({self.server}) does not serve scalable topics of Pulsar;"
+                " they need brokers of Pulsar 5.0 with scalableTopicsEnabled=true"
+            )
+
+    def new_id(self) -> int:
+        """Return a number that no request of this connection has."""
+        return next(self._ids)
+
+    def attach(self, channel: Channel, number: int, handler: Handler) -> None:
+        """Let a handler have what is pushed with an id.
+
+        Raises:
+            ConnectionLost: the connection is lost already.
+        """
+        with self._lock:
+            self._check()
+            self._handlers[channel, number] = handler
+
+    def detach(self, channel: Channel, number: int) -> None:
+        """End that."""
+        with self._lock:
+            self._handlers.pop((channel, number), None)
+
+    def send(self, command: Command, body: bytes = b"") -> None:
+        """Queue a command; those of one thread are sent in order.
+
+        Raises:
+            ConnectionLost: the connection is lost.
+        """
+        self.send_frames(encode(command, body))
+
+    def send_frames(self, frames: bytes) -> None:
+        """Queue commands that are encoded already; raises as `send`."""
+        with self._lock:
+            self._check()
+            self._transport.queue(frames)
+
+    def ask(self, request: Command, what: str, expected: type[AnswerT], timeout: float | None = None) -> AnswerT:
+        """Send a request, and wait for its answer.
+
+        Args:
+            request: a command with a `request_id`; one without gets a new one.
+            what: is asked, for messages.
+            expected: the type of the answer.
+            timeout: seconds; None for the operation timeout.
+
+        Raises:
+            TimedOut: the broker does not answer in time.
+            ConnectionLost: the connection is lost.
+            Refused: the broker says no.
+            ProtocolViolation: the broker answers something else.
+        """
+        if threading.current_thread() is self._thread:
+            raise PulsarError(f"{what}: a callback of a connection cannot wait for that connection")
+        numbered = cast("Request", request)
+        if not request.HasField("request_id"):
+            numbered.request_id = self.new_id()
+        number = numbered.request_id
+        pending = _Pending()
+        with self._lock:
+            self._check()
+            self._requests[number] = pending
+            self._transport.queue(encode(request))
+        try:
+            answer = self._wait_for(pending, what, self._access.operation_timeout if timeout is None else timeout)
+        finally:
+            with self._lock:
+                self._requests.pop(number, None)
+        if not isinstance(answer, expected):
+            raise ProtocolViolation(f"{what}: {self.broker} answers {type(answer).__name__}")
+        return answer
+
+    def poll(self, timeout: float) -> None:
+        """Write what is queued, and read what has arrived or arrives first; only for a connection without a thread.
+
+        Args:
+            timeout: seconds to wait at most, where nothing can be read or written now.
+
+        Raises:
+            ConnectionLost: the connection is lost.
+            ProtocolViolation: the broker sent what the protocol does not allow.
+        """
+        with self._lock:
+            self._check()
+        try:
+            self._transport.step(timeout, self._take)
+        except (PulsarError, OSError) as cause:
+            error = self._reason(cause)
+            self._lose(error)
+            self._transport.close()
+            raise error from cause
+
+    def close(self) -> None:
+        """End the connection; brokers close what was opened on it. With a thread, what is queued is sent first."""
+        if self._thread is None:
+            if self._lost is None:
+                self._lose(ConnectionLost(f"the connection to {self.broker} was closed"))
+                self._transport.close()
+            return
+        self._transport.finish()
+        if threading.current_thread() is not self._thread:
+            self._thread.join(self._access.connection_timeout)
+        self._lose(ConnectionLost(f"the connection to {self.broker} was closed"))
+
+    # Inside ---------------------------------------------------------------------------------------------------------
+
+    def _shake_hands(self, proxy_to: str) -> None:
+        access = self._access
+        method, data = access.credentials() or (None, None)
+        connect = api.CommandConnect(
+            client_version=access.client_version,
+            protocol_version=access.protocol_version,
+            auth_method_name=method,
+            auth_data=data or None,
+            # A proxy takes host and port alone.
+            proxy_to_broker_url=proxy_to.partition("://")[2] or None,
+            feature_flags=api.FeatureFlags(
+                supports_auth_refresh=True, supports_scalable_topics=access.scalable_topics or None
+            ),
+        )
+        self.send(connect)
+        answer = self._wait_for(self._connected, f"connecting to {self.broker}", access.connection_timeout)
+        if not isinstance(answer, api.CommandConnected):
+            raise ProtocolViolation(f"{self.broker} answers the handshake with {type(answer).__name__}")
+        self.server = answer.server_version
+        self.largest_message = answer.max_message_size or _MESSAGE_SIZE
+        self.scalable = answer.feature_flags.supports_scalable_topics
+
+    def _wait_for(self, pending: _Pending, what: str, timeout: float) -> Command:
+        if not self._is_done(pending, timeout):
+            raise TimedOut(f"{what}: {self.broker} did not answer for {timeout:g} s")
+        answer = pending.answer
+        if isinstance(answer, PulsarError):
+            raise ConnectionLost(f"{what}: {answer}") from answer
+        if isinstance(answer, api.CommandError):
+            raise refused(answer.error, answer.message, what)
+        if isinstance(answer, api.CommandAckResponse | api.CommandScalableTopicSubscribeResponse) and answer.HasField(
+            "error"
+        ):
+            raise refused(answer.error, answer.message, what)
+        if answer is None:
+            raise ProtocolViolation(f"{what}: no answer")
+        return answer
+
+    def _is_done(self, pending: _Pending, timeout: float) -> bool:
+        if self._thread is not None:
+            return pending.done.wait(timeout)
+        until = time.monotonic() + timeout
+        while not pending.done.is_set():
+            left = until - time.monotonic()
+            if left <= 0:
+                return False
+            self.poll(left)
+        return True
+
+    def _check(self) -> None:
+        if self._lost is not None:
+            raise ConnectionLost(str(self._lost)) from self._lost
+
+    def _run(self) -> None:
+        try:
+            while self._transport.step(self._access.keep_alive / 2, self._take):
+                self._keep_alive()
+        except (PulsarError, OSError) as error:
+            self._lose(self._reason(error))
+        except Exception as error:
+            _logger.exception("the connection to %s is given up", self.broker)
+            self._lose(ConnectionLost(f"the connection to {self.broker} is given up: {error}"))
+        finally:
+            self._lose(ConnectionLost(f"the connection to {self.broker} was closed"))
+            self._transport.close()
+
+    def _reason(self, error: PulsarError | OSError) -> PulsarError:
+        if isinstance(error, OSError):
+            return ConnectionLost(f"the connection to {self.broker} is lost: {error}")
+        return error
+
+    def _keep_alive(self) -> None:
+        silence = time.monotonic() - self._transport.heard
+        if silence < self._access.keep_alive:
+            self._pinged = False
+        elif silence > 2 * self._access.keep_alive:
+            raise ConnectionLost(f"{self.broker} was silent for {silence:.0f} s")
+        elif not self._pinged:
+            self._pinged = True
+            self.send(api.CommandPing())
+
+    def _take(self, data: bytes) -> None:
+        frame = decode(data)
+        command = frame.command
+        if isinstance(command, api.CommandPing):
+            self.send(api.CommandPong())
+        elif isinstance(command, api.CommandAuthChallenge):
+            self._answer_challenge()
+        elif isinstance(command, api.CommandConnected):
+            self._connected.set_result(command)
+        elif command is not None and not isinstance(command, api.CommandPong):
+            self._route(frame, command)
+
+    def _route(self, frame: Frame, command: Command) -> None:
+        if not self._connected.done.is_set() and isinstance(command, api.CommandError):
+            self._connected.set_result(command)
+            return
+        answered = _request_of(command)
+        if answered is not None:
+            with self._lock:
+                pending = self._requests.get(answered)
+            if pending is not None:
+                pending.set_result(command)
+            return
+        receiver = _receiver_of(command)
+        with self._lock:
+            handler = self._handlers.get(receiver) if receiver else None
+        if handler is not None:
+            handler.on_command(command, frame.body)
+
+    def _answer_challenge(self) -> None:
+        credentials = self._access.credentials()
+        if credentials is None:
+            raise Unsupported(f"{self.broker} asks for credentials, and there are none")
+        method, data = credentials
+        self.send(
+            api.CommandAuthResponse(
+                client_version=self._access.client_version,
+                response=api.AuthData(auth_method_name=method, auth_data=data),
+                protocol_version=self._access.protocol_version,
+            )
+        )
+
+    def _lose(self, error: PulsarError) -> None:
+        with self._lock:
+            if self._lost is not None:
+                return
+            self._lost = error
+            waiting = [*self._requests.values(), self._connected]
+            # One object may listen to several ids.
+            handlers = list({id(handler): handler for handler in self._handlers.values()}.values())
+            self._handlers.clear()
+        for pending in waiting:
+            if not pending.done.is_set():
+                pending.set_result(error)
+        for handler in handlers:
+            try:
+                handler.on_lost(self, error)
+            except Exception:
+                # The other handlers still have to learn of it.
+                _logger.exception("a handler failed when the connection to %s was lost", self.broker)
+
+
+def _receiver_of(command: Command) -> tuple[Channel, int] | None:
+    """Return the handler's key for a pushed command."""
+    if isinstance(command, api.CommandSendReceipt | api.CommandSendError | api.CommandCloseProducer):
+        return Channel.PRODUCER, command.producer_id
+    if isinstance(command, api.CommandMessage | api.CommandReachedEndOfTopic | api.CommandCloseConsumer):
+        return Channel.CONSUMER, command.consumer_id
+    if isinstance(command, api.CommandTopicMigrated):
+        is_producer = command.resource_type == api.CommandTopicMigrated.Producer
+        return Channel.PRODUCER if is_producer else Channel.CONSUMER, command.resource_id
+    if isinstance(command, api.CommandScalableTopicUpdate):
+        return Channel.LAYOUT, command.session_id
+    if isinstance(command, api.CommandScalableTopicAssignmentUpdate):
+        return Channel.ASSIGNMENT, command.consumer_id
+    return None
+
+
+def _request_of(command: Command) -> int | None:
+    """Return the request that a command answers; None if it answers none, or not yet."""
+    if isinstance(command, api.CommandProducerSuccess) and not command.producer_ready:
+        return None
+    if isinstance(
+        command,
+        api.CommandSuccess
+        | api.CommandError
+        | api.CommandProducerSuccess
+        | api.CommandLookupTopicResponse
+        | api.CommandAckResponse
+        | api.CommandGetLastMessageIdResponse
+        | api.CommandScalableTopicSubscribeResponse,
+    ):
+        return command.request_id
+    return None

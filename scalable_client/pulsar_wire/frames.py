@@ -1,0 +1,105 @@
+"""Frames: size, size of the command, command, and after some commands a message.
+
+Sizes have 4 bytes, big-endian. Source: "Pulsar binary protocol specification", "Framing".
+"""
+
+from __future__ import annotations
+
+import struct
+from typing import NamedTuple
+
+from google.protobuf.message import DecodeError, Message
+
+from pulsar_wire.errors import ProtocolViolation
+from pulsar_wire.pulsar_api_pb2 import BaseCommand
+
+SIZE = struct.Struct(">I")
+_HEAD = struct.Struct(">II")
+# No broker sends more, whatever its limit for messages is.
+_LARGEST = 64 << 20
+
+Command = Message
+"""The type of a command: one of the fields of `BaseCommand`."""
+
+_FIELD_BY_TYPE = {field.number: field.name for field in BaseCommand.DESCRIPTOR.fields if field.message_type is not None}
+_TYPE_BY_NAME = {
+    field.message_type.full_name: field.number
+    for field in BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None
+}
+
+
+class Frame(NamedTuple):
+    """What arrived.
+
+    Attributes:
+        command: the field of `BaseCommand` that is set; None where this client does not know its type.
+        body: what follows it, a message.
+    """
+
+    command: Command | None
+    body: bytes
+
+
+def encode(command: Command, body: bytes = b"") -> bytes:
+    """Return the frame of a command, which is one of the fields of `BaseCommand`, and of a message."""
+    number = _TYPE_BY_NAME[command.DESCRIPTOR.full_name]
+    base = BaseCommand(type=number)
+    getattr(base, _FIELD_BY_TYPE[number]).CopyFrom(command)
+    data = base.SerializeToString()
+    return b"".join((_HEAD.pack(SIZE.size + len(data) + len(body), len(data)), data, body))
+
+
+def decode(data: bytes) -> Frame:
+    """Return the command and the message of a frame without its size.
+
+    Raises:
+        ProtocolViolation: it is not a frame.
+    """
+    if len(data) < SIZE.size:
+        raise ProtocolViolation(f"a frame has {len(data)} bytes")
+    end = SIZE.size + SIZE.unpack_from(data)[0]
+    if end > len(data):
+        raise ProtocolViolation("a command is longer than its frame")
+    try:
+        base = BaseCommand.FromString(data[SIZE.size : end])
+    except DecodeError as cause:
+        raise ProtocolViolation(f"a frame holds no command of Pulsar's: {cause}") from cause
+    # protobuf does not check that required fields are there.
+    if not base.HasField("type"):
+        raise ProtocolViolation("a command has no type")
+    field = _FIELD_BY_TYPE.get(base.type)
+    if field is None:
+        return Frame(None, b"")
+    if not base.HasField(field):
+        raise ProtocolViolation(f"a command of type {base.type} has another field")
+    return Frame(getattr(base, field), data[end:])
+
+
+class FrameBuffer:
+    """Cuts what arrives into frames."""
+
+    def __init__(self) -> None:
+        self._received = bytearray()
+
+    def feed(self, data: bytes) -> list[bytes]:
+        """Take in what arrived; return the frames that are whole now, without their sizes.
+
+        Raises:
+            ProtocolViolation: a frame would be larger than any is.
+        """
+        received = self._received
+        received += data
+        frames: list[bytes] = []
+        at = 0
+        while len(received) - at >= SIZE.size:
+            size = SIZE.unpack_from(received, at)[0]
+            if size > _LARGEST:
+                raise ProtocolViolation(f"a frame of {size} bytes is announced")
+            end = at + SIZE.size + size
+            if end > len(received):
+                break
+            frames.append(bytes(received[at + SIZE.size : end]))
+            at = end
+        del received[:at]
+        return frames
