@@ -41,11 +41,6 @@ def read_input(model: type[InputT], text: str | None, options: Mapping[str, str 
         raise CommandFailed(ExitCode.USAGE, f"the input is wrong: {faults(error)}.", cure) from error
 
 
-def input_json(input: WorkflowInput) -> dict[str, Any]:
-    """The input as it is sent: JSON values, without what equals the defaults."""
-    return input.model_dump(mode="json", exclude_defaults=True)
-
-
 def parse_duration(text: str) -> timedelta:
     """A duration, as `read_duration` takes it.
 

@@ -15,16 +15,13 @@ from temporalio.client import (
     WorkflowUpdateRPCTimeoutOrCancelledError,
     WorkflowUpdateStage,
 )
-from temporalio.common import SearchAttributeKey, SearchAttributePair, TypedSearchAttributes, WorkflowIDConflictPolicy
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from cli.inputs import input_json
 from cli.view import View, look, not_found
 from models.lifecycle.input import WorkflowInput
 from process.exit_codes import CommandFailed, ExitCode
-from temporal.client import ANSWER_LIMIT, connect, quiet_runtime
-from temporal.search_attributes import register_search_attributes
+from temporal.client import ANSWER_LIMIT, connect, register_search_attributes, start_workflow
 from worker.catalog import Registered
 
 AnswerT = TypeVar("AnswerT")
@@ -50,7 +47,7 @@ def against_temporal(work: Callable[[Client], Awaitable[ResultT]]) -> ResultT:
     """
 
     async def connected() -> ResultT:
-        return await work(await connect(quiet_runtime()))
+        return await work(await connect())
 
     try:
         return asyncio.run(connected())
@@ -80,25 +77,11 @@ async def start(client: Client, kind: Registered, input: WorkflowInput, queue: s
     """
     # First: a workflow that sets an attribute which is not registered is retried for ever, with a warning in a log.
     await register_search_attributes(client)
-    attributes = {"MigrationKind": kind.name, "MigrationTarget": input.target_name}
-    workflow_id = input.workflow_id
     try:
-        handle = await client.start_workflow(
-            kind.workflow,
-            input_json(input),
-            id=workflow_id,
-            task_queue=queue,
-            # Said to the user: another policy would hand out the run that is there as if this had started it.
-            id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-            search_attributes=TypedSearchAttributes(
-                [SearchAttributePair(SearchAttributeKey.for_keyword(name), value) for name, value in attributes.items()]
-            ),
-            static_summary=input.summary,
-            rpc_timeout=ANSWER_LIMIT,
-        )
+        handle = await start_workflow(client, kind.workflow, input, kind=kind.name, queue=queue)
     except WorkflowAlreadyStartedError as error:
-        cure = f"see {see or status_of(workflow_id)}"
-        raise CommandFailed(ExitCode.CONFLICT, f"{workflow_id} is running already.", cure) from error
+        cure = f"see {see or status_of(input.workflow_id)}"
+        raise CommandFailed(ExitCode.CONFLICT, f"{input.workflow_id} is running already.", cure) from error
     return handle.first_execution_run_id or ""
 
 

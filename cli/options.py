@@ -13,7 +13,6 @@ import pydantic
 import typer
 from pydantic import BaseModel
 from pydantic_settings import BaseSettings
-from temporalio.client import Client
 from temporalio.service import RPCError
 
 from models.settings import Settings
@@ -38,21 +37,19 @@ _MOST_COMPLETIONS = 50
 def running_ids(incomplete: str) -> list[str]:
     """Return the ids of running migrations that start as typed; none if Temporal does not answer at once."""
     # Only here: the shell's own start-up asks for this module too.
-    from cli.commands.list import running_query
-    from temporal.client import connect, quiet_runtime
-
-    async def ids(client: Client) -> list[str]:
-        return [one.id async for one in client.list_workflows(running_query(), limit=_MOST_COMPLETIONS)]
+    from cli.view import RUNNING, list_filter
+    from temporal.client import connect
 
     async def work() -> list[str]:
         async with asyncio.timeout(COMPLETION_TIMEOUT.total_seconds()):
-            return await ids(await connect(quiet_runtime()))
+            running = (await connect()).list_workflows(list_filter(RUNNING), limit=_MOST_COMPLETIONS)
+            return [workflow.id async for workflow in running]
 
     try:
-        found = asyncio.run(work())
+        ids = asyncio.run(work())
     except (CommandFailed, RPCError, TimeoutError):
         return []
-    return [one for one in found if one.startswith(incomplete)]
+    return [workflow_id for workflow_id in ids if workflow_id.startswith(incomplete)]
 
 
 Output = Annotated[Form, typer.Option("-o", "--output", help="How the answer is printed.")]

@@ -7,7 +7,6 @@ import shlex
 from collections.abc import Iterable
 from typing import Any
 
-from cli.inputs import input_json
 from models.lifecycle.input import WorkflowInput
 from worker.catalog import Registered
 
@@ -18,7 +17,7 @@ def start_line(kind: Registered, input: WorkflowInput, queue: str) -> str:
     listed = [f"--search-attribute={name}={json.dumps(value)}" for name, value in attributes.items()]
     words = ["--type", kind.workflow, "--task-queue", queue, "--workflow-id", input.workflow_id]
     words += ["--fail-existing", "--static-summary", input.summary, *listed]
-    return shlex.join(["temporal", "workflow", "start", *words, "--input", _json(input_json(input))])
+    return shlex.join(["temporal", "workflow", "start", *words, "--input", _json(input.as_json())])
 
 
 def update_line(workflow_id: str, name: str, *arguments: Any) -> str:

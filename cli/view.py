@@ -24,9 +24,12 @@ from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, Progress, ProgressReport, Status, WaitReason
 from process.exit_codes import CommandFailed, ExitCode, code_of_failure
 from temporal.client import ANSWER_LIMIT
-from worker.catalog import ENTITIES
+from worker.catalog import ENTITIES, KINDS
 
 Handle = WorkflowHandle[Any, Report]
+
+RUNNING = "= 'Running'"
+"""Status of those that run, for `list_filter`."""
 
 SHOWN_CHILDREN = 5
 """Child workflows that are asked how they stand; more would make a look slow, and a screen long."""
@@ -170,6 +173,14 @@ def with_latest_progress(status: Status, steps: Sequence[Step]) -> Status:
     known = [status.progress, *(step.progress for step in steps)]
     newest = max((one for one in known if one), key=lambda one: one.as_of, default=None)
     return status.model_copy(update={"progress": newest})
+
+
+def list_filter(status: str) -> str:
+    """Return Temporal's list filter of all migrations with a status such as `RUNNING`."""
+    # By type: one that was just started by another client has no search attributes yet, and a namespace without
+    # workers may lack them altogether.
+    types = ", ".join(f"'{kind.workflow}'" for kind in KINDS.values())
+    return f"WorkflowType IN ({types}) AND ExecutionStatus {status}"
 
 
 def not_found(client: Client, workflow_id: str) -> CommandFailed:

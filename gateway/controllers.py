@@ -24,13 +24,7 @@ from temporalio.client import (
     WorkflowUpdateFailedError,
     WorkflowUpdateRPCTimeoutOrCancelledError,
 )
-from temporalio.common import (
-    QueryRejectCondition,
-    SearchAttributeKey,
-    SearchAttributePair,
-    TypedSearchAttributes,
-    WorkflowIDConflictPolicy,
-)
+from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
@@ -41,6 +35,7 @@ from models.lifecycle.failures import FailureKind
 from models.segments.segment import LayoutFault
 from models.store_url import StoreAddress
 from models.topic_controller.input import KIND, ControllerInput, controlled_topic, controller_id, controllers_of
+from temporal.client import start_workflow
 
 AnswerT = TypeVar("AnswerT")
 ResultT = TypeVar("ResultT")
@@ -142,37 +137,20 @@ class Controllers:
         # Ids of runs, and whether they are of this cluster.
         self._checked: dict[str, bool] = {}
 
-    async def start(self, input: ControllerInput, queue: str) -> WorkflowHandle[Any, str]:
+    async def start(self, input: ControllerInput, queue: str) -> WorkflowHandle[Any, Any]:
         """Start the controller of a topic that has none.
 
         Raises:
             Refusal: it has one, or Temporal does not answer.
         """
-        attributes = {"MigrationKind": KIND, "MigrationTarget": input.target_name}
         try:
-            # The SDK tries it again with the same request id, which starts it once.
-            return await self._client.start_workflow(
-                _WORKFLOW,
-                input,
-                id=input.workflow_id,
-                task_queue=queue,
-                id_conflict_policy=WorkflowIDConflictPolicy.FAIL,
-                search_attributes=TypedSearchAttributes(
-                    [
-                        SearchAttributePair(SearchAttributeKey.for_keyword(name), value)
-                        for name, value in attributes.items()
-                    ]
-                ),
-                static_summary=input.summary,
-                result_type=str,
-                rpc_timeout=2 * _ANSWER,
-            )
+            return await start_workflow(self._client, _WORKFLOW, input, kind=KIND, queue=queue)
         except WorkflowAlreadyStartedError:
             raise Refusal(HTTPStatus.CONFLICT, f"{input.topic} exists already") from None
         except RPCError as error:
             raise _temporal_says(error) from error
 
-    async def failure(self, handle: WorkflowHandle[Any, str]) -> Refused:
+    async def failure(self, handle: WorkflowHandle[Any, Any]) -> Refused:
         """Wait for the end of a controller, and say why it ended."""
         try:
             ended = await handle.result()

@@ -25,8 +25,7 @@ from gateway.tokens import Tokens, TokensError
 from process.exit_codes import CommandFailed, ExitCode, leave
 from process.lifetime import serve_and_leave, stop_on_signals, tell_ready, withdraw
 from process.logs import configure_logs
-from temporal.client import connect, worker_runtime
-from temporal.search_attributes import register_search_attributes
+from temporal.client import connect_server
 
 FAREWELL = timedelta(seconds=20)
 """Longest wait for requests that are under way; Kubernetes kills after 30 s by default."""
@@ -55,8 +54,7 @@ async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode
     stop = stop_on_signals()
     door = Door(_tokens(settings))
     # No metrics of the SDK: what takes time is in the worker.
-    client = await connect(worker_runtime(""))
-    await register_search_attributes(client)
+    client = await connect_server()
     app = build_app(Controllers(client, settings), settings, door)
     config = _config(app, settings)
     listener = _listen(settings)

@@ -26,9 +26,8 @@ from process.exit_codes import CommandFailed, ExitCode, leave
 from process.lifetime import serve_and_leave, stop_on_signals, tell_ready, withdraw
 from process.logs import configure_logs
 from spark.environment import settle
-from temporal.client import connect, worker_runtime
+from temporal.client import connect_server
 from temporal.sandbox import WORKFLOW_RUNNER
-from temporal.search_attributes import register_search_attributes
 from worker import catalog as migrations
 
 if TYPE_CHECKING:
@@ -77,9 +76,7 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
     began = time.monotonic()
     stop = stop_on_signals()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="step"))
-    client = await connect(worker_runtime(settings.metrics_address))
-    if added := await register_search_attributes(client):
-        _log.info("registered the search attributes %s", ", ".join(added))
+    client = await connect_server(settings.metrics_address)
     # The random part tells a restarted container, which has the same host and pid, from the one that held the watch.
     own_queue = f"{settings.task_queue}@{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 

@@ -14,7 +14,7 @@ from cli.operations import against_temporal
 from cli.options import Form, Output, answer
 from cli.rendering import ago
 from cli.tables import print_table
-from cli.view import View, look
+from cli.view import RUNNING, View, list_filter, look
 from models.lifecycle.status import Outcome, Progress, Waiting
 from temporal.client import ANSWER_LIMIT
 from worker.catalog import KINDS
@@ -109,11 +109,11 @@ async def list_migrations(client: Client, *, ended: bool, limit: int | None) -> 
     Raises:
         RPCError: Temporal does not answer.
     """
-    found = await _whole(client, running_query(), limit)
+    found = await _whole(client, list_filter(RUNNING), limit)
     left = None if limit is None else limit - len(found)
     if ended and left != 0:
         # A run that continued as new is the same migration, which goes on.
-        closed = _query("!= 'Running' AND ExecutionStatus != 'ContinuedAsNew'")
+        closed = list_filter("!= 'Running' AND ExecutionStatus != 'ContinuedAsNew'")
         found += await _whole(client, closed, left)
     free = asyncio.Semaphore(AT_ONCE)
 
@@ -135,18 +135,6 @@ async def _whole(client: Client, query: str, limit: int | None) -> list[Workflow
         if len(found) == limit:
             break
     return found
-
-
-def running_query() -> str:
-    """The list filter of all migrations that run."""
-    return _query("= 'Running'")
-
-
-def _query(status: str) -> str:
-    # By type: one that was just started by another client has no search attributes yet, and a namespace without
-    # workers may lack them altogether.
-    types = ", ".join(f"'{kind.workflow}'" for kind in KINDS.values())
-    return f"WorkflowType IN ({types}) AND ExecutionStatus {status}"
 
 
 def _listed(one: WorkflowExecution, view: View) -> Listed:

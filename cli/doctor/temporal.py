@@ -14,14 +14,13 @@ from temporalio.api.workflowservice.v1 import (
     GetSystemInfoRequest,
 )
 from temporalio.client import Client
-from temporalio.service import RPCError, RPCStatusCode
+from temporalio.service import RPCError
 
 from cli.doctor.findings import Finding, failed, ok, warning
 from models.lifecycle.names import SEARCH_ATTRIBUTES
 from models.lifecycle.units import format_value
 from process.exit_codes import CommandFailed, ExitCode
-from temporal.client import ANSWER_LIMIT, connect, quiet_runtime
-from temporal.search_attributes import create_line, missing_search_attributes
+from temporal.client import ANSWER_LIMIT, connect, create_line, is_silent, missing_search_attributes
 
 
 def temporal_findings(queue: str) -> list[Finding]:
@@ -31,7 +30,7 @@ def temporal_findings(queue: str) -> list[Finding]:
 
 async def _findings(queue: str) -> list[Finding]:
     try:
-        client = await connect(quiet_runtime())
+        client = await connect()
     except CommandFailed as error:
         return [failed("Temporal", error)]
     parts: dict[str, Callable[[], Awaitable[Finding]]] = {
@@ -49,9 +48,8 @@ async def _guarded(subject: str, part: Callable[[], Awaitable[Finding]]) -> Find
     except CommandFailed as error:
         return failed(subject, error)
     except RPCError as error:
-        silent = error.status in {RPCStatusCode.UNAVAILABLE, RPCStatusCode.DEADLINE_EXCEEDED}
-        code = ExitCode.UNREACHABLE if silent else ExitCode.USAGE
-        cure = "check the server" if silent else "check TEMPORAL_NAMESPACE and the credentials of Temporal"
+        code = ExitCode.UNREACHABLE if is_silent(error) else ExitCode.USAGE
+        cure = "check the server" if is_silent(error) else "check TEMPORAL_NAMESPACE and the credentials of Temporal"
         return failed(subject, CommandFailed(code, f"Temporal answers: {error.message}", cure))
 
 

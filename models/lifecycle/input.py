@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from enum import StrEnum
-from typing import Annotated, NamedTuple
+from typing import Annotated, Any, NamedTuple
 
 from pydantic import AwareDatetime, Field
 
@@ -43,6 +43,10 @@ class WorkflowInput(Frozen):
     @abstractmethod
     def summary(self) -> str:
         """One line for the Web UI."""
+
+    def as_json(self) -> dict[str, Any]:
+        """Return the input as it is sent: JSON values, without what equals the defaults."""
+        return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class Accepted(NamedTuple):

@@ -16,7 +16,6 @@ import temporalio.worker
 from pydantic import BaseModel, TypeAdapter
 from temporalio import activity
 from temporalio.client import Client
-from temporalio.runtime import Runtime
 
 from models.settings import Settings
 from pulsar_devstack.servers import processes
@@ -98,14 +97,14 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--ready-file", type=Path, required=True)
     options = parser.parse_args()
-    connect = process.connect
+    connect = process.connect_server
 
-    async def connect_newer(runtime: Runtime) -> Client:
-        config = (await connect(runtime)).config()
+    async def connect_newer(metrics_address: str) -> Client:
+        config = (await connect(metrics_address)).config()
         config["interceptors"] = [_Newer()]
         return Client(**config)
 
-    process.connect = connect_newer
+    process.connect_server = connect_newer
     if os.environ[_ACTIVITIES_ONLY]:
         process.migrations.workflows = list[type]
     process.run_worker(Settings(), ready_file=options.ready_file)

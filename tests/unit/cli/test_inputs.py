@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cli.inputs import field_help, input_json, parse_duration, read_input
+from cli.inputs import field_help, parse_duration, read_input
 from cli.temporal_lines import start_line, update_line
 from models.bookie_cluster.input import BookieClusterInput
 from models.lifecycle.verbs import Verb, VerbRequest
@@ -115,7 +115,7 @@ def test_fields_of_several_values() -> None:
     input = read_input(BookieClusterInput, None, {**typed, **clusters})
     assert (input.source.name, input.source.metadataServiceUri) == ("old", "zk://zk-1:2181/ledgers")
     assert (input.target.name, input.target.root.root) == ("new", "/a=b")
-    assert BookieClusterInput.model_validate(input_json(input)) == input
+    assert BookieClusterInput.model_validate(input.as_json()) == input
 
 
 @pytest.mark.parametrize(
@@ -168,4 +168,4 @@ def test_the_update_line_stands_for_the_verb() -> None:
 
 def test_defaults_are_left_to_the_worker() -> None:
     """What equals a default is not sent."""
-    assert input_json(MetadataStoreInput.model_validate(REQUIRED)) == REQUIRED
+    assert MetadataStoreInput.model_validate(REQUIRED).as_json() == REQUIRED

@@ -35,8 +35,8 @@ from models.metadata_store.input import KIND, MetadataStoreInput
 from models.metadata_store.state import MetadataStoreState
 from process.exit_codes import CommandFailed, ExitCode
 from pulsar_devstack.servers.stack import StackSpec
+from temporal.client import register_search_attributes
 from temporal.converter import DATA_CONVERTER
-from temporal.search_attributes import register_search_attributes
 from tests.support.stacks import MakeStack
 from tests.workflows.lifecycle.workers import workers
 from workflows.lifecycle.activity_calls import Call
