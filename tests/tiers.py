@@ -1,4 +1,4 @@
-"""Run the checks, provision the servers, and run the four tiers of tests, two jobs side by side.
+"""Run the checks, provision the servers, and run the four tiers of tests, two jobs with servers side by side.
 
 `python -m tests.tiers [--jobs N] [--exhaustive] [--keep-going] [NAME]...`, where a name is one of checks, servers,
 unit, workflows, integration, faults and releases, or an area of a tier such as faults/clients; all tiers by default. A
@@ -25,13 +25,20 @@ from tests.releases import SELECTIONS
 
 PYTEST = [sys.executable, "-m", "pytest", "-q", "--durations=12"]
 SIDE_BY_SIDE = 2
-"""Jobs at once on two cores. With three a broker was seen not to start within two minutes."""
+"""Jobs with servers at once on two cores. With three a broker was seen not to start within two minutes."""
 
 _TESTS = Path(__file__).parent
 _CLIENT = "scalable_client/tests"
 """The tests of the distribution pulsar-scalable."""
-_SPLIT = ("integration", "faults", "workflows")
-"""Tiers whose areas are jobs of their own, because no two share a server; the largest of a tier begin first."""
+_SPLIT = ("workflows", "faults", "integration")
+"""Tiers whose areas are jobs of their own, because no two share a server; the largest of a tier begin first.
+
+The smallest areas of the last tier come at the end, so that no lane waits long for another one.
+"""
+_SERVERLESS = frozenset({"checks", "unit", "workflows"})
+"""Tiers that start no dev stack: one job of them fills what two jobs with servers leave of two cores."""
+_LESS_URGENT = 5
+"""Niceness of a job without servers: servers have limits for their start, and it has time."""
 _BYTECODE = {"PYTHONDONTWRITEBYTECODE": "", "PYTHONPYCACHEPREFIX": str(Path(sys.prefix) / "bytecode")}
 """Tests start Python hundreds of times, which takes twice as long where each start compiles all modules again."""
 
@@ -51,6 +58,11 @@ class Job(NamedTuple):
     def tier(self) -> str:
         """To which it belongs."""
         return self.name.partition("/")[0]
+
+    @property
+    def serverless(self) -> bool:
+        """Return whether it starts no servers but Temporal's, which is small."""
+        return self.tier in _SERVERLESS
 
 
 class Result(NamedTuple):
@@ -93,10 +105,8 @@ def stages(more: Sequence[str] = ()) -> list[list[Job]]:
         [
             Job("checks", [*([sys.executable, "-m", *check] for check in checks), imports]),
             Job("unit", [[*PYTEST, "tests/unit", f"{_CLIENT}/unit"]]),
-            # The workflows come last: while the last jobs run, a core has nothing to do, and those are short.
-            *(job for job in tests if job.tier != "workflows"),
             *releases,
-            *(job for job in tests if job.tier == "workflows"),
+            *tests,
         ],
     ]
 
@@ -112,11 +122,12 @@ class Jobs:
     """Runs jobs, and ends what they have started when it is left early; a context manager.
 
     Args:
-        side_by_side: how many at once.
+        side_by_side: how many at once; with two or more, one that starts no servers is added to them.
     """
 
     def __init__(self, side_by_side: int) -> None:
         self._pool = ThreadPoolExecutor(side_by_side, thread_name_prefix="job")
+        self._serverless = ThreadPoolExecutor(1, thread_name_prefix="job") if side_by_side > 1 else self._pool
         self._running: list[subprocess.Popen[bytes]] = []
         self._lock = threading.Lock()
         self._stopped = False
@@ -130,6 +141,7 @@ class Jobs:
             for process in self._running:
                 process.terminate()
         self._pool.shutdown()
+        self._serverless.shutdown()
 
     def stop(self) -> None:
         """Begin no further job."""
@@ -138,7 +150,9 @@ class Jobs:
     def run(self, jobs: Sequence[Job]) -> Iterator[Result]:
         """Run all jobs; yields each result when it is there, and nothing for jobs that were not begun."""
         shown = len(jobs) == 1
-        waiting: set[Future[Result | None]] = {self._pool.submit(self._run, job, shown) for job in jobs}
+        waiting: set[Future[Result | None]] = {
+            (self._serverless if job.serverless else self._pool).submit(self._run, job, shown) for job in jobs
+        }
         while waiting:
             done, waiting = wait(waiting, return_when=FIRST_COMPLETED)
             yield from (result for future in done if (result := future.result()))
@@ -151,16 +165,18 @@ class Jobs:
         with tempfile.TemporaryFile() as output:
             code = 0
             for command in job.commands:
-                code = code or self._call(command, None if shown else output)
+                code = code or self._call(command, None if shown else output, nice=job.serverless and not shown)
             output.seek(0)
             return Result(job, code, time.monotonic() - begun, output.read())
 
-    def _call(self, command: list[str], output: IO[bytes] | None) -> int:
+    def _call(self, command: list[str], output: IO[bytes] | None, *, nice: bool) -> int:
         with self._lock:
             process = subprocess.Popen(
                 command, stdin=subprocess.DEVNULL, stdout=output, stderr=output, env={**os.environ, **_BYTECODE}
             )
             self._running.append(process)
+        if nice:
+            os.setpriority(os.PRIO_PROCESS, process.pid, _LESS_URGENT)
         code = process.wait()
         # As a shell says that a signal ended it.
         return code if code >= 0 else 128 - code
@@ -169,7 +185,9 @@ class Jobs:
 def main(arguments: list[str]) -> int:
     """Run the jobs of the named tiers and areas; returns the exit code of the first that fails, else 0."""
     parser = argparse.ArgumentParser(prog="python -m tests.tiers", description="Run tiers of tests.")
-    parser.add_argument("--jobs", type=int, default=SIDE_BY_SIDE, help="how many side by side (default: %(default)s)")
+    parser.add_argument(
+        "--jobs", type=int, default=SIDE_BY_SIDE, help="how many with servers side by side (default: %(default)s)"
+    )
     parser.add_argument("--exhaustive", action="store_true", help="also what is left out for time")
     parser.add_argument("--keep-going", action="store_true", help="begin further jobs after one has failed")
     parser.add_argument("names", nargs="*", help="tiers, or areas such as integration/clients (default: all)")

@@ -69,3 +69,11 @@ def test_all_pass(capfd: pytest.CaptureFixture[str]) -> None:
     lines = capfd.readouterr().out.rstrip().splitlines()
     assert [line.split()[0] for line in lines[-4:-1]] in (["one", "two", "three"], ["two", "one", "three"])
     assert lines[-1].endswith("passed")
+
+
+def test_a_job_without_servers_runs_next_to_others(tmp_path: Path) -> None:
+    """A job that starts no servers begins although as many jobs with servers as are asked for still run."""
+    done = tmp_path / "done"
+    waits = f"import pathlib, time\nwhile not pathlib.Path({str(done)!r}).exists(): time.sleep(0.01)"
+    first = [job("faults/a", waits), job("faults/b", waits), job("unit", f"open({str(done)!r}, 'w')")]
+    assert execute([first], 2) == 0
