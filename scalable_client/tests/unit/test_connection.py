@@ -370,6 +370,28 @@ def test_lookups_that_fail() -> None:
         pool.close()
 
 
+def test_owners_behind_a_proxy_are_not_supported() -> None:
+    """A lookup that names the service URL as the way to the owner raises `Unsupported`."""
+
+    def proxy(_peer: Peer, command: Command) -> list[Command] | None:
+        if isinstance(command, api.CommandLookupTopic):
+            return [
+                api.CommandLookupTopicResponse(
+                    brokerServiceUrl="pulsar://broker-7.internal:6650",
+                    response=api.CommandLookupTopicResponse.Connect,
+                    request_id=command.request_id,
+                    proxy_through_service_url=True,
+                )
+            ]
+        return None
+
+    with FakeBroker(proxy) as broker:
+        pool = Pool(broker.url, ACCESS)
+        with pytest.raises(Unsupported, match="behind a proxy"):
+            pool.to_owner("persistent://a/b/c")
+        pool.close()
+
+
 def test_addresses() -> None:
     """One scheme, any number of hosts, the usual ports."""
     assert addresses("pulsar://a:1,b,[::1]:3/") == [Address("a", 1), Address("b", 6650), Address("::1", 3)]

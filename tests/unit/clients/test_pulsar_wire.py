@@ -251,6 +251,28 @@ def test_the_first_broker_that_can_be_reached_looks_at_the_credentials() -> None
         greet(silent, SHORT)
 
 
+def test_a_proxy_is_asked_to_connect_to_the_owner() -> None:
+    """The connection that opens the producer goes to the proxy again, which learns host and port of the owner."""
+    named: list[str] = []
+
+    def answer(asked: Command) -> list[Command]:
+        if isinstance(asked, CommandConnect):
+            named.append(asked.proxy_to_broker_url)
+        if isinstance(asked, CommandLookupTopic):
+            return [
+                CommandLookupTopicResponse(
+                    request_id=asked.request_id,
+                    response=CommandLookupTopicResponse.Connect,
+                    brokerServiceUrl="pulsar://broker-7.internal:6650",
+                    proxy_through_service_url=True,
+                )
+            ]
+        return _greeting(asked)
+
+    with _broker(answer) as url, _producer(url, []):
+        assert named == ["", "broker-7.internal:6650"]
+
+
 @contextmanager
 def _broker(answer: Answer) -> Generator[str]:
     """A double of a broker that answers each command on one connection after the other."""
