@@ -1,17 +1,23 @@
-"""Records and places of subscriptions on a scalable topic, which brokers leave out of its migration (5.0.1)."""
+"""Subscriptions of a scalable topic: which there are, their records, and their cursors on its segments.
+
+Brokers know those that have a record, and no others: a segment that comes of a split or a merge gets no cursor of the
+rest, and what these have not consumed counts as consumed. Their migration of a regular topic makes neither (5.0.1).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any, NamedTuple
 
 from activities.lifecycle.parallel import Each, in_turn
-from activities.pulsar.topic_inventory import SubscriptionInventory, TopicInventory
-from activities.scalable_topic.regular_topic import ORDERED, durable_of, kind_of
+from activities.pulsar.topic_inventory import TopicInventory
+from activities.scalable_topic.context import ClusterTask
+from activities.scalable_topic.regular_topic import GRACE, durable_of, kind_of
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError
-from clients.pulsar.names import SegmentName, TopicName, recordable
+from clients.pulsar.names import SegmentName, TopicName, recordable, stored_topic
 from clients.pulsar.records.scalable_topics import (
     Fence,
     cursors_on,
@@ -20,13 +26,63 @@ from clients.pulsar.records.scalable_topics import (
     recorded_subscriptions,
 )
 from models.lifecycle.failures import some
-from models.segments.segment import SegmentInfo
+from models.segments.layout import SegmentLayout
+from models.segments.segment import SegmentInfo, SubscriptionKind
 
 
-def to_record(store: CasReader, topic: TopicInventory, registered: Collection[str]) -> list[SubscriptionInventory]:
-    """Return subscriptions that last, without those that their owner has deleted from the scalable topic.
+class Known(NamedTuple):
+    """A durable subscription.
 
-    Among them are those that only segments have: one that was deleted, and is used again, has no place on the regular
+    Attributes:
+        name: its name.
+        kind: how it is consumed.
+        recorded: whether brokers have a record of it.
+    """
+
+    name: str
+    kind: SubscriptionKind
+    recorded: bool
+
+
+def subscriptions_by_segment(
+    store: CasReader, name: TopicName, segments: Iterable[SegmentInfo]
+) -> dict[SegmentInfo, set[str]]:
+    """Return the subscriptions that have a cursor on each segment; a legacy one has those of its regular topic."""
+    local = f"{name.namespace_path}/{name.topic}"
+    return {segment: {*cursors_on(store, stored_topic(segment.topic(local)))} for segment in segments}
+
+
+def known_subscriptions(
+    task: ClusterTask[Any], store: CasReader, name: TopicName, layout: SegmentLayout
+) -> list[Known]:
+    """Return all that have a record, or a cursor on a segment of the layout.
+
+    A name that only its consumers have left, without any cursor, is of consumers that keep their positions themselves:
+    a record would have brokers keep messages for them for good. So would one of what keeps a regular topic in the grace
+    window of its migration, which nobody consumes.
+    """
+    recorded = recorded_subscriptions(store, name)
+    cursors = subscriptions_by_segment(store, name, layout.segments.values())
+    legacy, native = (
+        {one for segment, names in cursors.items() if segment.legacy is which for one in names} - {GRACE}
+        for which in (True, False)
+    )
+    kinds: dict[str, SubscriptionKind] = {one: kind for one, kind in recorded.items() if kind}
+    if unsure := legacy - kinds.keys():
+        # From the type that their consumers have chosen.
+        topic = task.find_topic(name)
+        regular = topic.subscriptions.values() if topic else ()
+        kinds |= {one.name: kind_of(one) for one in regular if one.name in unsure}
+    return [
+        Known(one, kinds.get(one) or _guess(registered=one in recorded), recorded=bool(recorded.get(one)))
+        for one in sorted(kinds.keys() | native | legacy)
+    ]
+
+
+def to_record(store: CasReader, topic: TopicInventory, registered: Collection[str]) -> dict[str, SubscriptionKind]:
+    """Return subscriptions of a regular topic, without those that their owner has deleted from the scalable one.
+
+    Among them are those that only segments have: one that was deleted, and is used again, has no cursor on the regular
     topic.
 
     Args:
@@ -34,113 +90,113 @@ def to_record(store: CasReader, topic: TopicInventory, registered: Collection[st
         topic: the regular one.
         registered: subscriptions that an earlier attempt has recorded.
     """
-    durable = durable_of(topic)
-    recorded, places = recorded_subscriptions(store, topic.name), _with_places(store, topic.name)
-    # One with a place on a segment is used again: its consumers have made it.
-    gone = {*registered} - recorded.keys() - places
-    used = {name for name in places if not recorded.get(name)} - {one.name for one in durable}
-    found = [one for one in durable if one.name not in gone]
-    # Stream consumers register themselves, and leave a record without a kind.
-    found += [_on_segments(name, ordered=name in recorded) for name in sorted(used)]
-    return [one for one in found if recordable(one.name)]
+    durable = {one.name: kind_of(one) for one in durable_of(topic)}
+    recorded, layout = recorded_subscriptions(store, topic.name), read_scalable(store, topic.name).layout
+    cursors = subscriptions_by_segment(store, topic.name, layout.active if layout else ())
+    # One with a cursor on a segment is used again: its consumers have made it.
+    placed = {name for names in cursors.values() for name in names}
+    gone = {*registered} - recorded.keys() - placed
+    found = {name: kind for name, kind in durable.items() if name not in gone}
+    used = {name for name in placed if not recorded.get(name)} - durable.keys()
+    found |= {name: _guess(registered=name in recorded) for name in sorted(used)}
+    return {name: kind for name, kind in found.items() if recordable(name)}
 
 
 def record_all(
     admin: PulsarAdmin,
     store: CasStore,
     name: TopicName,
-    subscriptions: Sequence[SubscriptionInventory],
+    subscriptions: Mapping[str, SubscriptionKind],
     *,
     fence: Fence,
     each: Each,
+    cure: str = "",
 ) -> None:
-    """See that subscriptions have their records, and places at the begin of segments; harmless when done twice.
+    """See that subscriptions have their records, and cursors at the start of segments; harmless when done twice.
 
     Args:
         admin: of the cluster.
         store: the brokers' metadata store.
         name: the scalable topic.
-        subscriptions: of the regular one.
+        subscriptions: their kinds, by name.
         fence: raises where somebody else is in charge; asked before each change.
         each: does the same for many items.
+        cure: what can be done about one that brokers refuse, for the message.
 
     Raises:
         AdminError: brokers refuse one of them; all others have their records then.
     """
     refused: dict[str, AdminError] = {}
 
-    def register(one: SubscriptionInventory) -> None:
+    def register(subscription: str) -> None:
+        kind = subscriptions[subscription]
         try:
             fence()
-            admin.scalable_topics.register(name, one.name, kind_of(one))
-            keep_subscription(store, name, one.name, kind_of(one), fence)
+            admin.scalable_topics.register(name, subscription, kind)
+            keep_subscription(store, name, subscription, kind, fence)
         except AdminError as error:
-            refused[one.name] = error
+            refused[subscription] = error
 
     # The first makes a broker the topic's controller; others beside it would wait for the same, or be refused.
-    in_turn(subscriptions[:1], register)
-    each(subscriptions[1:], register)
+    names = list(subscriptions)
+    in_turn(names[:1], register)
+    each(names[1:], register)
     for subscription, error in refused.items():
         # One that brokers refuse for good keeps no other from its record, and people have a way out of it.
-        raise error.saying(
-            f"subscription {subscription!r} of {name} cannot be recorded: {error}. It is tried again; if brokers never "
-            "take it, delete it from the regular topic (pulsar-admin topics unsubscribe)"
-        )
+        raise error.saying(f"subscription {subscription!r} of {name} cannot be recorded: {error}{cure}")
 
 
-def require_places(
+def lacking(
+    store: CasReader, name: TopicName, segments: Iterable[SegmentInfo], subscriptions: Collection[str]
+) -> dict[str, str]:
+    """Return what is wrong with segments that take messages, in words, by their descriptors; empty for nothing."""
+    found: dict[str, str] = {}
+    for segment, there in subscriptions_by_segment(store, name, segments).items():
+        if store.get(SegmentName(name, segment.descriptor).managed_ledger_path) is None:
+            found[segment.descriptor] = "is missing"
+        elif missing := sorted({*subscriptions} - there):
+            found[segment.descriptor] = f"has no cursor of {some(missing)}"
+    return found
+
+
+def give_cursors(
     admin: PulsarAdmin,
     store: CasReader,
     name: TopicName,
-    segment: SegmentInfo,
+    segments: Iterable[SegmentInfo],
+    subscriptions: Collection[str],
     *,
-    subscriptions: Sequence[str],
     fence: Callable[[], object],
-) -> None:
-    """See that subscriptions have their places on a new segment, and make those that are missing.
+    each: Each,
+) -> int:
+    """Make active segments that are missing, and cursors at their start; return how many segments lacked something.
 
     Args:
         admin: of the cluster.
         store: the brokers' metadata store.
         name: the scalable topic.
-        segment: one that takes messages.
+        segments: those that take messages.
         subscriptions: their names.
         fence: raises where somebody else is in charge; asked before each change.
+        each: does the same for many items.
 
     Raises:
-        StoreConflict: they have none after a broker said that they have.
+        StoreConflict: something is missing after a broker said that it has made it.
     """
+    names = list(subscriptions)
 
-    def missing() -> set[str]:
-        return {*subscriptions} - {*cursors_on(store, SegmentName(name, segment.descriptor))}
-
-    if missing():
+    def give(segment: SegmentInfo) -> bool:
+        if not lacking(store, name, [segment], names):
+            return False
         fence()
-        admin.scalable_topics.create_segment(name, segment.descriptor, subscriptions)
-        if left := missing():
-            raise StoreConflict(
-                f"{some(sorted(left))} have no cursor on segment {segment.descriptor} of {name} after a broker "
-                "said that they have"
-            )
+        admin.scalable_topics.create_segment(name, segment.descriptor, names)
+        for descriptor, lack in lacking(store, name, [segment], names).items():
+            raise StoreConflict(f"segment {descriptor} of {name} {lack}, after a broker said that it has made it")
+        return True
+
+    return sum(each(segments, give))
 
 
-def _on_segments(name: str, *, ordered: bool) -> SubscriptionInventory:
-    """Return a subscription that the regular topic does not have."""
-    return SubscriptionInventory(
-        name=name,
-        type=ORDERED[0] if ordered else "Shared",
-        durable=True,
-        replicated=False,
-        properties={},
-        backlog=0,
-        delayed=0,
-        consumers=(),
-        parts=frozenset(),
-    )
-
-
-def _with_places(store: CasReader, name: TopicName) -> set[str]:
-    """Subscriptions that have a place on a segment that takes messages."""
-    layout = read_scalable(store, name).layout
-    segments = layout.active if layout else []
-    return {one for found in segments for one in cursors_on(store, SegmentName(name, found.descriptor))}
+def _guess(*, registered: bool) -> SubscriptionKind:
+    """Stream consumers register themselves, and leave a record without a kind; brokers never ask for it (5.0.1)."""
+    return SubscriptionKind.STREAM if registered else SubscriptionKind.QUEUE

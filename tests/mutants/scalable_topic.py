@@ -66,9 +66,9 @@ MUTANTS = (
     ),
     Mutant(
         "scalable-topic/what-keeps-a-regular-topic-is-a-subscription",
-        "activities/scalable_topic/operations/subscriptions.py",
-        "(one.topic(local(look.name))))} - {GRACE})\n",
-        "(one.topic(local(look.name))))})\n",
+        "activities/scalable_topic/subscriptions.py",
+        "for one in names} - {GRACE}\n",
+        "for one in names}\n",
         (f"{_TESTS}/test_operations.py::test_what_keeps_a_regular_topic_is_no_subscription",),
     ),
     Mutant(
@@ -258,7 +258,7 @@ MUTANTS = (
     Mutant(
         "scalable-topic/no-look-at-cursors",
         _FLIP,
-        "        self.each(layout.active, lambda segment: self._require_places(topic.name, segment, registered))\n",
+        "        self._give_cursors(topic.name, layout, registered)\n",
         "",
         (_DIED,),
         survives="brokers make cursors with each record; this is for records whose answer was lost on its way",
@@ -322,7 +322,7 @@ MUTANTS = (
     Mutant(
         "scalable-topic/what-is-used-again-stays-deleted",
         "activities/scalable_topic/subscriptions.py",
-        "    found += [_on_segments(name, ordered=name in recorded) for name in sorted(used)]\n",
+        "    found |= {name: _guess(registered=name in recorded) for name in sorted(used)}\n",
         "    pass\n",
         (f"{_AFTER}::test_a_subscription_that_is_deleted_and_used_again_has_its_record",),
     ),

@@ -13,6 +13,7 @@ from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.conversion.segments import TopicGuard, look_at_segment
 from activities.scalable_topic.regular_topic import regular_parts
+from activities.scalable_topic.subscriptions import subscriptions_by_segment
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
@@ -23,7 +24,6 @@ from clients.pulsar.names import SegmentName, TopicName
 from clients.pulsar.records.scalable_topics import (
     ScalableRecord,
     clear_empty,
-    cursors_on,
     read_scalable,
     recorded_subscriptions,
     remove_record,
@@ -192,10 +192,10 @@ def _used(admin: PulsarAdminReader, store: CasReader, topic: TopicInventory, lay
         # Its segments may have the names that those of the regular topic will have.
         return "has been split, merged or rebucketed"
     clients: set[str] = set()
-    subscriptions = {*recorded_subscriptions(store, name)}
+    cursors = subscriptions_by_segment(store, name, layout.segments.values())
+    subscriptions = {*recorded_subscriptions(store, name)}.union(*cursors.values())
     stored = 0
-    for number, segment in layout.segments.items():
-        subscriptions |= {*cursors_on(store, SegmentName(name, segment.descriptor))}
+    for number in layout.segments:
         try:
             stats = admin.scalable_topics.segment_stats(name, number)
         except AdminNotFound:

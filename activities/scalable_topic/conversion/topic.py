@@ -8,14 +8,14 @@ A migration whose last step fails leaves regular topics that take messages which
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from activities.lifecycle.context import Cancelled
 from activities.lifecycle.parallel import Each, in_turn
 from activities.pulsar.namespace_guard import RecordGuard
-from activities.pulsar.topic_inventory import SubscriptionInventory, TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.conversion.name_taken import foreign_layout, name_taken_problem
 from activities.scalable_topic.conversion.segments import (
@@ -32,7 +32,7 @@ from activities.scalable_topic.regular_topic import (
     unrecordable,
     with_types,
 )
-from activities.scalable_topic.subscriptions import record_all, require_places, to_record
+from activities.scalable_topic.subscriptions import give_cursors, record_all, to_record
 from clients.cas.store import CasStore, retry
 from clients.errors import StoreConflict, StoreError
 from clients.pulsar.admin.client import PulsarAdmin
@@ -56,7 +56,7 @@ from models.scalable_topic.results import FlippedTopic
 from models.segments.layout import SegmentLayout
 from models.segments.layout_check import migration_faults
 from models.segments.repair import with_kept_parents
-from models.segments.segment import SegmentInfo
+from models.segments.segment import SubscriptionKind
 
 _TRIES = 3
 # What a broker also says when a report of load makes an empty record between its look and its write.
@@ -129,10 +129,10 @@ class TopicConversion:
         # Until the topic has ended, and is scalable for all brokers, clients may make more of them, and partitions too.
         topic = self.read()
         ended += sum(self.each([part for part in regular_parts(topic) if part not in before], self._terminated))
-        late = [one for one in self._to_record(topic) if one.name not in {before.name for before in known}]
+        late = {name: kind for name, kind in self._to_record(topic).items() if name not in known}
         self._register(topic.name, late)
-        registered = [one.name for one in (*known, *late)]
-        self.each(layout.active, lambda segment: self._require_places(topic.name, segment, registered))
+        registered = [*known, *late]
+        self._give_cursors(topic.name, layout, registered)
         # With those of before: what has been deleted since stays deleted for the next attempt too.
         ever = {*registered, *(self.noted.registered if self.noted else ())}
         self.guard.note(stage=Stage.FLIPPED, registered=tuple(sorted(ever)), asked=())
@@ -186,7 +186,7 @@ class TopicConversion:
     def _made_scalable(self, topic: TopicInventory, *, force: bool) -> tuple[SegmentLayout, float]:
         """The layout, and the seconds of the brokers' own call; 0 where the topic was scalable."""
         name, partitions = topic.name, topic.partitions
-        subscriptions = [one.name for one in self._to_record(topic)]
+        subscriptions = [*self._to_record(topic)]
         call = _Call({*self._may_have_it}, unclear=self.stage is not Stage.CLAIMED)
         for _ in range(_TRIES):
             record = read_scalable(self.store, name)
@@ -275,7 +275,7 @@ class TopicConversion:
         """What an earlier attempt has noted that began with the topic; None where none did."""
         return None if self.stage is Stage.CLAIMED else self.noted
 
-    def _to_record(self, topic: TopicInventory) -> list[SubscriptionInventory]:
+    def _to_record(self, topic: TopicInventory) -> dict[str, SubscriptionKind]:
         return to_record(self.store, topic, self.noted.registered if self.noted else ())
 
     @property
@@ -290,8 +290,12 @@ class TopicConversion:
             # All deletions were answered: none can arrive when the next attempt has made the segments again.
             self.guard.note(stage=Stage.FLIPPING)
 
-    def _register(self, name: TopicName, subscriptions: Sequence[SubscriptionInventory]) -> None:
-        record_all(self.admin, self.store, name, subscriptions, fence=self.guard.check, each=self.each)
+    def _register(self, name: TopicName, subscriptions: Mapping[str, SubscriptionKind]) -> None:
+        cure = (
+            ". It is tried again; if brokers never take it, delete it from the regular topic (pulsar-admin topics "
+            "unsubscribe)"
+        )
+        record_all(self.admin, self.store, name, subscriptions, fence=self.guard.check, each=self.each, cure=cure)
 
     def _terminated(self, part: TopicName) -> bool:
         """Whether a regular topic had to be ended."""
@@ -307,9 +311,9 @@ class TopicConversion:
             raise StoreConflict(f"{part} still takes messages, although its broker said that it was terminated")
         return True
 
-    def _require_places(self, name: TopicName, segment: SegmentInfo, subscriptions: Sequence[str]) -> None:
+    def _give_cursors(self, name: TopicName, layout: SegmentLayout, subscriptions: Sequence[str]) -> None:
         fence = self.guard.require
-        require_places(self.admin, self.store, name, segment, subscriptions=subscriptions, fence=fence)
+        give_cursors(self.admin, self.store, name, layout.active, subscriptions, fence=fence, each=self.each)
 
 
 def conversion_of(

@@ -1,20 +1,31 @@
-"""What a verb gets for one topic: to look at it, or to change it."""
+"""What a verb gets for one topic: a view of it, or the right to change it; and requests to its leader (PIP-468)."""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
+from typing import NamedTuple
 
+from activities.lifecycle.parallel import in_turn
 from activities.pulsar.namespace_guard import RecordGuard
+from activities.pulsar.registrations import BROKERS
 from activities.scalable_topic.context import ClusterTask
+from activities.scalable_topic.subscriptions import Known, give_cursors, known_subscriptions, record_all
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreNotFound, StoreUnsupported
+from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
-from clients.pulsar.names import TopicName, encoded
-from clients.pulsar.records.scalable_topics import RecordState, read_scalable, unreadable
+from clients.pulsar.admin.late_requests import change_or_never
+from clients.pulsar.names import TopicName, encoded, recordable
+from clients.pulsar.records.scalable_topics import RecordState, controller_of, read_scalable, unreadable
 from models.scalable_topic.operation_claims import OperatedTopic
 from models.scalable_topic.operation_input import KIND, ScalableOperationInput
 from models.scalable_topic.operation_results import TopicOutcome, Verdict
 from models.segments.layout import SegmentLayout
+from models.segments.segment import SegmentInfo
+
+NOT_LEADER = "This broker is not the leader"
+"""What a broker answers that does not lead a topic, also where the metadata store says that it does."""
 
 
 class OperationTask(ClusterTask[ScalableOperationInput]):
@@ -24,8 +35,20 @@ class OperationTask(ClusterTask[ScalableOperationInput]):
     input_type = ScalableOperationInput
 
 
+class Secured(NamedTuple):
+    """What was missing, and is there.
+
+    Attributes:
+        registered: subscriptions that have got a record.
+        healed: segments that were missing, or lacked a subscription.
+    """
+
+    registered: int
+    healed: int
+
+
 @dataclass(frozen=True)
-class Look:
+class TopicView:
     """One topic, to be looked at.
 
     Attributes:
@@ -67,13 +90,17 @@ class Look:
                     raise StoreConflict("brokers are deleting it; delete it again if that does not end")
                 return record.layout
 
+    def known_subscriptions(self, layout: SegmentLayout) -> list[Known]:
+        """Return all that have a record, or a cursor on a segment of the layout."""
+        return known_subscriptions(self.task, self.store, self.name, layout)
+
     def outcome(self, verdict: Verdict, told: str = "", **more: int) -> TopicOutcome:
         """What became of the topic."""
         return TopicOutcome(topic=local(self.name), verdict=verdict, told=told, **more)
 
 
 @dataclass(frozen=True)
-class Hand(Look):
+class TopicEditor(TopicView):
     """One topic, to be changed.
 
     Attributes:
@@ -97,7 +124,63 @@ class Hand(Look):
         """
         return self.guard.require()
 
+    def secure(self, segments: Iterable[SegmentInfo]) -> Secured:
+        """Give every subscription a record, and a cursor on each of some active segments; make these where missing.
+
+        Raises:
+            StoreUnsupported: brokers cannot record one.
+            StoreConflict: something is not there after a broker said that it is.
+        """
+        known, check = self.known_subscriptions(self.layout()), self.guard.check
+        names = [one.name for one in known]
+        # First: brokers fail to record a subscription while a segment is missing.
+        healed = give_cursors(self.admin, self.store, self.name, segments, names, fence=check, each=in_turn)
+        if odd := [repr(name) for name in names if not recordable(name)]:
+            raise StoreUnsupported(
+                f"brokers cannot record subscriptions of these names: {', '.join(odd)}; move their consumers to a "
+                "subscription of another name, and delete them"
+            )
+        kinds = {one.name: one.kind for one in known}
+        record_all(self.admin, self.store, self.name, kinds, fence=check, each=in_turn)
+        return Secured(sum(not one.recorded for one in known), healed)
+
 
 def local(name: TopicName) -> str:
     """`tenant/namespace/topic`."""
     return f"{name.namespace_path}/{name.topic}"
+
+
+def ask_leader(editor: TopicEditor, change: Callable[[PulsarAdmin], object]) -> None:
+    """Have the broker that leads the topic change it, or any broker where none leads it, which does so from then on.
+
+    The request arrives soon after the look at the guard, or never.
+
+    Raises:
+        AdminError: it failed, or there was no answer; that proves nothing.
+    """
+    # One that does not lead sends the request on, and no second connection is opened for it.
+    urls = leader_urls(editor) or list(editor.task.input.admin_urls)
+    change_or_never(
+        editor.task.runtime.admin_of(editor.task.input.credentials),
+        urls,
+        look=lambda admin: admin.scalable_topics.names(editor.name.namespace_path),
+        fence=editor.guard.require,
+        change=change,
+    )
+
+
+def leader_urls(view: TopicView) -> list[str]:
+    """Addresses of the broker that leads the topic; none where no broker does, or it is gone."""
+    leader = controller_of(view.store, view.name)
+    node = view.store.get(f"{BROKERS.decode()}/{leader}") if leader else None
+    access = view.task.runtime.admin_of(view.task.input.credentials)
+    return registered_urls(node.value, access) if node else []
+
+
+def zombie(broker: str) -> str:
+    """Why a topic cannot be changed whose leader does not lead, and what to do about it."""
+    return (
+        f"the metadata store says that {broker} leads it, and that broker refuses to: it took part in an election "
+        f"once, and does not know that it has won. Restart {broker}, and have nobody ask brokers for the statistics of "
+        "scalable topics, which is how this comes about"
+    )

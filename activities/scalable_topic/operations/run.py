@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Sequence
 from typing import TypeVar
+from urllib.parse import unquote_plus
 
 from activities.lifecycle.parallel import in_turn
 from activities.lifecycle.precheck import Findings
@@ -15,9 +16,14 @@ from activities.pulsar.feature_census import FeatureCensus
 from activities.scalable_topic.auto_scale import restore_auto_scale
 from activities.scalable_topic.checks.cluster import check_servers
 from activities.scalable_topic.cluster import release_cluster, take
-from activities.scalable_topic.operations.context import Hand, Look, OperationTask, local
-from activities.scalable_topic.operations.leader import NOT_LEADER, zombie
-from activities.scalable_topic.operations.selection import selected
+from activities.scalable_topic.operations.context import (
+    NOT_LEADER,
+    OperationTask,
+    TopicEditor,
+    TopicView,
+    local,
+    zombie,
+)
 from activities.scalable_topic.operations.verbs import VERBS
 from clients.cas.store import CasReader, CasStore
 from clients.errors import (
@@ -32,6 +38,7 @@ from clients.pulsar.admin.errors import AdminError, AdminServerError, AdminUnrea
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import controller_of
 from clients.stores import open_cas_reader
+from models.lifecycle.patterns import matches
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.scalable_topic.operation_input import Operation
 from models.scalable_topic.operation_results import OperationCheck, OperationOutcome, TopicOutcome, Verdict
@@ -45,6 +52,7 @@ _PATIENCE = 90.0
 _PATIENCE_WITH_LEADER = 20.0
 """Seconds after which a leader that says that it is none does not learn it any more."""
 _PAUSE = 1.0
+_TOPICS = "/topics"
 
 
 @step(OperationTask, name="check_operation", reads_only=True)
@@ -58,14 +66,14 @@ def check(task: OperationTask) -> OperationCheck:
     if findings.blockers:
         return OperationCheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
     with open_cas_reader(task.input.store, task.cluster.stores) as store:
-        names = selected(task, store)
+        names = _selected(task, store)
         if not names:
             findings.block(
                 "NO_TOPICS",
                 f"no scalable topic of {task.input.cluster} fits {task.input.target_name}",
                 "correct the patterns: tenant/namespace/topic, with * for any part of a name",
             )
-        plan = _each(task, names, lambda name: _looked_at(task, store, name)) if task.input.dry_run else None
+        plan = _each(task, names, lambda name: _previewed(task, store, name)) if task.input.dry_run else None
     found = OperationCheck(
         blockers=tuple(findings.blockers), warnings=tuple(findings.warnings), topics=len(names), plan=plan
     )
@@ -82,10 +90,10 @@ def operate(task: OperationTask) -> OperationOutcome:
     """
     if not task.input.changes:
         with open_cas_reader(task.input.store, task.cluster.stores) as store:
-            return _each(task, selected(task, store), lambda name: _looked_at(task, store, name))
+            return _each(task, _selected(task, store), lambda name: _previewed(task, store, name))
     with task.cluster.store() as store:
         # Named before the cluster is claimed: policies of their namespaces may have to be held.
-        names = selected(task, store)
+        names = _selected(task, store)
         namespaces = _namespaces(names)
         # The operation may have been held for days since PRECHECK.
         require_covered(task.input, lambda census: task.survey(census, namespaces))
@@ -102,6 +110,25 @@ def complete(task: OperationTask) -> Released:
 
 
 # Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _selected(task: OperationTask, store: CasReader) -> list[TopicName]:
+    """All topics that are named, and those with a record that fit a pattern, in the order of their names."""
+    input = task.input
+    names = {one for one in input.topics if not input.is_pattern(one)}
+    patterns = [one for one in input.topics if input.is_pattern(one)]
+    if patterns:
+        namespaces = [name for tenant in task.admin.tenants.names() for name in task.admin.namespaces.names(tenant)]
+        found = task.each(namespaces, lambda namespace: _recorded(store, namespace))
+        recorded = (name for each in found for name in each)
+        names |= {name for name in recorded if any(matches(name, pattern) for pattern in patterns)}
+    return [TopicName.parse(name) for name in sorted(names)]
+
+
+def _recorded(store: CasReader, namespace: str) -> list[str]:
+    """`tenant/namespace/topic` of all topics of a namespace that have a record, however it stands."""
+    # As brokers name nodes: see `TopicName.scalable_path`.
+    return [f"{namespace}/{unquote_plus(topic)}" for topic in store.children(f"{_TOPICS}/{namespace}")]
 
 
 def _namespaces(names: Sequence[TopicName]) -> list[str]:
@@ -127,9 +154,9 @@ def _each(
     return OperationOutcome.of(task.each(names, one))
 
 
-def _looked_at(task: OperationTask, store: CasReader, name: TopicName) -> TopicOutcome:
-    look = Look(task, store, name)
-    return _judged(look, lambda: VERBS[task.input.operation].look(look))
+def _previewed(task: OperationTask, store: CasReader, name: TopicName) -> TopicOutcome:
+    view = TopicView(task, store, name)
+    return _judged(view, lambda: VERBS[task.input.operation].preview(view))
 
 
 def _done(task: OperationTask, store: CasStore, name: TopicName) -> TopicOutcome:
@@ -138,11 +165,11 @@ def _done(task: OperationTask, store: CasStore, name: TopicName) -> TopicOutcome
     if record.outcome is not None:
         # An attempt before this one has done it; what it chose is not to be chosen anew.
         return record.outcome
-    hand = Hand(task, store, name, guard)
+    editor = TopicEditor(task, store, name, guard)
     act = VERBS[task.input.operation].act
     assert act is not None, "only what changes something is carried out"
     began = time.monotonic()
-    outcome = _judged(hand, lambda: _patiently(hand, lambda: act(hand)))
+    outcome = _judged(editor, lambda: _patiently(editor, lambda: act(editor)))
     kept = list(restore_auto_scale(store, guard, name))
     told = "; ".join([outcome.told, *kept])
     outcome = outcome.model_copy(update={"told": told, "seconds": round(time.monotonic() - began, 3)})
@@ -151,7 +178,7 @@ def _done(task: OperationTask, store: CasStore, name: TopicName) -> TopicOutcome
     return outcome
 
 
-def _judged(look: Look, work: Callable[[], TopicOutcome]) -> TopicOutcome:
+def _judged(view: TopicView, work: Callable[[], TopicOutcome]) -> TopicOutcome:
     """What became of a topic; an error that is its own is its outcome.
 
     Raises:
@@ -160,16 +187,16 @@ def _judged(look: Look, work: Callable[[], TopicOutcome]) -> TopicOutcome:
     try:
         return work()
     except LayoutError as error:
-        return look.outcome(Verdict.FAILED, str(error))
+        return view.outcome(Verdict.FAILED, str(error))
     except (ClaimHeld, Superseded):
         raise
     except StoreError as error:
         if isinstance(error, StoreUnreachable) and not isinstance(error, AdminError):
             raise
-        return look.outcome(Verdict.FAILED, _explained(look, error))
+        return view.outcome(Verdict.FAILED, _explained(view, error))
 
 
-def _patiently(hand: Hand, work: Callable[[], ResultT]) -> ResultT:
+def _patiently(editor: TopicEditor, work: Callable[[], ResultT]) -> ResultT:
     """Try again for a while: brokers die, and others take over."""
     began = time.monotonic()
     while True:
@@ -179,11 +206,11 @@ def _patiently(hand: Hand, work: Callable[[], ResultT]) -> ResultT:
             patience = _PATIENCE_WITH_LEADER if _says_no_leader(error) else _PATIENCE
             if time.monotonic() > began + patience:
                 raise
-            why = f"brokers to do it for {local(hand.name)}: {error}"
-            hand.task.context.waiting_for(WaitKind.RETRY, why)
-            hand.task.context.pause(_PAUSE)
+            why = f"brokers to do it for {local(editor.name)}: {error}"
+            editor.task.context.waiting_for(WaitKind.RETRY, why)
+            editor.task.context.pause(_PAUSE)
         else:
-            hand.task.context.waits_no_more()
+            editor.task.context.waits_no_more()
             return done
 
 
@@ -191,7 +218,7 @@ def _says_no_leader(error: RetryableError) -> bool:
     return isinstance(error, AdminServerError) and NOT_LEADER in error.reason
 
 
-def _explained(look: Look, error: StoreError) -> str:
+def _explained(view: TopicView, error: StoreError) -> str:
     if isinstance(error, AdminServerError) and _says_no_leader(error):
-        return zombie(controller_of(look.store, look.name) or error.server)
+        return zombie(controller_of(view.store, view.name) or error.server)
     return str(error)

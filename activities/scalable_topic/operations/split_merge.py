@@ -1,76 +1,60 @@
-"""The verbs `split`, `merge` and `rebucket`."""
+"""The verbs `split`, `merge` and `rebucket`, carried out by the brokers, with what they leave out (PIP-468, PIP-486).
+
+Brokers answer 500 for a segment that is not active, not there or not a neighbour, and for their own failures (5.0.1).
+A leader that dies between two of its steps leaves segments that take no messages, or that are missing. So the layout
+decides, and not the answer.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from itertools import pairwise
 
-from activities.scalable_topic.operations.context import Hand, Look
-from activities.scalable_topic.operations.layout_change import carried_out, planned
+from activities.scalable_topic.auto_scale import hold_auto_scale
+from activities.scalable_topic.operations.context import TopicEditor, TopicView, ask_leader
+from clients.errors import StoreConflict
+from clients.pulsar.admin.client import PulsarAdmin
+from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.segment_loads import segment_load
 from models.scalable_topic.operation_input import SegmentChoice
-from models.scalable_topic.operation_results import TopicOutcome
+from models.scalable_topic.operation_results import TopicOutcome, Verdict
 from models.segments.change import SegmentChange
 from models.segments.layout import SegmentLayout
+from models.segments.layout_check import layout_faults
 from models.segments.segment import LayoutError, SegmentInfo
 
-
-def look_at_split(look: Look) -> TopicOutcome:
-    """Which segment would be split, and into what."""
-    return planned(look, to_split)
+Choose = Callable[[TopicView, SegmentLayout], SegmentChange]
+"""Which segments are changed."""
 
 
-def split(hand: Hand) -> TopicOutcome:
-    """Split the segment that is named, the widest, or the busiest."""
-    return carried_out(hand, to_split)
-
-
-def look_at_merge(look: Look) -> TopicOutcome:
-    """Which segments would be merged."""
-    return planned(look, to_merge)
-
-
-def merge(hand: Hand) -> TopicOutcome:
-    """Merge the segments that are named, or the two neighbours with the least traffic."""
-    return carried_out(hand, to_merge)
-
-
-def look_at_rebucket(look: Look) -> TopicOutcome:
-    """Return which segment would get other entry buckets."""
-    return planned(look, to_rebucket)
-
-
-def rebucket(hand: Hand) -> TopicOutcome:
-    """Give other entry buckets to the segment that is named, the widest, or the busiest."""
-    return carried_out(hand, to_rebucket)
-
-
-def to_split(look: Look, layout: SegmentLayout) -> SegmentChange:
+def to_split(view: TopicView, layout: SegmentLayout) -> SegmentChange:
     """The split that is asked for.
 
     Raises:
         LayoutError: there is no such segment, or it has one hash only.
     """
-    return _change(layout, _chosen(look, layout))
+    return _change(layout, _chosen(view, layout))
 
 
-def to_rebucket(look: Look, layout: SegmentLayout) -> SegmentChange:
+def to_rebucket(view: TopicView, layout: SegmentLayout) -> SegmentChange:
     """Return the rebucket that is asked for.
 
     Raises:
         LayoutError: there is no such segment, or it cannot have so many entry buckets.
     """
-    return _change(layout, _chosen(look, layout), buckets=look.task.input.buckets)
+    return _change(layout, _chosen(view, layout), buckets=view.task.input.buckets)
 
 
-def to_merge(look: Look, layout: SegmentLayout) -> SegmentChange:
+def to_merge(view: TopicView, layout: SegmentLayout) -> SegmentChange:
     """The merge that is asked for.
 
     Raises:
         LayoutError: there are no such segments, they are no neighbours, or there is one segment only.
     """
-    if look.task.input.segments:
-        return _change(layout, *look.task.input.segments)
-    loads = {one.segment_id: _traffic(look, one) for one in layout.active}
+    if view.task.input.segments:
+        return _change(layout, *view.task.input.segments)
+    loads = {one.segment_id: _traffic(view, one) for one in layout.active}
 
     def rank(pair: tuple[SegmentInfo, SegmentInfo]) -> tuple[float, float, int]:
         bytes_, messages = (sum(both) for both in zip(*(loads[one.segment_id] for one in pair), strict=True))
@@ -82,15 +66,63 @@ def to_merge(look: Look, layout: SegmentLayout) -> SegmentChange:
     return _change(layout, one.segment_id, other.segment_id)
 
 
-def _chosen(look: Look, layout: SegmentLayout) -> int:
+def planned(choose: Choose, view: TopicView) -> TopicOutcome:
+    """What would be done."""
+    layout = view.layout()
+    change = choose(view, layout)
+    if children := change.children(layout):
+        return view.outcome(Verdict.UNCHANGED, f"{_told(change, children)} already")
+    missing = [one.name for one in view.known_subscriptions(layout) if not one.recorded]
+    become = ", ".join(map(str, change.ranges)) + _with_buckets(change.buckets)
+    told = f"{_named(change.parents)} would become {become}"
+    more = f"; subscriptions would get a record first: {', '.join(missing)}" if missing else ""
+    return view.outcome(Verdict.CHANGED, told + more)
+
+
+def carried_out(choose: Choose, editor: TopicEditor) -> TopicOutcome:
+    """Have brokers change segments, unless they have already, and complete what that leaves out.
+
+    Raises:
+        LayoutError: somebody else has changed these segments in another way.
+        AdminError: brokers do not do it; another attempt may find it done.
+        StoreConflict: the layout is not what it has to be afterwards.
+    """
+    change, before = _noted(editor), editor.layout()
+    again = change is not None
+    if change is None:
+        change = choose(editor, before)
+        if children := change.children(before):
+            return _completed(editor, change, children, Verdict.UNCHANGED)
+        editor.guard.note(segments=change.parents, next_segment_id=change.first_id, buckets=change.buckets)
+    hold_auto_scale(editor.store, editor.guard, editor.name)
+    first = editor.secure(before.active)
+    others: list[str] = []
+    if not change.children(before := editor.layout()):
+        _ask(editor, change)
+        others = list(_differences(change, before, editor.layout()))
+    elif not again:
+        others = ["brokers, or somebody else, did it meanwhile"]
+    children = change.children(editor.layout())
+    if not children:
+        raise StoreConflict(f"{_named(change.parents)} are as before after a broker said that they are changed")
+    done = _completed(editor, change, children, Verdict.CHANGED, *others)
+    return done.model_copy(
+        update={"registered": first.registered + done.registered, "healed": first.healed + done.healed}
+    )
+
+
+# Inside ---------------------------------------------------------------------------------------------------------------
+
+
+def _chosen(view: TopicView, layout: SegmentLayout) -> int:
     """Return the id of the segment that is named, or chosen."""
-    input = look.task.input
+    input = view.task.input
     if input.segment is not None:
         return input.segment
     busiest = input.choose is SegmentChoice.BUSIEST
 
     def rank(segment: SegmentInfo) -> tuple[float, float, int]:
-        return (*(_traffic(look, segment) if busiest else (0.0, 0.0)), segment.hash_range.size)
+        return (*(_traffic(view, segment) if busiest else (0.0, 0.0)), segment.hash_range.size)
 
     # Of equals the first one: a second attempt, and people, find the same.
     return max(layout.active, key=rank).segment_id
@@ -105,6 +137,78 @@ def _change(layout: SegmentLayout, *ids: int, buckets: int | None = None) -> Seg
     return SegmentChange.of(layout, *ids, buckets=buckets)
 
 
-def _traffic(look: Look, segment: SegmentInfo) -> tuple[float, float]:
-    load = segment_load(look.store, look.name, segment.segment_id)
+def _traffic(view: TopicView, segment: SegmentInfo) -> tuple[float, float]:
+    load = segment_load(view.store, view.name, segment.segment_id)
     return load.byte_rate, load.msg_rate
+
+
+def _noted(editor: TopicEditor) -> SegmentChange | None:
+    """What an earlier attempt has chosen."""
+    noted = editor.noted()
+    return SegmentChange(noted.segments, noted.next_segment_id, noted.buckets) if noted.segments else None
+
+
+def _ask(editor: TopicEditor, change: SegmentChange) -> None:
+    first, *others = change.ids
+
+    def request(admin: PulsarAdmin) -> None:
+        if change.buckets is not None:
+            admin.scalable_topics.rebucket(editor.name, first, change.buckets)
+        elif others:
+            admin.scalable_topics.merge(editor.name, first, *others)
+        else:
+            admin.scalable_topics.split(editor.name, first)
+
+    try:
+        ask_leader(editor, request)
+    except AdminError:
+        if not change.children(editor.layout()):
+            raise
+
+
+def _completed(
+    editor: TopicEditor, change: SegmentChange, children: tuple[SegmentInfo, ...], verdict: Verdict, *others: str
+) -> TopicOutcome:
+    """See that each new segment stands, with a place for each subscription; say what came of it."""
+    # Brokers that change segments on their own at the same time give children names that they do not have (read).
+    new = [one for one in editor.layout().active if one.segment_id >= change.first_id or one in children]
+    # Also what consumers have made until brokers had changed the segments.
+    late = editor.secure(new)
+    if faults := layout_faults(editor.layout()):
+        raise StoreConflict(f"the layout is not as it has to be: {'; '.join(faults)}")
+    told = _told(change, children) + (" already" if verdict is Verdict.UNCHANGED else "")
+    more = [f"{late.healed} segments were missing, or lacked a subscription, and are made"] if late.healed else []
+    return editor.outcome(verdict, "; ".join([told, *more, *others]), registered=late.registered, healed=late.healed)
+
+
+def _differences(change: SegmentChange, before: SegmentLayout, after: SegmentLayout) -> Iterator[str]:
+    """Return how a layout differs from what the change alone makes of it.
+
+    Entry buckets of new segments are not compared: how many they get is a setting of brokers.
+    """
+    children = change.children(after)
+    with suppress(ValueError):
+        expected = change.after(before, children[0].created_at_ms if children else 0).segments
+        for child in children:
+            if twin := expected.get(child.segment_id):
+                splits = {"entry_bucket_splits": child.entry_bucket_splits}
+                expected[child.segment_id] = twin.model_copy(update=splits)
+        changed = sorted(
+            number for number in {*expected, *after.segments} if expected.get(number) != after.segments.get(number)
+        )
+        if changed:
+            yield f"other segments were changed at the same time: {changed}, epoch {after.epoch}"
+
+
+def _told(change: SegmentChange, children: tuple[SegmentInfo, ...]) -> str:
+    if change.parents == children:
+        return f"{_named(children)} is one{_with_buckets(change.buckets)}"
+    return f"{_named(change.parents)} became {_named(children)}{_with_buckets(change.buckets)}"
+
+
+def _with_buckets(buckets: int | None) -> str:
+    return "" if buckets is None else f" with {buckets} entry buckets"
+
+
+def _named(segments: tuple[SegmentInfo, ...]) -> str:
+    return ", ".join(one.descriptor for one in segments)

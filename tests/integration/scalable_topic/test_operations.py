@@ -12,9 +12,7 @@ from activities.scalable_topic import flip, hold_release
 from activities.scalable_topic.auto_scale import hold_auto_scale, restore_auto_scale
 from activities.scalable_topic.context import GRACE
 from activities.scalable_topic.operations import run
-from activities.scalable_topic.operations.context import Hand
-from activities.scalable_topic.operations.leader import ask_leader
-from activities.scalable_topic.operations.subscriptions import secure
+from activities.scalable_topic.operations.context import TopicEditor, ask_leader
 from clients.cas.store import CasStore
 from clients.errors import Superseded
 from clients.pulsar.admin.client import PulsarAdmin
@@ -55,8 +53,8 @@ def _native(admin: PulsarAdmin, topic: str, segments: int = 2) -> TopicName:
     return name
 
 
-def _hold_policy(hand: Hand) -> None:
-    hold_auto_scale(hand.store, hand.guard, hand.name)
+def _hold_policy(editor: TopicEditor) -> None:
+    hold_auto_scale(editor.store, editor.guard, editor.name)
 
 
 def _nothing_is_left(store: CasStore) -> None:
@@ -131,13 +129,13 @@ def test_an_attempt_that_died_behind_the_request_is_completed(
     name = _native(admin, "died", 1)
     operations = Operations(stack, Operation.SPLIT, str(name))
 
-    def die(hand: Hand) -> None:
-        layout = hand.layout()
-        hand.guard.note(segments=(layout.segments[0],), next_segment_id=layout.next_segment_id)
-        _hold_policy(hand)
-        ask_leader(hand, lambda admin: admin.scalable_topics.split(name, 0))
+    def die(editor: TopicEditor) -> None:
+        layout = editor.layout()
+        editor.guard.note(segments=(layout.segments[0],), next_segment_id=layout.next_segment_id)
+        _hold_policy(editor)
+        ask_leader(editor, lambda admin: admin.scalable_topics.split(name, 0))
 
-    _with_hand(operations, name, die)
+    _with_editor(operations, name, die)
     assert _policy(store, name) == OWN.model_copy(update={"enabled": False})
     done = operations.operate()
     # What was split without a record has no cursors of it.
@@ -152,7 +150,7 @@ def test_the_next_run_puts_back_what_a_terminated_one_held(stack: Stack, admin: 
     names = [_native(admin, f"left-{number}", 1) for number in range(2)]
     dead = Operations(stack, Operation.SPLIT, *map(str, names))
     for name in names:
-        _with_hand(dead, name, _hold_policy)
+        _with_editor(dead, name, _hold_policy)
     other = AutoScalePolicy(enabled=False, max_segments=5)
     admin.scalable_topics.set_auto_scale_policy(names[1], other)
     done = carried_out(stack, Operation.CLEAR_EMPTY, f"{SPACE}/left-*", run_id="run-2")
@@ -171,11 +169,11 @@ def test_a_late_attempt_changes_nothing(stack: Stack, admin: PulsarAdmin, store:
         old.take_cluster(its_store)
         guard = old.operation_guard(its_store, name)
         guard.take()
-        hand = Hand(old, its_store, name, guard)
+        editor = TopicEditor(old, its_store, name, guard)
         steps: list[Callable[[], object]] = [
-            lambda: _hold_policy(hand),
-            lambda: secure(hand, hand.layout().active),
-            lambda: ask_leader(hand, lambda admin: admin.scalable_topics.split(name, 1)),
+            lambda: _hold_policy(editor),
+            lambda: editor.secure(editor.layout().active),
+            lambda: ask_leader(editor, lambda admin: admin.scalable_topics.split(name, 1)),
             lambda: list(restore_auto_scale(its_store, guard, name)),
             lambda: run.complete(old),
         ]
@@ -288,10 +286,10 @@ def test_empty_records_are_removed(stack: Stack, admin: PulsarAdmin, store: CasS
     store.delete(broken.scalable_path, 0)
 
 
-def _with_hand(operations: Operations, name: TopicName, act: Callable[[Hand], object]) -> None:
+def _with_editor(operations: Operations, name: TopicName, act: Callable[[TopicEditor], object]) -> None:
     """Take the cluster and a topic, do something, and end without giving anything back."""
     with operations.task() as task, task.cluster.store() as store:
         task.take_cluster(store)
         guard = task.operation_guard(store, name)
         guard.take()
-        act(Hand(task, store, name, guard))
+        act(TopicEditor(task, store, name, guard))
