@@ -91,7 +91,7 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
         """
         if not name:
             return self
-        if (found := self.credentials.get(name)) is None:
+        if (found := self.credentials.get(name)) is None:  # mutant: shared/common-credentials-instead-of-named-ones
             known = ", ".join(sorted(self.credentials)) or "none with a name"
             raise UnknownCredentials(f"the worker's settings have no credentials called {name!r}; they have {known}")
         return found

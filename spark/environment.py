@@ -20,7 +20,7 @@ _WRITTEN = {"SPARK_AUTH_SOCKET_TIMEOUT": "15", "SPARK_BUFFER_SIZE": "65536"}
 def settle() -> None:
     """Add all variables that a session would add later; for the main thread, before there is another."""
     for name, value in _WRITTEN.items():
-        os.environ.setdefault(name, value)
+        os.environ.setdefault(name, value)  # mutant: shared/environment-moves-while-others-read-it
 
 
 @contextmanager

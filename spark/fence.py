@@ -65,7 +65,7 @@ class WriteFence:
         """
         now = time.monotonic()
         # The clock runs on while a process is frozen: one that wakes up looks before its next batch.
-        if now >= self._due:
+        if now >= self._due:  # mutant: shared/executor-does-not-check
             self.look()
         if self._rate:
             self._spent_until = max(self._spent_until, now) + size / self._rate
@@ -83,10 +83,11 @@ class WriteFence:
         # From the question on: a freeze with the answer in hand must not make that answer fresh.
         asked = time.monotonic()
         claim = self._read_claim()
-        require_newest(claim, self._attempt, self._what)
+        require_newest(claim, self._attempt, self._what)  # mutant: shared/executor-reads-and-continues
+        # mutant: shared/throttle-while-clients-are-blocked
         throttle = claim.throttle if claim and self._paced else None
         self._rate = throttle * 1e6 / self._parallelism if throttle else None
-        self._due = asked + _CLAIM_EVERY
+        self._due = asked + _CLAIM_EVERY  # mutant: shared/fence-is-fresh-from-its-answer-on
 
 
 def claim_in(store: StoreReader, path: str, kind: type[ClaimT]) -> ClaimT | None:

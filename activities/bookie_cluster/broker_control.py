@@ -236,7 +236,7 @@ def run_leashed(
     """
     # Before the look at the claim: a worker that freezes behind it finds the order too old when it thaws.
     issued = time.time()
-    require()
+    require()  # mutant: shared/command-without-a-check-of-the-claim
     context.check()
     with tempfile.TemporaryFile() as said:
         process = subprocess.Popen(
@@ -257,7 +257,7 @@ def run_leashed(
         finally:
             released.set()
             holder.join()
-            process.wait()
+            process.wait()  # mutant: shared/command-is-not-waited-for
             _log(command[0], said)
     if process.returncode:
         raise CommandFailed(_meaning(process.returncode))
@@ -269,14 +269,14 @@ def _wait(
     begun = looked = time.monotonic()
     while process.poll() is None:
         now = time.monotonic()
-        if now - begun > limit:
+        if now - begun > limit:  # mutant: shared/command-without-a-limit
             raise CommandFailed(f"took longer than {limit:g} s and was ended")
         if now - looked > _REQUIRE_EVERY:
             # A store that does not answer says nothing of the claim.
             with suppress(RetryableError):
-                require()
+                require()  # mutant: shared/command-continues-without-the-claim
             looked = time.monotonic()
-        context.pause(_POLL)
+        context.pause(_POLL)  # mutant: shared/command-is-not-cancelled
 
 
 def _hold(leash: IO[bytes], released: threading.Event) -> None:

@@ -29,7 +29,7 @@ _LOOK = 0.05
 def main(issued: float, command: list[str]) -> int:
     """Run the command; its exit code, as a shell would tell it, or `STALE`, `ENDED` or `ABSENT`."""
     # By the clock of the wall: a machine that was suspended has let an attempt pass that its own clock does not know.
-    if not 0 <= time.time() - issued < LEASH:
+    if not 0 <= time.time() - issued < LEASH:  # mutant: shared/old-order-is-started
         return STALE
     try:
         child = subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
@@ -40,17 +40,17 @@ def main(issued: float, command: list[str]) -> int:
     while child.poll() is None:
         if select.select([0], [], [], _LOOK)[0]:
             if not os.read(0, 4096):
-                return _end(child)
+                return _end(child)  # mutant: shared/command-outlives-a-dead-worker
             heard = time.time()
-        elif time.time() - heard > LEASH:
+        elif time.time() - heard > LEASH:  # mutant: shared/command-outlives-a-frozen-worker
             return _end(child)
     return child.returncode if child.returncode >= 0 else 128 - child.returncode
 
 
 def _end(child: subprocess.Popen[bytes]) -> int:
-    for number in (signal.SIGTERM, signal.SIGKILL):
+    for number in (signal.SIGTERM, signal.SIGKILL):  # mutant: shared/command-is-never-killed
         with suppress(ProcessLookupError):
-            os.killpg(child.pid, number)
+            os.killpg(child.pid, number)  # mutant: shared/children-of-a-command-live-on
         if _gone(child):
             break
     return ENDED

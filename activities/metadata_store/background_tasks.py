@@ -64,7 +64,7 @@ class BackgroundTasks(Closeable):
             return work()
         except RetryableError as error:
             _log.warning("%s: %s", name, error)
-            return False
+            return False  # mutant: shared/deadline-is-given-up-when-the-store-is-away
         except StoreError as error:
             # Somebody else is in charge by now.
             _log.info("%s ends: %s", name, error)

@@ -111,7 +111,7 @@ def require_covered(input: CoveredInput, look: Callable[[FeatureCensus], object]
         StoreError: the cluster cannot be read.
     """
     census, findings = FeatureCensus(input.cluster), Findings()
-    look(census)
+    look(census)  # mutant: coverage/no-second-check
     # A broker that does not answer may be in a restart; the migration's own checks wait for it.
     census.check(findings, input.kind, input.accept, [BROKERS_UNKNOWN])
     require_unblocked(findings)

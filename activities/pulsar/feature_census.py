@@ -65,6 +65,7 @@ class FeatureCensus:
         self.looked_at.add(ItemKind.SETTING)
         for broker in brokers:
             if broker.settings is None:
+                # mutant: coverage/settings-that-cannot-be-read-pass
                 self._silent.append(f"{broker.name} ({broker.why})")
                 continue
             for name, value in broker.settings.items():
@@ -168,9 +169,9 @@ class FeatureCensus:
             if not cell.by_census or not self.has(feature):
                 continue
             cause = f"{feature.title}: {self._named(*feature.items)}; {cell.text}"
-            if cell.outcome is Outcome.REFUSED:
+            if cell.outcome is Outcome.REFUSED:  # mutant: coverage/refused-features-can-be-accepted
                 findings.block(feature.id, cause, feature.cure)
-            elif feature.id not in accepted:
+            elif feature.id not in accepted:  # mutant: coverage/questions-are-not-asked
                 findings.block(
                     feature.id, cause, f'{feature.cure}. To accept it as it is, set "accept": ["{feature.id}"]'
                 )
@@ -239,7 +240,7 @@ class FeatureCensus:
         if item in self._table.without_effect or not self._is_used(item, value):
             return
         if item not in self._table.of_item:
-            self._unknown.add(item)
+            self._unknown.add(item)  # mutant: coverage/unknown-items-pass
         self._keep(item, where)
 
     def _keep(self, item: str, where: str) -> None:
@@ -252,7 +253,7 @@ class FeatureCensus:
 
     def _unread(self, name: str, why: str) -> None:
         item = f"{_UNREAD}:{name}"
-        self._unknown.add(item)
+        self._unknown.add(item)  # mutant: coverage/policies-that-cannot-be-read-pass
         self._keep(item, why)
 
     def _is_used(self, item: str, value: object) -> bool:
@@ -283,6 +284,7 @@ class FeatureCensus:
         paths = [
             path for path in reader.children(b"/") if path not in _DEEP and path.decode(errors="replace") not in own
         ]
+        # mutant: coverage/only-one-level-of-paths
         paths += [path for parent in _DEEP for path in reader.children(parent)]
         items = self._names(ItemKind.PATH)
         values = {record.path: record.value.decode() for record in reader.read(_BY_VALUE) if isinstance(record, Record)}

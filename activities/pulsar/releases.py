@@ -131,7 +131,7 @@ def refuse_untested(findings: Findings, code: str, cause: str, cure: str, accept
         cure: what to do other than to accept them.
         accepted: what the operator accepts.
     """
-    if accepted.untested_versions:
+    if accepted.untested_versions:  # mutant: coverage/untested-releases-pass
         findings.warn(cause)
     else:
         findings.block(code, cause, f'{cure}, or set "allow_untested_versions": true')

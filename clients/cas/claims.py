@@ -70,10 +70,12 @@ def require_newest(claim: Claim | None, me: Attempt, what: str) -> None:
     """
     if claim is None:
         # No claim is no permission: a run that has ended removes it.
+        # mutant: shared/fence-without-claim
         raise Superseded(f"this run does not hold {what} any more; a late attempt stops ({me})")
-    if claim.workflow_id != me.workflow_id:
+    if claim.workflow_id != me.workflow_id:  # mutant: shared/fence-lets-other-migrations-pass
         message = f"{what} is held by the migration {claim.workflow_id!r} (run {claim.run_id}); a late attempt stops"
         raise ClaimHeld(message, workflow_id=claim.workflow_id, run_id=claim.run_id, server=what)
+    # mutant: shared/fence-lets-other-runs-pass, shared/fence-lets-late-attempts-pass
     if not claim.is_of(me) or claim.is_newer_than(me):
         raise Superseded(f"{me} was superseded by {claim.holder} on {what}; a late attempt stops")
 
@@ -135,7 +137,7 @@ class ClaimKeeper(Generic[ClaimT]):
     def guard(self) -> Check:
         """The fence as a part of a transaction."""
         # The version and not the content: whatever changes the claim makes the transaction fail.
-        return Check(self._path, self._required().version)
+        return Check(self._path, self._required().version)  # mutant: shared/guard-of-any-version
 
     def renewal(self, **fields: Any) -> Set:
         """`renew` as a part of a transaction."""
@@ -170,11 +172,11 @@ class ClaimKeeper(Generic[ClaimT]):
         """
         if claim is None or claim.run_id in self._ended:
             return
-        if claim.workflow_id != self.me.workflow_id:
+        if claim.workflow_id != self.me.workflow_id:  # mutant: shared/take-from-another-migration
             message = held_by(claim, self._store.url, self._path)
             server = str(self._store.url)
             raise ClaimHeld(message, workflow_id=claim.workflow_id, run_id=claim.run_id, server=server)
-        if claim.is_newer_than(self.me):
+        if claim.is_newer_than(self.me):  # mutant: shared/take-by-a-late-attempt
             raise Superseded(f"{self.me} was superseded by {claim.holder} on {self._store.url}; a late attempt stops")
 
     def successor(self, claim: ClaimT | None, **fields: Any) -> ClaimT:
@@ -183,7 +185,7 @@ class ClaimKeeper(Generic[ClaimT]):
         if claim is None:
             return self._kind.model_validate({**fields, **me._asdict()})
         # Attempts of one run share what the claim remembers, such as the version of the flag; a new run begins anew.
-        kept = {} if claim.run_id == me.run_id else fields
+        kept = {} if claim.run_id == me.run_id else fields  # mutant: shared/a-new-run-keeps-what-the-old-one-knew
         return claim.model_copy(update={**kept, **me._asdict()})
 
     # Inside ---------------------------------------------------------------------------------------------------------
@@ -196,14 +198,14 @@ class ClaimKeeper(Generic[ClaimT]):
         if found is None:
             self._store.create(self._path, new.encode())
         elif new != old:
-            self._store.set(self._path, new.encode(), found.version)
+            self._store.set(self._path, new.encode(), found.version)  # mutant: shared/take-sets-any-version
         return new
 
     def _renew(self, fields: dict[str, Any]) -> ClaimT:
-        old, version = self._required()
+        old, version = self._required()  # mutant: shared/renew-without-a-claim
         new = self.successor(old).model_copy(update=fields)
         if new != old:
-            self._store.set(self._path, new.encode(), version)
+            self._store.set(self._path, new.encode(), version)  # mutant: shared/renew-sets-any-version
         return new
 
     def _change(self, fields: dict[str, Any]) -> ClaimT | None:
@@ -213,11 +215,11 @@ class ClaimKeeper(Generic[ClaimT]):
         if found.claim.workflow_id != self.me.workflow_id:
             self.admit(found.claim)
         # An update may come when its run has ended and a later one holds the claim.
-        if not found.claim.is_of(self.me):
+        if not found.claim.is_of(self.me):  # mutant: shared/pace-of-another-run
             return None
         new = found.claim.model_copy(update=fields)
         if new != found.claim:
-            self._store.set(self._path, new.encode(), found.version)
+            self._store.set(self._path, new.encode(), found.version)  # mutant: shared/change-sets-any-version
         return new
 
     def _required(self) -> Held[ClaimT]:
@@ -229,8 +231,8 @@ class ClaimKeeper(Generic[ClaimT]):
     def _release(self) -> None:
         found = self.read()
         if found is not None:
-            self.admit(found.claim)
-            self._store.delete(self._path, found.version)
+            self.admit(found.claim)  # mutant: shared/release-by-a-late-attempt
+            self._store.delete(self._path, found.version)  # mutant: shared/release-of-any-version
         self.forget_empty_parents()
 
     def forget_empty_parents(self) -> None:

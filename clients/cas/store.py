@@ -146,7 +146,7 @@ def retry(change: Callable[[], ResultT], what: str) -> ResultT:
         try:
             return change()
         # Other conflicts say that somebody else is in charge; reading again would not change that.
-        except VersionConflict as error:
+        except VersionConflict as error:  # mutant: shared/final-conflicts-are-tried-again
             tries += 1
             if tries == TRIES:
                 raise StoreContention(f"{what} was changed by others {TRIES} times in a row: {error}") from error

@@ -240,7 +240,7 @@ class _ShardWriter:
                     self._fail(error)
                     stream.close()
                     return
-                self._guarded_until = asked + _GUARD_SECONDS
+                self._guarded_until = asked + _GUARD_SECONDS  # mutant: shared/guard-of-oxia-is-fresh-from-its-answer-on
             yield request
 
     def _receive(self, stream: _Stream) -> None:

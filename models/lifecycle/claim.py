@@ -48,8 +48,8 @@ class Attempt(NamedTuple):
         if self.workflow_id != other.workflow_id:
             return False
         if self.run_id != other.run_id:
-            return self.started_ms >= other.started_ms
-        return (self.epoch, self.attempt) > (other.epoch, other.attempt)
+            return self.started_ms >= other.started_ms  # mutant: shared/newer-run-is-not-newer
+        return (self.epoch, self.attempt) > (other.epoch, other.attempt)  # mutant: shared/newer-epoch-is-not-newer
 
     def __str__(self) -> str:
         return f"run {self.run_id}, epoch {self.epoch}, attempt {self.attempt}"

@@ -1,7 +1,7 @@
 """Try mutants: each has to be noticed by its tests.
 
 `python -m tests.mutants [--jobs N] [--only NAME]`. First all tests that are needed run on the code as it is. The exit
-code is 1 where a mutant survives that is not known to, and 2 where tests fail without one or a table is stale.
+code is 1 where a mutant survives that is not known to, and 2 where tests fail without one or the list is stale.
 """
 
 from __future__ import annotations
@@ -17,7 +17,9 @@ from queue import SimpleQueue
 from typing import TypeVar
 
 from tests.mutants.lanes import Lane, Run
-from tests.mutants.mutant import Mutant, Stale
+from tests.mutants.marks import Stale
+from tests.mutants.mutant import Mutant
+from tests.mutants.quoted import Quoted
 from tests.mutants.table import chosen
 
 ItemT = TypeVar("ItemT")
@@ -46,13 +48,13 @@ class Trial:
             raise Stale(f"{' '.join(tests)}: does not pass without a mutant either\n{run.output}")
         self._usual[tests] = run.seconds
 
-    def verdict(self, mutant: Mutant) -> str:
+    def verdict(self, mutant: Mutant | Quoted) -> str:
         """Try one, and print what came of it.
 
         Raises:
             Stale: its tests could not run.
         """
-        run = self._in_a_lane(lambda lane: lane.changed(mutant, self._usual[mutant.tests]))
+        run = self._in_a_lane(lambda lane: lane.changed(mutant, self._usual[mutant.selection]))
         if not run.passed and not run.noticed:
             raise Stale(f"{mutant.name}: pytest ended with {run.code}\n{run.output}")
         verdict = _KILLED if run.noticed else _KNOWN if mutant.survives else _SURVIVED
@@ -89,12 +91,12 @@ def main(arguments: list[str]) -> int:
     return 1 if found[_SURVIVED] else 0
 
 
-def _try(mutants: list[Mutant], jobs: int) -> Counter[str]:
+def _try(mutants: list[Mutant | Quoted], jobs: int) -> Counter[str]:
     with ExitStack() as opened:
         # Left last: where this is interrupted, no thread waits for tests any more.
         pool = opened.enter_context(ThreadPoolExecutor(jobs))
         trial = Trial([opened.enter_context(Lane()) for _ in range(jobs)])
-        _all(pool, trial.pass_unchanged, dict.fromkeys(mutant.tests for mutant in mutants))
+        _all(pool, trial.pass_unchanged, dict.fromkeys(mutant.selection for mutant in mutants))
         return Counter(_all(pool, trial.verdict, mutants))
 
 
@@ -107,10 +109,10 @@ def _all(pool: ThreadPoolExecutor, work: Callable[[ItemT], ResultT], items: Iter
             future.cancel()
 
 
-def _said(mutant: Mutant, run: Run) -> str:
+def _said(mutant: Mutant | Quoted, run: Run) -> str:
     if run.noticed:
-        return f"{run.by}{' (said to survive: correct the table)' if mutant.survives else ''}"
-    return mutant.survives or f"{mutant.file}: {mutant.line.strip().partition(chr(10))[0]}"
+        return f"{run.by}{' (expected to survive: correct the list)' if mutant.survives else ''}"
+    return mutant.survives or "{}:{}".format(*mutant.mark)
 
 
 def _print(text: str) -> None:

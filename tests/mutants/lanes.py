@@ -14,7 +14,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from tests.mutants.mutant import ROOT, Mutant
+from tests.mutants.marks import ROOT
+from tests.mutants.mutant import Mutant
+from tests.mutants.quoted import Quoted
 
 _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "out")
 _PYTEST = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--exhaustive"]
@@ -73,15 +75,15 @@ class Lane:
         """Run tests on the code as it is."""
         return self._run(tests, _FOR_ALL_TESTS, compiled=True)
 
-    def changed(self, mutant: Mutant, usual: float) -> Run:
+    def changed(self, mutant: Mutant | Quoted, usual: float) -> Run:
         """Run a mutant's tests, which take so many seconds without it."""
-        file = self._tree / mutant.file
+        file = self._tree / mutant.mark.file
         standing = file.read_bytes(), file.stat()
         file.write_text(mutant.applied(self._tree))
         # Python takes compiled code for that of a file by second and size; this second is no other one's.
         os.utime(file, (standing[1].st_mtime + 10, standing[1].st_mtime + 10))
         try:
-            return self._run(mutant.tests, max(_AT_LEAST, _TIMES_LONGER * usual), compiled=False)
+            return self._run(mutant.selection, max(_AT_LEAST, _TIMES_LONGER * usual), compiled=False)
         finally:
             file.write_bytes(standing[0])
             os.utime(file, ns=(standing[1].st_atime_ns, standing[1].st_mtime_ns))

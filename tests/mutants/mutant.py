@@ -1,48 +1,66 @@
-"""One change that makes the code wrong, and the tests that have to notice it."""
+"""One change that makes the code wrong, and the tests that must notice it."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-ROOT = Path(__file__).parents[2]
-
-
-class Stale(Exception):
-    """A table does not fit the code any more; says what to put right."""
+from tests.mutants.marks import ROOT, Change, Mark, Stale, drop, marks
 
 
 class Mutant(NamedTuple):
-    """A line that is turned or taken out.
+    """A marked line that is dropped or changed.
 
     Attributes:
-        name: `<migration>/<words>`.
-        file: which one, relative to the root.
-        line: text that stands there exactly once.
-        instead: what stands there in the mutant.
+        name: `<migration>/<words>`, as the mark has it.
         tests: what pytest runs: files, or single tests.
+        change: what happens to the line.
         survives: why no test notices it, where that is known.
     """
 
     name: str
-    file: str
-    line: str
-    instead: str
-    tests: tuple[str, ...]
+    tests: str | tuple[str, ...]
+    change: Change = drop
     survives: str = ""
 
-    def applied(self, root: Path = ROOT) -> str:
-        """The file's text with the change.
+    @property
+    def selection(self) -> tuple[str, ...]:
+        """Return the tests for pytest's command line."""
+        return (self.tests,) if isinstance(self.tests, str) else self.tests
+
+    @property
+    def mark(self) -> Mark:
+        """Return where the source is marked.
 
         Raises:
-            Stale: the line does not stand there exactly once, or what comes of it is no Python.
+            Stale: it is not.
         """
-        text = (root / self.file).read_text()
-        if (count := text.count(self.line)) != 1:
-            raise Stale(f"{self.name}: {self.file} has {count} times {self.line!r}, not once; correct the table")
-        changed = text.replace(self.line, self.instead)
+        if mark := marks().get(self.name):
+            return mark
+        raise Stale(f"{self.name}: no line has the comment '# mutant: {self.name}'; mark one, or correct the list")
+
+    def applied(self, root: Path = ROOT) -> str:
+        """Return the file's text with the change.
+
+        Raises:
+            Stale: the line has nothing to change, or the result is not Python.
+        """
+        file, line = self.mark
+        text = (root / file).read_text()
         try:
-            compile(changed, self.file, "exec")
-        except SyntaxError as error:
-            raise Stale(f"{self.name}: the mutant is no Python ({error}); correct the table") from error
+            changed = self.change(text, line)
+            compile(changed, file, "exec")
+        except (ValueError, LookupError, StopIteration, SyntaxError) as error:
+            raise Stale(
+                f"{self.name}: {file}:{line} cannot be changed: {error}; correct the mark or the list"
+            ) from error
+        if changed == ast.unparse(ast.parse(text)):
+            raise Stale(f"{self.name}: {file}:{line} is the same after the change; correct the list")
         return changed
+
+
+def noticed_by(tests: str | tuple[str, ...], *names: str) -> Iterator[Mutant]:
+    """Return mutants that drop their lines, and that the same tests must notice."""
+    return (Mutant(name, tests) for name in names)

@@ -2,98 +2,98 @@
 
 from __future__ import annotations
 
-from tests.mutants.mutant import Mutant
+from tests.mutants.quoted import Quoted
 
 _CLIENT = "scalable_client/pulsar_scalable"
 _CONSUMERS = "scalable_client/tests/unit/test_scalable_consumers.py"
 _PRODUCER = "scalable_client/tests/unit/test_scalable_producer.py"
 
 MUTANTS = (
-    Mutant(
+    Quoted(
         "scalable-client/a-lost-acknowledgement-stays-lost",
         f"{_CLIENT}/stream_consumer.py",
         "        if receiver.is_drained is not None or not idle or not self._is_sealed(source):\n",
         "        if receiver or not idle or not self._is_sealed(source):\n",
         (f"{_CONSUMERS}::test_a_cumulative_acknowledgement_that_is_lost",),
     ),
-    Mutant(
+    Quoted(
         "scalable-client/what-comes-again-comes-last",
         f"{_CLIENT}/consumers.py",
         "            if waiting and not self._is_ordered(source):\n",
         "            if waiting:\n",
         (f"{_CONSUMERS}::test_a_stream_takes_the_order_of_the_broker",),
     ),
-    Mutant(
+    Quoted(
         "scalable-client/subscribe-returns-at-once",
         f"{_CLIENT}/queue_consumer.py",
         "        if not self._await_subscribed(subscribe_limit):\n",
         "        if False:\n",
         (f"{_CONSUMERS}::test_a_subscription_that_is_made", f"{_CONSUMERS}::test_a_subscription_that_is_refused"),
     ),
-    Mutant(
+    Quoted(
         "scalable-client/a-defect-is-tried-again",
         f"{_CLIENT}/worker.py",
         "_DEFECTS = (AttributeError, ImportError, NameError, NotImplementedError, TypeError)\n",
         "_DEFECTS = ()\n",
         (f"{_PRODUCER}::test_a_defect_in_the_search_of_a_sealed_segment",),
     ),
-    Mutant(
+    Quoted(
         "scalable-client/what-deduplication-drops-is-kept",
         f"{_CLIENT}/lane.py",
         "        elif len(stored) >= _MOST_WITHOUT_PLACE:\n",
         "        elif False:\n",
         ("scalable_client/tests/unit/test_outgoing.py::test_what_deduplication_drops_is_not_kept",),
     ),
-    Mutant(
+    Quoted(
         "scalable-client/what-a-cancelled-call-makes-stays",
         f"{_CLIENT}/aio.py",
         "            making.add_done_callback(_close_made)\n",
         "",
         ("scalable_client/tests/unit/test_aio.py::test_a_call_that_is_cancelled_while_it_subscribes",),
     ),
-    Mutant(
+    Quoted(
         "scalable-client/what-timed-out-is-stored-later",
         f"{_CLIENT}/outbox.py",
         "                if lane.is_open and lane.sender is not None and not lane.sender.is_connected:\n",
         "                if False:\n",
         (f"{_PRODUCER}::test_what_timed_out_is_not_stored_later",),
     ),
-    Mutant(
+    Quoted(
         "scalable-client/what-is-sent-again-has-another-id",
         f"{_CLIENT}/outbox.py",
         "        if one.sequence_id < 0:\n            wanted",
         "        if True:\n            wanted",
         (f"{_PRODUCER}::test_what_was_stored_before_a_timeout_is_not_stored_again",),
     ),
-    Mutant(
+    Quoted(
         "scalable-client/what-replaces-a-sender-has-another-name",
         f"{_CLIENT}/worker.py",
         "self._open(outbox, lane, last.producer_name if last else None)",
         "self._open(outbox, lane, None)",
         (f"{_PRODUCER}::test_what_was_stored_before_a_timeout_is_not_stored_again",),
     ),
-    Mutant(
+    Quoted(
         "scalable-client/what-was-given-up-is-looked-for",
         f"{_CLIENT}/outbox.py",
         "for one in lane.sent if not one.is_given_up]",
         "for one in lane.sent]",
         (f"{_PRODUCER}::test_a_split_after_a_timeout",),
     ),
-    Mutant(
+    Quoted(
         "scalable-client/a-topic-that-comes-back-is-not-read",
         f"{_CLIENT}/stream_consumer.py",
         "            if not layout.is_deleted:\n",
         "            if False:\n",
         (f"{_CONSUMERS}::test_a_topic_that_comes_back_as_it_was",),
     ),
-    Mutant(
+    Quoted(
         "scalable-client/a-stream-that-was-left-waits-long",
         f"{_CLIENT}/stream_consumer.py",
         "        source.left = False\n",
         "",
         (f"{_CONSUMERS}::test_a_stream_is_attached_again_soon",),
     ),
-    Mutant(
+    Quoted(
         "scalable-client/a-deletion-is-not-told",
         f"{_CLIENT}/native/watch.py",
         "            self._tell(replace(self._layout, deleted=True))\n",

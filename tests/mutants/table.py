@@ -1,4 +1,4 @@
-"""All mutants."""
+"""The list of all mutants."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ from tests.mutants import (
     bookie_registry,
     bookie_steps,
     bookie_tail,
-    coverage,
     metadata_copy,
     metadata_flag,
     metadata_order,
@@ -20,11 +19,12 @@ from tests.mutants import (
     shared,
     topic_controller,
 )
-from tests.mutants.mutant import Mutant, Stale
+from tests.mutants.marks import Stale
+from tests.mutants.mutant import Mutant
+from tests.mutants.quoted import Quoted
 
-MUTANTS = (
+MUTANTS: tuple[Mutant | Quoted, ...] = (
     *shared.MUTANTS,
-    *coverage.MUTANTS,
     *metadata_flag.MUTANTS,
     *metadata_copy.MUTANTS,
     *metadata_order.MUTANTS,
@@ -40,8 +40,8 @@ MUTANTS = (
 )
 
 
-def chosen(pattern: str) -> list[Mutant]:
-    """Those of a name, in which `*` stands for anything.
+def chosen(pattern: str) -> list[Mutant | Quoted]:
+    """Return those of a name, in which `*` stands for anything.
 
     Raises:
         Stale: there is none.

@@ -96,6 +96,7 @@ def operate(task: OperationTask) -> OperationOutcome:
         names = _selected(task, store)
         namespaces = _namespaces(names)
         # The operation may have been held for days since PRECHECK.
+        # mutant: coverage/operations-are-not-compared-again
         require_covered(task.input, lambda census: task.survey(census, namespaces))
         copies = task.input.operation is Operation.COPY
         told = take(task, namespaces if copies else ()).kept
