@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -47,6 +48,8 @@ class ClientProgram:
         }
         self._producers: dict[str, ProducerRecord] = {}
         self._consumers: dict[str, ConsumerRecord] = {}
+        # The program answers one question after the other, and records change with the answers.
+        self._asking = threading.RLock()
 
     @classmethod
     def of(cls, language: Language, service_url: str, folder: Path, tools: Toolchain, *, shared: bool) -> Self:
@@ -73,7 +76,7 @@ class ClientProgram:
     def subscribe(self, plans: Sequence[ConsumerPlan]) -> None:
         """Open consumers, and begin to receive."""
         self._consumers = {plan.name: ConsumerRecord(plan) for plan in plans}
-        self._program.ask("subscribe", plans=[asdict(plan) for plan in plans], **self._common)
+        self._ask("subscribe", plans=[asdict(plan) for plan in plans], **self._common)
 
     def attach(self, plans: Sequence[ConsumerPlan]) -> dict[str, str]:
         """Open consumers beside those that there are, as far as that can be done; of Java's programs alone.
@@ -82,14 +85,15 @@ class ClientProgram:
             Those that could not be opened, by name, with the reason. One of them that is opened late receives all the
             same.
         """
-        for plan in plans:
-            self._consumers.setdefault(plan.name, ConsumerRecord(plan))
-        refused: dict[str, str] = self._program.ask("attach", plans=[asdict(plan) for plan in plans], **self._common)
+        with self._asking:
+            for plan in plans:
+                self._consumers.setdefault(plan.name, ConsumerRecord(plan))
+            refused: dict[str, str] = self._ask("attach", plans=[asdict(plan) for plan in plans], **self._common)
         return refused
 
     def leave(self, names: Sequence[str]) -> None:
         """End consumers, of which nothing more is expected then; of Java's programs alone."""
-        self._program.ask("leave", names=list(names))
+        self._ask("leave", names=list(names))
         for name in names:
             self._consumers[name].left = True
 
@@ -99,28 +103,39 @@ class ClientProgram:
         Returns:
             Whether, after `limit` seconds at most, every message of theirs was acknowledged or refused.
         """
-        return bool(self._program.ask("pause", names=list(names), limit=limit))
+        return bool(self._ask("pause", names=list(names), limit=limit))
 
     def resume(self, names: Sequence[str]) -> None:
         """Let producers go on; of Java's programs alone."""
-        self._program.ask("resume", names=list(names))
+        self._ask("resume", names=list(names))
 
     def open_producers(self, plans: Sequence[ProducerPlan]) -> None:
         """Open producers, which do not send yet."""
         self._producers = {plan.name: ProducerRecord(plan) for plan in plans}
-        self._program.ask("open_producers", plans=[asdict(plan) for plan in plans], **self._common)
+        self._ask("open_producers", plans=[asdict(plan) for plan in plans], **self._common)
 
     def start(self) -> None:
         """Begin to send."""
-        self._program.ask("start")
+        self._ask("start")
 
     def stop_sending(self, limit: float) -> None:
         """End the sending, and wait, `limit` seconds at most, until every message was acknowledged or refused."""
-        self._program.ask("stop_sending", limit=limit)
+        self._ask("stop_sending", limit=limit)
 
     def collect(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
         """What all of them did so far."""
-        noted = self._program.ask("collect")
+        with self._asking:
+            return self._collect(self._ask("collect"))
+
+    def close(self) -> None:
+        """End everything."""
+        self._program.__exit__(None, None, None)
+
+    def _ask(self, question: str, **more: Any) -> Any:
+        with self._asking:
+            return self._program.ask(question, **more)
+
+    def _collect(self, noted: Any) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
         for name, found in noted["consumers"].items():
             record = self._consumers[name]
             record.received += [Received(*one) for one in found["received"]]
@@ -132,10 +147,6 @@ class ClientProgram:
             record.breaks += lost
         producers = [self._sent(self._producers[name], found) for name, found in noted["producers"].items()]
         return producers, list(self._consumers.values())
-
-    def close(self) -> None:
-        """End everything."""
-        self._program.__exit__(None, None, None)
 
     @staticmethod
     def _sent(record: ProducerRecord, found: Any) -> ProducerRecord:

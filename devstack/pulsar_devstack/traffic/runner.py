@@ -167,10 +167,12 @@ class Traffic:
         return in_flight(self.records()[0], at)
 
     def acknowledged_since(self, at: float) -> dict[str, int]:
-        """Return by producer how many messages were acknowledged after a time, in seconds since the epoch."""
+        """Return by producer of the plan how many messages were acknowledged after a time (seconds since the epoch)."""
+        names = {plan.name for plan in self.plan.producers}
         return {
             record.plan.name: sum(one.acknowledged is not None and one.acknowledged > at for one in record.sent)
             for record in self.records()[0]
+            if record.plan.name in names
         }
 
     def flows(self, messages: int, limit: float = 60) -> bool:

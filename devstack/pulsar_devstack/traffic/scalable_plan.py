@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from clients.pulsar.names import TopicName
-from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
 
 STAYS = "stays"
 """A shared subscription, whose consumer is there throughout."""
@@ -60,6 +60,11 @@ class ScalableTopicPlan:
     def producer(self) -> ProducerPlan:
         """The V5 producer."""
         return ProducerPlan(f"{self._label}-producer", self.topic, Language.JAVA_V5, interval=self.interval)
+
+    @property
+    def clients(self) -> TopicPlan:
+        """The V5 clients that are there before the topic is scalable."""
+        return TopicPlan(self.topic, self.partitions, (self.producer,), (self.queue(STAYS), self.queue(RETURNS)))
 
     @property
     def regular_producer(self) -> ProducerPlan:

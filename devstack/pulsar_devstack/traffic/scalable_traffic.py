@@ -12,24 +12,23 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Self
 
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.names import TopicName
 from pulsar_devstack.background import BackgroundThread
 from pulsar_devstack.servers.toolchain import Toolchain
-from pulsar_devstack.traffic.audit import DeliveryAudit, audit_delivery
 from pulsar_devstack.traffic.client_program import ClientProgram
-from pulsar_devstack.traffic.plan import ConsumerPlan, Language
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, TrafficPlan
 from pulsar_devstack.traffic.pulsar_client import TrafficFault
 from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord
 from pulsar_devstack.traffic.regular_clients import RegularClients
-from pulsar_devstack.traffic.scalable_plan import RETURNS, STAYS, WAITS, ScalableTopicPlan, ordered_of
+from pulsar_devstack.traffic.runner import Traffic
+from pulsar_devstack.traffic.scalable_plan import RETURNS, WAITS, ScalableTopicPlan, ordered_of
 
 _LOOK_EVERY = 0.5
 _RETRY_AFTER = 5.0
@@ -61,18 +60,10 @@ class _Expected:
     refused: str = "not tried yet"
 
 
-@dataclass
-class _Guests:
-    """Who is to come, and since when topics are scalable."""
+class ScalableTraffic(Traffic):
+    """Traffic of V5 clients on topics that become scalable under them.
 
-    scalable_since: dict[str, float] = field(default_factory=dict[str, float])
-    expected: list[_Expected] = field(default_factory=list[_Expected])
-
-
-class ScalableTraffic(BackgroundThread):
-    """Producers and consumers, from the entry of the context to its end.
-
-    At the entry regular clients make subscriptions and a backlog, and go. Then V5 clients begin.
+    At the entry regular clients make subscriptions and a backlog, and go. Then V5 clients start.
 
     Args:
         service_url: `pulsar://host:port[,host:port...]`.
@@ -95,39 +86,17 @@ class ScalableTraffic(BackgroundThread):
         backlog: int = 20,
         absence: Absence = Absence(),
     ) -> None:
-        super().__init__("scalable-traffic", _LOOK_EVERY)
+        self._program = ClientProgram.of(Language.JAVA_V5, service_url, folder, tools, shared=True)
+        super().__init__(TrafficPlan(tuple(plan.clients for plan in topics)), {Language.JAVA_V5: self._program})
         self._topics = topics
-        self._admin = admin
         self._backlog = backlog
-        self._absence = absence
         self._regular = RegularClients(service_url)
-        self._clients = ClientProgram.of(Language.JAVA_V5, service_url, folder, tools, shared=True)
-        # The program answers one question after the other.
-        self._asking = threading.Lock()
-        self._aside = threading.Event()
-        self._guests = _Guests()
-        self._began = self._ended = 0.0
-
-    def __enter__(self) -> Self:
-        try:
-            self._open()
-        except BaseException:
-            self._clients.close()
-            raise
-        return super().__enter__()
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        try:
-            super().__exit__(kind, error, trace)
-        finally:
-            self._clients.close()
+        self._returns = _Returns(self, admin, topics, self._program, absence)
 
     @property
     def scalable_since(self) -> dict[str, float]:
         """When topics were first seen to be scalable, in seconds since the epoch, by their regular names."""
-        return dict(self._guests.scalable_since)
+        return dict(self._returns.scalable_since)
 
     def step_aside(self) -> None:
         """Leave topics as a migration wants them: consumers go that come again, ordered subscriptions are drained.
@@ -136,38 +105,16 @@ class ScalableTraffic(BackgroundThread):
             TrafficFault: a message of an ordered subscription does not arrive, or is not acknowledged to its producer.
         """
         ordered = ordered_of(self._topics)
-        with self._asking:
-            quiet = self._clients.pause([plan.producer.name for plan in ordered], _PAUSE_LIMIT)
-            self._clients.leave([plan.queue(RETURNS).name for plan in self._topics])
+        quiet = self._program.pause([plan.producer.name for plan in ordered], _PAUSE_LIMIT)
+        self._program.leave([plan.queue(RETURNS).name for plan in self._topics])
         if not quiet:
             raise TrafficFault(f"messages were not acknowledged within {_PAUSE_LIMIT:g} s")
-        self._regular.drain(ordered, self._acknowledged())
-        self._aside.set()
-
-    def work(self) -> None:
-        """Let clients come when it is their time, and take over what the program has noted before it is too much."""
-        for tick, _ in enumerate(self.ticks()):
-            if tick % _COLLECT_EVERY == 0:
-                self._collect()
-            if self._aside.is_set():
-                self._look()
-                self._bring()
-
-    def flows(self, messages: int, limit: float = 60) -> bool:
-        """Wait, `limit` seconds at most, until each topic has this many acknowledged messages more than now."""
-        before = self._acknowledged()
-        return _await(lambda: not self._lacking(before, messages), limit)
-
-    def wait_for_more(self, messages: int, limit: float = 60) -> None:
-        """The same as `flows`.
-
-        Raises:
-            TrafficFault: a topic has not, after `limit` seconds.
-        """
-        before = self._acknowledged()
-        if not _await(lambda: not self._lacking(before, messages), limit):
-            told = self._lacking(before, messages)
-            raise TrafficFault(f"after {limit:g} s these have not {messages} messages more, but only: {told}")
+        sent = {plan.topic: 0 for plan in ordered}
+        for record in self.records()[0]:
+            if record.plan.topic in sent:
+                sent[record.plan.topic] += sum(message.acknowledged is not None for message in record.sent)
+        self._regular.drain(ordered, sent)
+        self._returns.begin()
 
     def wait_until_all_are_back(self, limit: float = 120) -> dict[str, str]:
         """Wait, `limit` seconds at most, until topics are scalable and every consumer is there.
@@ -175,33 +122,74 @@ class ScalableTraffic(BackgroundThread):
         Returns:
             Those that are not, and why; `scalable` for a topic that is not.
         """
-        _await(lambda: self.failure is not None or not self._missing(), limit)
-        if self.failure is not None:
-            raise self.failure
-        return self._missing()
+        deadline = time.monotonic() + limit
+        while self._returns.failure is None and self._returns.missing() and time.monotonic() < deadline:
+            time.sleep(_LOOK_EVERY)
+        if self._returns.failure is not None:
+            raise self._returns.failure
+        return self._returns.missing()
 
-    def audit(self) -> DeliveryAudit:
-        """How all fared so far."""
-        return audit_delivery(*self._collect(), began=self._began, ended=self._ended or time.time())
-
-    def stop(self, limit: float = 60) -> DeliveryAudit:
-        """End the sending, wait, `limit` seconds at most, until all that was acknowledged has arrived, and settle."""
-        self._ended = time.time()
-        with self._asking:
-            self._clients.stop_sending(limit / 2)
-        _await(lambda: not self.audit().lost, limit)
-        return self.audit()
+    def records(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
+        """Return what all clients did so far, regular ones included."""
+        producers, consumers = super().records()
+        return [*self._regular.producers, *producers], [*self._regular.consumers, *consumers]
 
     def _open(self) -> None:
         self._regular.fill(self._topics, self._backlog)
-        self._clients.subscribe([plan.queue(name) for plan in self._topics for name in (STAYS, RETURNS)])
-        self._clients.open_producers([plan.producer for plan in self._topics])
-        self._began = time.time()
-        self._clients.start()
+        super()._open()
+        self._returns.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        try:
+            self._returns.__exit__(kind, error, trace)
+        finally:
+            super().__exit__(kind, error, trace)
+
+
+class _Returns(BackgroundThread):
+    """Lets consumers come when it is their time, and takes over what the program noted before it is too much.
+
+    Attributes:
+        scalable_since: when topics were first seen to be scalable.
+    """
+
+    def __init__(
+        self,
+        traffic: Traffic,
+        admin: PulsarAdminReader,
+        topics: Sequence[ScalableTopicPlan],
+        program: ClientProgram,
+        absence: Absence,
+    ) -> None:
+        super().__init__("scalable-traffic", _LOOK_EVERY)
+        self._traffic, self._admin, self._topics = traffic, admin, topics
+        self._program, self._absence = program, absence
+        self._aside = threading.Event()
+        self.scalable_since: dict[str, float] = {}
+        self._expected: list[_Expected] = []
+
+    def begin(self) -> None:
+        """Look for topics that have become scalable from now on."""
+        self._aside.set()
+
+    def work(self) -> None:
+        """Look, and let consumers come, until the traffic ends."""
+        for tick, _ in enumerate(self.ticks()):
+            if tick % _COLLECT_EVERY == 0:
+                self._traffic.records()
+            if self._aside.is_set():
+                self._look()
+                self._bring()
+
+    def missing(self) -> dict[str, str]:
+        """Return who is not there yet, and why; `scalable` for a topic that is not."""
+        regular = {plan.topic: "scalable" for plan in self._topics if plan.topic not in self.scalable_since}
+        return regular | {one.plan.name: one.refused for one in self._expected if one.refused}
 
     def _look(self) -> None:
-        """Note topics that have become scalable, and who shall come for that."""
-        since = self._guests.scalable_since
+        """Note topics that have become scalable, and who must come for that."""
         try:
             fresh = [plan for plan in self._listed() if self._is_through(plan)]
         except AdminError:
@@ -210,19 +198,19 @@ class ScalableTraffic(BackgroundThread):
         now = time.time()
         if not fresh:
             return
-        with self._asking:
-            self._clients.resume([plan.producer.name for plan in fresh])
+        self._program.resume([plan.producer.name for plan in fresh])
         for plan in fresh:
-            since[plan.topic] = now
-            self._guests.expected += [
+            # First who is expected: a topic that is noted and lacks nobody is complete.
+            self._expected += [
                 *(_Expected(stream, now) for stream in plan.streams),
                 _Expected(plan.queue(RETURNS, 2), now + self._absence.returns),
                 _Expected(plan.queue(WAITS), now + self._absence.waits),
             ]
+            self.scalable_since[plan.topic] = now
 
     def _listed(self) -> list[ScalableTopicPlan]:
         """Those of which brokers know that they are scalable, or are about to be, and which are not noted."""
-        waiting = [plan for plan in self._topics if plan.topic not in self._guests.scalable_since]
+        waiting = [plan for plan in self._topics if plan.topic not in self.scalable_since]
         spaces = {TopicName.parse(plan.topic).namespace_path for plan in waiting}
         names = {name for space in spaces for name in self._admin.scalable_topics.names(space)}
         return [plan for plan in waiting if plan.scalable_topic in names]
@@ -233,41 +221,10 @@ class ScalableTraffic(BackgroundThread):
 
     def _bring(self) -> None:
         now = time.time()
-        due = [one for one in self._guests.expected if one.refused and one.due <= now]
+        due = [one for one in self._expected if one.refused and one.due <= now]
         if not due:
             return
-        with self._asking:
-            refused = self._clients.attach([one.plan for one in due])
+        refused = self._program.attach([one.plan for one in due])
         for one in due:
             one.refused = refused.get(one.plan.name, "")
             one.due = time.time() + _RETRY_AFTER
-
-    def _missing(self) -> dict[str, str]:
-        regular = {plan.topic: "scalable" for plan in self._topics if plan.topic not in self._guests.scalable_since}
-        return regular | {one.plan.name: one.refused for one in self._guests.expected if one.refused}
-
-    def _lacking(self, before: Mapping[str, int], messages: int) -> dict[str, int]:
-        """Topics that have not this many messages more, and how many they have."""
-        now = self._acknowledged()
-        return {name: now[name] - count for name, count in before.items() if now[name] < count + messages}
-
-    def _acknowledged(self) -> dict[str, int]:
-        found = dict.fromkeys((plan.topic for plan in self._topics), 0)
-        for record in self._collect()[0]:
-            found[record.plan.topic] += sum(one.acknowledged is not None for one in record.sent)
-        return found
-
-    def _collect(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
-        with self._asking:
-            producers, consumers = self._clients.collect()
-        return [*self._regular.producers, *producers], [*self._regular.consumers, *consumers]
-
-
-def _await(holds: Callable[[], bool], limit: float) -> bool:
-    """Ask less often than others do: each answer takes a look at every message."""
-    deadline = time.monotonic() + limit
-    while not holds():
-        if time.monotonic() > deadline:
-            return False
-        time.sleep(_LOOK_EVERY)
-    return True

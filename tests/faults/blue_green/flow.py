@@ -9,20 +9,20 @@ from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
-from typing import NamedTuple, Self
+from typing import NamedTuple
 
 from activities.blue_green.topics import look_at
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.admin.topics import TopicStats
 from pulsar_devstack.background import BackgroundThread
-from pulsar_devstack.traffic.audit import DeliveryAudit, audit_delivery
-from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
-from pulsar_devstack.traffic.pulsar_client import await_that, pulsar
+from pulsar_devstack.traffic.audit import DeliveryAudit, Tolerated, audit_delivery
+from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan, TrafficPlan
+from pulsar_devstack.traffic.pulsar_client import pulsar
 from pulsar_devstack.traffic.python_clients import NUMBER, PythonClients
 from pulsar_devstack.traffic.records import ConsumerRecord, Received
+from pulsar_devstack.traffic.runner import Traffic
 from pulsar_devstack.traffic.two_clusters import pieces
 from tests.support.blue_green.environment import Clusters
-from tests.support.waiting import wait_for
 
 _INTERVAL = 0.04
 # Time for several restarts by people, one after the other, each after `GONE_FOR` and half a minute at most.
@@ -48,36 +48,22 @@ def topic(name: str, kind: Subscribed, *, partitions: int = 0, cumulative: bool 
     )
 
 
-class Flow:
+class Flow(Traffic):
     """Producers and consumers on some topics, from the entry of the context to its end.
 
     Consumers of the C++ library that subscribe again to a topic that is not loaded while the flag is set give up for
     good (3.13, seen), as all do whose broker is killed amid the flip. People restart them, which is counted here.
 
     Args:
-        clusters: blue, where all begin, and green.
+        clusters: blue, where all start, and green.
         plans: the topics, which have to be there.
         folder: where the library's log goes.
-
     """
 
     def __init__(self, clusters: Clusters, plans: Sequence[TopicPlan], folder: Path) -> None:
-        self._plans = plans
-        self._clients = PythonClients(clusters.blue.broker_url, folder / "python-clients.log", shared=False)
-        self._care = _Care(clusters, plans, self._clients)
-        self._began = self._ended = 0.0
-
-    def __enter__(self) -> Self:
-        try:
-            self._clients.subscribe([plan for one in self._plans for plan in one.consumers])
-            self._clients.open_producers([plan for one in self._plans for plan in one.producers])
-            self._began = time.time()
-            self._clients.start()
-            self._care.__enter__()
-        except BaseException:
-            self._clients.close()
-            raise
-        return self
+        clients = PythonClients(clusters.blue.broker_url, folder / "python-clients.log", shared=False)
+        super().__init__(TrafficPlan(tuple(plans)), {Language.PYTHON: clients}, sent_within=_SETTLE_LIMIT)
+        self._care = _Care(clusters, plans, clients)
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -85,36 +71,16 @@ class Flow:
         try:
             self._care.__exit__(kind, error, trace)
         finally:
-            self._clients.close()
+            super().__exit__(kind, error, trace)
 
     @property
     def restarted(self) -> list[str]:
         """Consumers that were restarted, and why."""
         return list(self._care.restarted)
 
-    def wait_for_more(self, messages: int, limit: float = 60) -> None:
-        """Wait until each producer has this many acknowledged messages more than now.
-
-        Raises:
-            AssertionError: it has not after `limit` seconds.
-        """
-        goals = {name: count + messages for name, count in self._acknowledged().items()}
-
-        def reached() -> bool:
-            return all(count >= goals[name] for name, count in self._acknowledged().items())
-
-        wait_for(f"{messages} more messages of each producer: {goals}", reached, limit)
-
     def stop(self, limit: float = _SETTLE_LIMIT) -> DeliveryAudit:
-        """End the sending, wait, `limit` seconds at most, until all that was acknowledged has arrived, and settle."""
-        self._ended = time.time()
-        self._clients.stop_sending(limit)
-        await_that(lambda: not self.audit().lost, limit)
-        return self.audit()
-
-    def audit(self) -> DeliveryAudit:
-        """How all fared so far."""
-        return audit_delivery(*self._clients.collect(), began=self._began, ended=self._ended or time.time())
+        """Stop sending, and wait longer than others do, because people restart consumers."""
+        return super().stop(limit)
 
     def faults(self) -> list[str]:
         """What is wrong with messages and producers once the traffic was stopped.
@@ -125,9 +91,13 @@ class Flow:
         cared = f"restarted: {self.restarted}; care ended with {self._care.failure!r}"
         return [*found, *self._missing(), cared] if found else []
 
+    def _open(self) -> None:
+        super()._open()
+        self._care.__enter__()
+
     def _missing(self) -> Iterator[str]:
         """What was acknowledged and has not arrived, in the words of a failed test: when it was sent, and to whom."""
-        producers, consumers = self._clients.collect()
+        producers, consumers = self.records()
         for one in consumers:
             seen = {(got.key, got.number) for got in one.received}
             sent = [sent for of in producers if of.plan.topic == one.plan.topic for sent in of.sent]
@@ -152,23 +122,15 @@ class Flow:
                 place = f"{where.ledger_id()}:{where.entry_id()}"
                 received.append(Received(one.partition_key(), int(one.properties()[NUMBER]), time.time(), place))
         except pulsar.Timeout:
-            producers = [one for one in self._clients.collect()[0] if one.plan.topic == plan.topic]
+            producers = [one for one in self.records()[0] if one.plan.topic == plan.topic]
             return audit_delivery(producers, [ConsumerRecord(plan, received)], began=self._began, ended=self._ended)
         finally:
             client.close()
 
-    def _acknowledged(self) -> dict[str, int]:
-        records, _ = self._clients.collect()
-        return {one.plan.name: sum(sent.acknowledged is not None for sent in one.sent) for one in records}
-
 
 def faults_of(audit: DeliveryAudit) -> list[str]:
-    """What is wrong with messages and producers; a message that comes twice is no fault."""
-    found = [f"{name} can send no more: {reason}" for name, reason in audit.dead_producers.items()]
-    for one in audit.subscriptions:
-        counts = {"lost": one.lost, "out of order": one.reordered, "corrupt": one.corrupt}
-        found += [f"{one.topic}, {one.type.value}: {count} {what}" for what, count in counts.items() if count]
-    return found
+    """What is wrong with messages and producers; brokers are killed, and people restart consumers."""
+    return audit.faults(Tolerated.DUPLICATES, Tolerated.DEAD_CONSUMERS)
 
 
 class _Place(NamedTuple):

@@ -8,8 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from pulsar_devstack.servers.toolchain import Toolchain
-from pulsar_devstack.traffic.audit import DeliveryAudit
-from pulsar_devstack.traffic.plan import ConsumerPlan
+from pulsar_devstack.traffic.audit import DeliveryAudit, Tolerated
 from pulsar_devstack.traffic.pulsar_client import await_that
 from pulsar_devstack.traffic.records import ConsumerRecord
 from pulsar_devstack.traffic.scalable_plan import ScalableTopicPlan
@@ -24,7 +23,7 @@ _SETTLE_LIMIT = 100.0
 
 
 class Flow(ScalableTraffic):
-    """Producers and consumers of a round, from the entry of the context to its end.
+    """The traffic of a round.
 
     V5 consumers that lose a broker may get nothing any more. People start them again, which is counted.
 
@@ -61,34 +60,19 @@ class Flow(ScalableTraffic):
             again: a message may come twice: what a broker was not told before it was killed is delivered again.
         """
         audit = self.audit()
-        found: list[str] = []
-        for one in audit.subscriptions:
-            counts = {
-                "lost": one.lost,
-                "received again": 0 if again else one.duplicates.other,
-                "out of order": one.reordered,
-                "corrupt": one.corrupt,
-            }
-            wrong = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-            found += [f"{one.topic}, {one.name}: {wrong}; {one.errors}"] if wrong else []
-        found += [f"{name} can send no more: {reason}" for name, reason in audit.dead_producers.items()]
-        return [*found, f"restarted: {self.restarted}"] if found else []
+        found = audit.faults(Tolerated.DEAD_CONSUMERS, *([Tolerated.DUPLICATES] if again else []))
+        return [*found, *audit.errors, f"restarted: {self.restarted}"] if found else []
 
     def _restart(self) -> None:
         """Start consumers again of all subscriptions that lack messages."""
         lacking = {(one.topic, one.name) for one in self.audit().subscriptions if one.lost}
-        _, consumers = self._collect()
+        _, consumers = self.records()
         stuck = [one.plan for one in consumers if not one.left and _place(one) in lacking]
         names = [plan.name for plan in stuck]
-        with self._asking:
-            self._clients.leave(names)
-            refused = self._clients.attach([_again(plan) for plan in stuck])
+        self._program.leave(names)
+        refused = self._program.attach([replace(plan, name=f"{plan.name}-again") for plan in stuck])
         self.restarted += [f"{name} at {time.time() - self._ended:.0f} s {refused.get(name, '')}" for name in names]
 
 
 def _place(record: ConsumerRecord) -> tuple[str, str]:
     return record.plan.stored_topic, record.plan.subscription
-
-
-def _again(plan: ConsumerPlan) -> ConsumerPlan:
-    return replace(plan, name=f"{plan.name}-again")
