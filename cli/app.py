@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import traceback
+from importlib.metadata import entry_points
 
 import typer
 
@@ -15,7 +16,6 @@ from cli.commands.processes import gateway_command, worker_command
 from cli.commands.start import start_app
 from cli.commands.status import report_command, status_command
 from cli.commands.steering import cutover_at_command, hold_command, throttle_command, verb_command, window_command
-from cli.extensions import extension_commands
 from cli.migrations import commands_of
 from cli.tables import Sections
 from cli.topic_controller import topic_app
@@ -62,13 +62,14 @@ app.command("gateway", rich_help_panel=_RUN)(gateway_command)
 app.add_typer(doctor_app(), name="doctor", rich_help_panel=_RUN)
 app.add_typer(features_app(), name="features", rich_help_panel=_RUN)
 app.add_typer(topic_app(), name="topic", rich_help_panel=_TOPICS)
-for _name, _command in extension_commands().items():
+# Commands of other installed distributions; each takes its `typer.Context` and parses the remaining arguments itself.
+for _point in entry_points(group="pulsar_migrate.commands"):
     app.command(
-        _name,
+        _point.name,
         rich_help_panel=_RUN,
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
-    )(_command)
+    )(_point.load())
 
 
 def main() -> None:

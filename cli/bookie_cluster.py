@@ -8,10 +8,8 @@ from typing import Annotated
 import typer
 
 from cli.migrations import Servers
-from cli.operations import against_temporal, query
+from cli.operations import against_temporal, checked, query, query_line, send_update
 from cli.options import Form, Output, WorkflowId, answer, hint
-from cli.temporal_lines import query_line
-from cli.updates import checked, send_update
 from models.bookie_cluster.input import BookieClusterInput
 from models.bookie_cluster.results import CleanupTargets
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, ReadModeChange, TargetLoss

@@ -1,23 +1,28 @@
-"""Inputs from the command line: JSON and options to a checked input, and what is wrong with it, by field."""
+"""Inputs from the command line: one option for each field or JSON, checked, and what is wrong with it, by field."""
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, TypeGuard, TypeVar, get_args, get_origin
+from typing import Annotated, Any, TypeGuard, TypeVar, get_args, get_origin
 
 import pydantic
+import typer
 from pydantic import BaseModel
+from pydantic.fields import FieldInfo
 
 from models.lifecycle.base import faults, valid_fields
 from models.lifecycle.fields import read_duration
 from models.lifecycle.input import WorkflowInput
 from process.exit_codes import CommandFailed, ExitCode
+from worker.catalog import Registered
 
 InputT = TypeVar("InputT", bound=WorkflowInput)
+_INPUT = Annotated[str | None, typer.Option("--input", metavar="JSON|@FILE", help="The input; options win over it.")]
 
 
 def read_input(model: type[InputT], text: str | None, options: Mapping[str, str | bool | None]) -> InputT:
@@ -39,6 +44,35 @@ def read_input(model: type[InputT], text: str | None, options: Mapping[str, str 
     except pydantic.ValidationError as error:
         cure = f"correct this; {valid_fields(model)}"
         raise CommandFailed(ExitCode.USAGE, f"the input is wrong: {faults(error)}.", cure) from error
+
+
+def input_command(
+    kind: Registered, text: str, run: Callable[..., None], further: Mapping[str, tuple[Any, Any]]
+) -> Callable[..., None]:
+    """A command for one kind of workflow.
+
+    Args:
+        kind: of the workflow.
+        text: the command's help.
+        run: is called with the kind and the checked input, and with the further options by name.
+        further: annotation and default of each further option, by name.
+    """
+
+    def command(**values: Any) -> None:
+        named = {name: values.pop(name) for name in further}
+        given = values.pop("input_")
+        run(kind, read_input(kind.input, given, values), **named)
+
+    command.__doc__ = text
+    texts = field_help(kind.input)
+    fields = {name: _option(name, field, texts.get(name, "")) for name, field in kind.input.model_fields.items()}
+    command.__signature__ = inspect.Signature(  # pyright: ignore[reportFunctionMemberAccess] - read by `inspect.signature`
+        [
+            inspect.Parameter(name, inspect.Parameter.KEYWORD_ONLY, annotation=annotation, default=default)
+            for name, (annotation, default) in {**fields, "input_": (_INPUT, None), **further}.items()
+        ]
+    )
+    return command
 
 
 def parse_duration(text: str) -> timedelta:
@@ -106,3 +140,17 @@ def _value(annotation: Any, value: object) -> Any:
         # Each value but the last ends at the first `=`.
         return dict(zip(annotation.model_fields, value.split("=", len(annotation.model_fields) - 1), strict=False))
     return value
+
+
+def _option(name: str, field: FieldInfo, text: str) -> tuple[Any, None]:
+    flag = name.replace("_", "-")
+    if field.annotation is bool:
+        return Annotated[bool | None, typer.Option(f"--{flag}/--no-{flag}", help=text, show_default=False)], None
+    unit = "DURATION" if field.annotation is timedelta else "VALUE"
+    if get_origin(field.annotation) is tuple:
+        unit = "VALUE,VALUE"
+    if get_origin(field.annotation) is dict:
+        unit = "NAME=VALUE,NAME=VALUE"
+    if is_model(field.annotation):
+        unit = "=".join(field.annotation.model_fields).upper()
+    return Annotated[str | None, typer.Option(f"--{flag}", metavar=unit, help=text, show_default=False)], None

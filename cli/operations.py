@@ -1,12 +1,15 @@
-"""What the commands ask of Temporal: start a workflow, update it, query it, follow it."""
+"""What commands ask of Temporal, start, update, query and follow, and the lines of its own CLI that stand for that."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+import json
+import shlex
+from collections.abc import Awaitable, Callable, Iterable
 from datetime import timedelta
 from typing import Any, TypeVar
 
+import pydantic
 from pydantic import BaseModel
 from temporalio.client import (
     Client,
@@ -18,13 +21,16 @@ from temporalio.client import (
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
+from cli.options import hint
 from cli.view import View, look, not_found
+from models.lifecycle.base import faults
 from models.lifecycle.input import WorkflowInput
 from process.exit_codes import CommandFailed, ExitCode
 from temporal.client import ANSWER_LIMIT, connect, register_search_attributes, start_workflow
 from worker.catalog import Registered
 
 AnswerT = TypeVar("AnswerT")
+ModelT = TypeVar("ModelT", bound=BaseModel)
 ResultT = TypeVar("ResultT")
 
 ACCEPT_LIMIT = timedelta(seconds=20)
@@ -126,6 +132,51 @@ async def execute_update(
         raise await _not_running(client, workflow_id) from error
 
 
+def send_update(
+    workflow_id: str,
+    name: str,
+    argument: BaseModel | None,
+    answer_type: type[AnswerT],
+    refused: Callable[[CommandFailed], Any] | None = None,
+    *,
+    see: str = "",
+) -> AnswerT:
+    """Send an update, and print the line of Temporal's own CLI that it stands for.
+
+    Args:
+        workflow_id: of the workflow.
+        name: of the update.
+        argument: of the update; None for none.
+        answer_type: of the answer.
+        refused: called with a refusal before it is raised.
+        see: the command that shows it; by default that of a migration.
+
+    Raises:
+        CommandFailed: it was refused, nobody took it, or it had no effect in time.
+    """
+    hint(update_line(workflow_id, name, *([] if argument is None else [argument.model_dump(mode="json")])))
+    try:
+        return against_temporal(
+            lambda client: execute_update(client, workflow_id, name, argument, answer_type, see=see)
+        )
+    except CommandFailed as error:
+        if refused and error.code is ExitCode.REFUSED:
+            refused(error)
+        raise
+
+
+def checked(model: type[ModelT], values: dict[str, Any]) -> ModelT:
+    """The argument of an update, from what was typed.
+
+    Raises:
+        CommandFailed: a value is wrong; the message names it.
+    """
+    try:
+        return model.model_validate(values)
+    except pydantic.ValidationError as error:
+        raise CommandFailed(ExitCode.USAGE, f"{faults(error)}.", "correct the value") from error
+
+
 async def query(client: Client, workflow_id: str, name: str, answer: type[AnswerT], *arguments: Any) -> AnswerT | None:
     """Send a query to a workflow and return its answer, which may be nothing.
 
@@ -163,6 +214,27 @@ async def follow(
         await asyncio.sleep(interval.total_seconds())
 
 
+def start_line(kind: Registered, input: WorkflowInput, queue: str) -> str:
+    """`temporal workflow start …`, quoted for a POSIX shell."""
+    attributes = {"MigrationKind": kind.name, "MigrationTarget": input.target_name}
+    listed = [f"--search-attribute={name}={json.dumps(value)}" for name, value in attributes.items()]
+    words = ["--type", kind.workflow, "--task-queue", queue, "--workflow-id", input.workflow_id]
+    words += ["--fail-existing", "--static-summary", input.summary, *listed]
+    return shlex.join(["temporal", "workflow", "start", *words, "--input", _json(input.as_json())])
+
+
+def update_line(workflow_id: str, name: str, *arguments: Any) -> str:
+    """`temporal workflow update execute …`."""
+    words = ["--workflow-id", workflow_id, "--name", name, *_given(arguments)]
+    return shlex.join(["temporal", "workflow", "update", "execute", *words])
+
+
+def query_line(workflow_id: str, name: str = "status", *arguments: Any) -> str:
+    """`temporal workflow query …`, by default for the status."""
+    words = ["--workflow-id", workflow_id, "--type", name, *_given(arguments)]
+    return shlex.join(["temporal", "workflow", "query", *words])
+
+
 async def _not_running(client: Client, workflow_id: str) -> CommandFailed:
     try:
         described = await client.get_workflow_handle(workflow_id).describe(rpc_timeout=ANSWER_LIMIT)
@@ -179,3 +251,11 @@ def _not_in_time(name: str, look: str, *, taken: bool) -> CommandFailed:
         return CommandFailed(ExitCode.UNREACHABLE, cause, f"see {look}")
     cause = f"no worker took {name} in {ACCEPT_LIMIT.total_seconds():.0f} s; it can still take effect."
     return CommandFailed(ExitCode.UNREACHABLE, cause, "start a worker: pulsar-migrate worker")
+
+
+def _given(arguments: Iterable[Any]) -> list[str]:
+    return [word for one in arguments for word in ("--input", _json(one))]
+
+
+def _json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))

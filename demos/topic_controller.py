@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from cli.operations import against_temporal, query
-from cli.topic_lines import layout_lines
+from cli.topic_controller import layout_lines
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from demos.stage import DemoFailed, Stage, say, title

@@ -16,9 +16,9 @@ from typing import NoReturn
 import uvicorn
 from temporalio.client import Client
 
+from clients.tls import stamp_of
 from gateway.api.access import Door
 from gateway.api.app import build_app
-from gateway.certificate import follow
 from gateway.controllers import Controllers
 from gateway.settings import GatewaySettings
 from gateway.tokens import Tokens, TokensError
@@ -29,6 +29,9 @@ from temporal.client import connect_server
 
 FAREWELL = timedelta(seconds=20)
 """Longest wait for requests that are under way; Kubernetes kills after 30 s by default."""
+
+LOOK_AGAIN = 10.0
+"""Seconds between two looks at the files."""
 
 _BACKLOG = 2048
 _log = logging.getLogger(__name__)
@@ -135,3 +138,40 @@ def _tell_ready(client: Client, settings: GatewaySettings, listener: socket.sock
     temporal = f"{client.service_client.config.target_host}/{client.namespace}"
     line = f"gateway ready: {scheme}://{shown}:{port} cluster={settings.cluster} temporal={temporal}"
     tell_ready(line, ready_file)
+
+
+async def follow(context: ssl.SSLContext, certificate: Path, key: Path, every: float = LOOK_AGAIN) -> NoReturn:
+    """Use a certificate that was renewed for connections that come later; ends only by cancellation.
+
+    Files that do not belong together, as when only one of them is renewed yet, are reported, and those of before are
+    used until they do.
+
+    Args:
+        context: of the server; it has what the files hold now.
+        certificate: file with the certificate and its chain (PEM).
+        key: file with its key (PEM).
+        every: seconds between two looks.
+    """
+    known = _stamps(certificate, key)
+    while True:
+        await asyncio.sleep(every)
+        found = _stamps(certificate, key)
+        if found == known:
+            continue
+        try:
+            # A context that refuses a pair has lost its key by then.
+            ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER).load_cert_chain(certificate, key)
+            context.load_cert_chain(certificate, key)
+        except (OSError, ssl.SSLError) as error:
+            _log.warning("the certificate has changed and cannot be used (%s); the one of before is", error)
+        else:
+            known = found
+            _log.info("the certificate was renewed")
+
+
+def _stamps(*files: Path) -> list[tuple[int, ...]]:
+    found: list[tuple[int, ...]] = []
+    for file in files:
+        with contextlib.suppress(OSError):
+            found.append(stamp_of(file))
+    return found

@@ -21,7 +21,7 @@ from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.base import Frozen, refusal
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.start import Continued, start_refusal
+from models.lifecycle.input import Continued, start_refusal
 
 # A trace says where in our code a wrong input was noticed, which helps nobody.
 _FORESEEN = frozenset(FailureKind) - {FailureKind.UNEXPECTED}

@@ -49,7 +49,7 @@ InputT = TypeVar("InputT", bound=MigrationInput)
 
 @dataclass(frozen=True)
 class Registered:
-    """Workflows and activities that a worker registers for one purpose.
+    """Workflows that a worker registers for one purpose, and whose activities.
 
     Attributes:
         package: name of its package or module in every layer.
@@ -57,7 +57,6 @@ class Registered:
         workflow: type of the workflow that a start names.
         input: that workflow's input.
         workflows: `module:class` of each workflow that a worker registers for it.
-        activities: `module:class` of activities that are methods; each class takes the process's runtime.
     """
 
     package: str
@@ -65,7 +64,6 @@ class Registered:
     workflow: str
     input: type[WorkflowInput]
     workflows: tuple[str, ...]
-    activities: tuple[str, ...]
 
 
 @dataclass(frozen=True)
@@ -123,7 +121,6 @@ _ALL: tuple[Kind[Any], ...] = (
         workflow="MetadataStoreMigration",
         input=MetadataStoreInput,
         workflows=("workflows.metadata_store.workflow:MetadataStoreMigration",),
-        activities=(),
         state=MetadataStoreState,
         phases=metadata_store_phases.Phase,
     ),
@@ -133,7 +130,6 @@ _ALL: tuple[Kind[Any], ...] = (
         workflow="BookieClusterSwitch",
         input=BookieClusterInput,
         workflows=("workflows.bookie_cluster.workflow:BookieClusterSwitch",),
-        activities=(),
         state=BookieClusterState,
         phases=bookie_cluster_phases.Phase,
     ),
@@ -146,7 +142,6 @@ _ALL: tuple[Kind[Any], ...] = (
             "workflows.blue_green.workflow:BlueGreenMigration",
             "workflows.blue_green.batch:BlueGreenBatch",
         ),
-        activities=(),
         state=BlueGreenState,
         phases=blue_green_phases.Phase,
     ),
@@ -156,7 +151,6 @@ _ALL: tuple[Kind[Any], ...] = (
         workflow="ScalableTopicMigration",
         input=ScalableTopicInput,
         workflows=("workflows.scalable_topic.workflow:ScalableTopicMigration",),
-        activities=(),
         state=TopicState,
         phases=scalable_topic_phases.Phase,
     ),
@@ -166,7 +160,6 @@ _ALL: tuple[Kind[Any], ...] = (
         workflow="NamespaceScalableMigration",
         input=NamespaceScalableInput,
         workflows=("workflows.scalable_topic.namespace_workflow:NamespaceScalableMigration",),
-        activities=(),
         state=NamespaceState,
         phases=scalable_topic_phases.NamespacePhase,
         docs="scalable_namespace",
@@ -177,7 +170,6 @@ _ALL: tuple[Kind[Any], ...] = (
         workflow="ScalableTopicOperation",
         input=ScalableOperationInput,
         workflows=("workflows.scalable_topic.operation_workflow:ScalableTopicOperation",),
-        activities=(),
         state=OperationState,
         phases=scalable_topic_phases.OperationPhase,
         docs="scalable_operation",
@@ -195,7 +187,6 @@ ENTITIES = {
         workflow="ScalableTopicController",
         input=ControllerInput,
         workflows=("workflows.topic_controller.workflow:ScalableTopicController",),
-        activities=(),
         command="topic",
     ),
 }
@@ -212,22 +203,14 @@ def workflows() -> list[type]:
 
 
 def activities(runtime: Runtime) -> list[Callable[..., Any]]:
-    """All activities, bound to the process's runtime: the steps of each package, and methods of classes."""
-    found = [step.bind(runtime) for step in _steps()]
-    classes = [resolve_name(name) for kind in ALL.values() for name in kind.activities]
-    return [*found, *(activity for steps in classes for activity in activities_of(steps(runtime)))]
+    """Return the steps of each package, bound to the process's runtime."""
+    return [step.bind(runtime) for step in _steps()]
 
 
 def observers(activities: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
     """Those of these activities that are served on a queue of their own."""
     names = {step.name for step in _steps() if step.options.observes}
     return [one for one in activities if getattr(one, "__temporal_activity_definition").name in names]
-
-
-def activities_of(steps: object) -> list[Callable[..., Any]]:
-    """The methods of an object that are marked as activities."""
-    methods = [getattr(steps, name) for name in dir(steps) if not name.startswith("_")]
-    return [method for method in methods if hasattr(method, "__temporal_activity_definition")]
 
 
 def _steps() -> list[AnyStep[..., Any]]:

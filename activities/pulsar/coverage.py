@@ -18,7 +18,7 @@ from clients.stores import Access, open_reader
 from clients.zookeeper.coordination import zookeeper_release
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import Accepted, CoveredInput
-from models.lifecycle.precheck import PrecheckResult
+from models.lifecycle.report import PrecheckResult
 from models.store_url import StoreUrl
 
 ResultT = TypeVar("ResultT", bound=PrecheckResult)

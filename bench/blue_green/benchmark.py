@@ -3,17 +3,50 @@
 from __future__ import annotations
 
 import argparse
+import statistics
 import tempfile
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
 from bench.blue_green import scale
-from bench.blue_green.measure import measure
-from bench.blue_green.results import Flips
 from bench.blue_green.servers import Servers
 from bench.lifecycle.machine import machine, positive, tell
-from bench.lifecycle.results import OUT, Side, conclude, order, write
+from bench.lifecycle.results import (
+    DELIVERY,
+    OUT,
+    SIDES,
+    Results,
+    Run,
+    Side,
+    conclude,
+    delivery_figures,
+    figures_table,
+    order,
+    write,
+)
+from clients.pulsar.admin.errors import AdminError
 from pulsar_devstack.servers.provision import provision
 from pulsar_devstack.servers.toolchain import Toolchain
+from pulsar_devstack.traffic.plan import mixed_topics
+from pulsar_devstack.traffic.runner import Traffic
+from pulsar_devstack.traffic.two_clusters import flip_bare
+
+# Two seconds of what a producer sends.
+_MESSAGES = 100
+_MOVE_SECONDS = 60.0
+_SETTLE_SECONDS = 30.0
+# What is counted adds up, what lasts is as long as the longest.
+_SUMS = (*DELIVERY, "stuck_brokers")
+_LONGEST = ("longest_gap_seconds", "longest_send_seconds")
+_LABELS = DELIVERY | {
+    "stuck_brokers": "flips after which brokers had to be restarted",
+    "longest_gap_seconds": "longest gap (s)",
+    "median_gap_seconds": "median of the flips' longest gaps (s)",
+    "longest_send_seconds": "longest send (s)",
+}
 
 
 def main(arguments: list[str]) -> None:
@@ -58,3 +91,84 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 def _sizes(text: str) -> list[int]:
     return [positive(part) for part in text.split(",")]
+
+
+def measure(side: Side, number: int, servers: Servers, folder: Path, tools: Toolchain) -> Run:
+    """The figures of one flip.
+
+    Args:
+        side: who flips.
+        number: of the flip.
+        servers: both clusters.
+        folder: an empty folder for the clients' logs.
+        tools: Java and the jars.
+    """
+    namespace = f"bench/{side.value}-{number}"
+    topics = mixed_topics(namespace)
+    clusters = servers.clusters
+    # Our migration provisions green itself.
+    clusters.prepare(namespace, topics, on_green=side is Side.PEER)
+    with Traffic.in_programs(clusters.blue_url, topics, folder, tools) as traffic:
+        traffic.wait_for_more(_MESSAGES)
+        at = time.time()
+        own = _flip(side, servers, namespace)
+        flipped = time.time()
+        # Twice: who followed sends on green then, and who received there has got some of it.
+        moved = traffic.flows(_MESSAGES, _MOVE_SECONDS) and traffic.flows(_MESSAGES, _MOVE_SECONDS)
+        audit = traffic.stop(_SETTLE_SECONDS)
+    longest = {"longest_send_seconds": audit.longest_send, "longest_gap_seconds": audit.longest_gap}
+    figures = {"seconds": flipped - at, "moved": float(moved), **delivery_figures(audit), **longest, **own}
+    with suppress(AdminError):
+        clusters.leave(namespace)
+    figures["stuck_brokers"] = float(servers.recovered())
+    return Run(side, figures, tuple(audit.faults()))
+
+
+def _flip(side: Side, servers: Servers, namespace: str) -> dict[str, float]:
+    if side is Side.OURS:
+        return servers.migrations.run(namespace)
+    flip_bare(servers.clusters, namespace)
+    return {}
+
+
+class Flips(Results[Run]):
+    """All flips of one benchmark: by the migration, and by the broker's mechanism alone."""
+
+    def of(self, side: Side) -> dict[str, float] | None:
+        """Return the figures of one side over all its flips; None without any."""
+        flips = self.of_side(side)
+        if not flips:
+            return None
+        found = [flip.figures for flip in flips]
+        return {
+            "flips": len(found),
+            **_over(found, _SUMS, sum),
+            **_over(found, _LONGEST, max),
+            "median_gap_seconds": statistics.median(one["longest_gap_seconds"] for one in found),
+            "flips_with_faults": sum(bool(flip.faults) for flip in flips),
+        }
+
+    def summary(self) -> dict[str, Any]:
+        """Return the content of `bench/out/blue_green.json`."""
+        return {
+            "flips": max(len(self.of_side(side)) for side in SIDES),
+            **{side.value: self.of(side) for side in SIDES},
+            "detail": {
+                "machine": self.machine,
+                "runs": [
+                    {"side": flip.side.value, "figures": flip.figures, "faults": flip.faults} for flip in self.runs
+                ],
+            },
+        }
+
+    def table(self) -> str:
+        """Return a Markdown table: both sides beside each other, sums and longest times over all flips."""
+        sides = {side: found for side in SIDES if (found := self.of(side))}
+        head = ["", *(f"{side.value}, {int(found['flips'])} flips" for side, found in sides.items())]
+        return figures_table(head, _LABELS, [*sides.values()])
+
+
+def _over(
+    figures: Sequence[dict[str, float]], names: Sequence[str], combine: Callable[[list[float]], float]
+) -> dict[str, float]:
+    return {name: combine([one[name] for one in figures]) for name in names}

@@ -6,14 +6,15 @@ Each topic has a subscription and no traffic: what is measured is the migration'
 from __future__ import annotations
 
 import json
+import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 
-from bench.blue_green.calls import count_calls
 from bench.blue_green.servers import Servers
 from bench.lifecycle.measure import MigrationFailed
 from clients.pulsar.admin.errors import AdminError
@@ -37,6 +38,9 @@ _COLUMNS = {
     "seconds_per_topic": "seconds a topic",
     "calls_per_topic": "calls a topic",
 }
+
+
+_REQUEST = re.compile(r"^(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d,\d{3}) \[.*\] INFO +JettyRequestLogFactory - HTTP request")
 
 
 def run(sizes: Sequence[int], servers: Servers, out: Path, machine: Mapping[str, object]) -> str:
@@ -145,3 +149,22 @@ def _table(found: Sequence[dict[str, float]], watch: dict[str, float]) -> str:
         f"{watch['calls_per_second_and_topic']:.2f} for each topic."
     )
     return "\n".join(lines)
+
+
+def count_calls(logs: Iterable[Path], begin: float, end: float) -> int:
+    """How many requests of the admin interface brokers logged in a time.
+
+    Args:
+        logs: of brokers.
+        begin: in seconds since the epoch.
+        end: the same.
+    """
+    return sum(begin <= at <= end for log in logs for at in _times(log))
+
+
+def _times(log: Path) -> Iterable[float]:
+    with log.open(errors="replace") as lines:
+        for line in lines:
+            if found := _REQUEST.match(line):
+                # Brokers write local time.
+                yield datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S,%f").astimezone().timestamp()

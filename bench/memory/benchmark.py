@@ -15,7 +15,7 @@ from bench.bookie_cluster.runs import PEER
 from bench.bookie_cluster.servers import Clusters
 from bench.lifecycle.machine import importable, machine, positive, tell
 from bench.memory import bookie_cluster, metadata_store
-from bench.memory.damage import damage
+from bench.memory.metadata_store import damage
 from bench.memory.meter import MemoryMeter, Usage
 from bench.metadata_store import dataset
 from bench.metadata_store.servers import Ports, Stores

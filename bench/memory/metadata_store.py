@@ -12,18 +12,26 @@ from activities.metadata_store import pre_copy as copying
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.precheck import PrecheckRun
 from bench.memory.scheduler import Scheduler, Steps
+from clients.store import Record
+from clients.stores import Access, open_reader, open_writer
 from models.lifecycle.claim import Attempt
 from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.results import PreCopy
+from models.store_url import parse_store_url
 from spark.metadata_store import jobs
+from spark.metadata_store.equivalence import migrates
 
 if TYPE_CHECKING:
     from activities.lifecycle.runtime import Runtime
+
 
 ResultT = TypeVar("ResultT")
 
 #: In this order.
 STEPS = ("precheck", "copy", "copy again", "scan for changes", "prepare", "verify", "complete", "cleanup")
+
+
+_PARTS = 256
 
 
 class _Migration:
@@ -103,3 +111,19 @@ def steps(runtime: Runtime, text: str) -> Steps:
     one = _Migration(runtime, MetadataStoreInput.model_validate_json(text))
     orders = one.precheck, one.copy, one.copy, one.scan, one.prepare, one.verify, one.complete, one.cleanup
     return dict(zip(STEPS, orders, strict=True))
+
+
+def damage(source: str, target: str, records: int) -> None:
+    """Write another value over so many migrated records of the target."""
+    access, left = Access(), records
+    with (
+        open_reader(parse_store_url(source), access) as reader,
+        open_writer(parse_store_url(target), access, keep_versions=True) as writer,
+    ):
+        for part in reader.partitions(_PARTS):
+            for batch in reader.scan(part):
+                for record in batch[:left]:
+                    if isinstance(record, Record) and migrates(record) and record.value:
+                        writer.put(record._replace(value=b"damaged"), over=None)
+                        left -= 1
+        writer.flush()

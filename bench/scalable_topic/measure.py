@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import httpx
+
 from bench.lifecycle.results import Side, delivery_figures
-from bench.scalable_topic.baseline import migrate_bare
 from bench.scalable_topic.results import TopicFlip, TopicRun
 from bench.scalable_topic.servers import Servers
+from bench.scalable_topic.subject import PARALLEL
+from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.audit import DeliveryAudit
@@ -26,6 +30,9 @@ _BACK_SECONDS = 90.0
 _PEER_SECONDS = 150.0
 _SETTLE_SECONDS = 45.0
 _SUBSCRIPTIONS = (STAYS, RETURNS, WAITS, Subscribed.EXCLUSIVE.value, Subscribed.FAILOVER.value)
+
+
+_LOOK_SECONDS = 60.0
 
 
 def measure(
@@ -97,3 +104,29 @@ def _figures(audit: DeliveryAudit) -> dict[str, float]:
         **{f"lost_{name.lower()}": count for name, count in lost.items()},
         "longest_send_seconds": audit.longest_send,
     }
+
+
+def migrate_bare(admin: PulsarAdmin, admin_url: str, topics: Sequence[str]) -> list[TopicFlip]:
+    """Make topics scalable by the brokers' command alone, and look at the statistics of each once.
+
+    That look has a broker take charge of the topic, and collect its old segments from then on.
+
+    Args:
+        admin: of the brokers.
+        admin_url: of the broker whose statistics are asked for.
+        topics: their regular names.
+    """
+
+    def migrate(topic: str) -> TopicFlip:
+        begin = time.monotonic()
+        admin.scalable_topics.migrate(TopicName.parse(topic))
+        seconds = time.monotonic() - begin
+        return TopicFlip(topic, call_seconds=seconds, work_seconds=seconds, flip_seconds=seconds)
+
+    with ThreadPoolExecutor(PARALLEL) as pool:
+        flips = list(pool.map(migrate, topics))
+    with httpx.Client(timeout=_LOOK_SECONDS) as operator:
+        for topic in topics:
+            path = TopicName.parse(topic).local_path
+            operator.get(f"{admin_url}/admin/v2/scalable/{path}/stats").raise_for_status()
+    return flips

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import typer
 
 from cli.doctor.findings import Finding, Level, failed, ok, run_checks, worst
-from cli.input_options import input_command
+from cli.inputs import input_command
 from cli.migrations import Servers, servers_of
 from cli.options import Form, Output, answer, read_settings
 from cli.tables import Sections

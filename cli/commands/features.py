@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 import typer
 
-from cli.input_options import input_command
+from cli.inputs import input_command
 from cli.migrations import servers_of
 from cli.options import Form, Output, answer, read_settings
 from cli.tables import Sections, table_lines

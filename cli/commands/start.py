@@ -9,11 +9,10 @@ import typer
 from temporalio.client import Client
 
 from cli.commands.status import watch
-from cli.input_options import input_command
-from cli.operations import against_temporal, start, status_of
+from cli.inputs import input_command
+from cli.operations import against_temporal, start, start_line, status_of
 from cli.options import Form, Output, answer, hint, read_settings
 from cli.tables import Sections
-from cli.temporal_lines import start_line
 from models.lifecycle.input import MigrationInput, WorkflowInput
 from process.exit_codes import ExitCode
 from worker.catalog import ENTITIES, KINDS, Entity, Kind, Registered

@@ -14,10 +14,9 @@ from rich.live import Live
 from temporalio.client import Client
 
 from cli.commands.list import QUERY_LIMIT
-from cli.operations import against_temporal, follow
+from cli.operations import against_temporal, follow, query_line
 from cli.options import Form, Output, WorkflowId, answer, hint
 from cli.rendering import ending, headline, lines, screen
-from cli.temporal_lines import query_line
 from cli.view import View, code_of_report, look
 from process.exit_codes import CommandFailed, ExitCode
 

@@ -10,9 +10,8 @@ import typer
 from temporalio.client import Client
 
 from cli.inputs import parse_duration
-from cli.operations import against_temporal
+from cli.operations import against_temporal, checked, send_update
 from cli.options import Form, Output, WorkflowId, answer
-from cli.updates import checked, send_update
 from cli.view import look
 from models.lifecycle.status import CutoverPlan
 from models.lifecycle.verbs import CutoverTime, HoldChange, Speed, Verb, VerbRequest, VerbResponse, WindowChange

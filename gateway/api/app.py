@@ -12,17 +12,20 @@ from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi_offline import FastAPIOffline
 from starlette.exceptions import HTTPException
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.answers import Health
 from gateway.api import scalable, segments
 from gateway.api.access import Door
-from gateway.api.body_limit import BodyLimit
 from gateway.api.parts import refusals
 from gateway.controllers import Controllers, Gone, Refused
 from gateway.errors import Refusal
 from gateway.registrations import Registrar
 from gateway.settings import GatewaySettings
 from gateway.topics import Topics
+
+LARGEST_BODY = 1 << 20
+"""Bytes; a thousand names of subscriptions are a fifth of it."""
 
 _log = logging.getLogger(__name__)
 
@@ -125,3 +128,28 @@ def _http(_: Request, error: Exception) -> JSONResponse:
 def _unexpected(request: Request, error: Exception) -> JSONResponse:
     _log.error("%s %s failed unexpectedly", request.method, request.url.path, exc_info=error)
     return _answer(HTTPStatus.INTERNAL_SERVER_ERROR, f"unexpected: {type(error).__name__}; see the gateway's log")
+
+
+class BodyLimit:
+    """Refuses requests that send more.
+
+    Args:
+        app: what is protected.
+    """
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request."""
+        came = 0
+
+        async def counted() -> Message:
+            nonlocal came
+            message = await receive()
+            came += len(message.get("body", b""))
+            if came > LARGEST_BODY:
+                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"send at most {LARGEST_BODY:,} bytes")
+            return message
+
+        await self._app(scope, counted, send)

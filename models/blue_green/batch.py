@@ -5,9 +5,8 @@ from __future__ import annotations
 from pydantic import Field
 
 from models.blue_green.input import BlueGreenInput
-from models.lifecycle.claim import Attempt
+from models.lifecycle.claim import Attempt, ParentRun
 from models.lifecycle.execution import Execution
-from models.lifecycle.parent import ParentRun
 
 
 class BatchInput(BlueGreenInput):

@@ -7,7 +7,7 @@ from pydantic import Field
 from models.blue_green.copies import Carried
 from models.lifecycle.base import Result
 from models.lifecycle.failures import FailedItem
-from models.lifecycle.precheck import PrecheckResult
+from models.lifecycle.report import PrecheckResult
 
 
 class Survey(Result):

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from models.lifecycle.base import Result
 from models.lifecycle.failures import Blocker, FailedItems
-from models.lifecycle.precheck import PrecheckResult
+from models.lifecycle.report import PrecheckResult
 
 
 class Registration(Result):

@@ -7,12 +7,13 @@ attempt, also one that was frozen and wakes up, finds that and stops.
 
 from __future__ import annotations
 
+from datetime import datetime
 from typing import Any, NamedTuple
 from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
 
-from models.lifecycle.base import Result
+from models.lifecycle.base import Frozen, Result
 from models.lifecycle.execution import Execution, InputT
 
 CLAIM = "/pulsar/migration-coordinator/pulsar-migrate"
@@ -123,3 +124,29 @@ class PacedClaim(Claim):
 def namespace_record(namespace: str) -> str:
     """The path of a namespace's record, beside the claim; of one level, since Oxia lists no children of what is not."""
     return f"{NAMESPACES}/{quote(namespace, safe='')}"
+
+
+class ParentRun(Frozen):
+    """A migration whose children write under its claims.
+
+    Attributes:
+        workflow_id: of the migration.
+        run_id: its first run.
+        started: when that began, by Temporal's clock.
+    """
+
+    workflow_id: str
+    run_id: str
+    started: datetime
+
+    def attempt(self, epoch: int, attempt: int) -> Attempt:
+        """The attempt at an activity of a child, as claims order it among all of the migration.
+
+        Epochs are times, so activities of the migration and of its children are ordered by when they were scheduled.
+
+        Args:
+            epoch: of the activity.
+            attempt: its number.
+        """
+        started_ms = int(self.started.timestamp() * 1000)
+        return Attempt(self.workflow_id, self.run_id, started_ms, epoch, attempt)

@@ -1,18 +1,25 @@
-"""What all inputs of migrations share."""
+"""The arguments of workflows: what all inputs share, and the state that continue-as-new adds."""
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from enum import StrEnum
-from typing import Annotated, Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, cast
 
-from pydantic import AwareDatetime, Field
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from models.lifecycle.base import Frozen
+from models.lifecycle.base import Frozen, refusal, valid_fields
 from models.lifecycle.fields import Bool
+
+_KINDS = {"list": "a list", "str": "a text", "bool": "true or false", "NoneType": "null", "bytes": "bytes"}
 
 ClusterName = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
 """`clusterName` of brokers, as workflow ids and lists of workflows take it."""
+
+
+NO_CLEANUP = 'cleanup_at_window_end does nothing with "cleanup": "leave"; set "cleanup": "remove", or leave it out'
+"""Why an input is refused that asks to clean up by itself, and to leave everything as it is."""
 
 
 class WorkflowInput(Frozen):
@@ -104,5 +111,31 @@ class SourceCleanup(StrEnum):
     REMOVE = "remove"
 
 
-NO_CLEANUP = 'cleanup_at_window_end does nothing with "cleanup": "leave"; set "cleanup": "remove", or leave it out'
-"""Why an input is refused that asks to clean up by itself, and to leave everything as it is."""
+class Continued(BaseModel):
+    """The argument with which a run continues as the next one.
+
+    One argument, because Temporal decodes arguments by their types only if all are given. As they come, since an
+    operator's start may look like this, and only the workflow can tell.
+
+    Attributes:
+        input: what the operator typed.
+        state: as the run before left it.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+
+    input: Any
+    state: Any
+
+
+def start_refusal(fields: type[BaseModel], value: object) -> str:
+    """Return why a start with this value, as JSON, is refused: the cause, the cure and the valid fields."""
+    if not isinstance(value, dict):
+        sent = _KINDS.get(type(value).__name__, "a number")
+        return f"the input is not a JSON object, but {sent}. Cure: write a JSON object; {valid_fields(fields)}"
+    given = cast("dict[str, Any]", value)
+    try:
+        fields.model_validate_json(json.dumps(given))
+    except ValidationError as error:
+        return f"the input is wrong: {refusal(fields, error)}"
+    raise ValueError("the input is valid")

@@ -1,4 +1,4 @@
-"""The result of a migration."""
+"""The results of prechecks and of migrations."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from pydantic import BaseModel
 from typing_extensions import TypeVar
 
 from models.coverage.results import FeatureUse
-from models.lifecycle.failures import FailedItems
+from models.lifecycle.base import Result
+from models.lifecycle.failures import Blocker, FailedItems
 from models.lifecycle.status import FiguresT, Outcome, PhaseEntry
 
 CertificateT = TypeVar("CertificateT", default=dict[str, Any])
@@ -35,3 +36,17 @@ class Report(BaseModel, Generic[FiguresT, CertificateT]):
     notes: list[str]
     failed_items: list[FailedItems] = []
     features: list[FeatureUse] = []
+
+
+class PrecheckResult(Result):
+    """Base of the results of prechecks.
+
+    Attributes:
+        blockers: what must be cured first; empty means that the migration can start.
+        warnings: what the operator should know.
+        features: of the cluster that are in use, and what becomes of each.
+    """
+
+    blockers: tuple[Blocker, ...] = ()
+    warnings: tuple[str, ...] = ()
+    features: tuple[FeatureUse, ...] = ()

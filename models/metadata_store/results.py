@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from models.lifecycle.base import Result
-from models.lifecycle.precheck import PrecheckResult
+from models.lifecycle.report import PrecheckResult
 from models.migration_flag import FlagPhase
 
 

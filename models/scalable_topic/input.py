@@ -8,9 +8,9 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
+from models.lifecycle.claim import ParentRun
 from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, SourceCleanup
-from models.lifecycle.parent import ParentRun
 from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.auto_scale import AutoScale
 from models.topic_names import partition_number

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from models.lifecycle.base import Result
 from models.lifecycle.failures import NAMED, FailedItem
-from models.lifecycle.precheck import PrecheckResult
+from models.lifecycle.report import PrecheckResult
 
 
 class Verdict(StrEnum):

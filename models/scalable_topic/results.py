@@ -6,7 +6,7 @@ from pydantic import Field
 
 from models.lifecycle.base import Result
 from models.lifecycle.failures import FailedItem
-from models.lifecycle.precheck import PrecheckResult
+from models.lifecycle.report import PrecheckResult
 
 
 class ClientCensus(Result):

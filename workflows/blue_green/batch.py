@@ -15,9 +15,9 @@ from models.blue_green.input import KIND, IdleSubscriptions
 from models.blue_green.phases import BatchPhase
 from models.blue_green.state import BatchState
 from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
+from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome
 from workflows.blue_green.policy import BATCH_POLICIES
 from workflows.lifecycle.activity_calls import Call

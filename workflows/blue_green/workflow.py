@@ -15,9 +15,9 @@ from models.blue_green.phases import Phase
 from models.blue_green.results import Completion, Precheck, Provision
 from models.blue_green.state import BlueGreenState
 from models.lifecycle.failures import FailedItems, FailureKind
+from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome, ProgressUnit
 from models.lifecycle.waves import WavesOutcome, WaveState
 from workflows.blue_green.grace import GraceWindow

@@ -15,10 +15,9 @@ from models.bookie_cluster.results import CleanupTargets, SwitchPrecheck
 from models.bookie_cluster.state import BookieClusterState, CutoverStage
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange, TargetLoss
 from models.lifecycle.failures import FailedItem, FailedItems
-from models.lifecycle.input import SourceCleanup
+from models.lifecycle.input import Continued, SourceCleanup
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Speed
 from workflows.bookie_cluster.cutover import CLEARING, Cutover

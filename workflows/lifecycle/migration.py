@@ -12,11 +12,9 @@ from temporalio.common import RawValue, SearchAttributeKey
 from temporalio.exceptions import ActivityError, ApplicationError
 
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.input import MigrationInput
+from models.lifecycle.input import Continued, MigrationInput
 from models.lifecycle.policy import PhasePolicy
-from models.lifecycle.precheck import PrecheckResult
-from models.lifecycle.report import Report
-from models.lifecycle.start import Continued
+from models.lifecycle.report import PrecheckResult, Report
 from models.lifecycle.state import StateT
 from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status
 from models.lifecycle.verbs import CutoverTime, HoldChange, Verb, VerbRequest, VerbResponse, WindowChange

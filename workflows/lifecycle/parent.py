@@ -6,7 +6,7 @@ from typing import Any
 
 from temporalio import workflow
 
-from models.lifecycle.parent import ParentRun
+from models.lifecycle.claim import ParentRun
 from models.lifecycle.state import MigrationState
 
 

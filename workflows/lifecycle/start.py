@@ -15,7 +15,7 @@ from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.base import valid_fields
 from models.lifecycle.failures import FailureKind
-from models.lifecycle.start import Continued, start_refusal
+from models.lifecycle.input import Continued, start_refusal
 
 FieldsT = TypeVar("FieldsT", bound=BaseModel)
 CarriedT = TypeVar("CarriedT", bound=BaseModel)

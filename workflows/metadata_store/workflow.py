@@ -8,10 +8,10 @@ from typing import Any
 from temporalio import workflow
 
 from activities.metadata_store import catch_up, cutover, pre_copy, precheck, preparation, rollback
+from models.lifecycle.input import Continued
 from models.lifecycle.names import BLOCKED_GAUGE
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome
 from models.lifecycle.verbs import Speed
 from models.metadata_store.input import KIND, MetadataStoreInput, Mode

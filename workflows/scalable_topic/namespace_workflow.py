@@ -11,9 +11,9 @@ from temporalio import workflow
 
 from activities.scalable_topic import cleanup, hold_release, precheck
 from models.lifecycle.failures import FailedItems
+from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome, ProgressUnit
 from models.lifecycle.waves import WavesOutcome, WaveState
 from models.scalable_topic.namespace_input import KIND, NamespaceScalableInput

@@ -8,9 +8,9 @@ from temporalio import workflow
 
 from activities.scalable_topic.operations import run as operations
 from models.lifecycle.failures import FailedItems
+from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome
 from models.scalable_topic.operation_input import KIND, ScalableOperationInput
 from models.scalable_topic.operation_results import OperationCheck, OperationOutcome

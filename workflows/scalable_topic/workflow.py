@@ -10,9 +10,9 @@ from temporalio.exceptions import ApplicationError
 
 from activities.scalable_topic import cleanup, clients, drain, flip, hold_release, precheck
 from models.lifecycle.failures import FailureKind
+from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome
 from models.scalable_topic.input import KIND, ScalableTopicInput
 from models.scalable_topic.phases import Phase

@@ -11,7 +11,7 @@ from temporalio.common import RawValue
 from temporalio.exceptions import ApplicationError
 
 from activities.topic_controller import topic
-from models.lifecycle.start import Continued
+from models.lifecycle.input import Continued
 from models.lifecycle.status import ProgressReport
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind

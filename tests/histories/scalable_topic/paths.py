@@ -7,8 +7,8 @@ from datetime import UTC, datetime
 
 from temporalio.exceptions import ApplicationError
 
+from models.lifecycle.claim import ParentRun
 from models.lifecycle.failures import Blocker, FailureKind
-from models.lifecycle.parent import ParentRun
 from models.lifecycle.status import WaitKind
 from models.lifecycle.verbs import Verb
 from models.scalable_topic.results import DrainedTopic, TopicCheck

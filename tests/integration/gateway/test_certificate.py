@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from gateway.certificate import follow
+from gateway.process import follow
 from tests.integration.gateway.conftest import HOST
 from tests.support.clients.certificates import Authority, Identity
 from tests.support.waiting import wait_for, wait_until_equal

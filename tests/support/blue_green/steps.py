@@ -18,9 +18,8 @@ from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from models.blue_green.batch import BatchInput
 from models.blue_green.results import Quiet
-from models.lifecycle.claim import Attempt
+from models.lifecycle.claim import Attempt, ParentRun
 from models.lifecycle.execution import Execution, InputT
-from models.lifecycle.parent import ParentRun
 from models.settings import Settings
 from tests.support.blue_green.environment import BLUE, Clusters
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from bench.blue_green.results import Flips
+from bench.blue_green.benchmark import Flips
 from bench.lifecycle.results import SIDES, Run, Side, order
 
 _NONE = {

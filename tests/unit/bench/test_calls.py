@@ -5,7 +5,7 @@ from __future__ import annotations
 from datetime import datetime
 from pathlib import Path
 
-from bench.blue_green.calls import count_calls
+from bench.blue_green.scale import count_calls
 
 _LOG = """\
 2026-11-23T13:24:34,702 [pulsar-web-59-5] INFO  JettyRequestLogFactory - HTTP request

@@ -17,9 +17,8 @@ import certifi
 import pytest
 
 from cli.doctor.certificates import SOON, validity
-from cli.doctor.credentials import token_life
 from cli.doctor.findings import Check, Finding, Level, run_check, run_checks, warning, worst
-from cli.doctor.process import process_checks
+from cli.doctor.process import process_checks, token_life
 from cli.doctor.servers import server_findings
 from cli.migrations import Servers
 from models.settings import Settings

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cli.inputs import field_help, parse_duration, read_input
-from cli.temporal_lines import start_line, update_line
+from cli.operations import start_line, update_line
 from models.bookie_cluster.input import BookieClusterInput
 from models.lifecycle.verbs import Verb, VerbRequest
 from models.metadata_store.input import MetadataStoreInput, Mode

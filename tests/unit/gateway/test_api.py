@@ -20,8 +20,7 @@ from fastapi import FastAPI
 
 from gateway.answers import Reason
 from gateway.api.access import Door
-from gateway.api.app import build_app
-from gateway.api.body_limit import LARGEST_BODY
+from gateway.api.app import LARGEST_BODY, build_app
 from gateway.controllers import Controllers, Gone, Refused
 from gateway.errors import unavailable
 from gateway.settings import GatewaySettings

@@ -26,7 +26,7 @@ from clients.store import Record
 from clients.stores import Access
 from models.coverage.table import COLUMNS, PAGE, UNKNOWN_FEATURE, ItemKind, Outcome, column_of, coverage
 from models.lifecycle.failures import Blocker
-from models.lifecycle.precheck import PrecheckResult
+from models.lifecycle.report import PrecheckResult
 from models.metadata_store.input import MetadataStoreInput
 from models.store_url import parse_store_url
 from worker.catalog import ALL, KINDS, Registered

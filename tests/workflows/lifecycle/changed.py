@@ -6,8 +6,8 @@ from typing import Any
 
 from temporalio import workflow
 
+from models.lifecycle.input import Continued
 from models.lifecycle.report import Report
-from models.lifecycle.start import Continued
 from models.metadata_store.input import MetadataStoreInput
 from workflows.metadata_store.workflow import MetadataStoreMigration
 

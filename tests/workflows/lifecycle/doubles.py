@@ -11,7 +11,6 @@ import functools
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from itertools import groupby
-from pkgutil import resolve_name
 from typing import Any, ClassVar, NamedTuple, cast
 
 from temporalio import activity
@@ -19,7 +18,7 @@ from temporalio import activity
 from activities.lifecycle.step import AnyStep, steps_of
 from models.lifecycle.execution import Execution
 from models.lifecycle.input import WorkflowInput
-from worker.catalog import ALL, activities_of
+from worker.catalog import ALL
 
 OWN_QUEUE = "pulsar-migrate@own"
 """The queue of the one worker that watches the source."""
@@ -150,10 +149,8 @@ class Script:
 
 def real_steps() -> list[Callable[..., Any]]:
     """All activities, without a runtime: good for their names and signatures only."""
-    classes = [resolve_name(name) for kind in ALL.values() for name in kind.activities]
-    methods = [method for found in classes for method in activities_of(found.__new__(found))]
     packages = dict.fromkeys(kind.package for kind in ALL.values())
-    return [*methods, *(_unbound(step) for package in packages for step in steps_of(f"activities.{package}"))]
+    return [_unbound(step) for package in packages for step in steps_of(f"activities.{package}")]
 
 
 def _unbound(step: AnyStep[..., Any]) -> Callable[..., Any]:

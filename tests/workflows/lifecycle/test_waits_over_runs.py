@@ -19,8 +19,8 @@ from temporalio.testing import WorkflowEnvironment
 from temporalio.worker import Worker
 
 from models.bookie_cluster.phases import Phase as SwitchPhase
+from models.lifecycle.input import Continued
 from models.lifecycle.names import TASK_QUEUE
-from models.lifecycle.start import Continued
 from models.lifecycle.status import Outcome, ProgressReport, Status, WaitKind
 from models.lifecycle.verbs import Verb, WindowChange
 from models.metadata_store.phases import Phase

@@ -11,9 +11,9 @@ from temporalio import workflow
 
 from models.lifecycle.base import Figures
 from models.lifecycle.failures import FailedItem
+from models.lifecycle.input import Continued
 from models.lifecycle.policy import PhasePolicy, VerbState
 from models.lifecycle.report import Report
-from models.lifecycle.start import Continued
 from models.lifecycle.state import MigrationState
 from models.lifecycle.status import Outcome, ProgressUnit, Undo
 from models.lifecycle.waves import BatchResult, Page, WaveState, WaveStatus

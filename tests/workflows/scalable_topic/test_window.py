@@ -9,8 +9,8 @@ import pytest
 from temporalio.api.history.v1 import HistoryEvent
 from temporalio.exceptions import ApplicationError, CancelledError
 
+from models.lifecycle.claim import ParentRun
 from models.lifecycle.failures import FailedItem, FailureKind
-from models.lifecycle.parent import ParentRun
 from models.lifecycle.status import Outcome, Status, Undo, WaitKind
 from models.lifecycle.verbs import Verb, WindowChange
 from models.scalable_topic.phases import Phase
