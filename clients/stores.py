@@ -132,6 +132,7 @@ def trees_overlap(first: StoreUrl, second: StoreUrl, access: Access) -> bool:
     # Other trees, whoever serves them.
     if first.scheme != "zk" or not first.overlaps(second.model_copy(update={"hosts": first.hosts})):
         return False
+    # mutant: metadata-store/stores-differ-by-address
     return lead_to_one_ensemble(first, second, auth=access.zookeeper_auth, timeout=access.timeout)
 
 

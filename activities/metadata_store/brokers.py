@@ -132,6 +132,7 @@ def check_settings(
     differs = cache(partial(_configuration_differs, input, access))
     for broker in brokers:
         settings = broker.settings or {}
+        # mutant: metadata-store/metadata-is-exchanged-by-the-source
         synced += [f"{broker.name} ({name}={settings[name]})" for name in _SYNC_TOPICS if settings.get(name)]
         # Only settings that differ are taken to the servers.
         name, store = configuration_store_apart(settings)
@@ -155,7 +156,7 @@ def check_settings(
             'stop the services of all clusters that use either store, and use "mode": "offline": migrate each store '
             "that you want to move to a target of its own, and start the brokers with both addresses",
         )
-    if subscribed and _has_scalable_topics(input, access):
+    if subscribed and _has_scalable_topics(input, access):  # mutant: metadata-store/segments-listen-to-the-source
         findings.block(
             "TRANSACTIONS",
             f"transactions on scalable topics are enabled on {_some(subscribed)}, and {input.source} has scalable "
@@ -189,6 +190,7 @@ def _configuration_differs(input: MetadataStoreInput, access: Access, configurat
     """
     try:
         store = parse_broker_setting(configuration)
+        # mutant: metadata-store/configuration-stores-are-chroots
         stores = [same for same in (input.source_url, parse_broker_setting(own)) if same.root == store.root]
         if any(same.overlaps(store) for same in stores) or any(trees_overlap(same, store, access) for same in stores):
             return ""

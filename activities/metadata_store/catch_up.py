@@ -37,7 +37,7 @@ def catch_up(task: MetadataStoreTask, pre: PreCopy, seconds: float) -> CatchUp:
             since, more, scanned, version = _caught_up(task, since)
             changed, gap, highest = changed + more, gap or scanned, max(highest, version)
     # A record that changes very often has outrun the margin meanwhile.
-    floor = raise_floor(task, highest, pre.version_floor)
+    floor = raise_floor(task, highest, pre.version_floor)  # mutant: metadata-store/no-line-after-catching-up
     return CatchUp(since_zxid=since, changed=changed, gap=gap, version_floor=floor, worker_queue=task.runtime.queue)
 
 
@@ -67,6 +67,7 @@ def _caught_up(task: MetadataStoreTask, since_zxid: int) -> tuple[int, int, str,
                 changed = converge(task, replica, changes, changes.dirty.paths, enough=FEW_CHANGES).changed
                 highest = replica.highest
     settled = not watch.told_until(changes.dirty.mark)
+    # mutant: metadata-store/a-round-forgets-the-mark
     return mark if settled else since_zxid, changed, changes.gap, highest
 
 

@@ -79,6 +79,7 @@ def require_left(input: MetadataStoreInput, access: Access, sessions: Mapping[st
         _refuse("services came back to the source", still_in_use(source), restart)
     with open_reader(input.target_url, access) as target:
         _refuse("services have not restarted since the commit", not_restarted(target, sessions), restart)
+        # mutant: metadata-store/a-cleanup-though-a-bookie-is-cut-off
         _refuse("bookies are not registered, and may be cut off from both stores", absent_bookies(target), _ABSENT)
     if newer := ledgers_only_in(input.source_url, input.target_url, access):
         _refuse("bookies used the source after the copy", [newer], "Leave the source as it is")
@@ -119,7 +120,7 @@ def census(task: MetadataStoreTask, sessions: dict[str, int] | None = None) -> C
                 unknown.append(f"{broker.name}: its configuration could not be read, or may name the source ({error})")
     unknown += [
         f"{bookie} is not registered, and may be cut off from both stores. {_ABSENT}"
-        for bookie in absent
+        for bookie in absent  # mutant: metadata-store/a-bookie-that-is-cut-off-is-not-reported
         if bookie not in services
     ]
     if started and not services:

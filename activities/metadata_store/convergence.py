@@ -89,6 +89,7 @@ def all_changes(task: MetadataStoreTask, since_zxid: int) -> Changes:
         feed = task.new_feed()
         watch.restart(feed, missed=gap)
         with task.context.waiting(WaitKind.SCAN, f"a scan of the source by transaction ids ({gap})"):
+            # mutant: metadata-store/a-gap-is-not-scanned
             watch.fill(feed, jobs.changed_since(task.engine, task.pair, since_zxid, tag=task.tag()))
 
 
@@ -122,7 +123,7 @@ def converge(
         changed += done.written + done.deleted
         changes.watch.add_ephemerals(done.ephemerals)
         # Both sides are read again: what counts is what stands there, and not what was sent.
-        remaining = frozenset(replica.differences(todo))
+        remaining = frozenset(replica.differences(todo))  # mutant: metadata-store/differences-are-not-read-again
         before = changes.dirty.mark
         changes.watch.mark_clean(todo - remaining, before)
         changes = all_changes(task, changes.since_zxid)

@@ -52,6 +52,7 @@ def copy_changes(task: MetadataStoreTask, pre: PreCopy) -> ChangeCopy:
         task.context.check()
         with task.replica(FlagPhase.COPYING) as replica:
             # Nothing is marked clean here: VERIFY compares these paths, and what changed since, by reading them again.
+            # mutant: metadata-store/nothing-is-copied-while-writes-are-blocked
             applied = replica.apply(changes.dirty.paths)
     return ChangeCopy(
         by="scan" if changes.gap else "watch",
@@ -95,11 +96,12 @@ def _verify_live(task: MetadataStoreTask, pre: PreCopy) -> Verification:
         repaired = comparison.different.paths - len(rest.paths)
     with task.replica(FlagPhase.COPYING) as replica:
         task.context.check()
-        different = set(replica.differences(todo))
+        different = set(replica.differences(todo))  # mutant: metadata-store/verify-compares-nothing
         # The mark is from before the comparison: what changed while it ran stays dirty.
         changes.watch.mark_clean(todo - different, changes.dirty.mark)
         if different:
-            converge(task, replica, changes, different)
+            converge(task, replica, changes, different)  # mutant: metadata-store/verify-repairs-nothing
+        # mutant: metadata-store/no-line-in-verify
         floor = raise_floor(task, max(replica.highest, highest), pre.version_floor)
     return Verification(
         compared=compared,
@@ -167,13 +169,15 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
             settled = _settle(task, flag, pre)
             floor = settled.floor
             # Brokers of 5.0.1 go on writing such records after the flag was set.
+            # mutant: metadata-store/indexes-are-not-checked-at-the-commit
             require_no_indexed(task.input, task.runtime.access)
             task.context.check()
             # The check before this is the last moment at which a rollback or a deadline can prevent the commit.
             flag.advance(
                 FlagPhase.COMPLETED,
                 task.input.target,
-                settled_zxid=settled.point.source_zxid,
+                settled_zxid=settled.point.source_zxid,  # mutant: metadata-store/the-commit-does-not-say-where-it-lies
+                # mutant: metadata-store/the-commit-does-not-say-what-services-wrote
                 settled_target=settled.point.target,
             )
             task.context.blocked_since = None
@@ -228,8 +232,9 @@ def _settle(task: MetadataStoreTask, flag: FlagKeeper, pre: PreCopy) -> _Settled
         changes = all_changes(task, pre.since_zxid)
         dirty = changes.dirty.paths
         unsettled = [path for path in dirty if is_pulsars(path)]
-        if not dirty:
+        if not dirty:  # mutant: metadata-store/differences-at-the-commit
             return _Settled(CommitPoint(mark, target), floor)
+        # mutant: metadata-store/a-commit-waits-for-writes-without-an-end
         if unsettled and rounds > _SETTLE_ROUNDS and time.monotonic() > end:
             raise ApplicationError(
                 f"services change metadata without a pause although writes are blocked; "
@@ -243,8 +248,8 @@ def _settle(task: MetadataStoreTask, flag: FlagKeeper, pre: PreCopy) -> _Settled
                 converge(task, replica, changes, dirty)
             else:
                 # Once, however often they change: what changes from here on is after the mark, and followed late.
-                replica.apply(dirty)
-            floor = raise_floor(task, replica.highest, floor)
+                replica.apply(dirty)  # mutant: metadata-store/records-of-others-are-not-copied-before-the-commit
+            floor = raise_floor(task, replica.highest, floor)  # mutant: metadata-store/no-line-at-the-commit
         if rounds and not unsettled:
             target = last_transaction(task.input.target_url, task.runtime.access) or floor
             return _Settled(CommitPoint(mark, target), floor)
@@ -289,7 +294,7 @@ def _late_services(source: StoreReader, target: StoreReader) -> str:
     # Beneath a chroot participants never unregister.
     started = set[int]() if source.url.root else participants(source)
     late = {names.get(owner, f"session 0x{owner:x}") for owner in started}
-    if names:
+    if names:  # mutant: metadata-store/a-commit-that-leaves-late-services-behind
         late |= set(names.values()) - {service.name for service in registered(target)}
     return ", ".join(sorted(late))
 
@@ -305,7 +310,7 @@ def follow(task: MetadataStoreTask, pre: PreCopy) -> LateWrites:
         if not flag.stands_at(FlagPhase.COMPLETED):
             return LateWrites()
         # At each look: whoever missed it may have been cut off until now, and writes nothing that would show that.
-        flag.rebroadcast()
+        flag.rebroadcast()  # mutant: metadata-store/checks-do-not-repeat-the-flag
         commit = _commit_point(flag.state(), pre, pre.version_floor)
         services = bool(still_registered(task.input.source_url, task.runtime.access))
         with task.replica(FlagPhase.COMPLETED) as replica:

@@ -54,7 +54,7 @@ class FlagState:
             and self.claim.workflow_id == workflow_id
             and self.version >= 0
             # By version and not by content: Pulsar's own command may have set the same phase since.
-            and self.claim.flag_version == self.version
+            and self.claim.flag_version == self.version  # mutant: metadata-store/ownership-by-phase
         )
 
     def blocked_by(self, workflow_id: str) -> bool:
@@ -153,8 +153,8 @@ class FlagKeeper:
             StoreConflict: it is not so: this attempt is a late one, and must not write.
         """
         state = self.state()
-        require_newest(state.claim, self._me, str(self._store.url))
-        if state.flag.phase not in phases:
+        require_newest(state.claim, self._me, str(self._store.url))  # mutant: metadata-store/fence-without-claim
+        if state.flag.phase not in phases:  # mutant: metadata-store/fence-without-phase
             raise Superseded(f"the migration flag is {state.flag.phase}; this step came too late to write")
 
     def unblock(self) -> FlagState:
@@ -194,6 +194,7 @@ class FlagKeeper:
         if new_run and state.blocked_by(self._me.workflow_id):
             failed = state.flag.model_copy(update={"phase": FlagPhase.FAILED})
             # In one transaction: between two writes a run could die that leaves writes blocked and nobody who knows it.
+            # mutant: metadata-store/a-new-run-knows-the-old-commit
             self._set_both(state, failed, self._claim.successor(state.claim, **_NEW_RUN))
         else:
             self._claim.take(**_NEW_RUN)
@@ -202,16 +203,17 @@ class FlagKeeper:
     def _mark(self) -> int:
         state = self.state()
         require_newest(state.claim, self._me, str(self._store.url))
+        # mutant: metadata-store/mark-of-any-version
         self._store.set(CLAIM, self._claim.successor(state.claim).encode(), state.claim_version)
         # A set does not tell its transaction id. What is read back is that of ours only at the next version.
         node = self._store.get(CLAIM)
-        if node is None or node.version != state.claim_version + 1:
+        if node is None or node.version != state.claim_version + 1:  # mutant: metadata-store/mark-of-another-attempt
             raise VersionConflict(f"{CLAIM} in {self._store.url} was set by somebody else meanwhile")
         return node.txid
 
     def _advance(self, to: FlagPhase, target: str, settled_zxid: int, settled_target: int) -> FlagState:
         state = self.state()
-        require_newest(state.claim, self._me, str(self._store.url))
+        require_newest(state.claim, self._me, str(self._store.url))  # mutant: metadata-store/a-late-step-advances
         assert state.claim is not None
         settled = {"settled_zxid": settled_zxid, "settled_target": settled_target}
         return self._move(state, state.claim.model_copy(update=settled), to, target)
@@ -220,15 +222,16 @@ class FlagKeeper:
         mine = state.owned_by(self._me.workflow_id)
         # A repeated attempt finds its move done. Moved again, the flag would get a new time, by which the pause is
         # measured.
-        if mine and state.flag.phase is to:
+        if mine and state.flag.phase is to:  # mutant: metadata-store/a-repeated-move-moves-again
             self._claim.renew()
             return self.state()
         # FAILED may have been set by hand (break-glass), or by our own way back: a late attempt must not undo that.
-        if to is FlagPhase.PREPARATION and claim.flag_version >= 0:
+        if to is FlagPhase.PREPARATION and claim.flag_version >= 0:  # mutant: metadata-store/a-run-blocks-twice
             raise StoreConflict(
                 f"this run blocked writes before, and the flag is {state.flag.phase} now; it does not block them "
                 "again. Start the migration anew"
             )
+        # mutant: metadata-store/a-foreign-flag-is-moved, metadata-store/phases-in-any-order
         if state.flag.phase not in _FROM[to] or (not mine and state.flag.phase not in OPEN_PHASES):
             raise StoreConflict(foreign_flag(state.flag))
         blocked = state.since_ms if state.flag.phase is FlagPhase.PREPARATION else claim.blocked_since_ms
@@ -242,7 +245,7 @@ class FlagKeeper:
         claim = state.claim
         if claim is None and state.flag.phase is FlagPhase.FAILED:
             # Our way back released the claim. With the version, a run that begins now is not disturbed.
-            self._store.set(FLAG, state.flag.encode(), state.version)
+            self._store.set(FLAG, state.flag.encode(), state.version)  # mutant: metadata-store/flag-over-a-later-run
             return True
         if claim is None or not claim.is_of(self._me) or not state.owned_by(self._me.workflow_id):
             return False
@@ -255,11 +258,13 @@ class FlagKeeper:
     def _expire(self) -> FlagState:
         state = self.state()
         claim = state.claim
+        # mutant: metadata-store/expire-of-a-later-run
         if claim is None or not claim.is_of(self._me) or not state.blocked_by(self._me.workflow_id):
             return state
         self._set_both(
             state,
             state.flag.model_copy(update={"phase": FlagPhase.FAILED}),
+            # mutant: metadata-store/expire-leaves-the-attempt
             claim.model_copy(update={"attempt": claim.attempt + 1, "flag_version": state.version + 1, "moved_ms": 0}),
         )
         return self.state()
@@ -273,6 +278,7 @@ class FlagKeeper:
         if state.blocked_by(self._me.workflow_id):
             return self._move(state, claim, FlagPhase.FAILED, state.flag.targetUrl or "")
         # An attempt that read the claim before and is about to block writes fails by its version.
+        # mutant: metadata-store/unblock-leaves-the-claim
         self._store.set(CLAIM, self._claim.successor(claim).encode(), state.claim_version)
         return self.state()
 
@@ -283,17 +289,20 @@ class FlagKeeper:
             return
         self._claim.admit(claim)
         # Whoever moves the flag sets the claim with it: with this version gone, no move can follow.
-        if state.blocked_by(self._me.workflow_id):
+        if state.blocked_by(self._me.workflow_id):  # mutant: metadata-store/release-leaves-writes-blocked
             state = self._move(state, claim, FlagPhase.FAILED, state.flag.targetUrl or "")
-        self._store.transaction([Delete(CLAIM, state.claim_version)])
+        self._store.transaction([Delete(CLAIM, state.claim_version)])  # mutant: metadata-store/release-of-any-version
 
     def _is_of_newer_run(self, claim: SourceClaim) -> bool:
         # Of a run that was reset after a later one had begun: there is nothing of its own to give back.
+        # mutant: metadata-store/unblock-takes-from-a-later-run
         return not claim.is_of(self._me) and claim.is_newer_than(self._me)
 
     def _set_both(self, state: FlagState, flag: Flag, claim: SourceClaim) -> None:
         # Two writes would leave a moment with the flag moved and nobody who owns it, which the next start takes for a
         # foreign one.
         value = flag.encode()
+        # mutant: metadata-store/flag-of-any-version
         part = Create(FLAG, value) if state.version < 0 else Set(FLAG, value, state.version)
+        # mutant: metadata-store/flag-with-a-claim-of-any-version, metadata-store/flag-without-the-claim
         self._store.transaction([part, Set(CLAIM, claim.encode(), state.claim_version)])

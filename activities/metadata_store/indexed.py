@@ -48,6 +48,7 @@ def check_indexed(input: MetadataStoreInput, reader: StoreReader, findings: Find
     """
     to_oxia = input.target_url.scheme == "oxia"
     # Live also between ZooKeepers: what a broker subscribed to before the commit stays with the source (5.0.1).
+    # mutant: metadata-store/transactions-leave-oxia
     if to_oxia or input.source_url.scheme == "oxia" or input.mode is Mode.LIVE:
         _check_transactions(reader, findings)
     if to_oxia:
@@ -81,6 +82,7 @@ def has_scalable_topics(reader: StoreReader) -> bool:
 
 
 def _check_transactions(reader: StoreReader, findings: Findings) -> None:
+    # mutant: metadata-store/transactions-lose-their-indexes
     if used := [parent.decode() for parent in _TRANSACTIONS if reader.children(parent)]:
         findings.block(
             "TRANSACTIONS",
@@ -128,5 +130,5 @@ def _may_have_properties(value: bytes) -> bool:
         found = json.loads(value)
     except ValueError:
         # A newer form, perhaps.
-        return True
+        return True  # mutant: metadata-store/unknown-topics-have-no-properties
     return not isinstance(found, dict) or bool(cast("dict[str, object]", found).get("properties"))

@@ -80,7 +80,7 @@ def pre_copy(task: MetadataStoreTask, records: int) -> PreCopy:
     _own_target(task, _take_target_unless_late(task))
     taken = time.monotonic()
     bulk = _copy_and_compare(task, records)
-    if had_tasks:
+    if had_tasks:  # mutant: metadata-store/lost-tasks-are-not-waited-for
         # Long over, except for small stores.
         task.await_late_writers(taken)
     watch.add_ephemerals(bulk.comparison.ephemerals)
@@ -89,10 +89,11 @@ def pre_copy(task: MetadataStoreTask, records: int) -> PreCopy:
         target.renew(copying=False)
     # Once the highest copied version is known, and before brokers write to the target, which begins with PREPARATION's
     # ephemerals.
+    # mutant: metadata-store/no-line-after-the-bulk-copy
     floor = raise_floor(task, max(bulk.copied.highest, rest.highest))
     rounds, highest = _catch_up(task, since_zxid, set(rest.paths))
     # A record that changes very often has outrun the margin meanwhile.
-    floor = raise_floor(task, highest, floor)
+    floor = raise_floor(task, highest, floor)  # mutant: metadata-store/no-line-at-the-end-of-pre-copy
     return bulk.result(task, since_zxid=since_zxid, rounds=rounds, floor=floor)
 
 
@@ -110,7 +111,7 @@ def copy_whole(task: MetadataStoreTask, records: int) -> PreCopy:
     rest = repair_many(task, bulk.comparison)
     with task.replica() as replica:
         replica.apply(rest.paths)
-    floor = raise_floor(task, max(bulk.copied.highest, rest.highest))
+    floor = raise_floor(task, max(bulk.copied.highest, rest.highest))  # mutant: metadata-store/no-line-offline
     return bulk.result(task, since_zxid=0, rounds=0, floor=floor)
 
 

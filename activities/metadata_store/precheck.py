@@ -263,8 +263,10 @@ class PrecheckRun:
 
         Where bookies are registered it is a cluster's own store, whose brokers may be away: `allow_no_brokers` says so.
         """
+        # mutant: metadata-store/a-store-with-bookies-counts-as-a-configuration-store
         if not unregistered or registered(reader):
             return
+        # mutant: metadata-store/brokers-of-a-configuration-store-are-unseen
         if reader.children(CLUSTERS.encode()) and not self._running(reader):
             self._findings.block(
                 "CONFIGURATION_STORE",
@@ -291,6 +293,7 @@ class PrecheckRun:
         (5.0.1). That each takes part is shown by PREPARATION: not even a registration that it holds in the target would
         show it, and a bookie lost that one when Oxia did not answer for longer than a session lasts (seen on 5.0.1).
         """
+        # mutant: metadata-store/services-follow-an-older-target
         if self._earlier_target and not _is_store(self._earlier_target, self._input.target_url):
             self._findings.block(
                 "OTHER_TARGET",
@@ -353,7 +356,7 @@ class PrecheckRun:
             f"{self._input.source} knows other clusters ({_some(others)}), and nothing shows whether their brokers use "
             "it as their configuration store"
         )
-        if self._input.ignore_other_clusters:
+        if self._input.ignore_other_clusters:  # mutant: metadata-store/other-clusters-share-nothing
             self._findings.warn(f"{cause}; they do not, as the input says")
         else:
             self._findings.block(

@@ -64,8 +64,8 @@ def prepare(task: MetadataStoreTask) -> Preparation:
             _stop_lost_tasks(task)
             able.require()
             require_covered(task.input, task.survey)
-            require_no_indexed(task.input, task.runtime.access)
-            if gap := not_caught_up(task):
+            require_no_indexed(task.input, task.runtime.access)  # mutant: metadata-store/transactions-are-checked-once
+            if gap := not_caught_up(task):  # mutant: metadata-store/writes-are-blocked-during-a-scan
                 return Preparation(ephemerals=0, seconds=0.0, gap=gap)
             mark = write_mark(task.input.target_url, task.runtime.access)
         task.watch_deadline()
@@ -91,6 +91,7 @@ def prepare(task: MetadataStoreTask) -> Preparation:
                 if time.monotonic() - helped > _STRANGERS_AFTER:
                     cure = "Stop these clients, which take no part in a migration, and start again"
                     raise _not_ready(f"nobody recreates {missing}. {cure}")
+                # mutant: metadata-store/participants-lose-the-time-before-the-flag
                 if time.monotonic() - blocked > patience:
                     raise _not_ready(
                         f"{task.input.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "

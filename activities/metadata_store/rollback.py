@@ -70,6 +70,7 @@ def clear_target(task: MetadataStoreTask) -> int:
     """
     removed, used = 0, ""
     with task.source_claim() as claim:
+        # mutant: metadata-store/late-rollback-clears-the-next-copy
         if (held := claim.read()) is not None and not held.claim.is_of(task.attempt):
             return removed
     if task.input.mode is Mode.LIVE:
@@ -78,7 +79,9 @@ def clear_target(task: MetadataStoreTask) -> int:
     with task.target_claim() as claim:
         if claim.is_held():
             # Claimed before the first delete: a bulk task of an earlier attempt would refill what is being cleared.
+            # mutant: metadata-store/rollback-clears-what-another-command-uses
             if claim.claim(None).ours and not (used := _in_use(task)):
+                # mutant: metadata-store/rollback-keeps-the-copy
                 removed, _ = jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag())
             claim.release()
     release(task)
@@ -95,7 +98,7 @@ def _in_use(task: MetadataStoreTask) -> str:
         # Live, what services hold there is from an attempt that failed.
         with open_reader(task.input.target_url, task.runtime.access) as target:
             services = still_in_use(target)
-        if services:
+        if services:  # mutant: metadata-store/rollback-clears-what-services-use
             return f"services use the target: {', '.join(services)}"
     if not task.source_has_flag:
         return ""

@@ -48,6 +48,7 @@ class SourceWatch(Closeable):
     def gap(self) -> str:
         """Why changes may have been missed; empty if none was."""
         with self._lock:
+            # mutant: metadata-store/a-broken-feed-is-no-gap
             return self._missed or (self._feed.gap if self._feed else None) or ""
 
     def restart(self, feed: ChangeFeed, missed: str) -> int:
@@ -63,6 +64,7 @@ class SourceWatch(Closeable):
         with self._lock:
             self.close()
             # A feed that does not start leaves a gap, and no feed: the next attempt tries another one.
+            # mutant: metadata-store/a-dead-feed-is-no-gap
             self._feed, self._missed = None, missed or "the watch of the source could not be set"
             since = feed.start()
             self._feed, self._missed = feed, missed
@@ -73,7 +75,7 @@ class SourceWatch(Closeable):
         with self._lock:
             self._note(found)
             # Another feed by now has a gap of its own, which this scan need not cover.
-            if self._feed is feed:
+            if self._feed is feed:  # mutant: metadata-store/another-scan-closes-the-gap
                 self._missed = ""
 
     def collect(self, timeout: float) -> DirtyPaths:
@@ -96,7 +98,7 @@ class SourceWatch(Closeable):
         with self._lock:
             for path in paths:
                 # A path with a newer mark changed again: the comparison may have read what stood before.
-                if self._dirty.get(path, mark + 1) <= mark:
+                if self._dirty.get(path, mark + 1) <= mark:  # mutant: metadata-store/a-late-comparison-cleans
                     del self._dirty[path]
 
     def told_after(self, mark: int) -> frozenset[bytes]:
@@ -137,6 +139,7 @@ class SourceWatch(Closeable):
     def _note(self, paths: Iterable[bytes]) -> None:
         self._mark += 1
         # Our own claims change during the migration, and the coordinator's subtree is never copied.
+        # mutant: metadata-store/our-own-claim-is-a-change
         self._dirty.update((path, self._mark) for path in paths if not is_coordination(path))
 
 
@@ -161,6 +164,7 @@ class Watches(Closeable):
         with self._lock:
             standing = self._open.get(attempt.run_id)
             # An attempt that Temporal gave up may still run in this process; it must not replace the newer one's watch.
+            # mutant: metadata-store/a-late-attempt-replaces-the-watch
             if standing and standing.owner.is_newer_than(attempt):
                 raise Superseded(f"{attempt} was superseded by {standing.owner}; a late attempt stops")
             if standing:

@@ -52,7 +52,7 @@ class AbleBrokers:
         while unasked := [broker for broker in self._running() if broker.owner not in self._asked]:
             findings = Findings()
             self._ask(unasked, findings)
-            blockers = findings.blockers
+            blockers = findings.blockers  # mutant: metadata-store/brokers-are-asked-once
             if not blockers:
                 self._asked.update(broker.owner for broker in unasked)
                 break

@@ -204,6 +204,7 @@ class OxiaConnection(Closeable):
         method = self._channel(self.leader(shard)).stream_stream(
             f"/{SERVICE}/WriteStream", _serialize, pb.WriteResponse.FromString
         )
+        # mutant: metadata-store/streams-of-lost-tasks-last
         return method(requests, timeout=lifetime, metadata=(("namespace", self.url.root), ("shard-id", str(shard))))
 
     def leader(self, shard: int) -> str:

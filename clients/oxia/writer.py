@@ -182,7 +182,7 @@ class _ShardWriter:
         if not self._size:
             return
         with self._changed:
-            if self._stream.is_old():
+            if self._stream.is_old():  # mutant: metadata-store/a-stream-is-used-to-its-end
                 self._await(lambda: not self._in_flight)
                 old, self._stream = self._stream, self._open()
                 old.close()

@@ -45,4 +45,4 @@ def is_nested_store(path: bytes) -> bool:
         return False
     if name == b"migration-coordinator":
         return parent.endswith(b"/pulsar") and parent != b"/pulsar"
-    return parent not in _BOOKKEEPERS
+    return parent not in _BOOKKEEPERS  # mutant: metadata-store/nested-stores-are-copied

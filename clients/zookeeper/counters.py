@@ -26,6 +26,7 @@ def target_count(record: Record) -> int:
     """The modification count that the Oxia copy of a ZooKeeper record must carry."""
     # Pulsar on Oxia gives the next child one more than this, so one number is skipped. To err on the other side
     # would give a ledger id twice.
+    # mutant: metadata-store/ledger-ids-are-reused
     if record.count > record.version and keeps_count(record.path, record.value):
         return record.count
     return record.version

@@ -147,6 +147,7 @@ def _raise(before: bytes, record: Record, standing: Standing | None, filler: byt
     if standing is None:
         yield wire.op_create(path, filler if last else value)
     for version in range(standing.record.version if standing else 0, last):
+        # mutant: metadata-store/sets-of-any-version
         yield wire.op_set(path, value if version + 1 == last else filler, version)
 
 

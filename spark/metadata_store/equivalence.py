@@ -18,7 +18,7 @@ _NO_ZNODE = re.compile(r"^[^/]|//|/\.{1,2}(?:/|$)|.+/$|[\x00-\x1f\x7f-\x9f\ud800
 
 def migrates(record: Record) -> bool:
     """Whether a record belongs to the metadata: not to a session, and not to the migration's own coordination."""
-    return not record.owner and not is_coordination(record.path)
+    return not record.owner and not is_coordination(record.path)  # mutant: metadata-store/ephemerals-are-copied
 
 
 def is_coordination(path: bytes) -> bool:
@@ -30,13 +30,13 @@ def is_recreated(path: bytes) -> bool:
     """Return whether the client that holds an ephemeral must create it in the target too."""
     # Pulsar (4.2 and 5.0) remembers the path of a sequential ephemeral without its number, and so never recreates it.
     # One of another client, such as a lock, is recreated by nobody: that client must end.
-    return is_held(path) and not _SEQUENTIAL.fullmatch(path)
+    return is_held(path) and not _SEQUENTIAL.fullmatch(path)  # mutant: metadata-store/locks-are-sequences
 
 
 def is_held(path: bytes) -> bool:
     """Return whether an ephemeral shows that its session's client uses the store."""
     # A key without a slash in front is a record of Oxia's client about itself: the canary of a session.
-    return path.startswith(b"/") and not is_coordination(path)
+    return path.startswith(b"/") and not is_coordination(path)  # mutant: metadata-store/holders-of-sequences-are-unseen
 
 
 def is_znode_path(path: bytes) -> bool:
@@ -107,10 +107,11 @@ class Equivalence:
     def equal(self, source: Record, target: Record) -> bool:
         """Whether the target holds what it shall for a record of the source."""
         return (
-            source.value == target.value
+            source.value == target.value  # mutant: metadata-store/values-are-not-compared
+            # mutant: metadata-store/versions-are-not-compared
             and self.source_numbers(source) == self.target_numbers(target)
             # At least: counts in ZooKeeper cannot be lowered, and a higher one only skips numbers.
-            and target.count >= self.counter(source)
+            and target.count >= self.counter(source)  # mutant: metadata-store/counters-may-fall
         )
 
     def may_stand_alone(self, target: Record) -> bool:

@@ -135,6 +135,7 @@ def changed_since(engine: SparkEngine, pair: Pair, zxid: int, *, tag: str) -> se
     lanes = 1 if pair.target.scheme == "oxia" else engine.width(tag=tag)
     shares = [parents[lane::lanes] for lane in range(lanes)]
     gone = engine.run(shares, partial(tasks.gone_part, pair), tag=tag, urgent=pair.urgent)
+    # mutant: metadata-store/a-scan-finds-nothing-changed, metadata-store/a-scan-finds-nothing-deleted
     return {path for one in found for path in one.paths}.union(*gone)
 
 

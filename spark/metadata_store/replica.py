@@ -117,6 +117,7 @@ class Mirror(Closeable):
         def is_written(mine: Record, theirs: Record | None) -> bool:
             if theirs is None or not theirs.owner or theirs.value != mine.value:
                 return False
+            # mutant: metadata-store/leftovers-count-as-ready
             return (theirs.changed if self._pair.target.scheme == "zk" else theirs.version) > mark
 
         return [
@@ -144,7 +145,7 @@ class Mirror(Closeable):
             self.highest = max(self.highest, *(one.version for one in source if one is not None and migrates(one)), 0)
             if before:
                 # After the reads: where the fence still passes, no service has changed these records.
-                before()
+                before()  # mutant: metadata-store/no-fence-between-reading-and-writing
             yield from zip(some, source, target, strict=True)
 
 
@@ -186,6 +187,7 @@ class Replica(Mirror):
             if mine is not None and migrates(mine):
                 if theirs is None or not self._rules.equal(mine, theirs):
                     with _contention():
+                        # mutant: metadata-store/writes-over-anything
                         self._writer.put(self._rules.wanted(mine), over=theirs.version if theirs else ABSENT)
                     written += 1
                 continue
@@ -267,9 +269,10 @@ class Replica(Mirror):
         """Whether no service wrote, or deleted, a record of the target since the commit."""
         if theirs is None:
             # Copied before the commit and the same since, so that somebody deleted the copy. What is newer may be new.
+            # mutant: metadata-store/deleted-copies-are-created-again
             return mine is None or mine.changed > commit.source_zxid
         if not self._rules.target_is_zookeeper:
-            return theirs.version <= commit.target
+            return theirs.version <= commit.target  # mutant: metadata-store/late-writes-over-services
         return theirs.changed <= commit.target or theirs.changed == self._own.get(path)
 
     def _remember(self, written: Record) -> None:

@@ -268,6 +268,7 @@ def changed_part(pair: Pair, since: int, part: Partition) -> Changed:
     paths: list[bytes] = []
     parents: list[bytes] = []
     for record in _records(pair, SidePart(part, of_source=True)):
+        # mutant: metadata-store/a-scan-misses-what-was-set
         if max(record.changed, record.children_changed) > since and not is_coordination(record.path):
             paths.append(record.path)
             if record.children_changed > since:
@@ -346,7 +347,7 @@ def _fence(pair: Pair, store: StoreReader, source: StoreReader | None, phases: C
     """
 
     def claim() -> PacedClaim | None:
-        if source is not None:
+        if source is not None:  # mutant: metadata-store/bulk-jobs-do-not-read-the-flag
             require_phase(source, phases)
         return claim_in(store, CLAIM, PacedClaim)
 
@@ -370,6 +371,7 @@ def _unreadable(record: Unreadable) -> StoreDenied:
 
 def _protected(reader: StoreReader, paths: Sequence[bytes]) -> list[bytes]:
     # A copy has no ACL: Oxia knows none, and to ZooKeeper they are not carried.
+    # mutant: metadata-store/acls-are-not-read
     return reader.protected(paths) if isinstance(reader, ZooKeeperReader) else []
 
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Mapping
 from pathlib import Path
 from typing import NamedTuple
 
-from tests.mutants.marks import ROOT, Change, Mark, Stale, drop, marks
+from tests.mutants.marks import ROOT, Change, Mark, Stale, marks
 
 
 class Mutant(NamedTuple):
@@ -22,7 +22,7 @@ class Mutant(NamedTuple):
 
     name: str
     tests: str | tuple[str, ...]
-    change: Change = drop
+    change: Change
     survives: str = ""
 
     @property
@@ -61,6 +61,17 @@ class Mutant(NamedTuple):
         return changed
 
 
-def noticed_by(tests: str | tuple[str, ...], *names: str) -> Iterator[Mutant]:
-    """Return mutants that drop their lines, and that the same tests must notice."""
-    return (Mutant(name, tests) for name in names)
+class Known(NamedTuple):
+    """A change that no test can notice, and why."""
+
+    change: Change
+    survives: str
+
+
+def mutants(noticed: Mapping[str | tuple[str, ...], Mapping[str, Change | Known]]) -> tuple[Mutant, ...]:
+    """Return the mutants of a list: tests, and by name the changes that they must notice."""
+    return tuple(
+        Mutant(name, tests, *change) if isinstance(change, Known) else Mutant(name, tests, change)
+        for tests, names in noticed.items()
+        for name, change in names.items()
+    )

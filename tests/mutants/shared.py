@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tests.mutants.marks import any_version, becomes, swap, without
-from tests.mutants.mutant import Mutant, noticed_by
+from tests.mutants.marks import any_version, becomes, drop, swap, without
+from tests.mutants.mutant import mutants
 
 _CAS = "tests/unit/clients/test_cas.py"
 _OXIA_CLIENT = "tests/integration/clients/test_oxia_client.py"
@@ -16,92 +16,83 @@ _DEFECTS = "tests/unit/lifecycle/test_defects.py"
 _OPERATIONS_WORKFLOW = "tests/integration/scalable_topic/test_operations_workflow.py"
 _NAMESPACES = "tests/integration/topic_controller/test_namespaces.py"
 
-MUTANTS = (
-    *noticed_by(
-        _CAS,
-        "shared/fence-lets-other-migrations-pass",
-        "shared/take-from-another-migration",
-        "shared/take-by-a-late-attempt",
-        "shared/pace-of-another-run",
-        "shared/release-by-a-late-attempt",
-        "shared/executor-does-not-check",
-        "shared/executor-reads-and-continues",
-    ),
-    Mutant("shared/fence-without-claim", _CAS, becomes("return")),
-    Mutant("shared/fence-lets-other-runs-pass", _CAS, without(0)),
-    Mutant("shared/fence-lets-late-attempts-pass", _CAS, without(1)),
-    Mutant("shared/fence-is-fresh-from-its-answer-on", _CAS, becomes("time.monotonic() + _CLAIM_EVERY")),
-    Mutant("shared/guard-of-any-version", _CAS, becomes("Check(self._path, -1)")),
-    Mutant("shared/take-sets-any-version", _CAS, any_version),
-    Mutant("shared/renew-sets-any-version", _CAS, any_version),
-    Mutant("shared/change-sets-any-version", _CAS, any_version),
-    Mutant("shared/release-of-any-version", _CAS, any_version),
-    Mutant("shared/a-new-run-keeps-what-the-old-one-knew", _CAS, becomes("{}")),
-    Mutant("shared/renew-without-a-claim", _CAS, becomes("self.read()")),
-    Mutant("shared/newer-run-is-not-newer", _CAS, becomes("self.epoch >= other.epoch")),
-    Mutant("shared/newer-epoch-is-not-newer", _CAS, becomes("self.attempt > other.attempt")),
-    Mutant("shared/final-conflicts-are-tried-again", _CAS, becomes("StoreConflict")),
-    Mutant("shared/throttle-while-clients-are-blocked", _CAS, without(1)),
-    Mutant(
-        "shared/guard-of-oxia-is-fresh-from-its-answer-on",
-        f"{_OXIA_CLIENT}::test_an_answer_of_the_guard_counts_from_the_question_on",
-        becomes("time.monotonic() + _GUARD_SECONDS"),
-    ),
-    *noticed_by(
-        f"{_LEASHED_COMMAND}::test_a_lost_claim_ends_it",
-        "shared/command-without-a-check-of-the-claim",
-        "shared/command-continues-without-the-claim",
-    ),
-    Mutant("shared/command-is-not-waited-for", f"{_LEASHED_COMMAND}::test_cancellation_ends_the_whole_group"),
-    Mutant(
-        "shared/command-is-not-cancelled",
-        f"{_LEASHED_COMMAND}::test_cancellation_ends_the_whole_group",
-        becomes("time.sleep(_POLL)"),
-    ),
-    Mutant(
-        "shared/children-of-a-command-live-on",
-        f"{_LEASHED_COMMAND}::test_cancellation_ends_the_whole_group",
-        swap("os.killpg", "os.kill"),
-    ),
-    Mutant(
-        "shared/command-is-never-killed",
-        f"{_LEASHED_COMMAND}::test_cancellation_ends_the_whole_group",
-        becomes("(signal.SIGTERM,)"),
-    ),
-    Mutant("shared/command-without-a-limit", f"{_LEASHED_COMMAND}::test_a_limit_ends_it"),
-    Mutant("shared/old-order-is-started", f"{_LEASHED_COMMAND}::test_an_old_order_is_not_begun"),
-    Mutant(
-        "shared/command-outlives-a-frozen-worker",
-        f"{_LEASHED_COMMAND}::test_a_worker_that_freezes_or_dies_takes_it_along",
-    ),
-    Mutant(
-        "shared/command-outlives-a-dead-worker",
-        f"{_LEASHED_COMMAND}::test_a_worker_that_freezes_or_dies_takes_it_along",
-        becomes("continue"),
-    ),
-    Mutant("shared/deadline-is-given-up-when-the-store-is-away", _BACKGROUND_TASKS, becomes("True")),
-    Mutant("shared/common-credentials-instead-of-named-ones", _SETTINGS, swap("is None", "is False")),
-    Mutant(
-        "shared/environment-moves-while-others-read-it",
-        f"{_SPARK_ENGINE}::test_a_session_starts_without_a_fork_and_moves_no_environment",
-    ),
-    *noticed_by(
-        _COVERAGE,
-        "coverage/unknown-items-pass",
-        "coverage/settings-that-cannot-be-read-pass",
-        "coverage/policies-that-cannot-be-read-pass",
-        "coverage/questions-are-not-asked",
-        "coverage/no-second-check",
-    ),
-    Mutant(
-        "coverage/refused-features-can-be-accepted",
-        _COVERAGE,
-        becomes("cell.outcome is Outcome.REFUSED and feature.id not in accepted"),
-    ),
-    Mutant("coverage/only-one-level-of-paths", _COVERAGE, becomes("[]")),
-    Mutant("coverage/untested-releases-pass", _DEFECTS, becomes("True")),
-    Mutant(
-        "coverage/operations-are-not-compared-again", f"{_OPERATIONS_WORKFLOW}::test_what_the_cluster_uses_is_looked_at"
-    ),
-    Mutant("coverage/controllers-are-not-compared", f"{_NAMESPACES}::test_namespaces_that_are_refused"),
+MUTANTS = mutants(
+    {
+        _CAS: {
+            "shared/fence-lets-other-migrations-pass": drop,
+            "shared/take-from-another-migration": drop,
+            "shared/take-by-a-late-attempt": drop,
+            "shared/pace-of-another-run": drop,
+            "shared/release-by-a-late-attempt": drop,
+            "shared/executor-does-not-check": drop,
+            "shared/executor-reads-and-continues": drop,
+            "shared/fence-without-claim": becomes("return"),
+            "shared/fence-lets-other-runs-pass": without(0),
+            "shared/fence-lets-late-attempts-pass": without(1),
+            "shared/fence-is-fresh-from-its-answer-on": becomes("time.monotonic() + _CLAIM_EVERY"),
+            "shared/guard-of-any-version": becomes("Check(self._path, -1)"),
+            "shared/take-sets-any-version": any_version,
+            "shared/renew-sets-any-version": any_version,
+            "shared/change-sets-any-version": any_version,
+            "shared/release-of-any-version": any_version,
+            "shared/a-new-run-keeps-what-the-old-one-knew": becomes("{}"),
+            "shared/renew-without-a-claim": becomes("self.read()"),
+            "shared/newer-run-is-not-newer": becomes("self.epoch >= other.epoch"),
+            "shared/newer-epoch-is-not-newer": becomes("self.attempt > other.attempt"),
+            "shared/final-conflicts-are-tried-again": becomes("StoreConflict"),
+            "shared/throttle-while-clients-are-blocked": without(1),
+        },
+        f"{_OXIA_CLIENT}::test_an_answer_of_the_guard_counts_from_the_question_on": {
+            "shared/guard-of-oxia-is-fresh-from-its-answer-on": becomes("time.monotonic() + _GUARD_SECONDS"),
+        },
+        f"{_LEASHED_COMMAND}::test_a_lost_claim_ends_it": {
+            "shared/command-without-a-check-of-the-claim": drop,
+            "shared/command-continues-without-the-claim": drop,
+        },
+        f"{_LEASHED_COMMAND}::test_cancellation_ends_the_whole_group": {
+            "shared/command-is-not-waited-for": drop,
+            "shared/command-is-not-cancelled": becomes("time.sleep(_POLL)"),
+            "shared/children-of-a-command-live-on": swap("os.killpg", "os.kill"),
+            "shared/command-is-never-killed": becomes("(signal.SIGTERM,)"),
+        },
+        f"{_LEASHED_COMMAND}::test_a_limit_ends_it": {
+            "shared/command-without-a-limit": drop,
+        },
+        f"{_LEASHED_COMMAND}::test_an_old_order_is_not_begun": {
+            "shared/old-order-is-started": drop,
+        },
+        f"{_LEASHED_COMMAND}::test_a_worker_that_freezes_or_dies_takes_it_along": {
+            "shared/command-outlives-a-frozen-worker": drop,
+            "shared/command-outlives-a-dead-worker": becomes("continue"),
+        },
+        _BACKGROUND_TASKS: {
+            "shared/deadline-is-given-up-when-the-store-is-away": becomes("True"),
+        },
+        _SETTINGS: {
+            "shared/common-credentials-instead-of-named-ones": swap("is None", "is False"),
+        },
+        f"{_SPARK_ENGINE}::test_a_session_starts_without_a_fork_and_moves_no_environment": {
+            "shared/environment-moves-while-others-read-it": drop,
+        },
+        _COVERAGE: {
+            "coverage/unknown-items-pass": drop,
+            "coverage/settings-that-cannot-be-read-pass": drop,
+            "coverage/policies-that-cannot-be-read-pass": drop,
+            "coverage/questions-are-not-asked": drop,
+            "coverage/no-second-check": drop,
+            "coverage/refused-features-can-be-accepted": becomes(
+                "cell.outcome is Outcome.REFUSED and feature.id not in accepted"
+            ),
+            "coverage/only-one-level-of-paths": becomes("[]"),
+        },
+        _DEFECTS: {
+            "coverage/untested-releases-pass": becomes("True"),
+        },
+        f"{_OPERATIONS_WORKFLOW}::test_what_the_cluster_uses_is_looked_at": {
+            "coverage/operations-are-not-compared-again": drop,
+        },
+        f"{_NAMESPACES}::test_namespaces_that_are_refused": {
+            "coverage/controllers-are-not-compared": drop,
+        },
+    }
 )

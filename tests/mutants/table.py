@@ -11,9 +11,7 @@ from tests.mutants import (
     bookie_registry,
     bookie_steps,
     bookie_tail,
-    metadata_copy,
-    metadata_flag,
-    metadata_order,
+    metadata_store,
     scalable_client,
     scalable_topic,
     shared,
@@ -25,9 +23,7 @@ from tests.mutants.quoted import Quoted
 
 MUTANTS: tuple[Mutant | Quoted, ...] = (
     *shared.MUTANTS,
-    *metadata_flag.MUTANTS,
-    *metadata_copy.MUTANTS,
-    *metadata_order.MUTANTS,
+    *metadata_store.MUTANTS,
     *bookie_registry.MUTANTS,
     *bookie_tail.MUTANTS,
     *bookie_steps.MUTANTS,

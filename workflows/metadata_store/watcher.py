@@ -13,4 +13,5 @@ def on_watcher(state: MetadataStoreState, summary: str, *, once: bool = True, to
 
     Any other worker would have to scan the whole source, with writes blocked.
     """
+    # mutant: metadata-store/blocked-steps-go-to-any-worker
     return Call(summary, queue=state.pre.worker_queue if state.pre else None, once=once, total=total)

@@ -77,6 +77,7 @@ class ValidationWindow:
             if not (refusal := await self._last_check()):
                 return
             vouched = self._verbs.proceed_wanted and not self._verbs.cleanup_wanted
+            # mutant: metadata-store/a-first-proceed-ends-a-window-that-is-still-written
             if vouched and refusal == self._state.refused_cleanup == _STILL_WRITTEN:
                 self._migration.note(
                     "`proceed` ended the window although services wrote to the source since the check before; that was "
@@ -136,15 +137,16 @@ class ValidationWindow:
 
         Checks are up to 2.4 hours apart, and what a service writes to the source after the last one is lost.
         """
+        # mutant: metadata-store/no-check-before-the-watch-ends
         late = await (self._take_census() if self._removal_is_due else self._follow(_LAST_CHECK))
         # `proceed` may have come since.
         if self._removal_is_due:
             facts = self._state.facts
-            if facts.still_on_source:
+            if facts.still_on_source:  # mutant: metadata-store/a-source-in-use-is-removed
                 return f"cleanup refused, the source is still in use: {'; '.join(facts.still_on_source)}"
-            if facts.not_known:
+            if facts.not_known:  # mutant: metadata-store/removed-while-users-are-unknown
                 return f"cleanup refused, it is not known who uses the source: {'; '.join(facts.not_known)}"
-        return _STILL_WRITTEN if late else ""
+        return _STILL_WRITTEN if late else ""  # mutant: metadata-store/late-writes-end-the-window
 
     async def _take_census(self) -> int:
         """Ask who uses the source, and follow what is written there; returns how many writes services made."""
@@ -181,7 +183,7 @@ class ValidationWindow:
         # What a tool writes all the time is followed until the end of the window, and does not move that.
         services = late.copied - late.foreign
         if services:
-            self._board.alarm(LATE)
+            self._board.alarm(LATE)  # mutant: metadata-store/late-writes-are-not-reported
         if late.copied:
             certificate = self._state.certificate
             certificate.late_writes_followed = (certificate.late_writes_followed or 0) + late.copied
@@ -198,9 +200,10 @@ class ValidationWindow:
         remaining = 1
         while remaining:
             call = Call("Remove a bounded part of the source", once=False)
+            # mutant: metadata-store/a-cleanup-that-knows-no-sessions
             part = await self._activities.run(cleanup.clean_source, call, self._state.sessions)
             self._state.figures.removed_from_source = (self._state.figures.removed_from_source or 0) + part.removed
-            if part.remaining and not part.removed:
+            if part.remaining and not part.removed:  # mutant: metadata-store/a-cleanup-without-end
                 why = f"{part.remaining:,} records of the source cannot be removed; does somebody write there?"
                 raise ApplicationError(why, type=FailureKind.CONTENTION, non_retryable=True)
             remaining = part.remaining

@@ -74,7 +74,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         try:
             await self.phases.run(Phase.PRECHECK, self._precheck)
         except FAILURES:
-            await self._give_back()
+            await self._give_back()  # mutant: metadata-store/precheck-leaves-writes-blocked
             raise
         if self.input.dry_run:
             return self.report(Outcome.PLANNED, _plan_summary(self._facts))
@@ -91,6 +91,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         await self.phases.run(Phase.PRE_COPY, self._pre_copy, holds_inside=True)
         await self.phases.run(Phase.CATCH_UP, self._catch_up, holds_inside=True)
         # From before the flag is set to the commit: for so long services are refused metadata writes.
+        # mutant: metadata-store/no-deadline-while-writes-are-blocked
         async with self.timers.deadline(_BLOCKED, self.input.blocked_deadline):
             await self.phases.run(Phase.PREPARATION, self._prepare)
             await self.phases.run(Phase.COPYING, self._copy_changes)
@@ -153,7 +154,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             if not ready.gap:
                 break
             # The worker that watched is gone. Writes are not blocked yet, and are not before another one has caught up.
-            await self._catch_up_for(timedelta(0))
+            await self._catch_up_for(timedelta(0))  # mutant: metadata-store/the-cutover-does-not-wait-for-a-new-watcher
             self.timers.restart(_BLOCKED, self.input.blocked_deadline)
         self.state.certificate.ephemerals_recreated = ready.ephemerals
         self.state.figures.preparation_seconds = ready.seconds
@@ -206,7 +207,9 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _fail(self, cause: str) -> str:
         """Give writes back to the source; what it says if the commit had happened after all."""
+        # mutant: metadata-store/the-target-is-cleared-before-writes-are-free
         await self.phases.undo(Phase.FAILED, lambda: self._unblock(cause))
+        # mutant: metadata-store/a-commit-that-happened-is-undone
         if (restored := self.state.restored) and restored.committed:
             # What the commit that was interrupted had not done yet: late writes, the second flag, our record.
             if self.state.pre:

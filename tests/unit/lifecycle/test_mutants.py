@@ -69,7 +69,7 @@ def test_changes(change: Change, line: int, old: str, new: str) -> None:
 def test_a_list_that_is_stale_is_an_error() -> None:
     """A mutant that is not marked, a line without what changes, and a name that is not in the list are named."""
     with pytest.raises(Stale, match="some/mutant: no line has the comment"):
-        Mutant("some/mutant", ()).applied()
+        Mutant("some/mutant", (), drop).applied()
     marked = next(mutant for mutant in MUTANTS if isinstance(mutant, Mutant))
     for change in (swap("no such text", ""), without(9), becomes("no Python at all"), swap("", "")):
         with pytest.raises(Stale, match=marked.name):
