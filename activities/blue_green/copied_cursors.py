@@ -12,7 +12,7 @@ from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.topics import CursorStats, Position, is_brokers_cursor
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.lookup import connect
-from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.position import EntryPosition
 from clients.pulsar.wire.subscription import RawSubscription
 from models.blue_green.copies import CopyProof, CursorFigures
 from spark.blue_green import jobs
@@ -139,7 +139,7 @@ def compare_cursors(copy: SubscriptionCopy, idle: Idle) -> CopyProof:
     )
 
 
-def acknowledged(cursor: CursorStats, up_to: Callable[[Place], int]) -> list[Span]:
+def acknowledged(cursor: CursorStats, up_to: Callable[[EntryPosition], int]) -> list[Span]:
     """Which of the copied entries a cursor has acknowledged, by their numbers.
 
     Args:
@@ -149,13 +149,13 @@ def acknowledged(cursor: CursorStats, up_to: Callable[[Place], int]) -> list[Spa
     Raises:
         StoreUnsupported: the broker tells its single acknowledgements in another form.
     """
-    spans: list[Span] = [(0, up_to(Place.parse(cursor.mark_delete_position)))]
+    spans: list[Span] = [(0, up_to(EntryPosition.parse(cursor.mark_delete_position)))]
     text = cursor.individually_deleted_messages
     found = list(_RANGE.finditer(text))
     if not found and text.strip("[] "):
         raise StoreUnsupported(f"single acknowledgements are told in an unknown form: {text[:100]!r}")
     for opened, lower, upper, closed in (one.groups() for one in found):
-        first, last = Place.parse(lower), Place.parse(upper)
+        first, last = EntryPosition.parse(lower), EntryPosition.parse(upper)
         spans.append(
             (
                 up_to(first if opened == "(" else first.moved(-1)),
@@ -221,7 +221,7 @@ def _begin_anew(copy: SubscriptionCopy, topic: TopicName, name: str, positions: 
     )
 
 
-def _places(positions: PositionMap, spans: Sequence[Span]) -> Iterator[Place]:
+def _places(positions: PositionMap, spans: Sequence[Span]) -> Iterator[EntryPosition]:
     return (positions.green_at(number) for number in chain.from_iterable(range(*span) for span in spans))
 
 
@@ -232,7 +232,7 @@ def _compare_cursors(
     blue, ledgers = what_is_there(copy.blue, topic)
     green, _ = what_is_there(copy.green, topic)
     unlike: list[str] = []
-    last = positions.last[0] if positions.last else Place(*record.start)
+    last = positions.last[0] if positions.last else EntryPosition(*record.start)
     if more := count_after(ledgers, last):
         unlike.append(f"{topic}: {more} entries of blue were not copied")
     if more := len(positions) - record.compared:

@@ -34,7 +34,7 @@ from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
 from clients.pulsar.admin.topics import REPLICATOR, Position, SubscriptionStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.namespace_flag import read_flag
-from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.position import EntryPosition
 from models.blue_green.claims import Stage, TopicClients, is_held_back
 from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Drained
@@ -257,12 +257,12 @@ class DrainWatch:
             return None
         stats, ledgers = what_is_there(self._task.blue, topic)
         last = known.record.positions.last
-        at = last[0] if last else Place(*known.record.start)
+        at = last[0] if last else EntryPosition(*known.record.start)
         late = count_after(ledgers, at)
         with suppress(AdminNotFound):
             if not late:
                 self._skip_all(guard, topic, name)
-            elif name in stats.cursors and Place.parse(stats.cursors[name].mark_delete_position) < at:
+            elif name in stats.cursors and EntryPosition.parse(stats.cursors[name].mark_delete_position) < at:
                 first = next(places_after(ledgers, at))
                 position = Position(ledger_id=first.ledger_id, entry_id=first.entry_id)
                 self._task.change_blue(
@@ -409,7 +409,7 @@ def not_replicated(blue: PulsarAdminReader, topic: TopicName) -> str:
         # It is gone, or cannot be loaded, which the next look tells.
         return ""
     waiting = {
-        name.removeprefix(REPLICATOR): count_after(ledgers, Place.parse(cursor.mark_delete_position))
+        name.removeprefix(REPLICATOR): count_after(ledgers, EntryPosition.parse(cursor.mark_delete_position))
         for name, cursor in stats.cursors.items()
         if name.startswith(REPLICATOR)
     }

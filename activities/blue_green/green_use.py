@@ -7,7 +7,7 @@ from activities.blue_green.subscription_copy import what_is_there
 from activities.blue_green.topics import look_at, subscriptions_of
 from clients.cas.store import CasReader
 from clients.pulsar.names import TopicName
-from clients.pulsar.wire.place import EARLIEST
+from clients.pulsar.wire.position import EARLIEST
 from spark.blue_green.positions import count_after
 from spark.blue_green.tasks import read_record
 

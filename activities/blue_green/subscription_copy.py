@@ -32,7 +32,7 @@ from clients.pulsar.admin.late_requests import ChangeOrNever
 from clients.pulsar.admin.topics import InternalStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import NOTE
-from clients.pulsar.wire.place import EARLIEST, Place
+from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from clients.stores import open_cas
 from models.blue_green.copies import CopyFigures
 from spark.blue_green import jobs
@@ -203,7 +203,7 @@ class _Begin(NamedTuple):
     """
 
     ledgers: tuple[LedgerLength, ...]
-    start: Place
+    start: EntryPosition
     left: int
     through_broker: bool
 
@@ -267,12 +267,14 @@ class _Tally:
         copy = self._copy
         stats, ledgers = what_is_there(copy.blue, topic)
         marks = [
-            Place.parse(stats.cursors[name].mark_delete_position) for name in self._idle[topic] if name in stats.cursors
+            EntryPosition.parse(stats.cursors[name].mark_delete_position)
+            for name in self._idle[topic]
+            if name in stats.cursors
         ]
         known = self._standing(topic)
         if known is None and (not marks or not count_after(ledgers, min(marks))):
             return None
-        start = min(marks, default=EARLIEST) if known is None else Place(*known.record.start)
+        start = min(marks, default=EARLIEST) if known is None else EntryPosition(*known.record.start)
         if (
             known is not None
             and marks

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict
 
 from clients.cas.store import CasReader
 from clients.pulsar.names import TopicName
-from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.position import EntryPosition
 from models.lifecycle.claim import CLAIM
 from spark.blue_green.positions import PositionMap, Run
 
@@ -38,7 +38,7 @@ class CopyRecord(BaseModel):
     @property
     def positions(self) -> PositionMap:
         """Where the entries stand."""
-        return PositionMap(Run(Place(*run[:2]), Place(*run[2:4]), run[4]) for run in self.runs)
+        return PositionMap(Run(EntryPosition(*run[:2]), EntryPosition(*run[2:4]), run[4]) for run in self.runs)
 
     def with_positions(self, positions: PositionMap, *, messages: int, size: int) -> CopyRecord:
         """The record of a longer copy."""

@@ -6,7 +6,7 @@ from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.position import EntryPosition
 
 
 class LedgerLength(NamedTuple):
@@ -21,16 +21,16 @@ class LedgerLength(NamedTuple):
     entries: int
 
 
-def places_after(ledgers: Sequence[LedgerLength], after: Place) -> Iterator[Place]:
+def places_after(ledgers: Sequence[LedgerLength], after: EntryPosition) -> Iterator[EntryPosition]:
     """The places behind one, in their order."""
     for ledger_id, entries in ledgers:
         if ledger_id >= after.ledger_id:
             first = after.entry_id + 1 if ledger_id == after.ledger_id else 0
             for entry_id in range(first, entries):
-                yield Place(ledger_id, entry_id)
+                yield EntryPosition(ledger_id, entry_id)
 
 
-def count_after(ledgers: Sequence[LedgerLength], after: Place) -> int:
+def count_after(ledgers: Sequence[LedgerLength], after: EntryPosition) -> int:
     """How many entries are behind a place."""
     begun = sum(max(0, entries - after.entry_id - 1) for number, entries in ledgers if number == after.ledger_id)
     return begun + sum(entries for number, entries in ledgers if number > after.ledger_id)
@@ -45,8 +45,8 @@ class Run(NamedTuple):
         length: how many.
     """
 
-    blue: Place
-    green: Place
+    blue: EntryPosition
+    green: EntryPosition
     length: int
 
 
@@ -79,14 +79,14 @@ class PositionMap:
         return tuple(self._runs)
 
     @property
-    def last(self) -> tuple[Place, Place] | None:
+    def last(self) -> tuple[EntryPosition, EntryPosition] | None:
         """The last entry on blue and its copy; None if nothing was copied."""
         if not self._runs:
             return None
         blue, green, count = self._runs[-1]
         return blue.moved(count - 1), green.moved(count - 1)
 
-    def append(self, blue: Place, green: Place, count: int = 1) -> None:
+    def append(self, blue: EntryPosition, green: EntryPosition, count: int = 1) -> None:
         """Add entries behind all others.
 
         Raises:
@@ -103,26 +103,26 @@ class PositionMap:
         self._starts.append(self._length)
         self._length += count
 
-    def blue_at(self, number: int) -> Place:
+    def blue_at(self, number: int) -> EntryPosition:
         """Where an entry stands."""
         run, offset = self._find(number)
         return run.blue.moved(offset)
 
-    def green_at(self, number: int) -> Place:
+    def green_at(self, number: int) -> EntryPosition:
         """Where the copy of an entry stands."""
         run, offset = self._find(number)
         return run.green.moved(offset)
 
-    def number_of(self, blue: Place) -> int | None:
+    def number_of(self, blue: EntryPosition) -> int | None:
         """The number of an entry of blue; None if it was not copied."""
         number = self.up_to_on_blue(blue)
         return number - 1 if number > self.up_to_on_blue(blue.moved(-1)) else None
 
-    def up_to_on_blue(self, place: Place) -> int:
+    def up_to_on_blue(self, place: EntryPosition) -> int:
         """How many of the copied entries stand up to and with a place of blue."""
         return self._up_to(place, [run.blue for run in self._runs])
 
-    def up_to_on_green(self, place: Place) -> int:
+    def up_to_on_green(self, place: EntryPosition) -> int:
         """The same for a place of green."""
         return self._up_to(place, [run.green for run in self._runs])
 
@@ -130,7 +130,7 @@ class PositionMap:
         index = bisect_right(self._starts, number) - 1
         return self._runs[index], number - self._starts[index]
 
-    def _up_to(self, place: Place, firsts: list[Place]) -> int:
+    def _up_to(self, place: EntryPosition, firsts: list[EntryPosition]) -> int:
         index = bisect_right(firsts, place) - 1
         if index < 0:
             return 0

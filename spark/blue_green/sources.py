@@ -12,12 +12,12 @@ from clients.bookkeeper.reader import LedgerReader
 from clients.closeable import Closeable
 from clients.errors import StoreError, StoreUnreachable, StoreUnsupported
 from clients.pulsar.wire.frames import Message, message
-from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.position import EntryPosition
 from clients.pulsar.wire.reader import RawReader
 from spark.blue_green.positions import places_after
 from spark.blue_green.spec import CopyEnds, TopicCopy
 
-Entries = Iterator[tuple[Place, Message]]
+Entries = Iterator[tuple[EntryPosition, Message]]
 
 
 class BlueSource(Closeable):
@@ -37,7 +37,7 @@ class BlueSource(Closeable):
         """End all connections."""
         self._stack.close()
 
-    def entries(self, after: Place) -> Entries:
+    def entries(self, after: EntryPosition) -> Entries:
         """Places and messages behind a place.
 
         Raises:
@@ -54,7 +54,7 @@ class BlueSource(Closeable):
                 )
             yield place, one
 
-    def _from_bookies(self, after: Place) -> Entries:
+    def _from_bookies(self, after: EntryPosition) -> Entries:
         ends = self._ends
         assert ends.ledgers is not None
         directory = self._stack.enter_context(LedgerDirectory(ends.ledgers, ends.access))
@@ -70,17 +70,19 @@ class BlueSource(Closeable):
             if record is None:
                 # Somebody consumed: the next look at the topic does not have the ledger any more.
                 raise StoreUnreachable(f"{self._copy.topic}: ledger {ledger_id} was deleted meanwhile; try again")
-            place = Place(ledger_id, first)
+            place = EntryPosition(ledger_id, first)
             # An open ledger is read as far as its broker said that it is confirmed; its writer goes on.
             for bodies in reader.entries(ledger_id, record.metadata, first, entries - 1):
                 for body in bodies:
                     yield place, self._read(place, read_data(body, record.metadata.digest))
                     place = place.moved(1)
 
-    def _from_brokers(self, after: Place) -> Entries:
+    def _from_brokers(self, after: EntryPosition) -> Entries:
         due = places_after(self._copy.ledgers, after)
         expected = next(due, None)
-        last = next((Place(number, length - 1) for number, length in reversed(self._copy.ledgers) if length), None)
+        last = next(
+            (EntryPosition(number, length - 1) for number, length in reversed(self._copy.ledgers) if length), None
+        )
         if expected is None or last is None:
             return
         ends = self._ends
@@ -95,7 +97,7 @@ class BlueSource(Closeable):
             yield place, one
             expected = next(due, None)
 
-    def _read(self, place: Place, data: bytes) -> Message:
+    def _read(self, place: EntryPosition, data: bytes) -> Message:
         try:
             return message(data)
         except StoreError as cause:

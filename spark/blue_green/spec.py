@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import NOTE, WireAccess
-from clients.pulsar.wire.place import EARLIEST, Place
+from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from clients.stores import Access
 from clients.tls import Tls
 from models.lifecycle.claim import CLAIM, Attempt
@@ -73,7 +73,7 @@ class TopicCopy(NamedTuple):
 
     topic: TopicName
     ledgers: tuple[LedgerLength, ...]
-    start: Place = EARLIEST
+    start: EntryPosition = EARLIEST
     most: int = 64 << 20
     through_broker: bool = False
 

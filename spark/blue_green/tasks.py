@@ -11,7 +11,7 @@ from clients.errors import StoreConflict, StoreContention, VersionConflict
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.topics import InternalStats
 from clients.pulsar.names import TopicName
-from clients.pulsar.wire.place import EARLIEST, Place
+from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from clients.pulsar.wire.producer import RawProducer
 from clients.pulsar.wire.reader import RawReader
 from clients.stores import open_cas
@@ -45,7 +45,7 @@ def read_record(store: CasReader, topic: TopicName) -> Recorded | None:
 
 def ledger_lengths(stats: InternalStats) -> tuple[LedgerLength, ...]:
     """The ledgers of a topic as its broker has them, with the entries that are confirmed."""
-    last = Place.parse(stats.last_confirmed_entry)
+    last = EntryPosition.parse(stats.last_confirmed_entry)
     lengths = [
         # The broker counts the ledger that it writes to only when it is full.
         LedgerLength(one.ledger_id, last.entry_id + 1 if one.ledger_id == last.ledger_id else one.entries)
@@ -91,7 +91,7 @@ def compare_unit(ends: CopyEnds, copy: TopicCopy, check: Callable[[], None]) -> 
         BlueSource(ends, copy) as blue,
         RawReader(ends.green_url, copy.topic, ends.green_access, after=after, notes=ends.notes) as green,
     ):
-        originals = blue.entries(positions.blue_at(begin - 1) if begin else Place(*found.record.start))
+        originals = blue.entries(positions.blue_at(begin - 1) if begin else EntryPosition(*found.record.start))
         for place, theirs in green.entries(last[1]):
             check()
             number = begin + entries
@@ -116,7 +116,7 @@ class _TopicCopier:
         self._store = store
         self._check = check
         self._positions = PositionMap()
-        self._unstored: list[Place] = []
+        self._unstored: list[EntryPosition] = []
         self._stored = 0
 
     def run(self) -> CopyPart:
@@ -130,7 +130,9 @@ class _TopicCopier:
             # Only now: from here on nobody else changes the copy, so that what is read stays true.
             recorded = self._begin()
             self._positions = recorded.record.positions
-            self._at = Place(*recorded.record.start) if self._positions.last is None else self._positions.last[0]
+            self._at = (
+                EntryPosition(*recorded.record.start) if self._positions.last is None else self._positions.last[0]
+            )
             with BlueSource(ends, self._copy) as blue:
                 entries = blue.entries(self._at)
                 found = self._find_again(entries, producer)
@@ -201,7 +203,7 @@ class _TopicCopier:
         if sent or found.entries:
             self._note(record, version, messages, size)
         last = self._positions.last
-        at = last[0] if last else Place(*record.start)
+        at = last[0] if last else EntryPosition(*record.start)
         left = count_after(self._copy.ledgers, at)
         return CopyPart(sent + found.entries, messages, size, left, found.found)
 
@@ -214,13 +216,13 @@ class _TopicCopier:
             raise StoreContention(f"{self._copy.topic}: another attempt has taken over the copy") from cause
         return node.version if (node := self._store.get(path)) else version
 
-    def _on_stored(self, place: Place) -> None:
+    def _on_stored(self, place: EntryPosition) -> None:
         mine = self._unstored[self._stored]
         self._stored += 1
         if self._stored == len(self._unstored):
             self._unstored, self._stored = [], 0
         last = self._positions.last
-        follows = last is None or place in (last[1].moved(1), Place(place.ledger_id, 0))
+        follows = last is None or place in (last[1].moved(1), EntryPosition(place.ledger_id, 0))
         if not follows or (last is not None and place <= last[1]):
             raise StoreConflict(
                 f"{self._copy.topic}: the copy of {mine} came to {place} on the new cluster, and not right behind "

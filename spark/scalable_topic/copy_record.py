@@ -14,7 +14,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreContention, VersionConflict
 from clients.pulsar.names import TopicName
-from clients.pulsar.wire.place import EARLIEST, Place
+from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from models.lifecycle.base import faults
 from models.lifecycle.claim import CLAIM
 from models.scalable_topic.copies import KeyHash
@@ -181,6 +181,6 @@ def write_stored(store: CasStore, held: Held, record: Stored) -> Held:
     return Held(path, node.version)
 
 
-def place_of(stored: tuple[int, int]) -> Place:
+def place_of(stored: tuple[int, int]) -> EntryPosition:
     """A place, as it is stored."""
-    return Place(*stored)
+    return EntryPosition(*stored)

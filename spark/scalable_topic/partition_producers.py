@@ -10,7 +10,7 @@ from clients.closeable import Closeable
 from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.names import TopicName
-from clients.pulsar.wire.place import EARLIEST, Place
+from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from clients.pulsar.wire.producer import RawProducer
 from clients.pulsar.wire.reader import RawReader
 from spark.scalable_topic.copy_record import Lane, StoredSum, place_of
@@ -68,7 +68,7 @@ class _PartLane:
             )
         return True
 
-    def _on_stored(self, place: Place) -> None:
+    def _on_stored(self, place: EntryPosition) -> None:
         self._place = place
 
 
@@ -143,7 +143,7 @@ class Lanes(Closeable):
         self._stack.enter_context(lane.producer)
         return lane
 
-    def _stored_ends(self) -> Iterator[Place | None]:
+    def _stored_ends(self) -> Iterator[EntryPosition | None]:
         """Where each partition ends, with all that was on its way to it; None where it is empty."""
         with PulsarAdminReader.open(self._job.wire.admin, self._job.admin_urls) as admin:
             for lane in self._lanes:
@@ -152,7 +152,7 @@ class Lanes(Closeable):
                 with self._reader(lane.topic, EARLIEST) as reader:
                     yield reader.last()
 
-    def _sent_since(self, topic: TopicName, after: Place, end: Place) -> Iterator[tuple[int, bytes]]:
+    def _sent_since(self, topic: TopicName, after: EntryPosition, end: EntryPosition) -> Iterator[tuple[int, bytes]]:
         """What this segment's producer sent behind a place: number and digest."""
         if end <= after:
             return
@@ -163,7 +163,7 @@ class Lanes(Closeable):
                 if time.monotonic() >= self._due:
                     self.stay()
 
-    def _reader(self, topic: TopicName, after: Place) -> RawReader:
+    def _reader(self, topic: TopicName, after: EntryPosition) -> RawReader:
         job = self._job
         return RawReader(job.brokers_url, topic, job.wire, after=after, notes=job.notes)
 

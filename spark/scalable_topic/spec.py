@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from clients.pulsar.names import StoredTopic, TopicName
 from clients.pulsar.wire.access import NOTE, WireAccess
-from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.position import EntryPosition
 from clients.stores import Access
 from models.lifecycle.claim import CLAIM, Attempt
 from models.scalable_topic.copies import KeyHash
@@ -117,7 +117,7 @@ class PartCheck(NamedTuple):
     """
 
     number: int
-    after: Place
+    after: EntryPosition
     sums: Mapping[int, Sum]
     descendants: Mapping[int, frozenset[int]]
     most: int = 64 << 20
@@ -134,7 +134,7 @@ class CheckedPart(NamedTuple):
         difference: what is wrong; empty for nothing.
     """
 
-    after: Place
+    after: EntryPosition
     sums: Mapping[int, Sum]
     entries: int = 0
     left: bool = False

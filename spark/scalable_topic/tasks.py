@@ -5,7 +5,7 @@ from __future__ import annotations
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict, StoreError
 from clients.pulsar.wire.frames import Message
-from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.position import EntryPosition
 from clients.pulsar.wire.reader import RawReader
 from clients.stores import open_cas
 from spark.fence import WriteFence, write_fence
@@ -112,7 +112,7 @@ class _SegmentCopier:
             raise StoreConflict(f"{unit.topic} was created anew since it was copied to {target}; copy it elsewhere")
         return record, held
 
-    def _take(self, place: Place, one: Message, sequence: int) -> int:
+    def _take(self, place: EntryPosition, one: Message, sequence: int) -> int:
         try:
             pieces = self._router.pieces(one, sequence)
         except StoreError as cause:

@@ -13,7 +13,7 @@ from clients.pulsar.wire.access import WireAccess
 from clients.pulsar.wire.connection import BrokerConnection, refused
 from clients.pulsar.wire.frames import Message
 from clients.pulsar.wire.lookup import connect
-from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.position import EntryPosition
 from pulsar_wire.connection import Channel
 from pulsar_wire.frames import Command, encode
 from pulsar_wire.pulsar_api_pb2 import (
@@ -37,7 +37,7 @@ _DRAIN_EVERY = 0.1
 _METADATA_ROOM = 10 << 10
 
 
-OnStored = Callable[[Place], None]
+OnStored = Callable[[EntryPosition], None]
 
 
 class RawProducer(Closeable):
@@ -57,7 +57,7 @@ class RawProducer(Closeable):
         access: timeout, TLS and credentials.
         name: of the producer, the same for all attempts.
         notes: shown in the topic's statistics.
-        on_stored: called for each message with its place, in the order in which they were sent.
+        on_stored: called for each message with its position, in the order in which they were sent.
         exclusive: whether nobody else may send to the topic.
 
     Raises:
@@ -93,7 +93,7 @@ class RawProducer(Closeable):
             raise
 
     def send(self, message: Message) -> None:
-        """Send a message; its place is told later, and there is a wait where too many are on their way.
+        """Send a message; its position is reported later, and the call waits where too many are on their way.
 
         Raises:
             StoreContention: another attempt has taken over the topic.
@@ -202,21 +202,21 @@ class RawProducer(Closeable):
             return StoreConflict(f"{self._topic} sends its clients to yet another cluster; copy to that one")
         return None
 
-    def _stored(self, sequence: int, place: MessageIdData) -> None:
+    def _stored(self, sequence: int, position: MessageIdData) -> None:
         if not self._unstored or self._unstored[0][0] != sequence:
             self._failure = self._failure or StoreContention(f"{self._topic}: a receipt for a message that is not due")
             return
         _, size = self._unstored.popleft()
         self._bytes -= size
         # Brokers say -1 of what deduplication drops.
-        if signed(place.ledgerId) < 0:
+        if signed(position.ledgerId) < 0:
             self._failure = self._failure or StoreConflict(
                 f"{self._topic}: the broker took message {sequence} of {self._name} for a duplicate; turn off "
                 "deduplication of this topic on that cluster for the time of the copy"
             )
             return
         if self._failure is None:
-            self._on_stored(Place(place.ledgerId, place.entryId))
+            self._on_stored(EntryPosition(position.ledgerId, position.entryId))
 
     def _fenced(self) -> StoreError:
         return StoreContention(

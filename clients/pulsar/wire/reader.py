@@ -1,4 +1,4 @@
-"""Read stored messages of a topic through its broker, with their places, without leaving a subscription."""
+"""Read stored messages of a topic through its broker, with their positions, without leaving a subscription."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clients.pulsar.wire.access import WireAccess
 from clients.pulsar.wire.connection import BrokerConnection
 from clients.pulsar.wire.frames import Message, message
 from clients.pulsar.wire.lookup import connect
-from clients.pulsar.wire.place import EARLIEST, Place
+from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from pulsar_wire.connection import Channel
 from pulsar_wire.frames import encode
 from pulsar_wire.pulsar_api_pb2 import (
@@ -41,7 +41,7 @@ class RawReader(Closeable):
         url: addresses of brokers.
         topic: where they are stored.
         access: timeout, TLS and credentials.
-        after: the place behind which it begins.
+        after: the position after which it starts.
         compacted: whether to leave out what compaction has removed.
         notes: shown in the topic's statistics.
 
@@ -55,13 +55,13 @@ class RawReader(Closeable):
         topic: StoredTopic,
         access: WireAccess,
         *,
-        after: Place = EARLIEST,
+        after: EntryPosition = EARLIEST,
         compacted: bool = False,
         notes: dict[str, str],
     ) -> None:
         self._topic = topic
         self._after = after
-        self._arrived: deque[tuple[Place, bytes]] = deque()
+        self._arrived: deque[tuple[EntryPosition, bytes]] = deque()
         self._closed = False
         self._consumed = 0
         self._connection: BrokerConnection = connect(url, topic, access)
@@ -73,8 +73,8 @@ class RawReader(Closeable):
             self._connection.close()
             raise
 
-    def last(self) -> Place | None:
-        """The place of the last entry that consumers get; None where there is none, or none behind the begin.
+    def last(self) -> EntryPosition | None:
+        """The position of the last entry that consumers get; None where there is none, or none after the start.
 
         Raises:
             StoreError: the broker does not say.
@@ -82,14 +82,14 @@ class RawReader(Closeable):
         asked = CommandGetLastMessageId(consumer_id=self._id)
         what = f"asking for the end of {self._topic}"
         answer = self._connection.ask(asked, what, CommandGetLastMessageIdResponse)
-        last = Place(signed(answer.last_message_id.ledgerId), signed(answer.last_message_id.entryId))
+        last = EntryPosition(signed(answer.last_message_id.ledgerId), signed(answer.last_message_id.entryId))
         # Brokers say -1 where nothing is stored, also of a ledger that is still empty.
         if last.ledger_id < 0 or last.entry_id < 0:
             return None
         return last if last > self._after else None
 
-    def entries(self, last: Place) -> Iterator[tuple[Place, Message]]:
-        """Places and messages up to and with this place, which must be there.
+    def entries(self, last: EntryPosition) -> Iterator[tuple[EntryPosition, Message]]:
+        """Positions and messages up to and with this position, which must be there.
 
         Raises:
             StoreError: the broker does not send them in time, or sends something else.
@@ -99,19 +99,19 @@ class RawReader(Closeable):
                 if self._closed:
                     raise StoreUnreachable(f"reading {self._topic}: the broker closed it; try again")
                 self._receive()
-            place, data = self._arrived.popleft()
-            if place <= self._after:
-                # Brokers begin with the place itself, of which a client may have had a part.
+            position, data = self._arrived.popleft()
+            if position <= self._after:
+                # Brokers start with the position itself, of which a client may have had a part.
                 self._count(message(data))
                 continue
-            if place > last:
+            if position > last:
                 raise StoreConflict(
-                    f"reading {self._topic}: the entry {place[0]}:{place[1]} came after {last[0]}:{last[1]}"
+                    f"reading {self._topic}: the entry {position[0]}:{position[1]} came after {last[0]}:{last[1]}"
                 )
             found = message(data)
             self._count(found)
-            yield place, found
-            if place == last:
+            yield position, found
+            if position == last:
                 return
 
     def close(self) -> None:
@@ -124,7 +124,7 @@ class RawReader(Closeable):
             self._allow(self._consumed)
             self._consumed = 0
 
-    def _subscribe(self, after: Place, notes: dict[str, str], *, compacted: bool) -> None:
+    def _subscribe(self, after: EntryPosition, notes: dict[str, str], *, compacted: bool) -> None:
         wanted = CommandSubscribe(
             topic=str(self._topic),
             subscription=f"pulsar-migrate-{uuid.uuid4().hex[:10]}",
@@ -144,6 +144,6 @@ class RawReader(Closeable):
     def _receive(self) -> None:
         for command, data in self._connection.receive(f"reading {self._topic}"):
             if isinstance(command, CommandMessage):
-                self._arrived.append((Place(command.message_id.ledgerId, command.message_id.entryId), data))
+                self._arrived.append((EntryPosition(command.message_id.ledgerId, command.message_id.entryId), data))
             elif isinstance(command, CommandCloseConsumer):
                 self._closed = True

@@ -8,7 +8,7 @@ from itertools import islice
 from clients.closeable import Closeable
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.connection import BrokerConnection
-from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.position import EntryPosition
 from pulsar_wire.connection import Channel
 from pulsar_wire.pulsar_api_pb2 import (
     CommandAck,
@@ -54,18 +54,18 @@ class RawSubscription(Closeable):
         )
         connection.ask(wanted, f"opening {self._what}", CommandSuccess)
 
-    def acknowledge_up_to(self, place: Place) -> None:
-        """Acknowledge everything up to and with this place; harmless where that is done.
+    def acknowledge_up_to(self, position: EntryPosition) -> None:
+        """Acknowledge everything up to and with this position; harmless where that is done.
 
         Raises:
             StoreError: the broker refuses, or does not answer in time.
         """
-        self._acknowledge(CommandAck.Cumulative, [_id(place)])
+        self._acknowledge(CommandAck.Cumulative, [_id(position)])
 
-    def acknowledge(self, places: Iterable[Place]) -> None:
+    def acknowledge(self, positions: Iterable[EntryPosition]) -> None:
         """Acknowledge single entries; raises as `acknowledge_up_to`."""
-        waiting = iter(places)
-        while part := [_id(place) for place in islice(waiting, _TOGETHER)]:
+        waiting = iter(positions)
+        while part := [_id(position) for position in islice(waiting, _TOGETHER)]:
             self._acknowledge(CommandAck.Individual, part)
 
     def close(self) -> None:
@@ -73,10 +73,10 @@ class RawSubscription(Closeable):
         closing = CommandCloseConsumer(consumer_id=self._id)
         self._connection.ask(closing, f"closing {self._what}", CommandSuccess)
 
-    def _acknowledge(self, kind: CommandAck.AckType, places: list[MessageIdData]) -> None:
-        acknowledged = CommandAck(consumer_id=self._id, ack_type=kind, message_id=places)
+    def _acknowledge(self, kind: CommandAck.AckType, positions: list[MessageIdData]) -> None:
+        acknowledged = CommandAck(consumer_id=self._id, ack_type=kind, message_id=positions)
         self._connection.ask(acknowledged, f"acknowledging on {self._what}", CommandAckResponse)
 
 
-def _id(place: Place) -> MessageIdData:
-    return MessageIdData(ledgerId=place.ledger_id, entryId=place.entry_id)
+def _id(position: EntryPosition) -> MessageIdData:
+    return MessageIdData(ledgerId=position.ledger_id, entryId=position.entry_id)

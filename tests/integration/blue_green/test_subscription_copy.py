@@ -16,7 +16,7 @@ from clients.errors import RetryableError, StoreConflict, StoreUnsupported, Supe
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.frames import Message
-from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.position import EntryPosition
 from clients.pulsar.wire.producer import RawProducer
 from clients.pulsar.wire.reader import RawReader
 from clients.stores import Access, open_cas
@@ -290,7 +290,7 @@ def test_lost_and_late_attempts(namespace: Clusters, make_copy: MakeCopy) -> Non
     topic.send(0, 60, batching_enabled=False)
     idle = {topic.name: ("idle",)}
     entries = list(_read(namespace, topic))
-    stored: list[Place] = []
+    stored: list[EntryPosition] = []
     copy = make_copy()
     frozen = RawProducer(
         namespace.green.broker_url,
@@ -417,14 +417,14 @@ def _ignore(_result: object, _message_id: object) -> None:
     """The flush waits for all."""
 
 
-def _send(producer: RawProducer, entries: list[tuple[Place, Message]]) -> None:
+def _send(producer: RawProducer, entries: list[tuple[EntryPosition, Message]]) -> None:
     for _, one in entries:
         producer.send(one)
     producer.flush()
 
 
-def _read(clusters: Clusters, topic: Topic) -> Iterator[tuple[Place, Message]]:
-    last = Place.parse(clusters.blue_admin.topics.internal_stats(topic.name).last_confirmed_entry)
+def _read(clusters: Clusters, topic: Topic) -> Iterator[tuple[EntryPosition, Message]]:
+    last = EntryPosition.parse(clusters.blue_admin.topics.internal_stats(topic.name).last_confirmed_entry)
     access = CopyEnds(parse_store_url(clusters.blue.metadata_url), ME, "", "", ()).blue_access
     with RawReader(clusters.blue.broker_url, topic.name, access, notes={}) as reader:
         yield from reader.entries(last)

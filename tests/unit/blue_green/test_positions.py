@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 from activities.blue_green.copied_cursors import acknowledged
 from clients.errors import StoreUnsupported
 from clients.pulsar.admin.topics import CursorStats
-from clients.pulsar.wire.place import EARLIEST, Place
+from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from spark.blue_green.copy_record import CopyRecord, copy_record
 from spark.blue_green.positions import LedgerLength, PositionMap, Run, count_after, joined, places_after
 
 LEDGERS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 
 
-def _places(lengths: list[int], first_ledger: int, *, count: int | None = None) -> list[Place]:
+def _places(lengths: list[int], first_ledger: int, *, count: int | None = None) -> list[EntryPosition]:
     ledgers = [LedgerLength(first_ledger + 2 * number, length) for number, length in enumerate(lengths)]
     return list(places_after(ledgers, EARLIEST))[:count]
 
@@ -40,14 +40,18 @@ def test_map_finds_every_entry(blue_lengths: list[int], green_lengths: list[int]
         assert again.up_to_on_blue(mine) == again.up_to_on_green(theirs) == number + 1
         assert again.up_to_on_blue(mine.moved(-1)) == number
     assert again.up_to_on_blue(EARLIEST) == 0
-    assert again.up_to_on_blue(Place(10**9, 0)) == len(pairs)
+    assert again.up_to_on_blue(EntryPosition(10**9, 0)) == len(pairs)
     assert again.number_of(blue[-1].moved(1)) is None
 
 
 def test_order_is_kept() -> None:
     """An entry that is not behind the last one, on one of both sides, is no part of a copy."""
-    positions = PositionMap([Run(Place(1, 0), Place(5, 0), 3)])
-    for blue, green in ((Place(1, 2), Place(5, 3)), (Place(1, 3), Place(5, 2)), (Place(0, 9), Place(6, 0))):
+    positions = PositionMap([Run(EntryPosition(1, 0), EntryPosition(5, 0), 3)])
+    for blue, green in (
+        (EntryPosition(1, 2), EntryPosition(5, 3)),
+        (EntryPosition(1, 3), EntryPosition(5, 2)),
+        (EntryPosition(0, 9), EntryPosition(6, 0)),
+    ):
         with pytest.raises(ValueError, match="do not come after"):
             positions.append(blue, green)
 
@@ -65,7 +69,9 @@ def test_places_after(lengths: list[int], number: int) -> None:
 
 def test_acknowledged() -> None:
     """A cursor's text becomes the numbers of copied entries, on both sides alike, across ledgers too."""
-    positions = PositionMap([Run(Place(3, 5), Place(1, 0), 5), Run(Place(4, 0), Place(1, 5), 5)])
+    positions = PositionMap(
+        [Run(EntryPosition(3, 5), EntryPosition(1, 0), 5), Run(EntryPosition(4, 0), EntryPosition(1, 5), 5)]
+    )
     blue = CursorStats(mark_delete_position="3:6", individually_deleted_messages="[(3:7..3:8],(3:9..4:1],(4:3..4:9]]")
     assert acknowledged(blue, positions.up_to_on_blue) == [(0, 2), (3, 4), (5, 7), (9, 10)]
     green = CursorStats(mark_delete_position="1:1", individually_deleted_messages="[(1:2..1:3],(1:4..1:6],[1:9..1:10)]")

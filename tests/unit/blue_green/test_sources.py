@@ -10,7 +10,7 @@ import pytest
 from clients.errors import StoreUnsupported
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.frames import Message
-from clients.pulsar.wire.place import EARLIEST, Place
+from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from models.lifecycle.claim import NOBODY
 from models.store_url import parse_store_url
 from pulsar_wire.pulsar_api_pb2 import MessageMetadata
@@ -24,7 +24,7 @@ COPY = TopicCopy(TopicName.parse("acme/orders/new"), (LedgerLength(4, 2), Ledger
 PLAIN = MessageMetadata(producer_name="app")
 
 
-def _given(monkeypatch: pytest.MonkeyPatch, *entries: tuple[Place, MessageMetadata]) -> BlueSource:
+def _given(monkeypatch: pytest.MonkeyPatch, *entries: tuple[EntryPosition, MessageMetadata]) -> BlueSource:
     """A source whose broker gives these entries."""
 
     class Reader:
@@ -37,8 +37,8 @@ def _given(monkeypatch: pytest.MonkeyPatch, *entries: tuple[Place, MessageMetada
         def __exit__(self, *_: object) -> None:
             self.closed = True
 
-        def entries(self, last: Place) -> Iterator[tuple[Place, Message]]:
-            assert last == Place(6, 0)
+        def entries(self, last: EntryPosition) -> Iterator[tuple[EntryPosition, Message]]:
+            assert last == EntryPosition(6, 0)
             return ((place, Message(b"data", metadata)) for place, metadata in entries)
 
     monkeypatch.setattr(sources, "RawReader", Reader)
@@ -54,15 +54,15 @@ def _given(monkeypatch: pytest.MonkeyPatch, *entries: tuple[Place, MessageMetada
 )
 def test_transactions_are_refused(monkeypatch: pytest.MonkeyPatch, metadata: MessageMetadata, what: str) -> None:
     """An entry that means nothing on another cluster ends the copy before it is sent, and is named."""
-    given = _given(monkeypatch, (Place(4, 0), PLAIN), (Place(4, 1), metadata)).entries(EARLIEST)
-    assert next(given)[0] == Place(4, 0)
+    given = _given(monkeypatch, (EntryPosition(4, 0), PLAIN), (EntryPosition(4, 1), metadata)).entries(EARLIEST)
+    assert next(given)[0] == EntryPosition(4, 0)
     with pytest.raises(StoreUnsupported, match=f"entry 4:1 is {what}"):
         next(given)
 
 
 def test_entries_that_a_broker_keeps_back(monkeypatch: pytest.MonkeyPatch) -> None:
     """Through a broker, an entry that does not come is noticed; nothing is copied past it."""
-    given = _given(monkeypatch, (Place(4, 0), PLAIN), (Place(6, 0), PLAIN)).entries(EARLIEST)
+    given = _given(monkeypatch, (EntryPosition(4, 0), PLAIN), (EntryPosition(6, 0), PLAIN)).entries(EARLIEST)
     next(given)
     with pytest.raises(StoreUnsupported, match="gives 6:0 where 4:1 is due"):
         next(given)
@@ -70,7 +70,7 @@ def test_entries_that_a_broker_keeps_back(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_whole_topic(monkeypatch: pytest.MonkeyPatch) -> None:
     """All that is confirmed comes, in order, across ledgers."""
-    places = [Place(4, 0), Place(4, 1), Place(6, 0)]
+    places = [EntryPosition(4, 0), EntryPosition(4, 1), EntryPosition(6, 0)]
     given = _given(monkeypatch, *((place, PLAIN) for place in places))
     assert [place for place, _ in given.entries(EARLIEST)] == places
-    assert list(given.entries(Place(6, 0))) == []
+    assert list(given.entries(EntryPosition(6, 0))) == []

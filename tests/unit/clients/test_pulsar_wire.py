@@ -28,7 +28,7 @@ from clients.pulsar.wire.access import WireAccess
 from clients.pulsar.wire.connection import refused
 from clients.pulsar.wire.frames import message
 from clients.pulsar.wire.lookup import greet
-from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.position import EntryPosition
 from clients.pulsar.wire.producer import RawProducer
 from clients.tls import Tls
 from pulsar_wire.access import addresses
@@ -136,18 +136,18 @@ def test_refusals(code: int, kind: type[StoreError]) -> None:
 
 def test_only_producer() -> None:
     """Messages are sent on behind the last number that the broker knows, keep-alives are answered on the way."""
-    stored: list[Place] = []
+    stored: list[EntryPosition] = []
 
     def answer(asked: Command) -> list[Command]:
-        return [CommandPing(), *_greeting(asked, last=41), *_receipt(asked, 42, Place(7, 3))]
+        return [CommandPing(), *_greeting(asked, last=41), *_receipt(asked, 42, EntryPosition(7, 3))]
 
     with _broker(answer) as url, _producer(url, stored) as producer:
         producer.send(message(STORED))
         producer.flush()
-    assert stored == [Place(7, 3)]
+    assert stored == [EntryPosition(7, 3)]
 
 
-def _producer(url: str, stored: list[Place]) -> RawProducer:
+def _producer(url: str, stored: list[EntryPosition]) -> RawProducer:
     return RawProducer(url, TOPIC, SHORT, name="copy", notes={}, on_stored=stored.append)
 
 
@@ -169,7 +169,7 @@ def _greeting(asked: Command, last: int = -1) -> list[Command]:
     return []
 
 
-def _receipt(asked: Command, sequence: int, place: Place) -> list[Command]:
+def _receipt(asked: Command, sequence: int, place: EntryPosition) -> list[Command]:
     if not isinstance(asked, CommandSend):
         return []
     where = MessageIdData(ledgerId=place.ledger_id, entryId=place.entry_id)
@@ -184,8 +184,8 @@ def _fenced(asked: Command) -> list[Command]:
 
 
 _NOT_STORED: list[tuple[Answer, type[StoreError]]] = [
-    (lambda asked: _receipt(asked, 0, Place((1 << 64) - 1, (1 << 64) - 1)), StoreConflict),
-    (lambda asked: _receipt(asked, 5, Place(7, 3)), StoreContention),
+    (lambda asked: _receipt(asked, 0, EntryPosition((1 << 64) - 1, (1 << 64) - 1)), StoreConflict),
+    (lambda asked: _receipt(asked, 5, EntryPosition(7, 3)), StoreContention),
     (_fenced, StoreContention),
     (lambda asked: [], StoreUnreachable),
 ]
@@ -194,7 +194,7 @@ _NOT_STORED: list[tuple[Answer, type[StoreError]]] = [
 @pytest.mark.parametrize(("answer", "kind"), _NOT_STORED)
 def test_messages_that_are_not_stored(answer: Answer, kind: type[StoreError]) -> None:
     """Dropped as a duplicate, answered out of turn, fenced, or not answered at all: none counts as stored."""
-    stored: list[Place] = []
+    stored: list[EntryPosition] = []
     with _broker(lambda asked: [*_greeting(asked), *answer(asked)]) as url, _producer(url, stored) as producer:
         producer.send(message(STORED))
         with pytest.raises(kind):

@@ -11,7 +11,7 @@ from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import StoredTopic, TopicName, stored_topic
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from clients.pulsar.wire.access import NOTE, WireAccess
-from clients.pulsar.wire.place import EARLIEST, Place
+from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from clients.pulsar.wire.reader import RawReader
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SegmentInfo
@@ -80,7 +80,7 @@ class CopySource:
             )
         return ended
 
-    def left(self, segment: SegmentInfo, after: Place) -> bool:
+    def left(self, segment: SegmentInfo, after: EntryPosition) -> bool:
         """Whether a segment holds anything behind a place."""
         return self._last(segment, after) is not None
 
@@ -91,7 +91,7 @@ class CopySource:
         before = (one.entries for one in self._ledgers(segment).ledgerInfo if one.ledgerId < last.ledger_id)
         return sum(before) + last.entry_id + 1
 
-    def _last(self, segment: SegmentInfo, after: Place) -> Place | None:
+    def _last(self, segment: SegmentInfo, after: EntryPosition) -> EntryPosition | None:
         notes = {NOTE: "-"}
         with RawReader(self._brokers_url, self.topic(segment), self._wire, after=after, notes=notes) as reader:
             return reader.last()

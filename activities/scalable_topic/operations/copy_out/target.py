@@ -13,7 +13,7 @@ from clients.pulsar.admin.late_requests import FencedAdmin
 from clients.pulsar.admin.topics import Client, InternalStats
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import NOTE
-from clients.pulsar.wire.place import Place
+from clients.pulsar.wire.position import EntryPosition
 from models.broker_settings import subscription_expiration
 from models.lifecycle.failures import some
 from models.scalable_topic.copies import KEEPER
@@ -212,4 +212,4 @@ class CopyTarget:
 
 
 def _holds(stats: InternalStats) -> bool:
-    return stats.number_of_entries > 0 and Place.parse(stats.last_confirmed_entry).entry_id >= 0
+    return stats.number_of_entries > 0 and EntryPosition.parse(stats.last_confirmed_entry).entry_id >= 0

@@ -1,12 +1,12 @@
-"""The place of an entry in a topic."""
+"""The position of an entry in a topic."""
 
 from __future__ import annotations
 
 from typing import NamedTuple, Self
 
 
-class Place(NamedTuple):
-    """The place of an entry in a topic; places compare in the order of the topic.
+class EntryPosition(NamedTuple):
+    """The position of an entry in a topic; positions compare in the order of the topic.
 
     Attributes:
         ledger_id: its ledger.
@@ -21,20 +21,20 @@ class Place(NamedTuple):
         """Read `ledger:entry`.
 
         Raises:
-            ValueError: it is none.
+            ValueError: the text is not a position.
         """
         ledger_id, separator, entry_id = text.partition(":")
         if not separator:
-            raise ValueError(f"{text!r} is no place in a topic")
+            raise ValueError(f"invalid position {text!r}; expected ledger:entry")
         return cls(int(ledger_id), int(entry_id))
 
     def moved(self, by: int) -> Self:
-        """The place so many entries later in the same ledger."""
+        """Return the position so many entries later in the same ledger."""
         return self._replace(entry_id=self.entry_id + by)
 
     def __str__(self) -> str:
         return f"{self.ledger_id}:{self.entry_id}"
 
 
-EARLIEST = Place(-1, -1)
+EARLIEST = EntryPosition(-1, -1)
 """Before the first entry that there is."""
