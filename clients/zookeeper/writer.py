@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter, deque
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
 from itertools import takewhile
+from typing import NamedTuple
 
 from clients.closeable import Closeable
-from clients.errors import RecordNotWritable, StoreDenied, StoreError, StoreUnreachable
+from clients.errors import RecordNotWritable, StoreConflict, StoreDenied, StoreError, StoreUnreachable
 from clients.store import ABSENT, Guard, Record, Unreadable
 from clients.zookeeper import wire
-from clients.zookeeper.batch import RACES, ROUNDS, Batch, Item, read_standing
 from clients.zookeeper.connection import Connection, error_for
 from clients.zookeeper.counters import keeps_count
 from clients.zookeeper.ops import (
@@ -28,7 +29,7 @@ from clients.zookeeper.ops import (
     write_ops,
 )
 from clients.zookeeper.permit import Permit
-from clients.zookeeper.scan import TreeScan
+from clients.zookeeper.scan import TreeScan, read_records
 from models.store_url import StoreUrl
 
 #: Batches at work, records in a batch, and requests of one batch in flight.
@@ -38,6 +39,10 @@ _SESSION_TIMEOUT = 60.0
 _PARENTS = 100_000
 #: What a server takes by default (jute.maxbuffer).
 _SERVER_LIMIT = 0xFFFFF - 8
+#: Failures of a multi that reading the nodes again may cure.
+_RACES = (wire.NO_NODE, wire.NODE_EXISTS, wire.BAD_VERSION, wire.NOT_EMPTY)
+#: Rounds of reading and writing before others are said to change the same nodes.
+_ROUNDS = 20
 
 
 class ZooKeeperWriter(Closeable):
@@ -80,14 +85,14 @@ class ZooKeeperWriter(Closeable):
         self._chroot = url.root.encode()
         self._permit = Permit(guard)
         self._link: Connection | None = None
-        self._collected: dict[bytes, Item] = {}
+        self._collected: dict[bytes, _Item] = {}
         self._size = 0
-        self._pending: deque[Batch] = deque()
+        self._pending: deque[_Batch] = deque()
         # What batches on their way create. It stands for their answers, so that children need not wait for parents.
         self._recent: deque[set[bytes]] = deque(maxlen=2 * _WINDOW)
         self._parents: set[bytes] = set()
         self._later: list[Record] = []
-        self._parents_to_delete: dict[bytes, Item] = {}
+        self._parents_to_delete: dict[bytes, _Item] = {}
         self._counts: dict[bytes, Record] = {}
         self._written = 0
 
@@ -104,7 +109,7 @@ class ZooKeeperWriter(Closeable):
         if self._chroot:
             record = record._replace(path=self._chroot + record.path)
         self._note_count(record)
-        self._collect(Item(record.path, record, over), len(record.value))
+        self._collect(_Item(record.path, record, over), len(record.value))
 
     def delete(self, path: bytes, *, expected: int | None = None) -> None:
         """Delete a node, of one version where that is given; one that has children by the flush stays.
@@ -114,7 +119,7 @@ class ZooKeeperWriter(Closeable):
         """
         path = self._chroot + path
         self._counts.pop(path, None)
-        self._collect(Item(path, None, expected), 0)
+        self._collect(_Item(path, None, expected), 0)
 
     def flush(self) -> int:
         """Wait until everything is acknowledged.
@@ -141,9 +146,9 @@ class ZooKeeperWriter(Closeable):
             for record in again:
                 self._note_count(record)
         # Counts come last: each child that the copy itself creates raises its parent's as well.
-        counted = [Item(path, record) for path, record in self._counts.items()]
+        counted = [_Item(path, record) for path, record in self._counts.items()]
         for start in range(0, len(counted), _BATCH_RECORDS):
-            self._start(Batch(counted[start : start + _BATCH_RECORDS], counts=True))
+            self._start(_Batch(counted[start : start + _BATCH_RECORDS], counts=True))
         self._drain()
         self._counts.clear()
         written, self._written = self._written, 0
@@ -159,7 +164,7 @@ class ZooKeeperWriter(Closeable):
         if record.count > 0 and keeps_count(record.path[len(self._chroot) :], record.value):
             self._counts[record.path] = record
 
-    def _collect(self, item: Item, size: int) -> None:
+    def _collect(self, item: _Item, size: int) -> None:
         self._collected[item.path] = item
         self._size += size
         if len(self._collected) >= _BATCH_RECORDS or self._size >= REQUEST_BYTES:
@@ -172,9 +177,9 @@ class ZooKeeperWriter(Closeable):
             puts = [item for item in items if item.record]
             deletions = [item for item in reversed(items) if not item.record]
             self._collected, self._size = {}, 0
-            self._start(Batch(puts + deletions))
+            self._start(_Batch(puts + deletions))
 
-    def _start(self, batch: Batch) -> None:
+    def _start(self, batch: _Batch) -> None:
         while len(self._pending) >= _WINDOW:
             self._take_answer()
         self._submit_read(batch)
@@ -211,7 +216,7 @@ class ZooKeeperWriter(Closeable):
             self._link = self._open()
         return self._link
 
-    def _submit(self, batch: Batch, op: int, body: bytes) -> None:
+    def _submit(self, batch: _Batch, op: int, body: bytes) -> None:
         batch.oversize = batch.oversize or len(body) > _SERVER_LIMIT
         connection = self._connection()
         self._pending.append(batch)
@@ -230,10 +235,10 @@ class ZooKeeperWriter(Closeable):
                 )
         return cause
 
-    def _submit_read(self, batch: Batch) -> None:
+    def _submit_read(self, batch: _Batch) -> None:
         """Ask how the batch's nodes stand, and those parents of theirs that nobody has seen yet."""
         batch.rounds += 1
-        if batch.rounds > ROUNDS:
+        if batch.rounds > _ROUNDS:
             raise error_for(batch.error, f"others keep changing what is being written, {batch}")
         wanted = dict.fromkeys(item.path for item in batch.items)
         for item in batch.items:
@@ -256,7 +261,7 @@ class ZooKeeperWriter(Closeable):
         if answer.error:
             raise error_for(answer.error, f"writing at {connection.host}, {batch}", server=connection.host)
         if batch.reading:
-            standing = read_standing(answer.frame, batch.reads)
+            standing = _read_standing(answer.frame, batch.reads)
             planned = self._raise_counts(batch, standing) if batch.counts else self._plan(batch, standing)
             batch.requests = requests(planned, self._permit.parts)
             batch.reading = False
@@ -265,7 +270,7 @@ class ZooKeeperWriter(Closeable):
             batch.error = batch.error or self._permit.read_failure(answer.frame)[1]
         self._advance(batch)
 
-    def _advance(self, batch: Batch) -> None:
+    def _advance(self, batch: _Batch) -> None:
         while not batch.error and batch.open < _BATCH_WINDOW:
             body = next(batch.requests, None)
             if body is None:
@@ -277,7 +282,7 @@ class ZooKeeperWriter(Closeable):
         if not batch.error:
             self._written += batch.written
             return
-        if batch.error not in RACES:
+        if batch.error not in _RACES:
             raise error_for(batch.error, f"writing, {batch}")
         batch.created.clear()
         for item in batch.items:
@@ -286,12 +291,12 @@ class ZooKeeperWriter(Closeable):
         for part in batch.split():
             self._submit_read(part)
 
-    def _plan(self, batch: Batch, standing: dict[bytes, Standing]) -> list[Ops]:
+    def _plan(self, batch: _Batch, standing: dict[bytes, Standing]) -> list[Ops]:
         batch.written, batch.created = 0, set()
         self._recent.append(batch.created)
         ops: list[Ops] = []
         gone: Counter[bytes] = Counter()
-        deferred: list[Item] = []
+        deferred: list[_Item] = []
         for item in batch.items:
             found = standing.get(item.path)
             # Not even where the values differ: an attempt that wakes up late must not overwrite what services wrote.
@@ -321,7 +326,7 @@ class ZooKeeperWriter(Closeable):
         return ops
 
     def _put_ops(
-        self, batch: Batch, record: Record, found: Standing | None, standing: dict[bytes, Standing]
+        self, batch: _Batch, record: Record, found: Standing | None, standing: dict[bytes, Standing]
     ) -> Iterator[Ops]:
         if found is None:
             missing = list(takewhile(lambda parent: not self._stands(parent, standing), ancestors(record.path)))
@@ -339,7 +344,7 @@ class ZooKeeperWriter(Closeable):
             self._parents.add(parent)
         return parent in self._parents or any(parent in created for created in self._recent)
 
-    def _raise_counts(self, batch: Batch, standing: dict[bytes, Standing]) -> list[Ops]:
+    def _raise_counts(self, batch: _Batch, standing: dict[bytes, Standing]) -> list[Ops]:
         found = [(item, standing[item.path].record) for item in batch.items if item.path in standing]
         return [
             ops
@@ -379,7 +384,7 @@ def replace(
     """
     kept: dict[bytes, Record | Unreadable] = {}
     error = wire.OK
-    for _ in range(ROUNDS):
+    for _ in range(_ROUNDS):
         scan = TreeScan(connection, connect, (), (record.path,))
         found = {one.path: one for batch in scan.batches() for one in batch}
         connection = scan.connection
@@ -393,7 +398,7 @@ def replace(
         error = _send(connection, permit, ops)
         if not error:
             return connection, anew
-        if error not in RACES:
+        if error not in _RACES:
             break
     doing = f"replacing {record.path.decode(errors='replace')} and what is beneath it"
     raise error_for(error, doing, server=connection.host, path=record.path)
@@ -424,3 +429,97 @@ def _send(connection: Connection, permit: Permit, ops: list[Ops]) -> int:
         if error:
             return error
     return wire.OK
+
+
+class _Item(NamedTuple):
+    """A record to put; without one, a path to delete. Paths are absolute on the server.
+
+    `over` is what may stand there: `ABSENT` nothing, a version, or None for anything.
+    """
+
+    path: bytes
+    record: Record | None
+    over: int | None = None
+
+    def check(self, found: Standing | None) -> None:
+        """Refuse to touch a node that is not the expected one.
+
+        Raises:
+            StoreConflict: somebody changed it.
+        """
+        if self.over is None or self.over == ABSENT:
+            return
+        stands = found.record.version if found else None
+        if stands != self.over and (found or self.record):
+            at = "is gone" if stands is None else f"has version {stands}"
+            name = self.path.decode(errors="replace")
+            raise StoreConflict(f"{name} {at}, and version {self.over} was expected", path=self.path)
+
+    @property
+    def size(self) -> int:
+        """Bytes of the value."""
+        return len(self.record.value) if self.record else 0
+
+
+@dataclass(eq=False)
+class _Batch:
+    """Items whose nodes are read, then the ops planned and sent; from the start again when others interfered.
+
+    Attributes:
+        items: what to do, parents before children where records are put.
+        counts: whether only the counts of the records are to be raised.
+        rounds: how often it started.
+        reads: paths asked for in this round.
+        reading: whether their answer is due; otherwise answers to `requests` are.
+        requests: multis not sent yet.
+        open: multis whose answer is due.
+        error: first error of this round.
+        created: nodes that this round creates.
+        written: items that this round deals with.
+        oversize: whether it had a request that a server refuses by default.
+    """
+
+    items: list[_Item]
+    counts: bool = False
+    rounds: int = 0
+    reads: list[bytes] = field(default_factory=list[bytes])
+    reading: bool = True
+    requests: Iterator[bytes] = field(default_factory=lambda: iter(()))
+    open: int = 0
+    error: int = 0
+    created: set[bytes] = field(default_factory=set[bytes])
+    written: int = 0
+    oversize: bool = False
+
+    def __str__(self) -> str:
+        first = self.items[0].path.decode(errors="replace")
+        return first if len(self.items) == 1 else f"{len(self.items)} nodes from {first} on"
+
+    def split(self) -> list[_Batch]:
+        """Halves to try again: others who write at the same time spoil small ones less often."""
+        middle = -(-len(self.items) // 2)
+        halves = (self.items[:middle], self.items[middle:])
+        return [_Batch(half, counts=self.counts, rounds=self.rounds, error=self.error) for half in halves if half]
+
+    @property
+    def largest(self) -> bytes:
+        """Path of the item with the largest value."""
+        return max(self.items, key=lambda item: item.size).path
+
+
+def _read_standing(frame: bytes, paths: list[bytes]) -> dict[bytes, Standing]:
+    """The nodes that exist, from the answer to a multiRead of these paths.
+
+    Raises:
+        StoreDenied: one of them may not be read, so that nothing can be said about it.
+    """
+    records: list[Record | Unreadable] = []
+    inner: list[tuple[bytes, int]] = []
+    read_records(frame, paths, records, inner)
+    children = dict(inner)
+    standing: dict[bytes, Standing] = {}
+    for record in records:
+        if isinstance(record, Unreadable):
+            raise StoreDenied(f"cannot write what cannot be read: {record.reason}", path=record.path)
+        standing[record.path] = Standing(record, children.get(record.path, 0))
+    return standing

@@ -11,14 +11,14 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any, Literal, Self, cast
 
-from pulsar_scalable.backends import Backend, SegmentReader, Start
 from pulsar_scalable.errors import AlreadyClosed, ProtocolViolation, ScalableError, TimedOut, TopicNotFound
-from pulsar_scalable.inbox import End, Inbox
 from pulsar_scalable.layout import Layout, Segment
-from pulsar_scalable.messages import Message, RawId, place_of
+from pulsar_scalable.messages import Message, RawId, position_of
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.backoff import Backoff
 from pulsar_scalable.native.message import MessageId
+from pulsar_scalable.ports import Backend, SegmentReader, Start
+from pulsar_scalable.receive_queue import End, ReceiveQueue
 
 _logger = logging.getLogger("pulsar_scalable")
 _TICK_MS = 200
@@ -47,17 +47,17 @@ class Checkpoint:
 
     def __post_init__(self) -> None:
         """Look at what an application kept before anything is read."""
-        for number, place in self.positions.items():
-            if place in ("", DONE):
+        for number, position in self.positions.items():
+            if position in ("", DONE):
                 continue
             try:
-                MessageId.deserialize(bytes.fromhex(place))
+                MessageId.deserialize(bytes.fromhex(position))
             except (ProtocolViolation, ValueError) as cause:
-                raise ProtocolViolation(f"this is no checkpoint: {place!r} of segment {number} is no id") from cause
+                raise ProtocolViolation(f"this is no checkpoint: {position!r} of segment {number} is no id") from cause
 
     def serialize(self) -> bytes:
         """The checkpoint as bytes, JSON."""
-        positions = {str(number): place for number, place in sorted(self.positions.items())}
+        positions = {str(number): position for number, position in sorted(self.positions.items())}
         return json.dumps({"incarnation": self.incarnation, "positions": positions}).encode()
 
     @classmethod
@@ -70,7 +70,9 @@ class Checkpoint:
         try:
             found = cast("dict[str, Any]", json.loads(data))
             positions = cast("dict[str, str]", found["positions"])
-            return cls(int(found["incarnation"]), {int(number): str(place) for number, place in positions.items()})
+            return cls(
+                int(found["incarnation"]), {int(number): str(position) for number, position in positions.items()}
+            )
         except (KeyError, TypeError, ValueError, AttributeError) as cause:
             raise ProtocolViolation(f"this is no checkpoint: {cause!r}") from cause
 
@@ -89,7 +91,7 @@ class CheckpointConsumer:
     def __init__(self, backend: Backend, topic: TopicName, start: StartPosition) -> None:
         self._backend = backend
         self._topic = topic
-        self._inbox = Inbox(topic.path)
+        self._queue = ReceiveQueue(topic.path)
         self._lock = threading.Condition()
         self._closed = threading.Event()
         self._threads: list[threading.Thread] = []
@@ -128,7 +130,7 @@ class CheckpointConsumer:
         while True:
             left = None if until is None else max(0, round((until - time.monotonic()) * 1000))
             try:
-                found = self._inbox.get(left)
+                found = self._queue.get(left)
             except AlreadyClosed:
                 raise self._error or AlreadyClosed(f"{self._topic.path}: the consumer is closed") from None
             with self._lock:
@@ -144,7 +146,7 @@ class CheckpointConsumer:
         Args:
             timeout_millis: to wait at most.
         """
-        self._inbox.wait(timeout_millis)
+        self._queue.wait(timeout_millis)
 
     def checkpoint(self) -> Checkpoint:
         """The positions behind all that `receive` returned."""
@@ -154,7 +156,7 @@ class CheckpointConsumer:
     def close(self) -> None:
         """Close it. Harmless when done twice."""
         self._closed.set()
-        self._inbox.close()
+        self._queue.close()
         self._watch.close()
         for thread in list(self._threads):
             if thread is not threading.current_thread():
@@ -197,7 +199,7 @@ class CheckpointConsumer:
                 why = "it was deleted" if layout.is_deleted else "the checkpoint is of an earlier topic of this name"
                 self._error = TopicNotFound(-1, why, self._topic.path)
                 self._closed.set()
-                self._inbox.close()
+                self._queue.close()
                 return
             self._layout = layout
             self._begin_ready()
@@ -211,7 +213,7 @@ class CheckpointConsumer:
         for one in layout.segments:
             if one.id in self._reading or self._positions.get(one.id) == DONE:
                 continue
-            # A parent that was pruned while it is read, or waits in the inbox, is in no layout any more.
+            # A parent that was pruned while it is read, or waits in the queue, is in no layout any more.
             if any(one.overlaps(other) for other in left):
                 continue
             if all(self._positions.get(parent) == DONE for parent in one.parents if parent in layout.by_id):
@@ -225,11 +227,11 @@ class CheckpointConsumer:
     def _read(self, segment: Segment) -> None:
         backoff = Backoff(_LONGEST_PAUSE)
         with self._lock:
-            place = bytes.fromhex(self._positions.get(segment.id, "")) or None
+            position = bytes.fromhex(self._positions.get(segment.id, "")) or None
             topic = self._layout.topic_of(segment) if self._layout else ""
         while not self._closed.is_set():
             try:
-                reader = self._backend.open_reader(topic, Start(behind=place))
+                reader = self._backend.open_reader(topic, Start(after=position))
                 try:
                     self._read_all(segment, topic, reader)
                 finally:
@@ -240,12 +242,12 @@ class CheckpointConsumer:
                     _logger.warning("%s: %s; what it held is skipped", topic, error)
                     break
                 _logger.info("%s: %s; read again", topic, error)
-                # What waits in the inbox was read already.
-                place = self._last[segment.id].serialize() if segment.id in self._last else place
+                # What waits in the queue was read already.
+                position = self._last[segment.id].serialize() if segment.id in self._last else position
                 self._closed.wait(backoff.next())
             else:
                 return
-        self._inbox.put(End(segment.id), self._closed)
+        self._queue.put(End(segment.id), self._closed)
 
     def _read_all(self, segment: Segment, topic: str, reader: SegmentReader) -> None:
         heard = time.monotonic()
@@ -262,7 +264,7 @@ class CheckpointConsumer:
                     if silent > _SILENCE:
                         raise
                 elif sealed:
-                    self._inbox.put(End(segment.id), self._closed)
+                    self._queue.put(End(segment.id), self._closed)
                     return
                 else:
                     heard = time.monotonic()
@@ -270,8 +272,8 @@ class CheckpointConsumer:
             heard = time.monotonic()
             last, found = self._last.get(segment.id), raw.message_id()
             # A reader that has lost its connection may give again what it gave of a batch.
-            if last is None or place_of(found) > place_of(last):
-                self._inbox.put(Message(segment.id, topic, raw), self._closed)
+            if last is None or position_of(found) > position_of(last):
+                self._queue.put(Message(segment.id, topic, raw), self._closed)
                 self._last[segment.id] = found
 
     def _is_sealed(self, segment: Segment) -> bool:

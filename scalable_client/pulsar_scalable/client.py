@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
-from pulsar_scalable.backends import Backend
 from pulsar_scalable.checkpoint_consumer import CheckpointConsumer, StartPosition
 from pulsar_scalable.controlled.rest import RestAccess
 from pulsar_scalable.enums import Compression, InitialPosition
@@ -16,6 +15,7 @@ from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.client import NativeClient
 from pulsar_scalable.native_backend import NativeBackend
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
+from pulsar_scalable.ports import Backend
 from pulsar_scalable.producer import ScalableProducer
 from pulsar_scalable.queue_consumer import QueueConsumer
 from pulsar_scalable.stream_consumer import StreamConsumer

@@ -12,7 +12,6 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from pulsar_scalable.backends import Backend, SegmentReceiver
 from pulsar_scalable.enums import InitialPosition
 from pulsar_scalable.errors import (
     AlreadyClosed,
@@ -26,12 +25,13 @@ from pulsar_scalable.errors import (
     TopicNotFound,
     Unsupported,
 )
-from pulsar_scalable.inbox import End, Inbox, Source
 from pulsar_scalable.layout import Layout, Segment
-from pulsar_scalable.messages import Message, MessageId, place_of
+from pulsar_scalable.messages import Message, MessageId, position_of
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.backoff import Backoff
 from pulsar_scalable.options import ConsumerOptions
+from pulsar_scalable.ports import Backend, SegmentReceiver
+from pulsar_scalable.receive_queue import End, ReceiveQueue, Source
 
 _logger = logging.getLogger("pulsar_scalable")
 LOOK_AGAIN = 30.0
@@ -67,7 +67,7 @@ class SegmentsConsumer(ABC):
         self._subscription = subscription
         self._name = options.consumer_name or f"{subscription}-{secrets.token_hex(5)}"
         self._options = replace(options, consumer_name=self._name)
-        self._inbox = Inbox(topic.path)
+        self._queue = ReceiveQueue(topic.path)
         self._lock = threading.RLock()
         self._sources: dict[int, Source] = {}
         self._threads: list[threading.Thread] = []
@@ -119,19 +119,19 @@ class SegmentsConsumer(ABC):
         until = None if timeout_millis is None else time.monotonic() + timeout_millis / 1000
         while True:
             left = None if until is None else max(0, round((until - time.monotonic()) * 1000))
-            message = self._inbox.get(left)
+            message = self._queue.get(left)
             if isinstance(message, End) or not isinstance(message.source, Source):
                 continue
             source = message.source
             with self._lock:
-                place = message.message_id().place
-                if source.waiting.get(place) is not message:
+                position = message.message_id().position
+                if source.waiting.get(position) is not message:
                     continue
-                del source.waiting[place]
+                del source.waiting[position]
                 if not source.released.is_set():
                     self._turn += 1
                     message.turn = self._turn
-                    source.handed[place] = message.message_id()
+                    source.handed[position] = message.message_id()
                     return message
 
     def wait_for_message(self, timeout_millis: int) -> None:
@@ -140,7 +140,7 @@ class SegmentsConsumer(ABC):
         Args:
             timeout_millis: to wait at most.
         """
-        self._inbox.wait(timeout_millis)
+        self._queue.wait(timeout_millis)
 
     def batch_receive(self, max_num_messages: int = 100, timeout_millis: int = 100) -> list[Message]:
         """Some messages: as many as come in time, none perhaps.
@@ -189,7 +189,7 @@ class SegmentsConsumer(ABC):
             return
         due = time.monotonic() + self._options.negative_ack_redelivery_delay_ms / 1000
         with self._lock:
-            source.handed.pop(message_id.place, None)
+            source.handed.pop(message_id.position, None)
             # The segment is not silent before the message had its time to come.
             source.heard = max(source.heard, due)
 
@@ -198,7 +198,7 @@ class SegmentsConsumer(ABC):
         if self._closed.is_set():
             return
         self._closed.set()
-        self._inbox.close()
+        self._queue.close()
         with self._lock:
             sources, threads = list(self._sources.values()), list(self._threads)
         for source in sources:
@@ -293,7 +293,7 @@ class SegmentsConsumer(ABC):
         with self._lock:
             before, self._layout = self._layout, layout
             gone = TopicNotFound(-1, "the topic was deleted", self._topic.path)
-            self._inbox.end(gone if layout.is_deleted else None)
+            self._queue.end(gone if layout.is_deleted else None)
             if before is None:
                 self._first = {*layout.by_id}
             elif before.incarnation != layout.incarnation or layout.is_deleted:
@@ -344,7 +344,7 @@ class SegmentsConsumer(ABC):
                 # Another attempt would end the same way; the application has to know.
                 source.refusal = error
                 source.tried.set()
-                self._inbox.end(error)
+                self._queue.end(error)
                 return
             except ScalableError as error:
                 source.refusal = error
@@ -425,18 +425,18 @@ class SegmentsConsumer(ABC):
             raw = receiver.receive(_TICK_MS)
         except TimedOut:
             return False
-        place = place_of(raw.message_id())
+        position = position_of(raw.message_id())
         with self._lock:
             source.heard = max(source.heard, time.monotonic())
-            waiting = source.waiting.get(place)
+            waiting = source.waiting.get(position)
             # Of an ordered one the later delivery counts, which has the broker's order.
             if waiting and not self._is_ordered(source):
                 # Brokers send all that is not acknowledged again when a connection is lost, a segment loaded anew, or
                 # one message of a batch is wanted again.
                 waiting.came_again(raw)
                 return True
-            message = source.waiting[place] = Message(source.segment.id, source.topic, raw, source)
-        self._inbox.put(message, source.released)
+            message = source.waiting[position] = Message(source.segment.id, source.topic, raw, source)
+        self._queue.put(message, source.released)
         return True
 
     def _find(self, message: Message | MessageId) -> tuple[Source | None, MessageId]:
@@ -469,10 +469,10 @@ class SegmentsConsumer(ABC):
                 else:
                     receiver.acknowledge(message_id.raw)
                 with self._lock:
-                    source.handed.pop(message_id.place, None)
+                    source.handed.pop(message_id.position, None)
                     if cumulatively:
-                        for place in [place for place in source.handed if place < message_id.place]:
-                            del source.handed[place]
+                        for position in [position for position in source.handed if position < message_id.position]:
+                            del source.handed[position]
         except AlreadyClosed as error:
             _logger.info("%s: acknowledged late; it comes again: %s", source.topic, error)
 

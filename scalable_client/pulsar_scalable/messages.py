@@ -90,12 +90,12 @@ class Unreadable:
 Entry = tuple[int, int]
 """Ledger and number of an entry, which holds a message or a batch."""
 
-Place = tuple[int, int, int]
+MessagePosition = tuple[int, int, int]
 """Ledger, entry and number in the batch: what orders the messages of one segment."""
 
 
-def place_of(found: RawId) -> Place:
-    """The place of a message in its segment."""
+def position_of(found: RawId) -> MessagePosition:
+    """The position of a message in its segment."""
     return found.ledger_id(), found.entry_id(), found.batch_index()
 
 
@@ -105,32 +105,32 @@ class MessageId:
 
     Attributes:
         segment: id of the segment.
-        place: ledger, entry and number in the batch; -1 where deduplication dropped the message.
+        position: ledger, entry and number in the batch; -1 where deduplication dropped the message.
         raw: the id in the segment.
         turn: how many messages its consumer had handed out with it; 0 where that is not known.
     """
 
     segment: int
-    place: Place
+    position: MessagePosition
     raw: Any = field(compare=False, repr=False)
     turn: int = field(default=0, compare=False, repr=False)
 
     @classmethod
     def of(cls, segment: int, raw: Any, turn: int = 0) -> MessageId:
         """Return the id of a message of a segment."""
-        return cls(segment, place_of(raw), raw, turn)
+        return cls(segment, position_of(raw), raw, turn)
 
     def ledger_id(self) -> int:
         """Id of the ledger."""
-        return self.place[0]
+        return self.position[0]
 
     def entry_id(self) -> int:
         """Number in the ledger."""
-        return self.place[1]
+        return self.position[1]
 
     def batch_index(self) -> int:
         """Number in its batch; -1 outside of one."""
-        return self.place[2]
+        return self.position[2]
 
     def serialize(self) -> bytes:
         """The id as bytes: 8 for the segment, and what other clients of Pulsar write."""
@@ -220,4 +220,4 @@ class Message:
         self._raw = raw
 
     def __repr__(self) -> str:
-        return f"Message(segment {self._segment}, {self.message_id().place})"
+        return f"Message(segment {self._segment}, {self.message_id().position})"

@@ -7,16 +7,6 @@ import secrets
 import time
 from typing import Any
 
-from pulsar_scalable.backends import (
-    Content,
-    EmptyReader,
-    LayoutWatch,
-    OnAssignment,
-    OnLayout,
-    OnStored,
-    Start,
-    is_without_ledgers,
-)
 from pulsar_scalable.enums import ConsumerKind, ConsumerType
 from pulsar_scalable.errors import (
     Refused,
@@ -26,7 +16,7 @@ from pulsar_scalable.errors import (
     UnreadableMessage,
     Unsupported,
 )
-from pulsar_scalable.messages import Entry, Place, RawMessage, Unreadable, place_of
+from pulsar_scalable.messages import Entry, MessagePosition, RawMessage, Unreadable, position_of
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.client import NativeClient
 from pulsar_scalable.native.consumer import SegmentConsumer
@@ -34,10 +24,20 @@ from pulsar_scalable.native.message import MessageId
 from pulsar_scalable.native.producer import SegmentProducer
 from pulsar_scalable.native.registration import Assignment, Registration
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
+from pulsar_scalable.ports import (
+    Content,
+    EmptyReader,
+    LayoutWatch,
+    OnAssignment,
+    OnLayout,
+    OnStored,
+    Start,
+    is_without_ledgers,
+)
 
 _logger = logging.getLogger("pulsar_scalable")
 _EARLIEST = MessageId(-1, -1)
-_NOWHERE: Place = (-1, -1, -1)
+_NOWHERE: MessagePosition = (-1, -1, -1)
 _PAUSES = (0.1, 0.3, 0.0)
 
 
@@ -119,7 +119,7 @@ class NativeReader:
         self._client = client
         self._inner = inner
         self._waiting: RawMessage | None = None
-        self._last = _NOWHERE if start.behind is None else place_of(MessageId.deserialize(start.behind))
+        self._last = _NOWHERE if start.after is None else position_of(MessageId.deserialize(start.after))
         # A reader that seeks is opened again where it started: brokers forget it meanwhile.
         self._since = start.time_ms or 0
 
@@ -149,10 +149,10 @@ class NativeReader:
     def _receive(self, timeout_millis: int) -> RawMessage:
         while True:
             found = _received(self._inner, timeout_millis)
-            place = place_of(found.message_id())
+            position = position_of(found.message_id())
             # From within a batch, brokers begin with all of it; so do they when a connection is lost.
-            if place > self._last:
-                self._last = place
+            if position > self._last:
+                self._last = position
                 if isinstance(found, Unreadable) or found.publish_timestamp() >= self._since:
                     return found
 
@@ -238,10 +238,10 @@ class NativeBackend:
 
     def open_reader(self, topic: str, start: Start) -> NativeReader | EmptyReader:
         """Open a reader of a segment."""
-        place = _EARLIEST if start.behind is None else MessageId.deserialize(start.behind)
+        position = _EARLIEST if start.after is None else MessageId.deserialize(start.after)
         for pause in _PAUSES:
             try:
-                return NativeReader(self._client, self._reader(topic, place), start)
+                return NativeReader(self._client, self._reader(topic, position), start)
             except Refused as error:
                 if not is_without_ledgers(error):
                     raise
@@ -259,12 +259,12 @@ class NativeBackend:
         reader.close()
         return isinstance(reader, EmptyReader)
 
-    def _reader(self, topic: str, place: MessageId) -> SegmentConsumer:
+    def _reader(self, topic: str, position: MessageId) -> SegmentConsumer:
         return self._client.subscribe(
             topic,
             f"reader-{secrets.token_hex(5)}",
             ConsumerType.Exclusive,
-            start_message_id=place,
+            start_message_id=position,
             create_topic=False,
         )
 
@@ -329,6 +329,6 @@ def _received(consumer: SegmentConsumer, timeout_millis: int) -> RawMessage:
         return Unreadable(error)
 
 
-def _whole(found: MessageId) -> Place:
+def _whole(found: MessageId) -> MessagePosition:
     """The last message of an entry."""
     return (found.ledger, found.entry, found.size - 1 if found.index >= 0 and found.size else found.index)

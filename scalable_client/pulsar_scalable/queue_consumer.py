@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import time
 
-from pulsar_scalable.backends import Backend, SegmentReceiver
 from pulsar_scalable.consumers import SegmentsConsumer
-from pulsar_scalable.inbox import Source
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.options import ConsumerOptions
+from pulsar_scalable.ports import Backend, SegmentReceiver
+from pulsar_scalable.receive_queue import Source
 
 # Where brokers do not tell that all of a sealed segment is acknowledged: left after so long a silence, and looked at
 # again later, because another consumer may have died with messages of it.

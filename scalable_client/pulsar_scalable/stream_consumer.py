@@ -5,16 +5,16 @@ from __future__ import annotations
 import time
 from dataclasses import replace
 
-from pulsar_scalable.backends import Backend, SegmentReceiver, Sessions
 from pulsar_scalable.consumers import SegmentsConsumer
 from pulsar_scalable.enums import ConsumerKind, ConsumerType
 from pulsar_scalable.errors import ScalableError
-from pulsar_scalable.inbox import Source
 from pulsar_scalable.layout import Layout, Segment
 from pulsar_scalable.messages import Message, MessageId
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.registration import Assignment
 from pulsar_scalable.options import ConsumerOptions
+from pulsar_scalable.ports import Backend, SegmentReceiver, Sessions
+from pulsar_scalable.receive_queue import Source
 
 _LONGEST_PATIENCE = 60.0
 
@@ -84,7 +84,7 @@ class StreamConsumer(SegmentsConsumer):
                 # The broker takes no other acknowledgement of a subscription that is shared by key.
                 self._acknowledge(source, received)
             elif received:
-                newest = max(received, key=lambda one: one.place)
+                newest = max(received, key=lambda one: one.position)
                 self._acknowledge(source, [newest], cumulatively=True)
 
     def _on_layout(self, layout: Layout) -> None:
@@ -164,4 +164,4 @@ def _comes_with(one: MessageId, last: MessageId) -> bool:
     """Return whether a cumulative acknowledgement of the last message covers another message."""
     if last.turn:
         return one.turn <= last.turn
-    return one.segment == last.segment and one.place <= last.place
+    return one.segment == last.segment and one.position <= last.position

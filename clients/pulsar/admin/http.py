@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import logging
 import queue
+import re
 import ssl
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -31,7 +33,6 @@ from clients.pulsar.admin.errors import (
     refusal,
     where,
 )
-from clients.pulsar.admin.owners import Owners
 
 BASE = "/admin/v2"
 """Where the admin interface begins; `/lookup/v2` stands beside it."""
@@ -44,6 +45,10 @@ _HOPS = 5
 _REDIRECTS = frozenset((307, 308))
 _REDIRECTS_OF_GET = frozenset((301, 302))
 _LOG = logging.getLogger(__name__)
+_TOPIC_PATH = re.compile(r"/admin/v2/(?:non-)?persistent/[^/]+/[^/]+/[^/]+")
+_OWNERS_MOST = 1000
+_OWNERS_SECONDS = 20.0
+"""How long it counts: a broker sends on what is not its own, but an address may be given to another cluster."""
 
 
 def tls_context(access: AdminAccess) -> ssl.SSLContext:
@@ -89,7 +94,7 @@ class HttpSession(Closeable):
             )
             for _ in range(connections)
         ]
-        self._owners = Owners()
+        self._owners = _TopicOwners()
         self._build = self._clients[0].build_request
         self._free: queue.LifoQueue[httpx.Client] = queue.LifoQueue()
         for client in self._clients:
@@ -349,3 +354,34 @@ def _may_go_on(method: str, error: AdminUnreachable | AdminUntrusted) -> bool:
     if isinstance(error, AdminUntrusted):
         return True
     return error.status is None and (method in ("GET", "HEAD") or not error.sent)
+
+
+class _TopicOwners:
+    """What the redirects of one session have told; for many threads."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, tuple[httpx.URL, float]] = {}
+
+    def take(self, url: httpx.URL) -> httpx.URL | None:
+        """The same address at the broker to which the last request for its topic was sent on; None for none.
+
+        It is forgotten, until it has answered well: another broker may own the topic now.
+        """
+        broker, until = self._known.pop(_owner_key(url), (None, 0.0))
+        if broker is None or time.monotonic() > until:
+            return None
+        return url.copy_with(scheme=broker.scheme, host=broker.host, port=broker.port)
+
+    def learn(self, asked: httpx.URL, answered: httpx.URL) -> None:
+        """A request was answered where it was sent on to."""
+        if key := _owner_key(asked):
+            if len(self._known) >= _OWNERS_MOST:
+                # A step goes through all topics of a cluster, and asks few of them soon again.
+                self._known.clear()
+            self._known[key] = (answered, time.monotonic() + _OWNERS_SECONDS)
+
+
+def _owner_key(url: httpx.URL) -> str:
+    """The topic with the broker that was asked, since another cluster may have one of its name."""
+    found = _TOPIC_PATH.match(url.raw_path.decode())
+    return f"{url.scheme}://{url.netloc.decode()}{found[0]}" if found else ""

@@ -7,19 +7,22 @@ import secrets
 from collections.abc import Mapping
 from typing import Any
 
-from pulsar_scalable.backends import EmptyReader, LayoutWatch, OnAssignment, OnLayout, Start
 from pulsar_scalable.controlled.follower import Follower
-from pulsar_scalable.controlled.library import Library
-from pulsar_scalable.controlled.rest import Place, RestAccess
-from pulsar_scalable.controlled.segments import Reader, Receiver, Sender, last_position
+from pulsar_scalable.controlled.library import Library, close_quietly, error_of, pulsar, translated
+from pulsar_scalable.controlled.rest import ConsumerKey, RestAccess
 from pulsar_scalable.controlled.sessions import ControlledSession
 from pulsar_scalable.enums import ConsumerKind
-from pulsar_scalable.errors import ScalableError, TopicNotFound
+from pulsar_scalable.errors import AlreadyClosed, ConnectionLost, ScalableError, TopicNotFound
+from pulsar_scalable.messages import RawMessage
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native_backend import NativeBackend
 from pulsar_scalable.options import ConsumerOptions, ProducerOptions
+from pulsar_scalable.ports import Content, EmptyReader, LayoutWatch, OnAssignment, OnLayout, OnStored, Start
 
 _logger = logging.getLogger("pulsar_scalable")
+# Timeouts and the bound of pending messages are those of the whole scalable topic, and are kept above.
+_NO_TIMEOUT, _SPARE = 0, 16
+_READ_LIMIT_MS = 5000
 
 
 class ControlledBackend:
@@ -65,8 +68,8 @@ class ControlledBackend:
         on_assignment: OnAssignment,
     ) -> ControlledSession:
         """Register a consumer."""
-        place = Place(topic, subscription, consumer_name, secrets.token_hex(8))
-        return ControlledSession(self._library, self._access, place, kind, on_assignment, timeout=self._timeout)
+        consumer = ConsumerKey(topic, subscription, consumer_name, secrets.token_hex(8))
+        return ControlledSession(self._library, self._access, consumer, kind, on_assignment, timeout=self._timeout)
 
     def open_sender(self, topic: str, options: ProducerOptions, producer_name: str | None = None) -> Sender:
         """Open a producer of a segment."""
@@ -99,3 +102,179 @@ class ControlledBackend:
     def close(self) -> None:
         """Close all that is open."""
         self._library.close()
+
+
+class Sender:
+    """Sends to a segment."""
+
+    def __init__(self, library: Library, topic: str, options: ProducerOptions, replaced: str | None = None) -> None:
+        self._topic = topic
+        with library.own_client() as self._client, translated(f"opening a producer of {topic}"):
+            self._inner = self._client.create_producer(
+                topic,
+                producer_name=replaced or options.producer_name,
+                initial_sequence_id=options.initial_sequence_id,
+                send_timeout_millis=_NO_TIMEOUT,
+                compression_type=pulsar.CompressionType(int(options.compression_type)),
+                max_pending_messages=options.max_pending_messages + _SPARE,
+                # Deduplication drops a batch for its first message, so what may be stored is sent again one by one.
+                batching_enabled=options.batching_enabled and replaced is None,
+                batching_max_messages=options.batching_max_messages,
+                batching_max_allowed_size_in_bytes=options.batching_max_allowed_size_in_bytes,
+                batching_max_publish_delay_ms=options.batching_max_publish_delay_ms,
+                properties=dict(options.properties) if options.properties else None,
+            )
+        self.producer_name: str = self._inner.producer_name()
+        self._last: int = self._inner.last_sequence_id()
+
+    @property
+    def is_connected(self) -> bool:
+        """Return whether pulsar-client has a connection."""
+        return self._inner.is_connected()
+
+    def last_sequence_id(self) -> int:
+        """Of the last message that deduplication knew when this was opened; -1 for none."""
+        return self._last
+
+    def send(self, content: Content, sequence_id: int, on_stored: OnStored) -> None:
+        """Send a message."""
+
+        def called_back(result: Any, message_id: Any) -> None:
+            # An exception in here would end the process.
+            try:
+                if result == pulsar.Result.Ok:
+                    on_stored(None, message_id)
+                else:
+                    on_stored(error_of(result.name, f"storing message {sequence_id} of {self._topic}"), None)
+            except Exception:
+                _logger.exception("%s: what became of message %d cannot be told", self._topic, sequence_id)
+
+        try:
+            with translated(f"sending to {self._topic}"):
+                self._inner.send_async(
+                    content.data,
+                    called_back,
+                    properties=content.properties,
+                    partition_key=content.partition_key,
+                    ordering_key=content.ordering_key,
+                    sequence_id=sequence_id,
+                    event_timestamp=content.event_timestamp,
+                )
+        except ScalableError as error:
+            on_stored(error, None)
+
+    def close(self) -> None:
+        """Close it."""
+        # The library complains where it has closed the producer of a topic that it found terminated.
+        if self._inner.is_connected():
+            close_quietly(self._inner)
+        close_quietly(self._client)
+
+
+class Receiver:
+    """Receives what a subscription gets of a segment."""
+
+    def __init__(self, library: Library, topic: str, subscription: str, options: ConsumerOptions) -> None:
+        self._topic = topic
+        with library.own_client() as self._client, translated(f"subscribing {subscription} to {topic}"):
+            self._inner = self._client.subscribe(
+                topic,
+                subscription,
+                consumer_type=pulsar.ConsumerType(int(options.consumer_type)),
+                initial_position=pulsar.InitialPosition(int(options.initial_position)),
+                receiver_queue_size=options.receiver_queue_size,
+                consumer_name=options.consumer_name,
+                unacked_messages_timeout_ms=options.unacked_messages_timeout_ms,
+                negative_ack_redelivery_delay_ms=options.negative_ack_redelivery_delay_ms,
+                properties=dict(options.properties) if options.properties else None,
+            )
+
+    def receive(self, timeout_millis: int) -> RawMessage:
+        """The next message."""
+        with translated(f"receiving from {self._topic}"):
+            return self._inner.receive(timeout_millis)
+
+    def acknowledge(self, found: Any) -> None:
+        """Say that a message is processed."""
+        with translated(f"acknowledging in {self._topic}"):
+            self._inner.acknowledge(found)
+
+    def acknowledge_cumulative(self, found: Any) -> None:
+        """Say that all messages up to one are processed."""
+        with translated(f"acknowledging in {self._topic}"):
+            self._inner.acknowledge_cumulative(found)
+
+    def negative_acknowledge(self, found: RawMessage) -> None:
+        """Let a message be sent again."""
+        with translated(f"acknowledging in {self._topic}"):
+            self._inner.negative_acknowledge(found)
+
+    @property
+    def is_drained(self) -> bool | None:
+        """Brokers tell, and pulsar-client does not pass it on to Python."""
+        return None
+
+    def close(self) -> None:
+        """Close it."""
+        close_quietly(self._inner)
+        close_quietly(self._client)
+
+
+class Reader:
+    """Reads a segment without a subscription that stays."""
+
+    def __init__(self, library: Library, topic: str, start: Start) -> None:
+        self._topic = topic
+        with library.own_client(start.answer_limit) as self._client, translated(f"opening a reader of {topic}"):
+            position, inclusive = pulsar.MessageId.earliest, False
+            if start.after is not None:
+                position = pulsar.MessageId.deserialize(start.after)
+            elif start.time_ms is not None:
+                position, inclusive = _begin_at(self._client, topic, start.time_ms)
+            self._inner = self._client.create_reader(topic, position, start_message_id_inclusive=inclusive)
+
+    def read_next(self, timeout_millis: int) -> RawMessage:
+        """The next message."""
+        with translated(f"reading {self._topic}"):
+            return self._inner.read_next(timeout_millis)
+
+    def has_message_available(self) -> bool:
+        """Whether there is a next message now."""
+        # The library would wait for its whole timeout, and some sealed segments are never open to it again.
+        if not self._inner.is_connected():
+            raise ConnectionLost(f"{self._topic}: the reader has no connection now")
+        with translated(f"reading {self._topic}"):
+            try:
+                return self._inner.has_message_available()
+            except RuntimeError as cause:
+                raise AlreadyClosed(f"{self._topic}: {cause}") from cause
+
+    def close(self) -> None:
+        """Close it."""
+        close_quietly(self._inner)
+        close_quietly(self._client)
+
+
+def _begin_at(client: Any, topic: str, time_ms: int) -> tuple[Any, bool]:
+    """Where to begin for all messages of a time and later, and whether with the message of that position."""
+    # One that reads on while it seeks gets to the end of a sealed segment, and its connection breaks.
+    reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=1)
+    try:
+        reader.seek(time_ms)
+        if not reader.has_message_available():
+            return pulsar.MessageId.latest, False
+        return reader.read_next(_READ_LIMIT_MS).message_id(), True
+    finally:
+        close_quietly(reader)
+
+
+def last_position(library: Library, topic: str) -> bytes | None:
+    """The serialised id of the last message of a segment; None where it is empty."""
+    with library.own_client(Start().answer_limit) as client, translated(f"looking for the last message of {topic}"):
+        reader = client.create_reader(topic, pulsar.MessageId.latest, start_message_id_inclusive=True)
+        found: bytes | None = None
+        while reader.has_message_available():
+            found = reader.read_next(_READ_LIMIT_MS).message_id().serialize()
+        close_quietly(reader)
+    close_quietly(client)
+    return found

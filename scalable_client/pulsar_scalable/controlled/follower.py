@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from pulsar_scalable.backends import OnLayout
 from pulsar_scalable.controlled.layout import LAYOUT_KEY, ControlledLayout, parse_layout
 from pulsar_scalable.controlled.library import Library, close_quietly, pulsar, translated
 from pulsar_scalable.errors import AlreadyClosed, ProtocolViolation, ScalableError, TimedOut
-from pulsar_scalable.messages import Entry, place_of
+from pulsar_scalable.messages import Entry, position_of
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.backoff import Backoff
+from pulsar_scalable.ports import OnLayout
 
 _logger = logging.getLogger("pulsar_scalable")
 _TICK_MS = 200
@@ -155,7 +155,7 @@ class Follower:
             message = reader.read_next(_TICK_MS)
         except pulsar.Timeout:
             return
-        self._read_to = place_of(message.message_id())[:2]
+        self._read_to = position_of(message.message_id())[:2]
         key, data = message.partition_key(), message.data()
         try:
             if key == LAYOUT_KEY:

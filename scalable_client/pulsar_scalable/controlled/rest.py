@@ -38,8 +38,8 @@ class RestAccess:
 
 
 @dataclass(frozen=True, slots=True)
-class Place:
-    """A consumer's place in the interface.
+class ConsumerKey:
+    """A consumer as the interface names it.
 
     Attributes:
         topic: its topic.
@@ -61,29 +61,29 @@ class Place:
         return _PATH.format(topic=topic, subscription=encoded[0], name=encoded[1])
 
 
-def join(access: RestAccess, urls: Sequence[str], place: Place, kind: ConsumerKind) -> Told:
+def join(access: RestAccess, urls: Sequence[str], consumer: ConsumerKey, kind: ConsumerKind) -> Told:
     """Register a consumer, and get its assignment; harmless when done twice.
 
     Raises:
         Refused: the controller said no.
         ConnectionLost: no controller answers.
     """
-    body = {"kind": kind.name, **({"instance": place.instance} if place.instance else {})}
-    return parse_assignment(_ask(access, urls, place, "POST", place.path, json.dumps(body).encode()))
+    body = {"kind": kind.name, **({"instance": consumer.instance} if consumer.instance else {})}
+    return parse_assignment(_ask(access, urls, consumer, "POST", consumer.path, json.dumps(body).encode()))
 
 
-def leave(access: RestAccess, urls: Sequence[str], place: Place) -> None:
+def leave(access: RestAccess, urls: Sequence[str], consumer: ConsumerKey) -> None:
     """End a consumer's registration, unless a later instance has its name; errors are those of `join`."""
-    query = f"?{urllib.parse.urlencode({'instance': place.instance})}" if place.instance else ""
-    _ask(access, urls, place, "DELETE", f"{place.path}{query}", None)
+    query = f"?{urllib.parse.urlencode({'instance': consumer.instance})}" if consumer.instance else ""
+    _ask(access, urls, consumer, "DELETE", f"{consumer.path}{query}", None)
 
 
 def _ask(  # noqa: PLR0917 - one request, as it is sent
-    access: RestAccess, urls: Sequence[str], place: Place, method: str, path: str, body: bytes | None
+    access: RestAccess, urls: Sequence[str], consumer: ConsumerKey, method: str, path: str, body: bytes | None
 ) -> bytes:
     if not urls:
         raise Unsupported(
-            f"{place.topic.path}: neither its layout nor the option controller_url tells where the controller is;"
+            f"{consumer.topic.path}: neither its layout nor the option controller_url tells where the controller is;"
             " a stream consumer needs it once, to get its segments"
         )
     error: ScalableError | None = None
@@ -92,7 +92,7 @@ def _ask(  # noqa: PLR0917 - one request, as it is sent
             return _ask_one(access, url, path, method, body)
         except ConnectionLost as cause:
             error = cause
-    raise error or ConnectionLost(f"{place.topic.path}: no controller answers")
+    raise error or ConnectionLost(f"{consumer.topic.path}: no controller answers")
 
 
 def _ask_one(access: RestAccess, url: str, path: str, method: str, body: bytes | None) -> bytes:

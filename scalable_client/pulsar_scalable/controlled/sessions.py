@@ -8,17 +8,17 @@ from __future__ import annotations
 import logging
 import threading
 
-from pulsar_scalable.backends import OnAssignment
 from pulsar_scalable.controlled import rest
 from pulsar_scalable.controlled.follower import Follower
 from pulsar_scalable.controlled.layout import Told, assignment_key, parse_assignment
 from pulsar_scalable.controlled.library import Library
-from pulsar_scalable.controlled.rest import Place, RestAccess
+from pulsar_scalable.controlled.rest import ConsumerKey, RestAccess
 from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.errors import AlreadyClosed, ConnectionLost, ProtocolViolation, ScalableError, Unready
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native.backoff import Backoff
 from pulsar_scalable.native.registration import Assignment
+from pulsar_scalable.ports import OnAssignment
 
 _logger = logging.getLogger("pulsar_scalable")
 
@@ -32,7 +32,7 @@ class ControlledSession:
     Args:
         library: makes the reader of the layout topic.
         access: to the controller.
-        place: of the consumer.
+        consumer: that is registered.
         kind: how it shares segments.
         on_assignment: called in threads of this session, one at a time.
         timeout: seconds in which the first assignment has to come.
@@ -42,17 +42,17 @@ class ControlledSession:
         self,
         library: Library,
         access: RestAccess,
-        place: Place,
+        consumer: ConsumerKey,
         kind: ConsumerKind,
         on_assignment: OnAssignment,
         *,
         timeout: float,
     ) -> None:
         self._access = access
-        self._place = place
+        self._consumer = consumer
         self._kind = kind
         self._on_assignment = on_assignment
-        self._key = assignment_key(place.subscription, place.name)
+        self._key = assignment_key(consumer.subscription, consumer.name)
         self._lock = threading.Lock()
         self._closed = threading.Event()
         self._told: Told | None = None
@@ -61,11 +61,11 @@ class ControlledSession:
         self._joining = self._left = False
         self._follower = Follower(
             library,
-            place.topic,
+            consumer.topic,
             self._on_layout,
             on_other=self._on_other,
             on_return=self._on_return,
-            reader_name=f"{place.subscription}/{place.name}",
+            reader_name=f"{consumer.subscription}/{consumer.name}",
             timeout=timeout,
         )
         try:
@@ -78,7 +78,7 @@ class ControlledSession:
     def assignment(self) -> Assignment:
         """The newest assignment."""
         if self._told is None:
-            raise AlreadyClosed(f"{self._place.topic.path}: {self._place.name} was never registered")
+            raise AlreadyClosed(f"{self._consumer.topic.path}: {self._consumer.name} was never registered")
         return self._told.assignment
 
     def leave(self) -> None:
@@ -91,7 +91,7 @@ class ControlledSession:
 
     def _take_leave(self) -> None:
         try:
-            rest.leave(self._access, self._urls(), self._place)
+            rest.leave(self._access, self._urls(), self._consumer)
         except ScalableError as error:
             _logger.info("%s: left without the controller, which will notice: %s", self._key, error)
 
@@ -108,7 +108,7 @@ class ControlledSession:
         backoff, waited = Backoff(5), 0.0
         while True:
             try:
-                return rest.join(self._access, self._urls(), self._place, self._kind)
+                return rest.join(self._access, self._urls(), self._consumer, self._kind)
             except (ConnectionLost, Unready):
                 pause = backoff.next()
                 waited += pause
@@ -189,7 +189,7 @@ class ControlledSession:
             if self._eviction is not None:
                 self._take(self._eviction)
             try:
-                told = rest.join(self._access, self._urls(), self._place, self._kind)
+                told = rest.join(self._access, self._urls(), self._consumer, self._kind)
             except Exception as error:  # noqa: BLE001 - the consumer waits for this thread alone
                 level = logging.INFO if isinstance(error, ConnectionLost | Unready) else logging.WARNING
                 _logger.log(level, "%s: %r; tried again", self._key, error)

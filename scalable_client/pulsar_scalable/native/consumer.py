@@ -9,7 +9,6 @@ from collections.abc import Sequence
 
 from pulsar_scalable.enums import ConsumerType
 from pulsar_scalable.errors import ProtocolViolation, ScalableError, TimedOut, UnreadableMessage, Unsupported
-from pulsar_scalable.native.batches import Batches
 from pulsar_scalable.native.broker_session import BrokerSession
 from pulsar_scalable.native.message import Message, MessageId
 from pulsar_scalable.native.options import ConsumerOptions
@@ -22,6 +21,7 @@ from pulsar_wire.values import key_values
 
 _logger = logging.getLogger("pulsar_scalable")
 _IN_ORDER = (ConsumerType.Exclusive, ConsumerType.Failover)
+_WORD = 64
 
 
 class SegmentConsumer(BrokerSession):
@@ -137,11 +137,11 @@ class SegmentConsumer(BrokerSession):
         """
         self._redeliver_all(self._attached("redelivering"))
 
-    def seek(self, place: MessageId | int) -> None:
+    def seek(self, position: MessageId | int) -> None:
         """Move the subscription; returns when it is there.
 
         Args:
-            place: the message that comes next, or a time in milliseconds since 1970.
+            position: the message that comes next, or a time in milliseconds since 1970.
 
         Raises:
             ScalableError: the broker refuses, or is not there in time.
@@ -149,8 +149,8 @@ class SegmentConsumer(BrokerSession):
         connection = self._attached("seeking")
         request = api.CommandSeek(
             consumer_id=self._number,
-            message_id=place.entry_data() if isinstance(place, MessageId) else None,
-            message_publish_time=place if isinstance(place, int) else None,
+            message_id=position.entry_data() if isinstance(position, MessageId) else None,
+            message_publish_time=position if isinstance(position, int) else None,
         )
         with self._changed:
             self._seeking, before = True, self._openings
@@ -269,7 +269,7 @@ class SegmentConsumer(BrokerSession):
             _logger.exception("%s: the callback of the topic's end failed", self._topic)
 
     def _take(self, connection: Connection, command: api.CommandMessage, body: bytes) -> None:
-        place = MessageId.of(command.message_id)
+        position = MessageId.of(command.message_id)
         found: list[Message | UnreadableMessage]
         count = 1
         with self._changed:
@@ -279,30 +279,30 @@ class SegmentConsumer(BrokerSession):
                 entry = Entry(body)
                 count = entry.count
                 stale = command.HasField("consumer_epoch") and command.consumer_epoch < self._epoch
-                found = [] if stale or self._seeking or entry.is_marker else self._messages(entry, place, command)
+                found = [] if stale or self._seeking or entry.is_marker else self._messages(entry, position, command)
             except (Unsupported, ProtocolViolation) as error:
                 # Given up for it, the connection would bring the same message again, and again.
-                found = [UnreadableMessage(f"{self._topic}, {place}: {error}", place)]
+                found = [UnreadableMessage(f"{self._topic}, {position}: {error}", position)]
             self._queue.extend(found)
             self._use(count - len(found))
             self._changed.notify_all()
 
     def _messages(
-        self, entry: Entry, place: MessageId, command: api.CommandMessage
+        self, entry: Entry, position: MessageId, command: api.CommandMessage
     ) -> list[Message | UnreadableMessage]:
         """What the application is to get of an entry."""
         contents = entry.contents()
         size = entry.count if entry.is_batch else 0
-        wanted = self._batches.begin(place, size, command.ack_set) if entry.is_batch else {-1}
+        wanted = self._batches.begin(position, size, command.ack_set) if entry.is_batch else {-1}
         if not wanted:
             # What the application and the broker have noted is the whole batch, which neither knew.
-            self._tell(self._ack(api.CommandAck.Individual, place))
+            self._tell(self._ack(api.CommandAck.Individual, position))
         return [
             Message(
                 self._topic,
                 entry,
                 one,
-                MessageId(place.ledger, place.entry, one.index, size, place.part),
+                MessageId(position.ledger, position.entry, one.index, size, position.part),
                 command.redelivery_count,
             )
             for one in contents
@@ -351,11 +351,11 @@ class SegmentConsumer(BrokerSession):
             )
         )
 
-    def _ack(self, kind: api.CommandAck.AckType, place: MessageId) -> api.CommandAck:
-        return api.CommandAck(consumer_id=self._number, ack_type=kind, message_id=[place.entry_data()])
+    def _ack(self, kind: api.CommandAck.AckType, position: MessageId) -> api.CommandAck:
+        return api.CommandAck(consumer_id=self._number, ack_type=kind, message_id=[position.entry_data()])
 
-    def _acknowledge(self, kind: api.CommandAck.AckType, place: MessageId) -> None:
-        request = self._ack(kind, place)
+    def _acknowledge(self, kind: api.CommandAck.AckType, position: MessageId) -> None:
+        request = self._ack(kind, position)
         if self._options.ack_receipt_enabled:
             connection = self._attached("acknowledging")
             connection.ask(request, f"acknowledging in {self._topic}", api.CommandAckResponse)
@@ -387,3 +387,54 @@ def _shared_by(buckets: tuple[tuple[int, int], ...]) -> api.KeySharedMeta | None
 
 def _entry_of(found: MessageId) -> MessageId:
     return MessageId(found.ledger, found.entry)
+
+
+class Batches:
+    """Batches of which not all messages are acknowledged; for one thread at a time."""
+
+    def __init__(self) -> None:
+        self._left: dict[tuple[int, int], set[int]] = {}
+
+    def begin(self, entry: MessageId, size: int, ack_set: Sequence[int]) -> set[int]:
+        """A batch arrived; the indices that the application has not acknowledged.
+
+        Args:
+            entry: where it is stored.
+            size: messages of it.
+            ack_set: what the broker knows: bits of messages that are not acknowledged, 64 in each; empty for all.
+        """
+        known = self._left.get((entry.ledger, entry.entry))
+        left = set(range(size)) if known is None else known
+        if ack_set:
+            left &= {index for index in range(size) if _bit(ack_set, index)}
+        self._left[entry.ledger, entry.entry] = left
+        return left.copy()
+
+    def acknowledge(self, found: MessageId) -> bool:
+        """Note one message; whether its entry is complete."""
+        if found.index < 0:
+            return True
+        left = self._left.setdefault((found.ledger, found.entry), set(range(found.size)))
+        left.discard(found.index)
+        if left:
+            return False
+        del self._left[found.ledger, found.entry]
+        return True
+
+    def acknowledge_up_to(self, found: MessageId) -> bool:
+        """Note all up to a message; whether its own entry is complete."""
+        position = found.ledger, found.entry
+        self._left = {one: left for one, left in self._left.items() if one >= position}
+        if found.index < 0:
+            return True
+        left = self._left.setdefault(position, set(range(found.size)))
+        left -= set(range(found.index + 1))
+        if left:
+            return False
+        del self._left[position]
+        return True
+
+
+def _bit(words: Sequence[int], index: int) -> bool:
+    word = index // _WORD
+    return word < len(words) and bool(words[word] >> index % _WORD & 1)

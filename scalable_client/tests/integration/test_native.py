@@ -114,7 +114,7 @@ async def test_asyncio(stack: Stack, topic: TopicName) -> None:
     ):
         async with await client.create_producer(native, max_pending_messages=2) as producer:
             sent = [await producer.send(str(number).encode(), partition_key="k") for number in range(10)]
-        assert sorted(sent, key=lambda one: one.place) == sent
+        assert sorted(sent, key=lambda one: one.position) == sent
         for consumer in (check, queue, stream):
             got = [await consumer.receive(10_000) for _ in range(10)]
             assert [one.message_id() for one in got] == sent

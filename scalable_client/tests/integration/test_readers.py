@@ -12,9 +12,9 @@ import pytest
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from pulsar_devstack.servers.stack import Stack
-from pulsar_scalable.backends import Start
+from pulsar_scalable.controlled.backend import Reader, last_position
 from pulsar_scalable.controlled.library import Library, pulsar
-from pulsar_scalable.controlled.segments import Reader, last_position
+from pulsar_scalable.ports import Start
 
 TOPIC = TopicName.parse("persistent://public/default/sealed-segment")
 MESSAGES = 40
@@ -87,7 +87,7 @@ def test_from_a_time_on(sealed: Sealed) -> None:
 def test_from_a_place_on(sealed: Sealed) -> None:
     """All messages behind it come, also those of its batch."""
     for number in range(0, MESSAGES, 3):
-        assert sealed.read(Start(behind=sealed.places[number])) == list(range(number + 1, MESSAGES))
+        assert sealed.read(Start(after=sealed.places[number])) == list(range(number + 1, MESSAGES))
 
 
 def test_the_end(sealed: Sealed) -> None:

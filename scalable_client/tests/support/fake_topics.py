@@ -8,7 +8,6 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
-from pulsar_scalable.backends import Content, OnAssignment, OnLayout, OnStored, Start
 from pulsar_scalable.enums import ConsumerKind, ConsumerType
 from pulsar_scalable.errors import (
     AlreadyClosed,
@@ -24,6 +23,7 @@ from pulsar_scalable.messages import RawMessage
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native import AssignedSegment, Assignment, MessageId
 from pulsar_scalable.options import ConsumerOptions, InitialPosition, ProducerOptions
+from pulsar_scalable.ports import Content, OnAssignment, OnLayout, OnStored, Start
 
 TOPIC = TopicName("public/default/fake")
 
@@ -419,7 +419,7 @@ class FakeWorld:
         with self.lock:
             if number in self.unreadable:
                 raise self.unreadable_since
-            behind = MessageId.deserialize(start.behind).entry if start.behind else -1
+            behind = MessageId.deserialize(start.after).entry if start.after else -1
             self.readers.append(FakeReader(self._of(topic).log, behind + 1, mute=number in self.mute))
             self.mute.discard(number)
             return self.readers[-1]

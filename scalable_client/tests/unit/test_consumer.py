@@ -15,7 +15,7 @@ from scalable_client.tests.support.fake_broker import NONE, FakeBroker, Peer
 from pulsar_scalable.errors import AlreadyClosed, ConsumerBusy, Refused, TimedOut, UnreadableMessage, Unsupported
 from pulsar_scalable.messages import Message
 from pulsar_scalable.native import ConsumerType, InitialPosition, MessageId, NativeClient, SegmentConsumer
-from pulsar_scalable.native.batches import Batches
+from pulsar_scalable.native.consumer import Batches
 from pulsar_scalable.native.payload import framed
 from pulsar_scalable.native_backend import NativeReceiver
 from pulsar_wire import pulsar_api_pb2 as api
@@ -64,7 +64,7 @@ def usual(_peer: Peer, _command: Command) -> None:
 def acks(broker: FakeBroker) -> list[tuple[int, list[int]]]:
     """Types and entries of acknowledgements."""
     return [
-        (one.ack_type, [place.entryId for place in one.message_id])
+        (one.ack_type, [position.entryId for position in one.message_id])
         for one in broker.received
         if isinstance(one, api.CommandAck)
     ]
@@ -315,7 +315,7 @@ def test_unreadable_messages_among_others() -> None:
     with FakeBroker(giving(single(0), encrypted, single(2))) as broker, NativeClient(broker.url) as client:
         receiver = NativeReceiver(client, client.subscribe(TOPIC, "sub"))
         found = [Message(0, TOPIC, receiver.receive(3000)) for _ in range(3)]
-        assert [one.message_id().place for one in found] == [(7, 0, -1), (7, 1, -1), (7, 2, -1)]
+        assert [one.message_id().position for one in found] == [(7, 0, -1), (7, 1, -1), (7, 2, -1)]
         assert [found[0].data(), found[2].data()] == [b"m0", b"m2"]
         with pytest.raises(UnreadableMessage, match="encrypted"):
             found[1].data()

@@ -11,7 +11,7 @@ from models.topic_controller.record import PublishedLayout
 from models.topic_controller.sessions import assignment_of
 from pulsar_scalable import Checkpoint, errors
 from pulsar_scalable.controlled.layout import assignment_key, parse_assignment, parse_layout
-from pulsar_scalable.controlled.rest import Place
+from pulsar_scalable.controlled.rest import ConsumerKey
 from pulsar_scalable.layout import Segment
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native import MessageId
@@ -70,7 +70,7 @@ def test_an_assignment() -> None:
     ended = given.model_copy(update={"evicted": True, "segments": ()})
     assert parse_assignment(ended.model_dump_json(by_alias=True).encode()).evicted
     assert assignment_key("bill", "one") == "assignment/bill/one"
-    assert Place(ORDERS, "a/b", "c d").path.endswith("/public/default/orders/subscriptions/a%2Fb/consumers/c%20d")
+    assert ConsumerKey(ORDERS, "a/b", "c d").path.endswith("/public/default/orders/subscriptions/a%2Fb/consumers/c%20d")
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from models.topic_controller.sessions import ConsumerAssignment, assignment_of
 from pulsar_scalable.controlled import rest
 from pulsar_scalable.controlled.layout import LAYOUT_KEY, Told, assignment_key
 from pulsar_scalable.controlled.library import Library, pulsar
-from pulsar_scalable.controlled.rest import Place, RestAccess
+from pulsar_scalable.controlled.rest import ConsumerKey, RestAccess
 from pulsar_scalable.controlled.sessions import ControlledSession
 from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.names import TopicName
@@ -29,8 +29,8 @@ from tests.support.http_server import HttpServer
 from tests.support.waiting import wait_for, wait_until_equal
 
 TOPIC = TopicName("public/default/orders")
-PLACE = Place(TOPIC, "bill", "one", "instance-1")
-KEY = assignment_key(PLACE.subscription, PLACE.name)
+CONSUMER = ConsumerKey(TOPIC, "bill", "one", "instance-1")
+KEY = assignment_key(CONSUMER.subscription, CONSUMER.name)
 OLD, NEW = 1000, 2000
 _LIMIT = 10.0
 _LEDGER = 7
@@ -175,7 +175,7 @@ class World:
         """The consumer."""
         access = RestAccess((self._server.base_url,), token, 5, None)
         return ControlledSession(
-            cast("Library", self.topic), access, PLACE, ConsumerKind.STREAM, self._assigned, timeout=_LIMIT
+            cast("Library", self.topic), access, CONSUMER, ConsumerKind.STREAM, self._assigned, timeout=_LIMIT
         )
 
     def _assigned(self, assignment: Assignment) -> None:
@@ -325,4 +325,4 @@ def test_who_leaves_while_it_registers_again(world: World) -> None:
     world.meanwhile = session.leave
     world.evict(read=False)
     wait_until_equal("it leaves once more", lambda: world.left, 2, _LIMIT)
-    assert {*world.instances} == {PLACE.instance}
+    assert {*world.instances} == {CONSUMER.instance}

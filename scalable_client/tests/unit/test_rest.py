@@ -13,11 +13,11 @@ from typing import IO, cast
 import pytest
 
 from pulsar_scalable import errors
-from pulsar_scalable.controlled.rest import Place, RestAccess, join, leave
+from pulsar_scalable.controlled.rest import ConsumerKey, RestAccess, join, leave
 from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.names import TopicName
 
-PLACE = Place(TopicName("public/default/orders"), "bill", "one")
+CONSUMER = ConsumerKey(TopicName("public/default/orders"), "bill", "one")
 PATH = "/admin/v2/scalable/public/default/orders/subscriptions/bill/consumers/one"
 
 
@@ -68,9 +68,9 @@ def controller() -> Generator[Controller]:
 def test_joining_and_leaving(controller: Controller) -> None:
     """Both name the consumer in the path, and say who asks."""
     access = RestAccess(token=lambda: "secret")
-    told = join(access, [controller.url], PLACE, ConsumerKind.STREAM)
+    told = join(access, [controller.url], CONSUMER, ConsumerKind.STREAM)
     assert (told.generation, told.assignment.epoch, told.assignment.segments) == (2, 3, ())
-    leave(access, [controller.url], PLACE)
+    leave(access, [controller.url], CONSUMER)
     assert controller.asked == [
         ("POST", PATH, "Bearer secret", b'{"kind": "STREAM"}'),
         ("DELETE", PATH, "Bearer secret", b""),
@@ -91,7 +91,7 @@ def test_refusals(controller: Controller, status: int, error: type[errors.Scalab
     """A refusal has its type, and the controller's own words."""
     controller.status, controller.body = status, b"because"
     with pytest.raises(error, match=f"{PATH}.*because"):
-        join(RestAccess(), [controller.url], PLACE, ConsumerKind.STREAM)
+        join(RestAccess(), [controller.url], CONSUMER, ConsumerKind.STREAM)
 
 
 def test_a_refusal_that_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,23 +106,23 @@ def test_a_refusal_that_breaks(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("urllib.request.urlopen", refuse)
     with pytest.raises(errors.ConnectionLost, match="503"):
-        join(RestAccess(), ["http://127.0.0.1"], PLACE, ConsumerKind.STREAM)
+        join(RestAccess(), ["http://127.0.0.1"], CONSUMER, ConsumerKind.STREAM)
 
 
 def test_controllers_that_are_away(controller: Controller) -> None:
     """The next controller is asked where one is away; where none is named, the cure is."""
     away = "http://127.0.0.1:1"
-    assert join(RestAccess(timeout=5), [away, controller.url], PLACE, ConsumerKind.STREAM).generation == 2
+    assert join(RestAccess(timeout=5), [away, controller.url], CONSUMER, ConsumerKind.STREAM).generation == 2
     with pytest.raises(errors.ConnectionLost, match=r"127\.0\.0\.1:1"):
-        join(RestAccess(timeout=5), [away], PLACE, ConsumerKind.STREAM)
+        join(RestAccess(timeout=5), [away], CONSUMER, ConsumerKind.STREAM)
     with pytest.raises(errors.Unsupported, match="option controller_url"):
-        join(RestAccess(), [], PLACE, ConsumerKind.STREAM)
+        join(RestAccess(), [], CONSUMER, ConsumerKind.STREAM)
     with pytest.raises(errors.Unsupported, match="is no URL of a controller"):
-        join(RestAccess(), ["ftp://somewhere"], PLACE, ConsumerKind.STREAM)
+        join(RestAccess(), ["ftp://somewhere"], CONSUMER, ConsumerKind.STREAM)
 
 
 def test_an_answer_that_is_none(controller: Controller) -> None:
     """What is no assignment is refused."""
     controller.body = b"<html>"
     with pytest.raises(errors.ProtocolViolation, match="this is no assignment"):
-        join(RestAccess(), [controller.url], PLACE, ConsumerKind.STREAM)
+        join(RestAccess(), [controller.url], CONSUMER, ConsumerKind.STREAM)

@@ -13,10 +13,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scalable_client.tests.support.fake_topics import TOPIC, FakeWorld, Outcomes, Stored
 
-from pulsar_scalable.backends import Content
 from pulsar_scalable.errors import AlreadyClosed, ConnectionLost, QueueFull, ScalableError, TimedOut
 from pulsar_scalable.native import MessageId
 from pulsar_scalable.options import ProducerOptions
+from pulsar_scalable.ports import Content
 from pulsar_scalable.producer import ScalableProducer
 from tests.support.waiting import wait_for, wait_until_equal
 
@@ -286,8 +286,8 @@ def test_what_timed_out_is_not_stored_later() -> None:
         world.is_away = False
         for number in range(10):
             producer.send(f"later-{number}".encode(), partition_key="k")
-        [lane] = producer._outbox._lanes.values()  # pyright: ignore[reportPrivateUsage]
-        assert len(lane.sent) <= 1
+        [queue] = producer._queue._queues.values()  # pyright: ignore[reportPrivateUsage]
+        assert len(queue.sent) <= 1
     log = world.segments[0].log
     assert [one.data() for one in log] == [b"first", *(b"later-%d" % one for one in range(10))]
     # The id of the message that failed while it was under way may still come.
@@ -300,17 +300,17 @@ def test_what_was_stored_before_a_timeout_is_not_stored_again() -> None:
     world.deduplicates, world.busy_names = True, 2
     log = world.segments[0].log
     with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
-        outbox = producer._outbox  # pyright: ignore[reportPrivateUsage]
+        send_queue = producer._queue  # pyright: ignore[reportPrivateUsage]
         producer.send(b"first", partition_key="k")
         world.segments[0].lose = 1
         producer.send_async(b"second", told.of(b"second"), partition_key="k")
-        [second] = outbox._pending.values()  # pyright: ignore[reportPrivateUsage]
+        [second] = send_queue._pending.values()  # pyright: ignore[reportPrivateUsage]
         wait_until_equal("it is stored", lambda: len(log), 2, 5)
         for data in (b"third", b"fourth"):
             producer.send_async(data, told.of(data), partition_key="k")
         wait_until_equal("they are stored", lambda: len(log), 4, 5)
         world.is_away = True
-        outbox.expire(second.deadline)
+        send_queue.expire(second.deadline)
         wait_for("the second one fails", lambda: told.told[b"second"], 5)
         world.is_away = False
         producer.send(b"fifth", partition_key="k")
@@ -326,11 +326,11 @@ def test_a_split_after_a_timeout() -> None:
     log = world.segments[0].log
     with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
         producer.send(b"first", partition_key="k")
-        [lane] = producer._outbox._lanes.values()  # pyright: ignore[reportPrivateUsage]
+        [queue] = producer._queue._queues.values()  # pyright: ignore[reportPrivateUsage]
         world.is_away = True
         producer.send_async(b"given up", told.of(b"given up"), partition_key="k")
-        wait_for("it is under way", lambda: lane.undone, 5)
-        producer._outbox.expire(float("inf"))  # pyright: ignore[reportPrivateUsage]
+        wait_for("it is under way", lambda: queue.undone, 5)
+        producer._queue.expire(float("inf"))  # pyright: ignore[reportPrivateUsage]
         wait_for("it fails", lambda: told.told[b"given up"], 5)
         world.is_away, world.segments[0].lose = False, 1
         for data in (b"second", b"third"):

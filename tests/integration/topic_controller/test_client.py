@@ -53,7 +53,7 @@ def test_a_batch_of_which_one_is_wanted_again(control: Control, client: Scalable
         first = consumer.receive(30_000)
         consumer.negative_acknowledge(first)
         # The application is slow: the others came again while they waited, and the first one stands behind them.
-        waiting = consumer._inbox._items  # pyright: ignore[reportPrivateUsage] - nothing else tells what waits
+        waiting = consumer._queue._items  # pyright: ignore[reportPrivateUsage] - nothing else tells what waits
         wait_until_equal("the first one again", lambda: len(waiting), BATCH, 30)
         messages = [consumer.receive(30_000) for _ in range(BATCH)]
         assert messages[-1].message_id() == first.message_id()

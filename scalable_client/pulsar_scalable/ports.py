@@ -122,7 +122,7 @@ class SegmentSender(Closable, Protocol):
         ...
 
     def send(self, content: Content, sequence_id: int, on_stored: OnStored) -> None:
-        """Send a message without waiting; after a refusal, none that comes behind it is stored.
+        """Send a message without waiting; after a refusal, none that comes after it is stored.
 
         What happened is told from any thread; `TopicTerminated` and `AlreadyClosed` leave open whether it was stored.
         """
@@ -182,16 +182,16 @@ class SegmentReader(Closable, Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a reader starts: behind a message, at a time, or at the begin of the segment.
+    """Where a reader starts: after a message, at a time, or at the start of the segment.
 
     Attributes:
-        behind: serialised id of the last message that is not wanted.
+        after: serialised id of the last message that is not wanted.
         time_ms: publishing time in milliseconds since 1970.
         answer_limit: seconds that each answer of a broker may take. pulsar-client waits for one that was lost with a
             connection until then.
     """
 
-    behind: bytes | None = None
+    after: bytes | None = None
     time_ms: int | None = None
     answer_limit: int = 10
 

@@ -7,10 +7,10 @@ import time
 from collections import deque
 from dataclasses import dataclass, field
 
-from pulsar_scalable.backends import SegmentReceiver
 from pulsar_scalable.errors import AlreadyClosed, ScalableError, TimedOut
 from pulsar_scalable.layout import Segment
-from pulsar_scalable.messages import Message, MessageId, Place
+from pulsar_scalable.messages import Message, MessageId, MessagePosition
+from pulsar_scalable.ports import SegmentReceiver
 
 _CAPACITY = 200
 _FIRST_PATIENCE = 5.0
@@ -26,8 +26,8 @@ class Source:
         incarnation: of the scalable topic; 0 where that is not known.
         buckets: all entry buckets of the segment, where several consumers share it; empty for its only consumer.
         receiver: while it is open.
-        handed: messages that the application has and did not acknowledge, by place.
-        waiting: messages that wait for the application, by place; others in the inbox came again, and are dropped.
+        handed: messages that the application has and did not acknowledge, by position.
+        waiting: messages that wait for the application, by position; others in the queue came again, and are dropped.
         heard: when something came last, by the monotonic clock.
         patience: how many seconds it may be silent, once it is sealed, before it is attached to again.
         left: it needed no consumer at the last check.
@@ -43,8 +43,8 @@ class Source:
     incarnation: int = 0
     buckets: tuple[tuple[int, int], ...] = ()
     receiver: SegmentReceiver | None = None
-    handed: dict[Place, MessageId] = field(default_factory=dict[Place, MessageId])
-    waiting: dict[Place, Message] = field(default_factory=dict[Place, Message])
+    handed: dict[MessagePosition, MessageId] = field(default_factory=dict[MessagePosition, MessageId])
+    waiting: dict[MessagePosition, Message] = field(default_factory=dict[MessagePosition, Message])
     heard: float = 0.0
     patience: float = field(default_factory=lambda: _FIRST_PATIENCE)
     left: bool = False
@@ -70,7 +70,7 @@ class End:
 Item = Message | End
 
 
-class Inbox:
+class ReceiveQueue:
     """A bounded queue in the order of arrival; for any number of threads.
 
     Args:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from enum import Enum, auto
 
-from pulsar_scalable.backends import Content
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.messages import MessageId, RawMessage
+from pulsar_scalable.ports import Content
 
 OnOutcome = Callable[[ScalableError | None, MessageId | None], None]
 """Gets an error, or the id of a message that is stored."""
@@ -23,7 +23,7 @@ class Stage(Enum):
     SENT = auto()
 
 
-class Outgoing:
+class PendingMessage:
     """A message that an application sends.
 
     Attributes:
@@ -36,19 +36,19 @@ class Outgoing:
         stage: where it is.
         sent_ms: when it was handed over, in milliseconds since 1970.
         outcome: what the application is told.
-        lane: which holds it; None once nothing does.
+        queue: which holds it; None once nothing does.
         raw_id: its id in the segment, once that is known.
-        sequence_id: with which it was sent to the segment of its lane; -1 for one that was not sent there.
+        sequence_id: with which it was sent to the segment of its queue; -1 for one that was not sent there.
     """
 
     __slots__ = (
         "content",
         "deadline",
         "hash",
-        "lane",
         "number",
         "on_outcome",
         "outcome",
+        "queue",
         "raw_id",
         "sent_ms",
         "sequence_id",
@@ -75,17 +75,17 @@ class Outgoing:
         self.stage = Stage.WAITING
         self.sent_ms = 0
         self.outcome: ScalableError | MessageId | None = None
-        self.lane: object = None
+        self.queue: object = None
         self.raw_id: object = None
         self.sequence_id = -1
 
     @property
     def is_given_up(self) -> bool:
         """Return whether it failed while its sender was lost: nothing holds it any more."""
-        return self.outcome is not None and self.lane is None and self.raw_id is None
+        return self.outcome is not None and self.queue is None and self.raw_id is None
 
 
-def stored_of(sent: Sequence[Outgoing], tail: Iterable[RawMessage]) -> list[RawMessage]:
+def stored_of(sent: Sequence[PendingMessage], tail: Iterable[RawMessage]) -> list[RawMessage]:
     """Which of the messages that were sent in this order stand in the segment: the first so many, with their copies.
 
     What a producer sends is stored in order, and after a lost connection it sends all again that it has no answer for;

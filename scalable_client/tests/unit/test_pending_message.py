@@ -8,15 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scalable_client.tests.support.fake_topics import FakeWorld, Stored
 
-from pulsar_scalable.backends import Content
-from pulsar_scalable.lane import Lane
 from pulsar_scalable.native import MessageId
-from pulsar_scalable.outgoing import Outgoing, stored_of
+from pulsar_scalable.pending_message import PendingMessage, stored_of
+from pulsar_scalable.ports import Content
+from pulsar_scalable.send_queue import SegmentSendQueue
 
 
-def outgoing(number: int, data: bytes) -> Outgoing:
+def pending(number: int, data: bytes) -> PendingMessage:
     """A message that was sent at second 1."""
-    one = Outgoing(number, Content(data), 0, wanted_sequence_id=None, deadline=0, on_outcome=lambda _, __: None)
+    one = PendingMessage(number, Content(data), 0, wanted_sequence_id=None, deadline=0, on_outcome=lambda _, __: None)
     one.sent_ms = 1000
     return one
 
@@ -34,7 +34,7 @@ def test_never_more_than_is_stored(sent: list[bytes], lengths: list[int]) -> Non
     """However equal messages are, none is taken for stored that is not: it would be lost."""
     lengths = [min(one, len(sent)) for one in lengths]
     tail = [stored(data, entry) for entry, data in enumerate(data for one in lengths for data in sent[:one])]
-    found = stored_of([outgoing(number, data) for number, data in enumerate(sent)], tail)
+    found = stored_of([pending(number, data) for number, data in enumerate(sent)], tail)
     assert len(found) <= max(lengths, default=0)
     assert [one.data() for one in found] == sent[: len(found)]
 
@@ -45,31 +45,31 @@ def test_all_that_is_stored(count: int, lengths: list[int]) -> None:
     sent = [str(number).encode() for number in range(count)]
     lengths = [min(one, len(sent)) for one in lengths]
     tail = [stored(data, entry) for entry, data in enumerate(data for one in lengths for data in sent[:one])]
-    found = stored_of([outgoing(number, data) for number, data in enumerate(sent)], tail)
+    found = stored_of([pending(number, data) for number, data in enumerate(sent)], tail)
     assert len(found) == max(lengths, default=0)
 
 
 def test_many_equal_messages() -> None:
     """A thousand heartbeats without an answer leave as many readings as they are, and the shortest one counts."""
-    sent = [outgoing(number, b"beat") for number in range(1000)]
+    sent = [pending(number, b"beat") for number in range(1000)]
     assert len(stored_of(sent, [stored(b"beat", entry) for entry in range(1000)])) == 1
 
 
 def test_what_deduplication_drops_is_not_kept() -> None:
     """A repeated send of a long history holds few messages, and later ones are told from it by their time."""
     layout = FakeWorld(1).layout
-    lane = Lane(layout.segments[0], "t", layout, threading.RLock())
-    lane.last = b"before"
+    queue = SegmentSendQueue(layout.segments[0], "t", layout, threading.RLock())
+    queue.last = b"before"
     most = 0
     for number in range(1000):
-        one = outgoing(number, b"again")
+        one = pending(number, b"again")
         one.sent_ms, one.raw_id = number, MessageId(-1, -1)
-        lane.sent.append(one)
-        lane.forget_stored()
-        most = max(most, len(lane.sent))
-    assert (most < 100, lane.last, lane.dropped_ms) == (True, b"before", 1000)
-    one = outgoing(1000, b"new")
+        queue.sent.append(one)
+        queue.forget_stored()
+        most = max(most, len(queue.sent))
+    assert (most < 100, queue.last, queue.dropped_ms) == (True, b"before", 1000)
+    one = pending(1000, b"new")
     one.raw_id = MessageId(3, 7)
-    lane.sent.append(one)
-    lane.forget_stored()
-    assert (len(lane.sent), lane.last, lane.dropped_ms) == (0, MessageId(3, 7).serialize(), 0)
+    queue.sent.append(one)
+    queue.forget_stored()
+    assert (len(queue.sent), queue.last, queue.dropped_ms) == (0, MessageId(3, 7).serialize(), 0)
