@@ -56,7 +56,6 @@ def _from_blue(line: str, sample: tuple[str, ...] = ()) -> Selection:
 
 
 _STORE, _BOOKIES, _BLUE = (f"tests/integration/{area}" for area in ("metadata_store", "bookie_cluster", "blue_green"))
-_LIVE = ("live", "late_brokers", "rollback", "zookeeper", "offline")
 _SWITCH = f"{_BOOKIES}/test_restart.py"
 _CONTROLLER = (
     "tests/integration/topic_controller",

@@ -24,7 +24,6 @@ from clients.pulsar.admin.brokers import registered_urls
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.admin.late_requests import change_or_never
-from clients.store import StoreReader
 from clients.stores import Access, open_cas, open_reader
 from models.blue_green.batch import BatchInput, attempt_of
 from models.blue_green.claims import BlueGreenClaim, NamespaceClaim
@@ -143,10 +142,6 @@ class BothClusters(StepTask[BlueGreenInputT]):
     def green_brokers(self) -> list[tuple[str, PulsarAdminReader]]:
         """Every broker of green that is active, likewise."""
         return self._brokers_of(self.input.green)
-
-    def blue_reading_store(self) -> StoreReader:
-        """Blue's metadata store, for bulk reading; a context manager."""
-        return open_reader(self.input.blue.store, self.stores(self.input.blue))
 
     def change_blue(
         self,

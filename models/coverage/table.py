@@ -120,10 +120,6 @@ class Coverage(NamedTuple):
     without_effect: frozenset[str]
     unset: Mapping[str, tuple[Any, ...]]
 
-    def knows(self, item: str) -> bool:
-        """Return whether an item shows a feature, or does not matter."""
-        return item in self.of_item or item in self.without_effect
-
     def is_set(self, item: str, value: object) -> bool:
         """Return whether a value of an item means that something is in use."""
         return not _is_nothing(value) and value not in self.unset.get(item, ())

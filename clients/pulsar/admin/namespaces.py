@@ -268,14 +268,6 @@ class Namespaces(NamespacesReader):
         """Take the namespace's own limit away; the broker's holds then."""
         self._calls.delete(f"{_path(name)}/publishRate")
 
-    def set_inactive_topics(self, name: str, policies: InactiveTopics) -> None:
-        """Say what becomes of topics that nobody uses."""
-        self._calls.post(f"{_path(name)}/inactiveTopicPolicies", policies.body())
-
-    def remove_inactive_topics(self, name: str) -> None:
-        """Take the namespace's own word on topics that nobody uses away; the broker's holds then."""
-        self._calls.delete(f"{_path(name)}/inactiveTopicPolicies")
-
     def set_retention(self, name: str, retention: Retention) -> None:
         """Say how long acknowledged messages are kept.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from datetime import datetime
 from typing import Any
 
 from clients.pulsar.admin.answers import NAMES, STRINGS
@@ -86,10 +85,6 @@ class Subscriptions(SubscriptionsReader):
     def reset_to(self, topic: TopicName, name: str, position: Position) -> None:
         """Move a subscription of a topic without partitions to a message, which comes next, or to an end."""
         self._calls.post(f"{_path(topic, name)}/resetcursor", {**position.body(), "partitionIndex": -1})
-
-    def reset_to_time(self, topic: TopicName, name: str, time: datetime) -> None:
-        """Move a subscription to the first message that was sent at a time or after it."""
-        self._calls.post(f"{_path(topic, name)}/resetcursor/{int(time.timestamp() * 1000)}")
 
     def set_properties(self, topic: TopicName, name: str, properties: Mapping[str, str]) -> None:
         """Replace what users have noted."""

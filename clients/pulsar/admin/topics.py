@@ -327,7 +327,6 @@ _INTERNAL_INFO = TypeAdapter(InternalInfo)
 _PARTITIONS = TypeAdapter(_Partitions)
 _COMPACTION = TypeAdapter(Compaction)
 _POSITION = TypeAdapter(Position)
-_POSITIONS = TypeAdapter(dict[int, Position])
 
 
 class TopicsReader:
@@ -488,10 +487,6 @@ class Topics(TopicsReader):
     def terminate(self, topic: TopicName) -> Position:
         """End a topic: nothing more can be sent, all can be read. Returns where; harmless when done twice."""
         return parsed(_POSITION, self._calls.post(f"/{topic.rest_path}/terminate"))
-
-    def terminate_partitions(self, topic: TopicName) -> dict[int, Position]:
-        """End all partitions of a topic. Returns where each ended; harmless when done twice."""
-        return parsed(_POSITIONS, self._calls.post(f"/{topic.rest_path}/terminate/partitions"))
 
     def set_properties(self, topic: TopicName, properties: Mapping[str, str]) -> None:
         """Add or change what users have noted."""

@@ -18,7 +18,7 @@ _FILES = (
 #: Requests that remove something, or change a cluster as a whole, by the part of the admin interface.
 _REMOVING = {
     "subscriptions": {"delete", "skip_all", "reset_to"},
-    "topics": {"delete", "delete_partitioned", "terminate", "terminate_partitions", "unload"},
+    "topics": {"delete", "delete_partitioned", "terminate", "unload"},
     "schemas": {"delete"},
     "namespaces": {"delete", "unload", "set_migrated"},
     "brokers": {"set_dynamic", "remove_dynamic"},
