@@ -192,7 +192,7 @@ class Controllers:
             try:
                 return await handle.execute_update(name, args=args, id=number, result_type=answer)
             except WorkflowUpdateFailedError as error:
-                if not _is_run_ended(error.cause):
+                if not (isinstance(error.cause, ApplicationError) and error.cause.type == _RUN_ENDED):
                     raise _refused(error.cause, unsure=unsure) from error
                 unsure = True
                 raise _Again("its run ended before it was done") from error
@@ -395,10 +395,6 @@ def _stop_if_due(end: float) -> None:
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
-
-
-def _is_run_ended(cause: BaseException) -> bool:
-    return isinstance(cause, ApplicationError) and cause.type == _RUN_ENDED
 
 
 def _refused(cause: BaseException, *, unsure: bool) -> Refused:

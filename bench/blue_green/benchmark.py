@@ -13,7 +13,7 @@ from typing import Any
 
 from bench.blue_green import scale
 from bench.blue_green.servers import Servers
-from bench.lifecycle.machine import machine, positive, tell
+from bench.lifecycle.machine import machine, positive, positives, tell
 from bench.lifecycle.results import (
     DELIVERY,
     OUT,
@@ -85,12 +85,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench blue-green", description=__doc__)
     parser.add_argument("--flips", type=positive, default=20, help="our flips (20)")
     parser.add_argument("--peer-flips", type=int, help="flips of the peer, spread over ours (as many)")
-    parser.add_argument("--scale", type=_sizes, help="instead: migrations of so many namespaces, for example 5,10,20")
+    parser.add_argument(
+        "--scale", type=positives, help="instead: migrations of so many namespaces, for example 5,10,20"
+    )
     return parser.parse_args(arguments)
-
-
-def _sizes(text: str) -> list[int]:
-    return [positive(part) for part in text.split(",")]
 
 
 def measure(side: Side, number: int, servers: Servers, folder: Path, tools: Toolchain) -> Run:

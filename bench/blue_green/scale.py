@@ -121,12 +121,9 @@ def _await_flip(servers: Servers, topic: TopicName) -> None:
 
 
 def _topics(namespace: str) -> list[TopicPlan]:
-    return [_topic(f"persistent://{namespace}/t{number:02}") for number in range(TOPICS)]
-
-
-def _topic(name: str) -> TopicPlan:
-    """With a subscription whose consumer is never opened."""
-    return TopicPlan(name, 0, (), (ConsumerPlan("idle", name, Language.PYTHON, Subscribed.SHARED),))
+    names = [f"persistent://{namespace}/t{number:02}" for number in range(TOPICS)]
+    # Each has a subscription whose consumer is never opened.
+    return [TopicPlan(name, 0, (), (ConsumerPlan("idle", name, Language.PYTHON, Subscribed.SHARED),)) for name in names]
 
 
 def _leave(servers: Servers, namespaces: Sequence[str]) -> None:

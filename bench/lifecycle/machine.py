@@ -40,6 +40,11 @@ def positive(text: str) -> int:
     return int(text)
 
 
+def positives(text: str) -> list[int]:
+    """An option that is whole numbers above 0, separated by commas."""
+    return [positive(part) for part in text.split(",")]
+
+
 def tell(line: str) -> None:
     """A line for whoever waits for the benchmark, beside what it prints as its result."""
     print(f"[bench] {line}", file=sys.stderr, flush=True)

@@ -129,7 +129,10 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser.add_argument("--different", type=_count, default=200_000, help="records that a second attempt repairs")
     parser.add_argument("--ledgers", type=_count, default=200_000, help="of the bookie cluster; 0: leave out")
     parser.add_argument(
-        "--leave-out", type=_names, default=(), help="steps that nothing else needs, separated by commas"
+        "--leave-out",
+        type=lambda text: text.split(","),
+        default=(),
+        help="steps that nothing else needs, separated by commas",
     )
     parser.add_argument("--folder", type=Path, help="for data (the system's for temporary files)")
     return parser.parse_args(arguments)
@@ -137,7 +140,3 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 def _count(text: str) -> int:
     return 0 if text == "0" else positive(text)
-
-
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split(","))

@@ -18,8 +18,6 @@ from worker import catalog
 if TYPE_CHECKING:
     from temporalio.client import Client
 
-    from activities.lifecycle.runtime import Runtime
-
 
 def main(arguments: list[str]) -> None:
     """Serve orders until the end of the standard input."""
@@ -32,18 +30,14 @@ def main(arguments: list[str]) -> None:
     catalog.activities(runtime)
     catalog.workflows()
     runtime.start()
-    steps = _steps(kind, text, runtime)
+    # Each kind has a module of its name, as in the catalog.
+    steps: Steps = import_module(f"bench.memory.{kind.replace('-', '_')}").steps(runtime, text)
     print("READY", flush=True)
     try:
         for line in sys.stdin:
             print(json.dumps(dict(steps[line.strip()]())), flush=True)
     finally:
         runtime.stop()
-
-
-def _steps(kind: str, text: str, runtime: Runtime) -> Steps:
-    """Each kind has a module of its name, as in the catalog."""
-    return import_module(f"bench.memory.{kind.replace('-', '_')}").steps(runtime, text)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from bench.lifecycle.machine import machine, positive, tell
+from bench.lifecycle.machine import machine, positive, positives, tell
 from bench.lifecycle.results import Side, conclude, order, write
 from bench.metadata_store import dataset
 from bench.metadata_store.baseline import Peer
@@ -59,15 +59,11 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m bench metadata-store", description=__doc__)
     parser.add_argument("--runs", type=positive, default=3, help="runs of each side and size, alternating (3)")
     parser.add_argument(
-        "--sizes", type=_sizes, default=[50, 500], help="megabytes of metadata, separated by commas (50,500)"
+        "--sizes", type=positives, default=[50, 500], help="megabytes of metadata, separated by commas (50,500)"
     )
     parser.add_argument("--shards", type=positive, default=1, help="shards of Oxia (1)")
     parser.add_argument("--skip-peer", action="store_true", help="measure our side only")
     return parser.parse_args(arguments)
-
-
-def _sizes(text: str) -> list[int]:
-    return [positive(part) for part in text.split(",")]
 
 
 def _machine(options: argparse.Namespace, tools: Toolchain) -> dict[str, Any]:

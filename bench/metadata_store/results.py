@@ -87,14 +87,19 @@ class SizedResults(Results[SizedRun]):
             "detail": {
                 "machine": self.machine,
                 "datasets": {str(mb): held for mb, held in self.datasets.items()},
-                "medians": {str(mb): self._medians(mb) for mb in sorted(self.datasets)},
+                "medians": {
+                    str(mb): {
+                        side.value: {
+                            name: self.median(side, mb, name)
+                            for name in sorted({name for run in self.runs if run.side is side for name in run.figures})
+                        }
+                        for side in Side
+                    }
+                    for mb in sorted(self.datasets)
+                },
                 "runs": [{"side": run.side.value, "mb": run.mb, "figures": run.figures} for run in self.runs],
             },
         }
-
-    def _medians(self, mb: int) -> dict[str, dict[str, float | None]]:
-        names = {side: sorted({name for run in self.runs if run.side is side for name in run.figures}) for side in Side}
-        return {side.value: {name: self.median(side, mb, name) for name in names[side]} for side in Side}
 
     def _size_table(self, mb: int) -> str:
         held = self.datasets[mb]

@@ -14,7 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
@@ -132,7 +132,8 @@ def main(arguments: Sequence[str]) -> None:
         for name, figures in found.items():
             tell(f"run {run + 1}: {name}")
             figures.append(_in_process(name))
-    print(table({name: _medians(figures) for name, figures in found.items()}))
+    columns = {name: zip(*figures, strict=True) for name, figures in found.items()}
+    print(table({name: Figures(*map(statistics.median, column)) for name, column in columns.items()}))
 
 
 def table(medians: dict[str, Figures]) -> str:
@@ -147,10 +148,6 @@ def table(medians: dict[str, Figures]) -> str:
     for title, base, row in zip(titles, ours, zip(*medians.values(), strict=True), strict=True):
         lines.append(f"| {title} | {' | '.join(f'{value:.2f} ({value / base:.1f})' for value in row)} |")
     return "\n".join(lines)
-
-
-def _medians(figures: Iterable[Figures]) -> Figures:
-    return Figures(*(statistics.median(column) for column in zip(*figures, strict=True)))
 
 
 def _in_process(mode: str) -> Figures:

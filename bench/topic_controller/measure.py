@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextlib import ExitStack
 from pathlib import Path
-from types import TracebackType
-from typing import Self
 
 from bench.topic_controller.results import Change, ControllerRun
 from bench.topic_controller.topics import ORDERED, SHARED, Topic
 from pulsar_devstack.servers.toolchain import Toolchain
-from pulsar_devstack.traffic.audit import DeliveryAudit, audit_delivery
 from pulsar_devstack.traffic.client_program import ClientProgram
-from pulsar_devstack.traffic.plan import ConsumerPlan, ProducerPlan, Subscribed
+from pulsar_devstack.traffic.plan import ConsumerPlan, ProducerPlan, Subscribed, TopicPlan, TrafficPlan
 from pulsar_devstack.traffic.pulsar_client import await_that
 from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord, Received
+from pulsar_devstack.traffic.runner import Traffic
 
 READERS = ("billing-a", "billing-b")
 _KEYS = 100
@@ -28,8 +26,8 @@ _SETTLE_SECONDS = 60.0
 _SEND_SECONDS = 60.0
 
 
-class Clients:
-    """A producer with a consumer of all segments in one program, and ordered consumers in one each; a context manager.
+class Clients(Traffic):
+    """A producer with a consumer of all segments in one program, and ordered consumers in one each.
 
     Args:
         topic: of all of them.
@@ -44,22 +42,13 @@ class Clients:
         self._service_url = service_url
         self._folder = folder
         self._tools = tools
-        self._open = ExitStack()
-        self._began = time.time()
+        self._programs = ExitStack()
+        self._readers: dict[str, ClientProgram] = {}
         self._common = self._program("common")
-        self._readers = {name: self._reader(name) for name in READERS}
-        self._common.subscribe([self._consumer("audit-1", SHARED, Subscribed.SHARED)])
-        plan = ProducerPlan("sender", topic.url, topic.language, interval=1 / rate, keys=_KEYS)
-        self._common.open_producers([plan])
-        self._common.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        self._open.__exit__(kind, error, trace)
+        producer = ProducerPlan("sender", topic.url, topic.language, interval=1 / rate, keys=_KEYS)
+        consumer = self._consumer("audit-1", SHARED, Subscribed.SHARED)
+        plan = TrafficPlan((TopicPlan(topic.url, 0, (producer,), (consumer,)),))
+        super().__init__(plan, {topic.language: self._common}, sent_within=_SEND_SECONDS)
 
     @property
     def shared(self) -> list[Received]:
@@ -80,21 +69,17 @@ class Clients:
         """Start it again."""
         self._readers[name] = self._reader(name)
 
-    def finish(self) -> DeliveryAudit:
-        """End the sending, wait until all that was acknowledged has arrived, and audit it."""
-        self._common.stop_sending(_SEND_SECONDS)
-        ended = time.time()
+    def records(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
+        """Return what all clients did so far, ordered consumers included."""
+        producers, consumers = super().records()
+        return producers, [*consumers, *(program.collect()[1][0] for program in self._readers.values())]
 
-        def audited() -> DeliveryAudit:
-            producers, consumers = self._all()
-            return audit_delivery(producers, consumers, began=self._began, ended=ended)
+    def _open(self) -> None:
+        self._readers.update({name: self._reader(name) for name in READERS})
+        super()._open()
 
-        await_that(lambda: not audited().lost, _SETTLE_SECONDS)
-        return audited()
-
-    def _all(self) -> tuple[Sequence[ProducerRecord], Sequence[ConsumerRecord]]:
-        producers, consumers = self._common.collect()
-        return producers, [*consumers, *(one.collect()[1][0] for one in self._readers.values())]
+    def _close(self) -> None:
+        self._programs.close()
 
     def _reader(self, name: str) -> ClientProgram:
         program = self._program(f"{name}-{time.monotonic_ns()}")
@@ -108,7 +93,7 @@ class Clients:
         folder = self._folder / name
         folder.mkdir()
         program = ClientProgram.of(self._topic.language, self._service_url, folder, self._tools, shared=True)
-        self._open.callback(program.close)
+        self._programs.callback(program.close)
         return program
 
 
@@ -120,7 +105,7 @@ def changes(topic: Topic, clients: Clients, run: ControllerRun, count: int, dice
         _change(topic, clients, number, dice)
     for number in range(count):
         run.changes.append(_change(topic, clients, number, dice))
-    audit = clients.finish()
+    audit = clients.stop(_SETTLE_SECONDS)
     run.acknowledged, run.lost, run.order_violations = audit.acknowledged, audit.lost, audit.reordered
     duplicates = audit.duplicates
     run.duplicates = duplicates.other + duplicates.resent + duplicates.unconfirmed

@@ -68,7 +68,8 @@ def _show(findings: Iterator[Finding], form: Form) -> None:
     for finding in findings:
         found.append(finding)
         if form is Form.TEXT:
-            answer(form, _lines(finding), {})
+            cure = [f"{'':<8} cure: {finding.cure}"] if finding.cure else []
+            answer(form, [f"{_MARKS[finding.level]:<8} {finding.subject}: {finding.detail}", *cure], {})
     if form is Form.JSON:
         answer(form, [], [finding.model_dump(mode="json") for finding in found])
     else:
@@ -76,8 +77,3 @@ def _show(findings: Iterator[Finding], form: Form) -> None:
         told = ", ".join(f"{count[level]} {_COUNTED[level]}" for level in Level if count[level])
         answer(form, [f"{len(found)} checks: {told}"], {})
     raise typer.Exit(worst(found))
-
-
-def _lines(finding: Finding) -> list[str]:
-    line = f"{_MARKS[finding.level]:<8} {finding.subject}: {finding.detail}"
-    return [line, f"{'':<8} cure: {finding.cure}"] if finding.cure else [line]

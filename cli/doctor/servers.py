@@ -79,7 +79,7 @@ def _cluster_findings(
         yield failed(f"credentials of {servers.cluster}", CommandFailed(ExitCode.USAGE, str(error), cure))
         return None
     checks = [
-        Check(_at(role, url), partial(_answers, url, access))
+        Check(f"{role} {url.hosts[0]}", partial(_answers, url, access))
         for role, store in servers.stores.items()
         for url in _each_server(store)
     ]
@@ -96,10 +96,6 @@ def _cluster_findings(
 def _each_server(url: StoreUrl) -> list[StoreUrl]:
     """Each server of a store by itself: a client of all of them is content with one that answers."""
     return [url.model_copy(update={"hosts": (host,)}) for host in url.hosts]
-
-
-def _at(role: str, url: StoreUrl) -> str:
-    return f"{role} {url.hosts[0]}"
 
 
 def _answers(url: StoreUrl, access: Access) -> str:

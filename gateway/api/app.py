@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from http import HTTPStatus
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
@@ -70,7 +69,9 @@ def build_app(controllers: Controllers, settings: GatewaySettings, door: Door) -
         """Whether the process serves."""
         return Health()
 
-    @app.get("/readyz", tags=["health"], responses=_only(refusals(), HTTPStatus.SERVICE_UNAVAILABLE))
+    unavailable = HTTPStatus.SERVICE_UNAVAILABLE.value
+
+    @app.get("/readyz", tags=["health"], responses={unavailable: refusals()[unavailable]})
     async def readyz() -> Health:  # pyright: ignore[reportUnusedFunction] - the decorator keeps it
         """Whether Temporal answers."""
         await controllers.require_temporal()
@@ -93,10 +94,6 @@ def _version() -> str:
         return version("pulsar-migrate")
     except PackageNotFoundError:
         return "0"
-
-
-def _only(responses: dict[int | str, dict[str, Any]], status: HTTPStatus) -> dict[int | str, dict[str, Any]]:
-    return {status.value: responses[status.value]}
 
 
 def _answer(status: int, reason: str, headers: dict[str, str] | None = None) -> JSONResponse:

@@ -122,7 +122,8 @@ class Coverage(NamedTuple):
 
     def is_set(self, item: str, value: object) -> bool:
         """Return whether a value of an item means that something is in use."""
-        return not _is_nothing(value) and value not in self.unset.get(item, ())
+        is_nothing = value in (None, False, [], {}, ()) or str(value) in _NOTHING
+        return not is_nothing and value not in self.unset.get(item, ())
 
 
 def column_of(migration: str) -> str:
@@ -173,7 +174,3 @@ def _check(features: tuple[Feature, ...], of_item: Mapping[str, Feature], withou
     for feature in features:
         if not feature.cure and any(cell.by_census for cell in feature.cells.values()):
             raise ValueError(f"{feature.id} is refused or asked about without a cure")
-
-
-def _is_nothing(value: object) -> bool:
-    return value in (None, False, [], {}, ()) or str(value) in _NOTHING

@@ -104,12 +104,8 @@ def _edge_faults(layout: SegmentLayout, number: int, segment: SegmentInfo) -> It
             yield f"has the parent {parent.segment_id}, which does not have it as a child"
         elif parent.segment_id >= number:
             yield f"is older than its parent {parent.segment_id}"
-        elif not _share_hashes(parent, segment):
+        elif segment.hash_range.end < parent.hash_range.start or parent.hash_range.end < segment.hash_range.start:
             yield f"has no hash of its parent {parent.segment_id}"
     for child in filter(None, map(layout.segments.get, segment.child_ids)):
         if number not in child.parent_ids:
             yield f"has the child {child.segment_id}, which does not have it as a parent"
-
-
-def _share_hashes(one: SegmentInfo, other: SegmentInfo) -> bool:
-    return one.hash_range.start <= other.hash_range.end and other.hash_range.start <= one.hash_range.end
