@@ -196,6 +196,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
         read_mode: as brokers with the plugin were told last.
         order: what the cleanup shall delete; None for nothing.
         targets: what a cleanup would delete, as listed last.
+        to_delete: ledgers that the cleanup found to delete; None before it has listed them.
         rolled_back_from: how far the switch had come when the way back began; None while it goes forward.
         stays: the operator has given the way back up: brokers stay on the target.
         without_target: the operator has given the target up: the way back copies nothing from it.
@@ -213,6 +214,7 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
     read_mode: ReadMode = ReadMode.DUAL_READ
     order: CleanupOrder | None = None
     targets: CleanupTargets | None = None
+    to_delete: Ledgers | None = None
     rolled_back_from: CutoverStage | None = None
     stays: bool = False
     without_target: bool = False

@@ -40,14 +40,14 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
         verbs: what operators asked for, under the policy of the running phase.
         history: the phases so far; the last one runs while it has no end.
         passed: the phases that are done, which a later run of the workflow does not enter again.
-        answers: what the activities of the running phase answered, by name and number, as JSON.
         started: when the first run of the workflow began; None before the first activity.
         epoch: grows with each activity that is scheduled.
         undoing: why the way back was taken; None while the migration goes forward.
         committed: nothing is undone any more.
         cancelled: the workflow was cancelled when what ran had to come to its end first.
         cutover: when the cut-over shall begin; None before the first run has read it from its input.
-        behind: what changed while the cut-over waited is not copied yet.
+        hold_reached: the phase before the cut-over has come to its hold.
+        needs_catch_up: what changed while the cut-over waited is not copied yet.
         failed: what could not be migrated, by what these are; `accepted` is what an operator decided to leave behind.
         deadlines: names and times of the timers that run.
         lost_queues: queues of workers that did not answer any more.
@@ -57,14 +57,14 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
     outcome: Outcome = Outcome.RUNNING
     history: list[PhaseEntry] = []
     passed: set[str] = set()
-    answers: dict[str, str] = {}
     started: datetime | None = None
     epoch: int = 0
     undoing: Failure | None = None
     committed: bool = False
     cancelled: bool = False
     cutover: CutoverPlan | None = None
-    behind: bool = False
+    hold_reached: bool = False
+    needs_catch_up: bool = False
     notes: list[str] = []
     alarms: list[str] = []
     failed: dict[str, FailedItems] = {}

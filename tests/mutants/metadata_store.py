@@ -238,7 +238,7 @@ MUTANTS = mutants(
             "metadata-store/a-commit-that-happened-is-undone": drop,
         },
         f"{_PATHS}::test_blocked_steps_run_where_the_source_is_watched": {
-            "metadata-store/blocked-steps-go-to-any-worker": becomes("Call(summary, once=once, total=total)"),
+            "metadata-store/blocked-steps-go-to-any-worker": becomes("Call(summary, total=total)"),
         },
         f"{_HOLD}::test_watcher_lost_before_the_cutover": {
             "metadata-store/the-cutover-does-not-wait-for-a-new-watcher": becomes("break"),

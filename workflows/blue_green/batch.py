@@ -55,7 +55,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
     async def _move(self) -> Report[Any, Any]:
         await self.phases.rollback_on_failure(self._flip_batch, undo=self._undo)
         # Clients are on their way: who broke this off would leave them between both clusters.
-        await self.phases.unbroken(self._finish)
+        await self.phases.shielded(self._finish)
         failed = self.state.certificate.failed
         outcome = Outcome.DONE_WITH_FAILURES if failed else Outcome.DONE
         return self.report(outcome, f"{self._names} {'moved with faults' if failed else 'moved'}")
@@ -125,7 +125,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         if flipped.carried:
             self._tell_carried(flipped.carried)
         for told in (*flipped.kept, *flipped.reopened):
-            self.note(told)
+            self.board.note(told)
 
     async def _drain(self) -> None:
         call = Call(f"Watch {self._names} until nothing is left on {self.input.cluster}")
@@ -134,7 +134,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
             drain_seconds=drained.seconds, repaired=drained.repaired, skipped_messages=drained.skipped
         )
         for told in drained.reopened:
-            self.note(told)
+            self.board.note(told)
         self.state.certificate.update(missing_clients=drained.missing_count, clients=drained.clients)
         self._name_failed((*drained.left, *drained.abandoned))
         self.board.report_failures(
@@ -147,7 +147,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         self.state.certificate.check = check
         self._name_failed(check.faults)
         if check.unused:
-            self.note(
+            self.board.note(
                 f"{self.input.green_cluster} keeps messages for {check.unused_count} subscriptions that nobody uses, "
                 f"and {self.input.cluster} did not have. Delete what is not needed: {', '.join(check.unused)}"
             )
@@ -160,7 +160,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
             undone = await self.activities.run(undo.undo, Call(f"Leave {self._names} with {self.input.cluster}"))
             obstacles[:] = [undone.why] if undone.why else []
             for kept in undone.kept:
-                self.note(kept)
+                self.board.note(kept)
 
         await self.phases.undo(BatchPhase.ROLLBACK, leave_with_blue)
         return f"{obstacles[0]} ({cause})" if obstacles else ""

@@ -70,11 +70,11 @@ class GraceWindow:
                 self._board.note(f"blue was not cleaned up to its end: {cause_of(error)}")
                 outcome = Outcome.DONE_WITH_FAILURES
         else:
-            self._migration.note(f"{self._input.cluster} was left as it is")
+            self._migration.board.note(f"{self._input.cluster} was left as it is")
         call = Call("Give both claims up", total=_LOOKING)
         finished = await self._activities.try_run(cluster.finish, call, "the claims were not given up")
         for kept in finished.kept if finished else ():
-            self._migration.note(kept)
+            self._migration.board.note(kept)
         return outcome
 
     # Inside -----------------------------------------------------------------------------------------------------------
@@ -86,7 +86,7 @@ class GraceWindow:
         return asked and self._input.cleanup is SourceCleanup.REMOVE
 
     async def _look(self) -> Census | None:
-        call = Call("Who still asks blue?", once=False, total=_LOOKING)
+        call = Call("Who still asks blue?", total=_LOOKING)
         try:
             census = await self._activities.ask(grace.census, call)
         except (ActivityError, ApplicationError) as error:
@@ -119,18 +119,20 @@ class GraceWindow:
         )
 
     async def _clean_blue(self) -> None:
-        if not await self._timers.unless_told(self._delete_topics()):
-            self._migration.note(f"the cleanup was ended by `proceed`; the rest of {self._input.cluster} stays")
+        if not await self._timers.until_proceed(self._delete_topics()):
+            self._migration.board.note(f"the cleanup was ended by `proceed`; the rest of {self._input.cluster} stays")
 
     async def _delete_topics(self) -> None:
         remaining = 1
         while remaining:
-            call = Call("Delete a bounded part of blue's topics", once=False)
+            call = Call("Delete a bounded part of blue's topics")
             part = await self._activities.run(grace.clean_up, call)
             self._state.figures.deleted_topics = (self._state.figures.deleted_topics or 0) + part.deleted
             remaining = part.remaining
             refused = FailedItems(what="topic(s) of blue that stay", items=part.refused, count=part.refused_count)
             self._board.report_failures(refused)
             if remaining and not part.deleted:
-                self._migration.note(f"{remaining} topics of {self._input.cluster} cannot be deleted")
+                self._migration.board.note(f"{remaining} topics of {self._input.cluster} cannot be deleted")
                 return
+            if remaining:
+                await self._migration.continuation.checkpoint()

@@ -58,11 +58,13 @@ class NamespaceSource:
         try:
             undone = await self._migration.activities.ask(undo.settle, call, list(items))
         except (ActivityError, ApplicationError) as error:
-            self._migration.note(f"writes to {', '.join(items)} may still be held back ({why}): {cause_of(error)}")
+            self._migration.board.note(
+                f"writes to {', '.join(items)} may still be held back ({why}): {cause_of(error)}"
+            )
             return
         for kept in (undone.why, *undone.kept):
             if kept:
-                self._migration.note(kept)
+                self._migration.board.note(kept)
 
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
         """What became of a batch; its figures are added to the migration's."""

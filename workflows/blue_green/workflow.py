@@ -86,7 +86,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
         call = Call(f"Check {self.input.cluster} and {self.input.green_cluster}")
         facts = self.state.facts.precheck = await self.activities.run(precheck.precheck, call)
         for warning in facts.warnings:
-            self.note(f"warning: {warning}")
+            self.board.note(f"warning: {warning}")
         if self.input.dry_run:
             self.state.figures.update(blockers=len(facts.blockers), missing=facts.missing)
             self.state.facts.differences = list(facts.differences)
@@ -96,9 +96,15 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
             await self.decisions.wait("; ".join(facts.questions), _UNDECIDED)
 
     async def _provision(self) -> None:
+        if not self.hold.reached:
+            await self._create_first()
+        # What is created on blue while the migration holds is created on green as well.
+        await self.hold.wait(self._create)
+
+    async def _create_first(self) -> None:
         registered = await self.activities.run(cluster.register, Call("Claim both clusters"))
         for kept in registered.kept:
-            self.note(kept)
+            self.board.note(kept)
         found = await self._create(timedelta(0))
         if found.left:
             raise ApplicationError(
@@ -107,11 +113,9 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
                 type=FailureKind.VERIFICATION_FAILED,
                 non_retryable=True,
             )
-        # What is created on blue while the migration holds is created on green as well.
-        await self.hold.wait(self._create)
 
     async def _create(self, _: timedelta) -> Provision:
-        call = Call(f"Create on {self.input.green_cluster} what it lacks", again=True)
+        call = Call(f"Create on {self.input.green_cluster} what it lacks")
         found = await self.activities.run(provision.provision, call)
         created = dict(self.state.figures.created or {})
         for kind, count in found.created.items():
@@ -121,7 +125,8 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
         return found
 
     async def _flip(self) -> None:
-        await self.activities.run(cluster.hold_load, Call(f"Have {self.input.cluster} keep its topics loaded"))
+        if not self.state.waves.counts.begun:
+            await self.activities.run(cluster.hold_load, Call(f"Have {self.input.cluster} keep its topics loaded"))
         status = await self.waves.run()
         self.state.figures.update(namespaces_moved=status.counts.done, namespaces_failed=status.counts.failed)
         if not status.counts.done:
@@ -141,12 +146,12 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
         self.state.facts.left_behind = done.left
         self.board.report_failures(FailedItems(what="topic(s) in use on blue", items=done.busy, count=done.busy_count))
         if done.undrained:
-            self.note(
+            self.board.note(
                 f"load shedding of {self.input.cluster} stays off until the window ends, for topics that were not "
                 f"drained: {', '.join(done.undrained)}"
             )
         if not done.flagged:
-            self.note(f"the flag of the whole cluster was not set{_why_not_flagged(self.input, done)}")
+            self.board.note(f"the flag of the whole cluster was not set{_why_not_flagged(self.input, done)}")
 
     async def _roll_back(self, cause: str) -> str:
         """Put back what was changed for all of blue; batches have gone back or ended already."""
@@ -155,11 +160,11 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
             call = Call(f"Put the settings of {self.input.cluster} back")
             released = await self.activities.run(cluster.release, call)
             for kept in released.kept:
-                self.note(kept)
+                self.board.note(kept)
             if released.left:
-                self.note(released.left)
+                self.board.note(released.left)
             if released.moved:
-                self.note(
+                self.board.note(
                     f"{released.moved} namespaces have moved, and stay with {self.input.green_cluster} ({cause}); "
                     "their way back is a migration with blue and green swapped"
                 )

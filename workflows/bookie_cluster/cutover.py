@@ -43,11 +43,12 @@ class Cutover(ABC):
     async def build(self) -> None:
         """Copy ledgers while brokers serve, until little is left, and while the cut-over is held (PIP-477, phase 4)."""
         self.state.stage = CutoverStage.COPIES
-        if self.input.advance_ids:
-            await self.advance_ids()
-        if await self.decide(await self.copy(once=True)):
-            # The operator took time, in which ledgers changed.
-            self.state.behind = True
+        if not self.migration.hold.reached:
+            if self.input.advance_ids:
+                await self.advance_ids()
+            if await self.decide(await self.copy()):
+                # The operator took time, in which ledgers changed.
+                self.state.needs_catch_up = True
         await self.migration.hold.wait(self._catch_up)
 
     @abstractmethod
@@ -74,18 +75,14 @@ class Cutover(ABC):
 
     # Both directions --------------------------------------------------------------------------------------------------
 
-    async def copy(self, length: timedelta = timedelta(0), *, once: bool = False) -> CopySummary:
+    async def copy(self, length: timedelta = timedelta(0)) -> CopySummary:
         """Copy ledgers to the target while brokers serve, in rounds until little is left, and for this time on.
 
         Args:
             length: how long to go on.
-            once: see `Call`.
         """
-        call = Call("Copy ledgers while brokers serve, compare each in full", once=once)
+        call = Call("Copy ledgers while brokers serve, compare each in full")
         built = await self.activities.run(build.build, call, FORWARD, length.total_seconds())
-        if self.activities.catching_up:
-            # An earlier run of the workflow has counted this.
-            return built
         self.migration.board.report_failures(built.failed)
         figures, certificate = self.state.figures, self.state.certificate
         figures.build = CopyFigures.of(built, before=figures.build)
@@ -133,13 +130,15 @@ class Cutover(ABC):
         while part and part.left and part.deleted:
             part = await self.activities.try_run(
                 cleanup.remove_copies,
-                Call("Remove a part of the copies", total=CLEARING, once=False),
+                Call("Remove a part of the copies", total=CLEARING),
                 "not all copies could be removed from the target; the next start of this switch uses them",
             )
             removed = part.deleted if part else 0
             self.state.figures.copies_removed = (self.state.figures.copies_removed or 0) + removed
+            if part and part.left and part.deleted:
+                await self.migration.continuation.checkpoint()
         if part and part.left:
-            self.migration.note(f"{part.left:,} copies stay in the target: they are still needed there")
+            self.migration.board.note(f"{part.left:,} copies stay in the target: they are still needed there")
 
     # Ids (invariant I11) ----------------------------------------------------------------------------------------------
 
@@ -159,7 +158,7 @@ class Cutover(ABC):
         name = self.input.target.name
         check = await self.activities.run(build.advance_ids, Call(f"Lift {name}'s ids above all in use"), FORWARD)
         require_safe(check, self.input.target)
-        self.migration.note(f"the next ledger of {name} gets the id {check.next_id:,}")
+        self.migration.board.note(f"the next ledger of {name} gets the id {check.next_id:,}")
 
 
 def require_safe(check: IdCheck, cluster: BookieCluster) -> None:

@@ -40,7 +40,7 @@ class AttributionCutover(Cutover):
     async def promote(self) -> None:
         """Copy what was closed since BUILD, and attribute what is equal to the target."""
         # Once more: ledgers were closed in the source until every broker had followed the directive.
-        await self.copy(once=True)
+        await self.copy()
         self.state.stage = CutoverStage.PROMOTED
         done = await self._set_attributions(FORWARD)
         self.state.figures.update(
@@ -53,7 +53,7 @@ class AttributionCutover(Cutover):
         self.state.facts.deferred = list(done.deferred)
         if done.contested:
             why = "references are contested and stay as they are; start the switch again for them"
-            self.migration.note(f"{done.contested:,} {why}")
+            self.migration.board.note(f"{done.contested:,} {why}")
 
     # Backward ---------------------------------------------------------------------------------------------------------
 
@@ -66,7 +66,7 @@ class AttributionCutover(Cutover):
         async with self.migration.update_lock:
             if self.state.read_mode is not ReadMode.DUAL_READ:
                 both = ReadModeChange(mode=ReadMode.DUAL_READ)
-                call = Call("Brokers read both clusters again", handover=False)
+                call = Call("Brokers read both clusters again")
                 await self.activities.run(attribution.set_read_mode, call, both)
                 self.state.read_mode = ReadMode.DUAL_READ
         # Writes first: what brokers create from now on is in the source, and needs no way back.
@@ -84,7 +84,7 @@ class AttributionCutover(Cutover):
         if stage >= CutoverStage.PROMOTED and not self.state.tidying:
             kept = await self._wait_for_deletion()
         if kept:
-            self.migration.note(f"the copies in {self.input.target.name} were left as they are")
+            self.migration.board.note(f"the copies in {self.input.target.name} were left as they are")
         else:
             self.state.tidying = True
             await self.remove_copies()

@@ -94,10 +94,10 @@ class RestartCutover(Cutover):
     async def _may_go_back(self) -> bool:
         """Wait until brokers can be brought back; false where the operator gives the way back up."""
         verbs, state, effect = self.migration.verbs, self.state, self._giving_up
-        patience, asked = _LOOK_AGAIN, False
+        patience = _LOOK_AGAIN
         while True:
-            call = Call(f"Can {self.input.source.name} take brokers back?", again=asked)
-            found, asked = await self.activities.run(rollback.check_way_back, call), True
+            call = Call(f"Can {self.input.source.name} take brokers back?")
+            found = await self.activities.run(rollback.check_way_back, call)
             without = state.without_target
             if not found.blockers and (without or not found.target_blockers):
                 return True
@@ -113,6 +113,8 @@ class RestartCutover(Cutover):
             if given_up:
                 return False
             patience = min(2 * patience, CLEARING)
+            # This begins the way back, which can be repeated from here in whichever run.
+            await self.migration.continuation.checkpoint()
 
     def _show_what_is_waited_for(self, found: WayBack, until: datetime) -> None:
         source, target, action = self.input.source.name, self.input.target.name, "cure that"
@@ -189,7 +191,7 @@ class RestartCutover(Cutover):
     async def tidy_target(self, stage: CutoverStage) -> None:
         """Leave all as it is: bookies refuse an id for days that was deleted, and a new start needs these ids."""
         if stage >= CutoverStage.COPIES:
-            self.migration.note(
+            self.migration.board.note(
                 f"the ledgers in {self.input.target.name} were left as they are; a new start of this switch uses them, "
                 "and `bookkeeper shell nukeexistingcluster` removes them with that cluster"
             )
@@ -213,7 +215,7 @@ class RestartCutover(Cutover):
         proven = await self._unless(step(Proof.FULL), lambda: self.migration.verbs.proceed_wanted, effect=effect)
         if proven is not None:
             return proven
-        self.migration.note(f"without proof: {effect}")
+        self.migration.board.note(f"without proof: {effect}")
         return await step(Proof.WAIVED)
 
     async def _unless_given_up(self, step: Awaitable[ResultT]) -> ResultT | None:
@@ -272,7 +274,9 @@ class RestartCutover(Cutover):
             directive = await self.set_target(direction, tail.mark)
             if directive.alone:
                 return tail, directive
-            self.migration.note(f"a broker came after everything had been copied to {name}: the copy follows once more")
+            self.migration.board.note(
+                f"a broker came after everything had been copied to {name}: the copy follows once more"
+            )
             tail = await self._copy_tail(direction)
 
     async def _start_brokers(self, direction: Direction) -> BrokersOn:

@@ -108,12 +108,12 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         self.state.facts.update(registered=list(registration.added), epoch=registration.epoch)
         self.state.resumed, self.state.flipped = registration.committed, registration.flipped
         if registration.flipped:
-            self.note(
+            self.board.note(
                 "an earlier run was ended from outside in CLEANUP; this one goes on there, and deletes what "
                 "`cleanup_at_window_end` says"
             )
         elif registration.committed:
-            self.note("an earlier run was ended from outside behind its commit; this one goes on there")
+            self.board.note("an earlier run was ended from outside behind its commit; this one goes on there")
 
     async def _precheck(self) -> None:
         if self.input.skip_idgen_precheck:
@@ -122,7 +122,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         facts = await self.activities.run(precheck.precheck, Call("Look for what would stop the switch"))
         self.state.facts.precheck = facts
         for warning in facts.warnings:
-            self.note(f"warning: {warning}")
+            self.board.note(f"warning: {warning}")
 
     # The way back (PIP-477, "Phase 7: ROLLBACK") ----------------------------------------------------------------------
 
@@ -204,10 +204,12 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
             # Before anything is deleted: ledgers of the cluster that is ACTIVE are never deleted (I12).
             await self.activities.run(registry.flip_statuses, Call("The target becomes ACTIVE in the registry"))
             if self.state.order:
-                if not await self.timers.unless_told(self._delete(self.state.order)):
-                    self.note(f"the cleanup was ended by `proceed`; the other ledgers of {self.input.source.name} stay")
+                if not await self.timers.until_proceed(self._delete(self.state.order)):
+                    self.board.note(
+                        f"the cleanup was ended by `proceed`; the other ledgers of {self.input.source.name} stay"
+                    )
             else:
-                self.note(f"the ledgers of {self.input.source.name} were left as they are")
+                self.board.note(f"the ledgers of {self.input.source.name} were left as they are")
         except (ActivityError, ApplicationError) as error:
             if is_cancelled_exception(error):
                 await self._release()
@@ -217,28 +219,33 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         await self._release()
 
     async def _delete(self, order: CleanupOrder) -> None:
-        call = Call("List what will be deleted")
-        self.state.targets = targets = await self.activities.run(cleanup.list_targets, call, order)
-        self.note(f"cleanup deletes {targets.ledgers:,} ledgers of {targets.cluster}, and keeps {targets.kept:,}")
+        # A run that continues amid the parts knows that some are left.
+        left, cluster = 1, self.input.source.name
+        if self.state.to_delete is None:
+            call = Call("List what will be deleted")
+            self.state.targets = targets = await self.activities.run(cleanup.list_targets, call, order)
+            self.board.note(f"cleanup deletes {targets.ledgers:,} ledgers of {cluster}, and keeps {targets.kept:,}")
+            self.state.to_delete = left = targets.ledgers
         most = min((n for n in (order.max_deletions, self.input.max_deletions) if n is not None), default=None)
-        deleted = self.state.figures.deleted_from_source or 0
-        left, more = targets.ledgers - deleted, True
+        deleted, more = self.state.figures.deleted_from_source or 0, True
         while left > 0 and more and (most is None or deleted < most):
             rest = order.model_copy(update={"max_deletions": None if most is None else most - deleted})
-            call = Call("Delete a part of them", once=False)
+            call = Call("Delete a part of them")
             part = await self.activities.run(cleanup.delete_ledgers, call, rest)
             left, more = part.left, part.deleted > 0
             # A part that was repeated counts also what its lost attempt may not have deleted: never more than allowed.
-            deleted = self.state.figures.deleted_from_source = min(deleted + part.deleted, targets.ledgers)
+            deleted = self.state.figures.deleted_from_source = min(deleted + part.deleted, self.state.to_delete)
+            if left > 0 and more:
+                await self.continuation.checkpoint()
         if left > 0:
-            self.board.note(f"{left:,} ledgers of {targets.cluster} that could be deleted are still there")
+            self.board.note(f"{left:,} ledgers of {cluster} that could be deleted are still there")
 
     async def _release(self) -> None:
         """Take our own nodes out of the registry; if that fails, the next start of this switch takes them over."""
         untouched = self.state.stage is CutoverStage.NOTHING
         await self.activities.try_run(
             registry.release,
-            Call("Remove the switch's own nodes", total=_FIRST_WORD if untouched else CLEARING, handover=False),
+            Call("Remove the switch's own nodes", total=_FIRST_WORD if untouched else CLEARING),
             "the switch's own nodes could not be removed; the next start of this switch takes them over",
         )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -42,18 +43,12 @@ class Call:
         queue: where it runs, if not on the workflow's queue. For a migration it is the queue of one worker that can do
             it faster: one that does not answer there, or falls silent, is given up after a few seconds, and any worker
             takes over.
-        once: whether a later run of the workflow takes the answer over. False for what is asked again and again.
-        again: asks once more what the last call of this activity asked; a later run takes the newest answer over.
-        handover: whether the workflow may continue as a new run before it.
     """
 
     summary: str
     limit: timedelta = timedelta(days=7)
     total: timedelta | None = None
     queue: str | None = None
-    once: bool = True
-    again: bool = False
-    handover: bool = True
 
 
 class Numbered(Protocol):
@@ -99,7 +94,7 @@ class FencedCalls(Generic[InputT]):
 
     async def execute(self, definition: Definition, call: Call, args: tuple[Any, ...]) -> str:
         """Run an activity; the answer, as JSON."""
-        return text_of(await workflow.execute_activity(definition.name, **self.options(call, args)))
+        return await answer_of(definition.name, **self.options(call, args))
 
     def options(self, call: Call, args: tuple[Any, ...]) -> dict[str, Any]:
         """How an activity is scheduled, with the next numbers."""
@@ -153,8 +148,18 @@ def definition_of(activity: AnyStep[..., Any] | Callable[..., Any]) -> Definitio
     return Definition(found.name, found.ret_type)
 
 
-def text_of(answer: RawValue) -> str:
-    """An answer as JSON."""
+async def answer_of(activity: str, **options: Any) -> str:
+    """Run an activity; its answer as JSON.
+
+    Raises:
+        ActivityError: it failed for good, ran out of time, or was cancelled.
+        CancelledError: it has answered although it was cancelled: what waits for it must not go on.
+    """
+    task = asyncio.current_task()
+    before = task.cancelling() if task else 0
+    answer: RawValue = await workflow.execute_activity(activity, **options)
+    if task and task.cancelling() > before:
+        raise asyncio.CancelledError
     return answer.payload.data.decode() or "null"
 
 

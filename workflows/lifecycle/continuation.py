@@ -46,10 +46,11 @@ class HistoryLimit:
 
 
 class Continuation(HistoryLimit):
-    """Asks for a new run at points where no activity runs, and nothing is lost but the place in the code.
+    """Asks for a new run where no activity runs and the state is complete.
 
-    The state finds that again: phases that are done are not entered, and activities of the running phase that have
-    answered are not run again.
+    That is between phases, and inside of those that can begin once more: in a window, in a hold, when a wave has
+    drained, before another try of a rollback, and between parts of a cleanup. The next run does not enter phases that
+    are done, and runs the work of the phase that was left from its start.
     """
 
     def __init__(self, state: MigrationState[Any, Any, Any]) -> None:

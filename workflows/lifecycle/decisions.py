@@ -11,7 +11,6 @@ from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.state import MigrationState
 from models.lifecycle.status import WaitKind
 from models.lifecycle.verbs import Verb
-from workflows.lifecycle.continuation import Continuation
 from workflows.lifecycle.status import StatusBoard
 from workflows.lifecycle.timers import Timers
 
@@ -23,16 +22,12 @@ class Decisions:
         state: of the migration; holds what was accepted.
         status: where failed items and the wait are shown.
         timers: a deadline ends the wait too.
-        continuation: asked while the operator thinks.
     """
 
-    def __init__(
-        self, state: MigrationState[Any, Any, Any], status: StatusBoard, timers: Timers, continuation: Continuation
-    ) -> None:
+    def __init__(self, state: MigrationState[Any, Any, Any], status: StatusBoard, timers: Timers) -> None:
         self._state = state
         self._status = status
         self._timers = timers
-        self._continuation = continuation
 
     async def decide(self, *failures: FailedItems, effect: str) -> bool:
         """Report failures, and wait for the operator's decision if some of them are not covered by one already.
@@ -69,9 +64,7 @@ class Decisions:
         action = f"decide: proceed {effect}" + (", rollback goes back" if Verb.ROLLBACK in enders else "")
         self._status.wait_for(kind, why, action=action, until=bound[0] if bound else None, ends_on=enders)
         try:
-            await workflow.wait_condition(lambda: verbs.proceed_wanted or self._continuation.due)
-            if not verbs.proceed_wanted:
-                await self._continuation.checkpoint()
+            await workflow.wait_condition(lambda: verbs.proceed_wanted)
         finally:
             verbs.open_gate()
             self._status.stop_waiting()

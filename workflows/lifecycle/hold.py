@@ -64,6 +64,11 @@ class CutoverHold:
             return ENDED
         return "the way back has begun" if self._state.undoing else _BEGUN if self.plan.begun else ""
 
+    @property
+    def reached(self) -> bool:
+        """Whether the phase has come to its hold; a run that continues there does not repeat what came before."""
+        return self._state.hold_reached
+
     def begin(self) -> None:
         """The cut-over begins: from now on nobody can hold it."""
         self.plan.begun = True
@@ -82,15 +87,16 @@ class CutoverHold:
             catch_up: done again and again meanwhile, and once more for no time after the hold, so that little is left
                 to do. A round is cancelled when the hold ends.
         """
-        while self._reason() or (catch_up is not None and self._state.behind):
+        self._state.hold_reached = True
+        while self._reason() or (catch_up is not None and self._state.needs_catch_up):
             if self._reason():
                 # In the state: the run may end between the hold and the round that follows it.
-                self._state.behind = True
+                self._state.needs_catch_up = True
                 await self._hold(catch_up)
             if catch_up is not None:
                 # What the cancelled round had not done. The operator may hold again meanwhile.
                 await catch_up(timedelta(0))
-                self._state.behind = False
+                self._state.needs_catch_up = False
         self.begin()
 
     # Inside -----------------------------------------------------------------------------------------------------------

@@ -70,15 +70,14 @@ class Migration(OneInput, Generic[InputT, StateT]):
         self.board = StatusBoard(state, kind=kind, cluster=input.cluster, target=target, first=first)
         self.continuation = Continuation(state)
         self.timers = Timers(state, self.board, self.continuation)
-        self.activities = ActivityRunner(input, state, self.board, self.continuation)
-        self.decisions = Decisions(state, self.board, self.timers, self.continuation)
+        self.activities = ActivityRunner(input, state, self.board)
+        self.decisions = Decisions(state, self.board, self.timers)
         plan = CutoverPlan(hold=input.hold_before_cutover, at=input.cutover_at)
         self.hold = CutoverHold(state, self.board, self.continuation, plan=plan)
         self.phases = Phases(
             state,
             self.board,
             self.timers,
-            activities=self.activities,
             continuation=self.continuation,
             policies=policies,
         )
@@ -91,6 +90,8 @@ class Migration(OneInput, Generic[InputT, StateT]):
         except ContinuationDue as due:
             # On the way out windows, deadlines and gates were tidied away, which are still there.
             self.board.hand_over(due.state)
+            # It may have come since: Temporal does not tell the next run of it.
+            due.state.cancelled |= self.state.cancelled
             workflow.continue_as_new(Continued(input=self.input, state=due.state))
         except Interrupted as stop:
             if not stop.by_operator:
@@ -123,11 +124,6 @@ class Migration(OneInput, Generic[InputT, StateT]):
             failed_items=list(state.failed.values()),
             features=[use for _, fact in state.facts if isinstance(fact, PrecheckResult) for use in fact.features],
         )
-
-    def note(self, text: str) -> None:
-        """Remember an event of a phase, once, however many runs of the workflow the phase takes."""
-        if not self.activities.catching_up:
-            self.board.note(text)
 
     def _end(self, outcome: Outcome) -> None:
         self.state.outcome = outcome

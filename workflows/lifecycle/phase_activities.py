@@ -1,14 +1,12 @@
-"""How a migration calls its activities: answers that outlive a run of the workflow, and workers that are lost."""
+"""How a migration calls its activities: what runs now, what may fail, and workers that are lost."""
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
 
-from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, TimeoutType, is_cancelled_exception
 from temporalio.exceptions import TimeoutError as ActivityTimeoutError
 
@@ -23,11 +21,10 @@ from workflows.lifecycle.activity_calls import (
     Definition,
     FencedCalls,
     ResultT,
+    answer_of,
     decode,
     definition_of,
-    text_of,
 )
-from workflows.lifecycle.continuation import Continuation
 from workflows.lifecycle.failures import cause_of
 from workflows.lifecycle.status import StatusBoard
 
@@ -43,30 +40,17 @@ class ActivityRunner(FencedCalls[InputT]):
         input: of the migration; every activity gets it as part of its `Execution`.
         state: of the migration.
         status: where notes go.
-        continuation: asked before each activity.
     """
 
-    def __init__(
-        self, input: InputT, state: MigrationState[Any, Any, Any], status: StatusBoard, continuation: Continuation
-    ) -> None:
+    def __init__(self, input: InputT, state: MigrationState[Any, Any, Any], status: StatusBoard) -> None:
         super().__init__(input, state)
         self._state = state
         self._status = status
-        self._continuation = continuation
-        self._calls = Counter[str]()
         self._running = ""
-        #: Whether the phase goes over what it had done in an earlier run of the workflow.
-        self.catching_up = bool(state.answers)
 
     def is_running(self, *activities: AnyStep[..., Any] | Callable[..., Any]) -> bool:
         """Whether the phase waits for one of these."""
         return self._running in {definition_of(activity).name for activity in activities}
-
-    def begin(self) -> None:
-        """A phase, or another try of it, begins: answers of before belong to what is over."""
-        self._calls.clear()
-        self._state.answers.clear()
-        self.catching_up = False
 
     async def run(
         self,
@@ -75,30 +59,19 @@ class ActivityRunner(FencedCalls[InputT]):
         *args: ArgsT.args,
         **nothing: ArgsT.kwargs,
     ) -> ResultT:
-        """Run an activity as part of a phase; one that has answered in an earlier run of the workflow is not run again.
+        """Run an activity as part of a phase.
 
         Raises:
             ActivityError: it failed for good, ran out of time, or was cancelled.
             ApplicationError: its answer cannot be read.
-            ContinuationDue: the workflow continues as a new run first.
         """
         del nothing  # activities take their arguments by place
         definition = definition_of(activity)
-        if call.once and not call.again:
-            self._calls[definition.name] += 1
-        key = f"{definition.name}#{self._calls[definition.name]}"
-        if call.once and not call.again and key in self._state.answers:
-            return cast("ResultT", decode(definition, self._state.answers[key]))
-        self.catching_up = False
-        if call.handover:
-            await self._continuation.checkpoint()
         self._running = definition.name
         try:
             answer = await self.execute(definition, call, args)
         finally:
             self._running = ""
-        if call.once:
-            self._state.answers[key] = answer
         return cast("ResultT", decode(definition, answer))
 
     async def try_run(
@@ -113,7 +86,6 @@ class ActivityRunner(FencedCalls[InputT]):
 
         Raises:
             ActivityError: it was cancelled.
-            ContinuationDue: the workflow continues as a new run first.
         """
         try:
             return await self.run(activity, call, *args, **nothing)
@@ -136,7 +108,7 @@ class ActivityRunner(FencedCalls[InputT]):
                 "retry_policy": _RETRIES_OF_ONE,
             }
             try:
-                return text_of(await workflow.execute_activity(definition.name, **own))
+                return await answer_of(definition.name, **own)
             except ActivityError as error:
                 if not _worker_is_lost(error):
                     raise
@@ -144,7 +116,7 @@ class ActivityRunner(FencedCalls[InputT]):
                 self._status.note(
                     f"the worker that watches the source, or Temporal, was away; any worker takes over: {call.summary}"
                 )
-        return text_of(await workflow.execute_activity(definition.name, **options))
+        return await answer_of(definition.name, **options)
 
 
 def _worker_is_lost(error: ActivityError) -> bool:

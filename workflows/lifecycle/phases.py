@@ -18,7 +18,6 @@ from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.lifecycle.continuation import Continuation, ContinuationDue
 from workflows.lifecycle.failures import FAILURES, Interrupted, cause_of, failure_of, raised_again
-from workflows.lifecycle.phase_activities import ActivityRunner
 from workflows.lifecycle.status import StatusBoard
 from workflows.lifecycle.timers import Timers
 
@@ -37,8 +36,7 @@ class Phases:
         state: of the migration.
         status: where phases are shown.
         timers: interrupt them.
-        activities: remember what answered in the running phase.
-        continuation: asked before each phase.
+        continuation: asked before each phase, and before a phase of the way back is tried again.
         policies: what an operator may do in each phase, by its name.
     """
 
@@ -48,14 +46,12 @@ class Phases:
         status: StatusBoard,
         timers: Timers,
         *,
-        activities: ActivityRunner[Any],
         continuation: Continuation,
         policies: Mapping[Any, PhasePolicy],
     ) -> None:
         self._state = state
         self._status = status
         self._timers = timers
-        self._activities = activities
         self._continuation = continuation
         self.policies = policies
 
@@ -88,9 +84,9 @@ class Phases:
                 await self._timers.wait_if_paused()
             await self._continuation.checkpoint()
         entry = self._enter(phase, policy or self.policies[phase])
-        await self._recorded(entry, self._timers.unless_interrupted(work()))
+        await self._recorded(entry, self._timers.until_interrupted(work()))
 
-    async def unbroken(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+    async def shielded(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Run phases that must come to their end, since half of what they do is worse than all or nothing of it.
 
         A cancellation of the workflow waits for them; how they end is what counts then.
@@ -103,7 +99,8 @@ class Phases:
             return
         self._state.verbs.undo()
         entry = self._enter(phase, self.policies[phase])
-        await self._recorded(entry, self._run_shielded(work))
+        shielded = self._shielded(self._repeat(work), "the way back that is under way ends first")
+        await self._recorded(entry, shielded)
 
     async def rollback_on_failure(
         self, work: Callable[[], Awaitable[None]], *, undo: Callable[[str], Awaitable[str]]
@@ -128,6 +125,8 @@ class Phases:
             except FAILURES as error:
                 # In the state, so that a run which continues as new amid the way back goes on with it.
                 state.undoing = failure_of(error)
+                # A rollback that meets the start of a run finds those of the phases that it does not come to any more.
+                state.deadlines.clear()
         if state.undoing is not None:
             goes_on = await undo(state.undoing.why)
             if not goes_on:
@@ -163,7 +162,6 @@ class Phases:
         if state.running_phase == phase:
             self._status.publish()
             return state.history[-1]
-        self._activities.begin()
         state.verbs.enter(policy)
         state.progress = state.waiting = state.activity_waiting = None
         state.history.append(PhaseEntry(phase=phase, started=workflow.now(), undo=policy.undo))
@@ -190,19 +188,14 @@ class Phases:
 
     def _close(self, entry: PhaseEntry, outcome: Outcome, note: str) -> None:
         entry.ended, entry.outcome, entry.note = workflow.now(), outcome, note
-        # What follows outside of a phase has answers of its own.
-        self._activities.begin()
         meter = workflow.metric_meter()
         seconds = meter.create_gauge_float("pulsar_migrate_phase_seconds", "Time that a phase took", "s")
         labels = self._status.labels(phase=entry.phase)
         seconds.with_additional_attributes(labels).set(entry.seconds(workflow.now()))
         self._status.publish()
 
-    async def _run_shielded(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Repeat the work until it succeeds; a cancellation of the workflow waits for it."""
-        return await self._shielded(self._repeat(work), "the way back that is under way ends first")
-
     async def _shielded(self, work: Awaitable[ResultT], why: str) -> ResultT:
+        """Wait for the end of the work; a cancellation of the workflow waits for it as well."""
         task = asyncio.ensure_future(work)
         while not task.done():
             try:
@@ -214,17 +207,18 @@ class Phases:
         return task.result()
 
     async def _repeat(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
+        """Repeat the work until it succeeds."""
         patience = _SHORTEST_PATIENCE
         while True:
             try:
                 return await work()
             except (ActivityError, ApplicationError) as error:
                 failure = cause_of(error)
-            # Another try asks everything anew: answers of this one may be outdated.
-            self._activities.begin()
             self._status.note(f"the way back failed and is tried again in {patience.total_seconds():.0f} s: {failure}")
             await self.rest("the next attempt of the way back", patience, effect="the way back is tried again at once")
             patience = min(2 * patience, _LONGEST_PATIENCE)
+            # Another try repeats the whole phase, in whichever run.
+            await self._continuation.checkpoint()
 
 
 def upsert(*updates: SearchAttributeUpdate[str]) -> None:

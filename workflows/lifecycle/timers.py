@@ -33,7 +33,7 @@ class Timers:
     Args:
         state: of the migration.
         status: where waits are shown.
-        continuation: asked while nothing but time passes.
+        continuation: asked in a window, and in a pause between phases.
     """
 
     def __init__(self, state: MigrationState[Any, Any, Any], status: StatusBoard, continuation: Continuation) -> None:
@@ -111,12 +111,12 @@ class Timers:
                 action="give `resume` to go on",
                 ends_on=(Verb.RESUME, Verb.ROLLBACK),
             )
-            await self._until(lambda: not self._verbs.paused, None, "")
+            await self._until(lambda: not self._verbs.paused, None, "", may_continue=not self._state.running_phase)
             self._status.stop_waiting()
         if self._verbs.rollback_wanted:
             raise Interrupted(_ROLLED_BACK, by_operator=True)
 
-    async def unless_interrupted(self, work: Awaitable[ResultT]) -> ResultT:
+    async def until_interrupted(self, work: Awaitable[ResultT]) -> ResultT:
         """Run work until it ends, a rollback is asked for, or a deadline passes.
 
         Raises:
@@ -141,7 +141,7 @@ class Timers:
             raise Interrupted(f"{passed}: the deadline passed", by_operator=False)
         return task.result()
 
-    async def unless_told(self, work: Awaitable[object], *, or_cancelled: bool = False) -> bool:
+    async def until_proceed(self, work: Awaitable[object], *, or_cancelled: bool = False) -> bool:
         """Run work until it ends or `proceed` ends it; returns whether it came to its own end.
 
         Call it in a phase whose policy has a gate that says what `proceed` does there.
@@ -174,10 +174,12 @@ class Timers:
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
-    async def _until(self, condition: Callable[[], bool], longest: timedelta | None, summary: str) -> None:
-        """Wait for a condition or for time, and leave the run meanwhile when its history has grown enough."""
-        await _wait(lambda: condition() or self._continuation.due, longest, summary)
-        if not condition():
+    async def _until(
+        self, condition: Callable[[], bool], longest: timedelta | None, summary: str, *, may_continue: bool = True
+    ) -> None:
+        """Wait for a condition or for time; where the run may be left, leave it when its history has grown enough."""
+        await _wait(lambda: condition() or (may_continue and self._continuation.due), longest, summary)
+        if may_continue and not condition():
             await self._continuation.checkpoint()
 
     def _window_ended(self) -> bool:

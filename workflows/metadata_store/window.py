@@ -79,7 +79,7 @@ class ValidationWindow:
             vouched = self._verbs.proceed_wanted and not self._verbs.cleanup_wanted
             # mutant: metadata-store/a-first-proceed-ends-a-window-that-is-still-written
             if vouched and refusal == self._state.refused_cleanup == _STILL_WRITTEN:
-                self._migration.note(
+                self._migration.board.note(
                     "`proceed` ended the window although services wrote to the source since the check before; that was "
                     f"copied (records after the commit: {self._state.certificate.late_writes_followed or 0:,}), and "
                     "what they write from now on is not"
@@ -99,7 +99,7 @@ class ValidationWindow:
         if not cleaning:
             await self.forget_watch()
         if not (self._removal_is_due or cleaning):
-            self._migration.note(f"the source {self._input.source} was left as it is")
+            self._migration.board.note(f"the source {self._input.source} was left as it is")
             return Outcome.DONE
         try:
             await self._migration.phases.run(Phase.CLEANUP, self._clean_source)
@@ -151,7 +151,7 @@ class ValidationWindow:
     async def _take_census(self) -> int:
         """Ask who uses the source, and follow what is written there; returns how many writes services made."""
         # Who watches the source knows its own sessions there.
-        call = on_watcher(self._state, "Who still uses the source?", once=False, total=_LOOKING)
+        call = on_watcher(self._state, "Who still uses the source?", total=_LOOKING)
         known = True
         try:
             users = await self._activities.ask(census.census, call, self._state.sessions)
@@ -171,7 +171,7 @@ class ValidationWindow:
         if self._input.mode is Mode.OFFLINE or not self._state.pre:
             return 0
         try:
-            call = on_watcher(self._state, "Copy what is still written to the source", once=False, total=total)
+            call = on_watcher(self._state, "Copy what is still written to the source", total=total)
             late = await self._activities.ask(cutover.follow, call, self._state.pre)
         except (ActivityError, ApplicationError) as error:
             if is_cancelled_exception(error):
@@ -191,15 +191,16 @@ class ValidationWindow:
         return services
 
     async def _clean_source(self) -> None:
-        if not await self._timers.unless_told(self._remove_records()):
-            self._migration.note(f"the cleanup was ended by `proceed`; the rest of {self._input.source} stays")
+        if not await self._timers.until_proceed(self._remove_records()):
+            self._migration.board.note(f"the cleanup was ended by `proceed`; the rest of {self._input.source} stays")
 
     async def _remove_records(self) -> None:
-        count = await self._activities.run(cleanup.count_source, Call("Dry run: count what will be removed"))
-        self._migration.note(f"cleanup removes {count:,} records from {self._input.source}")
+        if self._state.figures.removed_from_source is None:
+            count = await self._activities.run(cleanup.count_source, Call("Dry run: count what will be removed"))
+            self._migration.board.note(f"cleanup removes {count:,} records from {self._input.source}")
         remaining = 1
         while remaining:
-            call = Call("Remove a bounded part of the source", once=False)
+            call = Call("Remove a bounded part of the source")
             # mutant: metadata-store/a-cleanup-that-knows-no-sessions
             part = await self._activities.run(cleanup.clean_source, call, self._state.sessions)
             self._state.figures.removed_from_source = (self._state.figures.removed_from_source or 0) + part.removed
@@ -207,3 +208,5 @@ class ValidationWindow:
                 why = f"{part.remaining:,} records of the source cannot be removed; does somebody write there?"
                 raise ApplicationError(why, type=FailureKind.CONTENTION, non_retryable=True)
             remaining = part.remaining
+            if remaining:
+                await self._migration.continuation.checkpoint()

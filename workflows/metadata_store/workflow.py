@@ -111,7 +111,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         if self.input.dry_run:
             self.state.figures.blockers = len(facts.blockers)
         for warning in facts.warnings:
-            self.note(f"warning: {warning}")
+            self.board.note(f"warning: {warning}")
 
     async def _give_back(self) -> None:
         """End in PRECHECK only when writes are free that an earlier run, which was terminated, left blocked."""
@@ -136,7 +136,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _catch_up_for(self, length: timedelta) -> None:
         pre = self.state.copied
-        call = on_watcher(self.state, "Copy what changes, while brokers write", once=False)
+        call = on_watcher(self.state, "Copy what changes, while brokers write")
         done = await self.activities.run(catch_up.catch_up, call, pre, length.total_seconds())
         if done.gap:
             self.board.note(f"the source was scanned by transaction ids: {done.gap}")
@@ -149,7 +149,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     async def _prepare(self) -> None:
         while True:
-            call = on_watcher(self.state, "Brokers and bookies recreate their ephemerals in the target", once=False)
+            call = on_watcher(self.state, "Brokers and bookies recreate their ephemerals in the target")
             ready = await self.activities.run(preparation.prepare, call)
             if not ready.gap:
                 break
@@ -170,7 +170,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             change_copy_seconds=changes.seconds,
         )
         if changes.gap:
-            self.note(f"the source was scanned by transaction ids: {changes.gap}")
+            self.board.note(f"the source was scanned by transaction ids: {changes.gap}")
 
     async def _verify(self) -> None:
         pre = self.state.copied
@@ -225,16 +225,16 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         restored = self.state.restored = await self.activities.run(rollback.unblock_writes, call, cause)
         self.state.figures.blocked_seconds = restored.blocked_seconds
         if restored.flag in BLOCKING_PHASES:
-            self.note(
+            self.board.note(
                 f"metadata writes are blocked: the flag is {restored.flag}, which is not this migration's; see "
                 "break-glass in the docs"
             )
         elif restored.flag is FlagPhase.COMPLETED and not restored.committed:
-            self.note("another command moved the metadata (flag: COMPLETED): services have left the source")
+            self.board.note("another command moved the metadata (flag: COMPLETED): services have left the source")
         elif not restored.committed:
             # One note: another one would be a command of its own, which saved histories do not have.
             ended = f". {_AUTORECOVERY}" if restored.blocked_seconds else ""
-            self.note(f"the source is in charge (flag: {restored.flag}){ended}")
+            self.board.note(f"the source is in charge (flag: {restored.flag}){ended}")
 
     async def _clear_target(self) -> None:
         removed = await self.activities.try_run(
@@ -244,7 +244,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         )
         if removed is not None:
             self.state.figures.removed_from_target = removed
-            self.note(f"{removed:,} records removed from the target")
+            self.board.note(f"{removed:,} records removed from the target")
 
     # Speed ------------------------------------------------------------------------------------------------------------
 
@@ -281,7 +281,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     def _copied(self, pre: PreCopy) -> None:
         self.state.pre = pre
         if 0 < pre.version_floor < pre.highest_version:
-            self.note(
+            self.board.note(
                 f"warning: records have versions up to {pre.highest_version:,}, and the target numbers what changes "
                 f"from {pre.version_floor:,} on: restart clients that keep versions across the commit"
             )

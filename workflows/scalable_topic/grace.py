@@ -70,7 +70,7 @@ class GraceWindow:
             # Clients use scalable topics for good; what is left of regular ones takes nothing from that.
             self._migration.board.note(f"regular topics were not deleted to the end: {failure.why}")
             return await self._end_with(Outcome.DONE_WITH_FAILURES)
-        self._migration.note("regular topics were left as they are")
+        self._migration.board.note("regular topics were left as they are")
         return await self._end_with(outcome)
 
     def _is_wanted(self, cleanup: str) -> bool:
@@ -82,8 +82,8 @@ class GraceWindow:
         await self._migration.timers.window("grace", self._input.grace_window)
 
     async def _delete(self) -> None:
-        if not await self._migration.timers.unless_told(self._delete_all()):
-            self._migration.note("the cleanup was ended by `proceed`; the rest stays")
+        if not await self._migration.timers.until_proceed(self._delete_all()):
+            self._migration.board.note("the cleanup was ended by `proceed`; the rest stays")
             # A cleanup holds the cluster, and gives it back at its end only.
             await self._forget(None)
 

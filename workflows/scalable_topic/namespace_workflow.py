@@ -83,7 +83,7 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
             precheck.survey, Call(f"Check {self.input.target_name} of {self.input.cluster}")
         )
         for warning in facts.warnings:
-            self.note(f"warning: {warning}")
+            self.board.note(f"warning: {warning}")
         self.state.figures.update(backlog_messages=facts.backlog, stored_bytes=facts.stored_bytes)
         self.board.report_failures(
             FailedItems(what="topic(s) cannot become scalable", items=facts.blocked, count=facts.blocked_count)
@@ -94,7 +94,8 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
         require_ready(facts.blockers)
 
     async def _guard(self) -> None:
-        self._tell(await self.activities.run(hold_release.recover_all, Call("Is anything left of an earlier run?")))
+        if not self.hold.reached:
+            self._tell(await self.activities.run(hold_release.recover_all, Call("Is anything left of an earlier run?")))
         await self.hold.wait()
         call = Call("Claim the cluster, and hold the policies of all namespaces")
         self._tell(await self.activities.run(hold_release.hold_all, call))
@@ -122,7 +123,7 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
         why = f"policies were held for {self.input.hold_limit}, as long as hold_limit says; no further topic begins"
         # First, since an activity that answers although it was cancelled must not let the waves go on.
         self.state.waves.outcome, self.state.waves.why = WavesOutcome.STOPPED, why
-        self.note(why)
+        self.board.note(why)
         await _ended(waves)
         await self.waves.drain()
 
@@ -143,7 +144,7 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
                 await self.activities.run(hold_release.release_all, Call("Put the policies of all namespaces back"))
             )
             if done := self.state.waves.counts.done:
-                self.note(f"{done} topics are scalable, and stay so ({cause})")
+                self.board.note(f"{done} topics are scalable, and stay so ({cause})")
 
         await self.phases.undo(Phase.ROLLBACK, release)
         return ""
@@ -154,12 +155,12 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
         return await self.activities.run(cleanup.clean_up_all, Call("Delete regular topics that nobody needs"))
 
     async def _forget(self, limit: timedelta | None) -> CleanedUp:
-        call = Call("Forget all topics", total=limit, handover=False)
+        call = Call("Forget all topics", total=limit)
         return await self.activities.run(cleanup.forget_all, call)
 
     def _tell(self, released: Released) -> None:
         for kept in released.kept:
-            self.note(kept)
+            self.board.note(kept)
 
     @property
     def _facts(self) -> Survey:

@@ -61,7 +61,7 @@ class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
             operations.check, Call(f"Which topics of {self.input.cluster}?")
         )
         for warning in facts.warnings:
-            self.note(f"warning: {warning}")
+            self.board.note(f"warning: {warning}")
         self.state.certificate.operation = self.input.operation
         if facts.plan is not None:
             self._tell(facts.plan)
@@ -82,13 +82,13 @@ class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
     async def _give_back(self) -> None:
         released = await self.activities.run(operations.complete, Call("Give the cluster back"))
         for kept in released.kept:
-            self.note(kept)
+            self.board.note(kept)
         self.state.certificate.completed_at = workflow.now()
 
     async def _roll_back(self, cause: str) -> str:
         """Give the cluster back; what was done for single topics stays."""
         await self.phases.undo(Phase.ROLLBACK, self._give_back)
-        self.note(f"what was done for single topics before that stays ({cause})")
+        self.board.note(f"what was done for single topics before that stays ({cause})")
         return ""
 
     # Inside -----------------------------------------------------------------------------------------------------------
@@ -96,7 +96,7 @@ class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
     def _tell(self, outcome: OperationOutcome) -> None:
         """Show what became of topics, or would."""
         for told in outcome.told:
-            self.note(told)
+            self.board.note(told)
         self.state.figures.update(
             topics=outcome.topics,
             changed_topics=outcome.changed,

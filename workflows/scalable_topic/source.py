@@ -55,7 +55,9 @@ class TopicSource:
 
     async def settle(self, items: tuple[str, ...], why: str) -> None:
         """Tell of a topic whose workflow was ended amid its steps; COMPLETE brings it to its end."""
-        self._migration.note(f"{', '.join(items)}: ended amid its steps ({why}); COMPLETE looks what is left to do")
+        self._migration.board.note(
+            f"{', '.join(items)}: ended amid its steps ({why}); COMPLETE looks what is left to do"
+        )
 
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
         """What became of a topic; its figures are added to the migration's."""

@@ -59,7 +59,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
             return self.report(Outcome.PLANNED, _plan_summary(self._facts))
         await self.phases.rollback_on_failure(self._make_scalable, undo=self._roll_back)
         # Whoever broke this off would leave the policies of the namespace held.
-        await self.phases.unbroken(self._finish)
+        await self.phases.shielded(self._finish)
         proof = self.state.certificate
         outcome = Outcome.DONE_WITH_FAILURES if proof.faults or proof.undrained else Outcome.DONE
         if self.input.parent is None:
@@ -91,7 +91,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         call = Call(f"Check {self.input.topic}")
         facts = self.state.facts.precheck = await self.activities.run(precheck.precheck, call)
         for warning in facts.warnings:
-            self.note(f"warning: {warning}")
+            self.board.note(f"warning: {warning}")
         self.state.figures.update(backlog_messages=facts.backlog, stored_bytes=facts.stored_bytes)
         if self.input.dry_run:
             self.state.figures.blockers = len(facts.blockers)
@@ -99,8 +99,9 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         require_ready(facts.blockers)
 
     async def _await_clients(self) -> None:
-        self._tell(await self.activities.run(hold_release.recover, Call("Is anything left of an earlier run?")))
-        await self._wait_for_clients()
+        if not self.hold.reached:
+            self._tell(await self.activities.run(hold_release.recover, Call("Is anything left of an earlier run?")))
+            await self._wait_for_clients()
         await self.hold.wait()
 
     async def _wait_for_clients(self) -> None:
@@ -124,7 +125,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
             await self._wait_after_refusal(answer.refused)
         flipped = self.state.facts.flipped = answer.flipped
         for fault in flipped.faults:
-            self.note(f"the layout is not as planned: {fault}")
+            self.board.note(f"the layout is not as planned: {fault}")
         self.state.figures.update(migrate_seconds=flipped.migrate_seconds, flip_seconds=flipped.seconds)
         self.state.certificate.update(segments=flipped.segments, faults=list(flipped.faults))
 
@@ -135,7 +136,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
             raise _not_ready(f"{self.input.topic} is as it was: {why}. See to that, and start again")
         told = f"nothing was changed yet: {why}"
         if not any(note.endswith(told) for note in self.state.notes[-1:]):
-            self.note(told)
+            self.board.note(told)
         self.verbs.revise(WAITING_AGAIN)
         # A broker may refuse for a reason that no look at clients shows, for as long as it likes.
         age = now - self.state.history[-1].started
@@ -145,8 +146,6 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         # A rollback that was accepted here must not find a topic that is becoming scalable.
         await self.timers.wait_if_paused()
         self.verbs.revise(self.phases.policies[Phase.FLIP])
-        # What follows is another try; answers of all tries would be carried from run to run.
-        self.activities.begin()
 
     async def _try_flip(self) -> FlipAnswer:
         call = Call(f"Make {self.input.topic} scalable")
@@ -155,12 +154,12 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
     async def _drain(self) -> None:
         begun = self.state.history[-1].started
         # Whoever cancels must not wait for consumers, least of all with a whole namespace.
-        if not await self.timers.unless_told(self._watch_drain(begun + self.input.drain_timeout), or_cancelled=True):
+        if not await self.timers.until_proceed(self._watch_drain(begun + self.input.drain_timeout), or_cancelled=True):
             await self._watch_drain(workflow.now())
             # That look by itself took no time.
             self.state.figures.drain_seconds = (workflow.now() - begun).total_seconds()
             by = "`proceed`" if self.verbs.proceed_wanted else "the cancellation"
-            self.note(f"the wait for old messages was ended by {by}")
+            self.board.note(f"the wait for old messages was ended by {by}")
 
     async def _watch_drain(self, until: datetime) -> None:
         call = Call(f"Wait until old messages of {self.input.topic} are consumed")
@@ -171,7 +170,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         self.state.figures.drain_seconds = drained.seconds
         self.state.certificate.undrained = drained.left
         for name, messages in drained.left.items():
-            self.note(f"{name} has {messages} old messages left, which stay for its consumers")
+            self.board.note(f"{name} has {messages} old messages left, which stay for its consumers")
 
     async def _verify(self) -> None:
         call = Call(f"Compare {self.input.topic} with what it was")
@@ -209,7 +208,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
             undone = await self.activities.run(hold_release.undo, call)
             obstacles[:] = [undone.why] if undone.why else []
             for kept in undone.kept:
-                self.note(kept)
+                self.board.note(kept)
 
         await self.phases.undo(Phase.ROLLBACK, undo)
         return f"{obstacles[0]} ({cause})" if obstacles else ""
@@ -220,12 +219,12 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         return await self.activities.run(cleanup.clean_up, Call(f"Delete the regular topic {self.input.topic}"))
 
     async def _forget(self, limit: timedelta | None) -> CleanedUp:
-        call = Call(f"Forget {self.input.topic}", total=limit, handover=False)
+        call = Call(f"Forget {self.input.topic}", total=limit)
         return await self.activities.run(cleanup.forget, call)
 
     def _tell(self, released: Released) -> None:
         for kept in released.kept:
-            self.note(kept)
+            self.board.note(kept)
 
     @property
     def _clients_until(self) -> datetime:

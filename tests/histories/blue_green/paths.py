@@ -41,7 +41,7 @@ async def _steered(stage: Harness) -> Run:
     await run.signal(Verb.PROCEED, "they are restarted by hand")
     await run.until(lambda status: status.phase == "PROVISION" and status.waiting is not None)
     await run.signal(Verb.PROCEED)
-    await run.until(lambda status: bool(status.failed_items) and status.waiting is not None)
+    await run.until(lambda status: bool(status.failed_items) and Verb.PROCEED in status.legal_verbs)
     await run.signal(Verb.PROCEED)
     await run.until(lambda status: status.phase == "GRACE" and status.waiting is not None)
     await run.signal(Verb.PROCEED)
@@ -75,7 +75,7 @@ async def _batch_with_faults(stage: Harness) -> Run:
     left = FailedItem(path="persistent://acme/audit/a", reason="subscription s has 5 messages left")
     drained = Drained(seconds=9, left=(left,), left_count=1)
     run = await stage.start(Script(drain=drained), grace_window="PT0S")
-    await run.until(lambda status: bool(status.failed_items) and status.waiting is not None)
+    await run.until(lambda status: bool(status.failed_items) and Verb.PROCEED in status.legal_verbs)
     await run.signal(Verb.ROLLBACK)
     return _first_batch(await _finished(run))
 

@@ -91,6 +91,16 @@ async def test_rollback_in_each_step(
     _all_go_back(run, len(undo))
 
 
+async def test_rollback_needs_no_decision(stage: Harness) -> None:
+    """A step that answers although a rollback has cancelled it is not followed by a gate that its answer closes."""
+    late = Hang(deaf=True, answer=HOLED)
+    run = await stage.start(Script(copy_tail=late))
+    await late.entered()
+    await run.signal(Verb.ROLLBACK)
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
+    assert run.script.steps == [*RESTART[: RESTART.index("copy_tail") + 1], *UNDO_RESTART["copy_tail"]]
+
+
 @pytest.mark.parametrize(("script", "road", "step", "undo"), CASES, ids=IDS)
 async def test_failure_in_each_step(
     stage: Harness, script: type[Script], road: list[str], step: str, undo: list[str]

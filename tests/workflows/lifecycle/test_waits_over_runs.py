@@ -7,9 +7,10 @@ while runs follow each other.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable
 from datetime import datetime, timedelta
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
 from temporalio import workflow
@@ -94,39 +95,6 @@ async def test_a_deadline_stays_where_it_was(stage: Harness) -> None:
     assert (await run.report()).outcome is Outcome.DONE
 
 
-# Gates --------------------------------------------------------------------------------------------------------------
-
-GATES: dict[str, tuple[dict[str, Any], str, Outcome]] = {
-    # What the tail has copied after all does not count as a failure.
-    "build": ({"build": switch.FAILED}, SwitchPhase.BUILD, Outcome.DONE),
-    "while brokers are stopped": ({"copy_tail": switch.HOLED}, SwitchPhase.SWITCH, Outcome.DONE_WITH_FAILURES),
-}
-"""What closes a gate, in which phase, and how the switch ends if it proceeds there."""
-
-
-@pytest.mark.parametrize("verb", [Verb.PROCEED, Verb.ROLLBACK])
-@pytest.mark.parametrize("gate", GATES)
-async def test_a_gate_stays_closed(stage: Harness, gate: str, verb: Verb) -> None:
-    """A decision that is due is the same in all later runs, with its deadline, and its verb works in the last."""
-    run, closed = await _at_gate(stage, gate)
-    steps = list(run.script.steps)
-    for status in await _over_runs(run):
-        assert (status.phase, status.waiting, status.deadlines) == (closed.phase, closed.waiting, closed.deadlines)
-        assert (status.failed_items, status.legal_verbs) == (closed.failed_items, closed.legal_verbs)
-    assert run.script.steps == steps
-    assert (await run.steer(verb)).accepted
-    assert (await run.report()).outcome is (GATES[gate][2] if verb is Verb.PROCEED else Outcome.ROLLED_BACK)
-
-
-async def _at_gate(stage: Harness, gate: str) -> tuple[Run, Status]:
-    """A switch that waits for a decision, and what it says then."""
-    answers, phase, _ = GATES[gate]
-    run = await stage.start(switch.Script(**answers), history_limit=LIMIT, rollback_window="PT0S")
-    closed = await run.until(lambda status: _waits_for(status, WaitKind.DECISION))
-    assert closed.phase == phase
-    return run, closed
-
-
 # Pauses -------------------------------------------------------------------------------------------------------------
 
 
@@ -149,6 +117,44 @@ async def test_a_pause_holds(stage: Harness, script: type[Script], verb: Verb) -
     assert set(steps.steps[begun + 1 :]) <= {LAST_BEFORE_PAUSE[script], "catch_up"}
     assert (await run.steer(verb)).accepted
     assert (await run.report()).outcome is (Outcome.DONE if verb is Verb.RESUME else Outcome.ROLLED_BACK)
+
+
+# Between two runs -----------------------------------------------------------------------------------------------------
+
+
+class Gap:
+    """Holds the end of a run for the next one until it is released; for less than Temporal allows a workflow's task."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.entered = threading.Event()
+        self.release = threading.Event()
+        continue_as_new: Callable[..., NoReturn] = workflow.continue_as_new
+
+        def late(*args: Any, **options: Any) -> NoReturn:
+            self.entered.set()
+            self.release.wait(1.5)
+            continue_as_new(*args, **options)
+
+        monkeypatch.setattr(workflow, "continue_as_new", late)
+
+
+@pytest.mark.parametrize("give", [Run.signal, Run.steer])
+async def test_a_verb_between_two_runs_counts(
+    stage: Harness, monkeypatch: pytest.MonkeyPatch, give: Callable[[Run, Verb], Awaitable[Any]]
+) -> None:
+    """A verb that comes when a run has decided to continue as new takes effect."""
+    run = await stage.start(switch.Script(), history_limit=LIMIT, rollback_window="PT24H")
+    await run.until(lambda status: _waits_for(status, WaitKind.WINDOW))
+    gap = Gap(monkeypatch)
+    async with asyncio.timeout(_PATIENCE):
+        while not gap.entered.is_set():
+            await run.handle.signal("report_progress", ProgressReport())
+        given = asyncio.ensure_future(give(run, Verb.ROLLBACK))
+        # A signal is in the history then; an update waits for its answer.
+        await asyncio.wait([given], timeout=0.5)
+        gap.release.set()
+        await given
+    assert (await run.report()).outcome is Outcome.ROLLED_BACK
 
 
 # States -------------------------------------------------------------------------------------------------------------
