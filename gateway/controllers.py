@@ -28,7 +28,7 @@ from temporalio.common import QueryRejectCondition
 from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
-from gateway.errors import Refusal, not_found, unavailable
+from gateway.errors import HTTPProblem, not_found, unavailable
 from models.addresses import AdminUrl
 from models.lifecycle.cluster import Addresses, share_servers
 from models.lifecycle.failures import FailureKind
@@ -77,7 +77,7 @@ _STATUS_OF_FAULT: dict[str, HTTPStatus] = {
 }
 
 
-class Refused(Exception):
+class UpdateRejected(Exception):
     """A controller said no.
 
     Attributes:
@@ -95,13 +95,15 @@ class Refused(Exception):
         self.unsure = unsure
 
     @property
-    def refusal(self) -> Refusal:
+    def refusal(self) -> HTTPProblem:
         """As the gateway tells it, where nothing more is known."""
         status = _STATUS_OF_FAULT.get(self.fault) or _STATUS.get(self.kind, HTTPStatus.INTERNAL_SERVER_ERROR)
-        return unavailable(self.reason) if status is HTTPStatus.SERVICE_UNAVAILABLE else Refusal(status, self.reason)
+        return (
+            unavailable(self.reason) if status is HTTPStatus.SERVICE_UNAVAILABLE else HTTPProblem(status, self.reason)
+        )
 
 
-class Gone(Exception):
+class ControllerNotFound(Exception):
     """No controller leads the topic.
 
     Attributes:
@@ -141,25 +143,25 @@ class Controllers:
         """Start the controller of a topic that has none.
 
         Raises:
-            Refusal: it has one, or Temporal does not answer.
+            HTTPProblem: it has one, or Temporal does not answer.
         """
         try:
             return await start_workflow(self._client, _WORKFLOW, input, kind=KIND, queue=queue)
         except WorkflowAlreadyStartedError:
-            raise Refusal(HTTPStatus.CONFLICT, f"{input.topic} exists already") from None
+            raise HTTPProblem(HTTPStatus.CONFLICT, f"{input.topic} exists already") from None
         except RPCError as error:
             raise _temporal_says(error) from error
 
-    async def failure(self, handle: WorkflowHandle[Any, Any]) -> Refused:
+    async def failure(self, handle: WorkflowHandle[Any, Any]) -> UpdateRejected:
         """Wait for the end of a controller, and say why it ended."""
         try:
             ended = await handle.result()
         except WorkflowFailureError as error:
             return _refused(error.cause, unsure=False)
-        return Refused(ended, FailureKind.CONFLICT, unsure=False)
+        return UpdateRejected(ended, FailureKind.CONFLICT, unsure=False)
 
     async def update(
-        self, topic: str, name: str, argument: BaseModel | None, answer: type[AnswerT], end: float
+        self, topic: str, name: str, argument: BaseModel | None, answer: type[AnswerT], deadline: float
     ) -> AnswerT:
         """Send an update, and again until it is answered, with one id: a run of the workflow does it once.
 
@@ -171,15 +173,15 @@ class Controllers:
             name: of the update.
             argument: of the update; None for none.
             answer: type of the answer.
-            end: when to give up, by the loop's clock.
+            deadline: when to give up, by the loop's clock.
 
         Raises:
-            Refused: the controller said no.
-            Gone: there is none.
-            Refusal: nobody answers in time, or another workflow leads since; it may be done yet.
+            UpdateRejected: the controller said no.
+            ControllerNotFound: there is none.
+            HTTPProblem: nobody answers in time, or another workflow leads since; it may be done yet.
         """
         args = [] if argument is None else [argument]
-        number, unsure, asked = str(uuid.uuid4()), False, ""
+        update_id, unsure, asked = str(uuid.uuid4()), False, ""
 
         async def send() -> AnswerT:
             nonlocal unsure, asked
@@ -190,15 +192,15 @@ class Controllers:
             # The SDK leaves overloads of updates partly untyped.
             handle: Any = self._client.get_workflow_handle(self._id(topic), first_execution_run_id=asked)
             try:
-                return await handle.execute_update(name, args=args, id=number, result_type=answer)
+                return await handle.execute_update(name, args=args, id=update_id, result_type=answer)
             except WorkflowUpdateFailedError as error:
                 if not (isinstance(error.cause, ApplicationError) and error.cause.type == _RUN_ENDED):
                     raise _refused(error.cause, unsure=unsure) from error
                 unsure = True
-                raise _Again("its run ended before it was done") from error
+                raise _Retry("its run ended before it was done") from error
             except WorkflowUpdateRPCTimeoutOrCancelledError as error:
                 unsure = True
-                raise _Again("it was not answered in time") from error
+                raise _Retry("it was not answered in time") from error
             except RPCError as error:
                 if error.status is not RPCStatusCode.NOT_FOUND:
                     unsure = True
@@ -206,15 +208,15 @@ class Controllers:
                 # One run has ended, and the next may have begun.
                 await self._require_open(topic, unsure=unsure)
                 unsure = True
-                raise _Again("its run has ended") from error
+                raise _Retry("its run has ended") from error
 
-        return await self._insist(send, f"{name} of {topic}", end)
+        return await self._retry_until_deadline(send, f"{name} of {topic}", deadline)
 
-    async def query(self, topic: str, name: str, answer: type[AnswerT], end: float) -> AnswerT | None:
+    async def query(self, topic: str, name: str, answer: type[AnswerT], deadline: float) -> AnswerT | None:
         """Ask a query of the controller of a topic, which may answer nothing; arguments are those of `update`.
 
         Raises:
-            Refusal: there is none, or nobody answers in time.
+            HTTPProblem: there is none, or nobody answers in time.
         """
         handle = self._client.get_workflow_handle(self._id(topic))
 
@@ -225,27 +227,27 @@ class Controllers:
                 found = await handle.query(
                     name, result_type=answer, reject_condition=QueryRejectCondition.NOT_OPEN, rpc_timeout=_ANSWER
                 )
-            except (Gone, WorkflowQueryRejectedError):
+            except (ControllerNotFound, WorkflowQueryRejectedError):
                 raise not_found(topic) from None
             except WorkflowQueryFailedError as error:
-                raise _Again(str(error)) from error
+                raise _Retry(str(error)) from error
             except RPCError as error:
                 if error.status is RPCStatusCode.NOT_FOUND:
                     raise not_found(topic) from None
                 raise
             return found
 
-        return await self._insist(ask, f"{name} of {topic}", end)
+        return await self._retry_until_deadline(ask, f"{name} of {topic}", deadline)
 
-    async def await_end(self, handle: WorkflowHandle[Any, Any], end: float) -> None:
+    async def await_end(self, handle: WorkflowHandle[Any, Any], deadline: float) -> None:
         """Wait until a controller has ended; its update is answered before.
 
         Args:
             handle: of a run of it.
-            end: when to give up, by the loop's clock.
+            deadline: when to give up, by the loop's clock.
 
         Raises:
-            Refusal: it has not ended in time.
+            HTTPProblem: it has not ended in time.
         """
 
         async def wait() -> None:
@@ -253,23 +255,23 @@ class Controllers:
             with contextlib.suppress(WorkflowFailureError):
                 await handle.result()
 
-        await self._insist(wait, f"the end of {handle.id}", end)
+        await self._retry_until_deadline(wait, f"the end of {handle.id}", deadline)
 
-    async def run_of(self, topic: str, end: float) -> WorkflowHandle[Any, Any]:
+    async def run_of(self, topic: str, deadline: float) -> WorkflowHandle[Any, Any]:
         """The run that leads a topic now.
 
         Raises:
-            Gone: there is none.
-            Refusal: Temporal does not answer in time.
+            ControllerNotFound: there is none.
+            HTTPProblem: Temporal does not answer in time.
         """
 
         async def find() -> WorkflowHandle[Any, Any]:
             found = await self._require_open(topic, unsure=False)
             return self._client.get_workflow_handle(self._id(topic), run_id=found.run_id)
 
-        return await self._insist(find, f"the controller of {topic}", end)
+        return await self._retry_until_deadline(find, f"the controller of {topic}", deadline)
 
-    async def names(self, tenant: str, namespace: str, end: float) -> list[str]:
+    async def names(self, tenant: str, namespace: str, deadline: float) -> list[str]:
         """The controlled topics of a namespace, sorted: `tenant/namespace/topic`."""
         # Names have no quotes; see `ControlledTopic`.
         wanted = f"{controllers_of(self._served.cluster)}{tenant}/{namespace}/"
@@ -290,13 +292,13 @@ class Controllers:
             ours = await asyncio.gather(*(is_ours(*run) for _, *run in found))
             return sorted(topic for (topic, *_), own in zip(found, ours, strict=True) if own)
 
-        return await self._insist(listed, f"the list of {tenant}/{namespace}", end)
+        return await self._retry_until_deadline(listed, f"the list of {tenant}/{namespace}", deadline)
 
     async def require_temporal(self) -> None:
         """Whether Temporal answers.
 
         Raises:
-            Refusal: it does not.
+            HTTPProblem: it does not.
         """
         try:
             if await self._client.service_client.check_health(timeout=_ANSWER):
@@ -312,12 +314,12 @@ class Controllers:
             found = await handle.describe(rpc_timeout=_ANSWER)
         except RPCError as error:
             if error.status is RPCStatusCode.NOT_FOUND:
-                raise Gone(topic, unsure=unsure) from None
+                raise ControllerNotFound(topic, unsure=unsure) from None
             raise
         if found.status is not WorkflowExecutionStatus.RUNNING:
-            raise Gone(topic, unsure=unsure)
+            raise ControllerNotFound(topic, unsure=unsure)
         if not await self._is_ours(found.id, found.run_id, found.raw_info.first_run_id):
-            raise Refusal(
+            raise HTTPProblem(
                 HTTPStatus.CONFLICT,
                 f"the controller {found.id} has neither the metadata store nor a broker of this gateway's cluster: "
                 f"clusters that share a Temporal namespace need different names, or, if {self._served.cluster} has "
@@ -357,20 +359,20 @@ class Controllers:
         except ValidationError:
             return None
 
-    async def _insist(self, ask: Callable[[], Awaitable[ResultT]], what: str, end: float) -> ResultT:
+    async def _retry_until_deadline(self, ask: Callable[[], Awaitable[ResultT]], what: str, deadline: float) -> ResultT:
         pause, why = _FIRST_PAUSE, "no worker took it; start one: pulsar-migrate worker"
         while True:
             try:
-                async with asyncio.timeout_at(end):
+                async with asyncio.timeout_at(deadline):
                     try:
                         return await ask()
-                    except _Again as error:
+                    except _Retry as error:
                         why = str(error)
                     except RPCError as error:
                         if error.status not in _PASSING:
                             raise _temporal_says(error) from error
                         why = f"Temporal: {error.message}"
-                    _stop_if_due(end)
+                    _stop_if_due(deadline)
                     await asyncio.sleep(pause)
                     pause = min(2 * pause, _LONGEST_PAUSE)
             except TimeoutError as error:
@@ -384,28 +386,28 @@ class _Servers(BaseModel):
     admin_urls: tuple[AdminUrl, ...]
 
 
-class _Again(Exception):
+class _Retry(Exception):
     """It may go better later."""
 
 
-def _stop_if_due(end: float) -> None:
+def _stop_if_due(deadline: float) -> None:
     """The SDK tells of a cancellation, also that of a deadline, as of any other loss."""
-    if asyncio.get_running_loop().time() >= end:
+    if asyncio.get_running_loop().time() >= deadline:
         raise TimeoutError
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
 
 
-def _refused(cause: BaseException, *, unsure: bool) -> Refused:
+def _refused(cause: BaseException, *, unsure: bool) -> UpdateRejected:
     if isinstance(cause, ApplicationError):
         details: Any = cause.details[0] if cause.details else None
         fault = cast("dict[str, str]", details).get("fault", "") if isinstance(details, dict) else ""
-        return Refused(cause.message, cause.type or "", unsure=unsure, fault=fault)
-    return Refused(str(cause) or type(cause).__name__, "", unsure=unsure)
+        return UpdateRejected(cause.message, cause.type or "", unsure=unsure, fault=fault)
+    return UpdateRejected(str(cause) or type(cause).__name__, "", unsure=unsure)
 
 
-def _temporal_says(error: RPCError) -> Refusal:
+def _temporal_says(error: RPCError) -> HTTPProblem:
     if error.status in _PASSING:
         return unavailable(f"Temporal does not answer: {error.message}")
-    return Refusal(HTTPStatus.BAD_GATEWAY, f"Temporal refuses ({error.status.name}): {error.message}")
+    return HTTPProblem(HTTPStatus.BAD_GATEWAY, f"Temporal refuses ({error.status.name}): {error.message}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from http import HTTPStatus
 
 
-class Refusal(Exception):
+class HTTPProblem(Exception):
     """A request that is not done.
 
     Attributes:
@@ -21,11 +21,11 @@ class Refusal(Exception):
         self.headers = headers or {}
 
 
-def not_found(topic: str) -> Refusal:
+def not_found(topic: str) -> HTTPProblem:
     """There is no such controlled topic."""
-    return Refusal(HTTPStatus.NOT_FOUND, f"no controller leads {topic}; create it with PUT")
+    return HTTPProblem(HTTPStatus.NOT_FOUND, f"no controller leads {topic}; create it with PUT")
 
 
-def unavailable(reason: str) -> Refusal:
+def unavailable(reason: str) -> HTTPProblem:
     """It can be tried again, and is not known to be done."""
-    return Refusal(HTTPStatus.SERVICE_UNAVAILABLE, reason, {"Retry-After": "2"})
+    return HTTPProblem(HTTPStatus.SERVICE_UNAVAILABLE, reason, {"Retry-After": "2"})

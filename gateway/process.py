@@ -1,4 +1,4 @@
-"""The gateway's process: from its settings to its last answer."""
+"""The gateway process: start-up, serving, renewal of its certificate, shutdown."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import uvicorn
 from temporalio.client import Client
 
 from clients.tls import stamp_of
-from gateway.api.access import Door
+from gateway.api.access import Authorizer
 from gateway.api.app import build_app
 from gateway.controllers import Controllers
 from gateway.settings import GatewaySettings
@@ -27,7 +27,7 @@ from process.lifetime import serve_and_leave, stop_on_signals, tell_ready, withd
 from process.logs import configure_logs
 from temporal.client import connect_server
 
-FAREWELL = timedelta(seconds=20)
+SHUTDOWN_TIMEOUT = timedelta(seconds=20)
 """Longest wait for requests that are under way; Kubernetes kills after 30 s by default."""
 
 LOOK_AGAIN = 10.0
@@ -55,10 +55,10 @@ def run_gateway(settings: GatewaySettings, *, ready_file: Path | None = None) ->
 
 async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode:
     stop = stop_on_signals()
-    door = Door(_tokens(settings))
+    authorizer = Authorizer(_tokens(settings))
     # No metrics of the SDK: what takes time is in the worker.
     client = await connect_server()
-    app = build_app(Controllers(client, settings), settings, door)
+    app = build_app(Controllers(client, settings), settings, authorizer)
     config = _config(app, settings)
     listener = _listen(settings)
     server = _Server(config)
@@ -70,7 +70,7 @@ async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode
     server.should_exit = True
     await serving
     with contextlib.suppress(TimeoutError):
-        async with asyncio.timeout(FAREWELL.total_seconds()):
+        async with asyncio.timeout(SHUTDOWN_TIMEOUT.total_seconds()):
             await app.state.registrar.drain()
     renewing.cancel()
     return stop.result() if stop.done() else ExitCode.UNEXPECTED
@@ -94,7 +94,7 @@ def _config(app: object, settings: GatewaySettings) -> uvicorn.Config:
         server_header=False,
         ssl_certfile=settings.tls_certificate or None,
         ssl_keyfile=settings.tls_key or None,
-        timeout_graceful_shutdown=round(FAREWELL.total_seconds()),
+        timeout_graceful_shutdown=round(SHUTDOWN_TIMEOUT.total_seconds()),
     )
     try:
         config.load()

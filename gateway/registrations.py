@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol, TypeVar
 
 from pydantic import BaseModel
 
-from gateway.controllers import Gone, Refused
-from gateway.errors import Refusal, unavailable
+from gateway.controllers import ControllerNotFound, UpdateRejected
+from gateway.errors import HTTPProblem, unavailable
 from models.topic_controller.sessions import MOST_AT_ONCE, ConsumerAssignment, Departures, Registrations
 
 AnswerT = TypeVar("AnswerT")
@@ -23,7 +23,7 @@ AnswerT = TypeVar("AnswerT")
 IN_FLIGHT = 3
 """Updates of one topic at once; others than this gateway have to find a place too."""
 
-LINGER = 0.02
+BATCH_WINDOW_SECONDS = 0.02
 """Seconds in which those are gathered that come together."""
 
 
@@ -31,13 +31,13 @@ class Updates(Protocol):
     """Sends updates to the controllers of topics; see `Controllers.update`."""
 
     async def update(
-        self, topic: str, name: str, argument: BaseModel | None, answer: type[AnswerT], end: float
+        self, topic: str, name: str, argument: BaseModel | None, answer: type[AnswerT], deadline: float
     ) -> AnswerT:
         """Send one."""
         ...
 
 
-class Place(NamedTuple):
+class ConsumerKey(NamedTuple):
     """A consumer of a subscription."""
 
     subscription: str
@@ -49,27 +49,27 @@ class _Asked:
     """What one request wants.
 
     Attributes:
-        place: whose it is.
+        consumer: whose it is.
         joins: whether the consumer comes, or leaves.
         instance: of the consumer; empty where it did not say.
-        end: when it is too late, by the loop's clock.
+        deadline: when it is too late, by the loop's clock.
         answer: the assignment of who came; None for who left.
     """
 
-    place: Place
+    consumer: ConsumerKey
     joins: bool
     instance: str
-    end: float
+    deadline: float
     answer: asyncio.Future[ConsumerAssignment | None]
 
     @property
     def kind(self) -> tuple[str, bool]:
         """What can go together has the same."""
-        return self.place.subscription, self.joins
+        return self.consumer.subscription, self.joins
 
 
 @dataclass(eq=False)
-class _Lane:
+class _TopicQueue:
     """What consumers of one topic ask for.
 
     Attributes:
@@ -80,7 +80,7 @@ class _Lane:
     """
 
     waiting: list[_Asked] = field(default_factory=list[_Asked])
-    busy: set[Place] = field(default_factory=set[Place])
+    busy: set[ConsumerKey] = field(default_factory=set[ConsumerKey])
     tasks: set[asyncio.Task[None]] = field(default_factory=set[asyncio.Task[None]])
     gathering: bool = False
 
@@ -88,17 +88,17 @@ class _Lane:
         """What goes next together: of one kind, one instance of each name, and for each name in its order."""
         taken: list[_Asked] = []
         left: list[_Asked] = []
-        instances: dict[Place, str] = {}
+        instances: dict[ConsumerKey, str] = {}
         blocked = {*self.busy}
         for one in self.waiting:
             fits = not taken or one.kind == taken[0].kind
-            is_full = len(instances) == MOST_AT_ONCE and one.place not in instances
-            is_other = instances.get(one.place, one.instance) != one.instance
-            if one.place in blocked or not fits or is_full or is_other:
-                blocked.add(one.place)
+            is_full = len(instances) == MOST_AT_ONCE and one.consumer not in instances
+            is_other = instances.get(one.consumer, one.instance) != one.instance
+            if one.consumer in blocked or not fits or is_full or is_other:
+                blocked.add(one.consumer)
                 left.append(one)
             else:
-                instances[one.place] = one.instance
+                instances[one.consumer] = one.instance
                 taken.append(one)
         self.waiting = left
         return taken
@@ -113,85 +113,89 @@ class Registrar:
 
     def __init__(self, updates: Updates) -> None:
         self._updates = updates
-        self._lanes: dict[str, _Lane] = {}
+        self._queues: dict[str, _TopicQueue] = {}
 
-    async def join(self, topic: str, place: Place, end: float, instance: str = "") -> ConsumerAssignment:
+    async def join(self, topic: str, consumer: ConsumerKey, deadline: float, instance: str = "") -> ConsumerAssignment:
         """Register a consumer, or take it back; what it reads.
 
         Args:
             topic: of which it reads.
-            place: of the consumer.
-            end: when to give up, by the loop's clock.
+            consumer: who asks.
+            deadline: when to give up, by the loop's clock.
             instance: one life of the consumer.
 
         Raises:
-            Refused, Gone: the controller said no, or there is none.
-            Refusal: it left meanwhile, or there is no answer in time.
+            UpdateRejected, ControllerNotFound: the controller said no, or there is none.
+            HTTPProblem: it left meanwhile, or there is no answer in time.
         """
-        answer = await self._ask(topic, place, end, instance, joins=True)
+        answer = await self._ask(topic, consumer, deadline, instance, joins=True)
         if answer is None:
-            raise Refusal(HTTPStatus.CONFLICT, f"{place.name} left {place.subscription} while it was registered")
+            raise HTTPProblem(
+                HTTPStatus.CONFLICT, f"{consumer.name} left {consumer.subscription} while it was registered"
+            )
         return answer
 
-    async def leave(self, topic: str, place: Place, end: float, instance: str = "") -> None:
+    async def leave(self, topic: str, consumer: ConsumerKey, deadline: float, instance: str = "") -> None:
         """End a consumer's session; harmless where there is none, or another instance's. As `join` otherwise."""
-        await self._ask(topic, place, end, instance, joins=False)
+        await self._ask(topic, consumer, deadline, instance, joins=False)
 
     async def drain(self) -> None:
         """Wait for what is under way."""
-        while tasks := [task for lane in self._lanes.values() for task in lane.tasks]:
+        while tasks := [task for queue in self._queues.values() for task in queue.tasks]:
             await asyncio.wait(tasks)
 
     async def _ask(
-        self, topic: str, place: Place, end: float, instance: str, *, joins: bool
+        self, topic: str, consumer: ConsumerKey, deadline: float, instance: str, *, joins: bool
     ) -> ConsumerAssignment | None:
         loop = asyncio.get_running_loop()
-        asked = _Asked(place, joins, instance, end, loop.create_future())
+        asked = _Asked(consumer, joins, instance, deadline, loop.create_future())
         # Whoever asked may have gone.
         asked.answer.add_done_callback(lambda answer: answer.cancelled() or answer.exception())
-        lane = self._lanes.setdefault(topic, _Lane())
-        lane.waiting.append(asked)
-        if not lane.gathering:
-            lane.gathering = True
-            loop.call_later(LINGER, self._gathered, topic, lane)
+        queue = self._queues.setdefault(topic, _TopicQueue())
+        queue.waiting.append(asked)
+        if not queue.gathering:
+            queue.gathering = True
+            loop.call_later(BATCH_WINDOW_SECONDS, self._gathered, topic, queue)
         try:
-            async with asyncio.timeout_at(end):
+            async with asyncio.timeout_at(deadline):
                 return await asyncio.shield(asked.answer)
         except TimeoutError as error:
             verb = "registration" if joins else "end"
-            raise unavailable(f"the {verb} of {place.name} has no answer yet, and may be done later") from error
+            raise unavailable(f"the {verb} of {consumer.name} has no answer yet, and may be done later") from error
 
-    def _gathered(self, topic: str, lane: _Lane) -> None:
-        lane.gathering = False
-        self._go(topic, lane)
+    def _gathered(self, topic: str, queue: _TopicQueue) -> None:
+        queue.gathering = False
+        self._go(topic, queue)
 
-    def _go(self, topic: str, lane: _Lane) -> None:
-        while len(lane.tasks) < IN_FLIGHT and (together := lane.take()):
-            lane.busy |= {one.place for one in together}
-            task = asyncio.create_task(self._send(topic, lane, together))
-            lane.tasks.add(task)
-            task.add_done_callback(lambda task: self._done(topic, lane, task))
-        if not lane.tasks and not lane.waiting:
-            self._lanes.pop(topic, None)
+    def _go(self, topic: str, queue: _TopicQueue) -> None:
+        while len(queue.tasks) < IN_FLIGHT and (together := queue.take()):
+            queue.busy |= {one.consumer for one in together}
+            task = asyncio.create_task(self._send(topic, queue, together))
+            queue.tasks.add(task)
+            task.add_done_callback(lambda task: self._done(topic, queue, task))
+        if not queue.tasks and not queue.waiting:
+            self._queues.pop(topic, None)
 
-    def _done(self, topic: str, lane: _Lane, task: asyncio.Task[None]) -> None:
-        lane.tasks.discard(task)
-        self._go(topic, lane)
+    def _done(self, topic: str, queue: _TopicQueue, task: asyncio.Task[None]) -> None:
+        queue.tasks.discard(task)
+        self._go(topic, queue)
 
-    async def _send(self, topic: str, lane: _Lane, together: Sequence[_Asked]) -> None:
+    async def _send(self, topic: str, queue: _TopicQueue, together: Sequence[_Asked]) -> None:
         subscription, joins = together[0].kind
-        names = tuple(sorted({one.place.name for one in together}))
-        instances = {one.place.name: one.instance for one in together if one.instance}
-        end = max(one.end for one in together)
+        names = tuple(sorted({one.consumer.name for one in together}))
+        instances = {one.consumer.name: one.instance for one in together if one.instance}
+        deadline = max(one.deadline for one in together)
         answers: dict[str, ConsumerAssignment] = {}
         try:
             if joins:
                 request = Registrations(subscription=subscription, consumers=names, instances=instances)
-                answers = await self._updates.update(topic, "register", request, dict[str, ConsumerAssignment], end)
+                answers = await self._updates.update(
+                    topic, "register", request, dict[str, ConsumerAssignment], deadline
+                )
             else:
                 leaving = Departures(subscription=subscription, consumers=names, instances=instances)
-                await self._updates.update(topic, "unregister", leaving, type(None), end)
-        except (Refused, Gone, Refusal) as error:
+                await self._updates.update(topic, "unregister", leaving, type(None), deadline)
+        except (UpdateRejected, ControllerNotFound, HTTPProblem) as error:
             _tell(together, error)
         except BaseException as error:
             _tell(together, unavailable(f"the gateway gave up: {type(error).__name__}"))
@@ -199,9 +203,9 @@ class Registrar:
         else:
             for one in together:
                 if not one.answer.done():
-                    one.answer.set_result(answers.get(one.place.name))
+                    one.answer.set_result(answers.get(one.consumer.name))
         finally:
-            lane.busy -= {one.place for one in together}
+            queue.busy -= {one.consumer for one in together}
 
 
 def _tell(together: Sequence[_Asked], error: Exception) -> None:

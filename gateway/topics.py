@@ -12,8 +12,8 @@ from pydantic import BaseModel, ValidationError
 from temporalio.client import WorkflowHandle
 
 from gateway.answers import TopicFigures
-from gateway.controllers import Controllers, Gone, Refused
-from gateway.errors import Refusal, unavailable
+from gateway.controllers import ControllerNotFound, Controllers, UpdateRejected
+from gateway.errors import HTTPProblem, unavailable
 from gateway.settings import GatewaySettings
 from models.lifecycle.base import faults
 from models.lifecycle.failures import FailureKind
@@ -53,15 +53,15 @@ class Topics:
         self._reports: dict[str, asyncio.Task[TopicFigures]] = {}
 
     @property
-    def _end(self) -> float:
+    def _deadline(self) -> float:
         return asyncio.get_running_loop().time() + self._settings.change_deadline.total_seconds()
 
     # The whole --------------------------------------------------------------------------------------------------------
 
     async def names(self, tenant: str, namespace: str, properties: Mapping[str, str]) -> list[str]:
         """The controlled topics of a namespace that have these properties, in full, sorted."""
-        end = self._end
-        found = [f"persistent://{name}" for name in await self._controllers.names(tenant, namespace, end)]
+        deadline = self._deadline
+        found = [f"persistent://{name}" for name in await self._controllers.names(tenant, namespace, deadline)]
         if not properties:
             return found
         places = asyncio.Semaphore(_AT_ONCE)
@@ -70,7 +70,7 @@ class Topics:
             async with places:
                 try:
                     layout = await self.layout(topic)
-                except Refusal as refusal:
+                except HTTPProblem as refusal:
                     if refusal.status is HTTPStatus.NOT_FOUND:
                         return False
                     raise
@@ -83,7 +83,7 @@ class Topics:
         """Start the controller of a new topic, and wait until the topic is open.
 
         Raises:
-            Refusal: it exists, a value is wrong, or it is not open in time.
+            HTTPProblem: it exists, a value is wrong, or it is not open in time.
         """
         given = self._settings
         try:
@@ -98,14 +98,14 @@ class Topics:
                 controller_urls=given.controller_urls,
             )
         except ValidationError as error:
-            raise Refusal(HTTPStatus.PRECONDITION_FAILED, faults(error)) from error
+            raise HTTPProblem(HTTPStatus.PRECONDITION_FAILED, faults(error)) from error
         handle = await self._controllers.start(input, given.task_queue)
         await self._until_open(topic, handle)
 
     async def _until_open(self, topic: str, handle: WorkflowHandle[Any, str]) -> None:
-        end = self._end
+        deadline = self._deadline
         failing = asyncio.create_task(self._controllers.failure(handle))
-        opening = asyncio.create_task(self._opened(topic, end))
+        opening = asyncio.create_task(self._opened(topic, deadline))
         try:
             await asyncio.wait((failing, opening), return_when=asyncio.FIRST_COMPLETED)
             if failing.done():
@@ -115,13 +115,13 @@ class Topics:
             failing.cancel()
             opening.cancel()
 
-    async def _opened(self, topic: str, end: float) -> None:
+    async def _opened(self, topic: str, deadline: float) -> None:
         """Wait until a topic has a layout; of one whose controller fails its failure tells."""
         status: ControllerStatus | None = None
         try:
-            async with asyncio.timeout_at(end):
+            async with asyncio.timeout_at(deadline):
                 while True:
-                    status = await self._status_if_any(topic, end)
+                    status = await self._status_if_any(topic, deadline)
                     if status and status.epoch >= 0 and not status.doing:
                         return
                     await asyncio.sleep(_LOOK_EVERY)
@@ -131,10 +131,10 @@ class Topics:
                 f"{topic} is not open yet: {why or 'no worker has begun'}; see its stats later"
             ) from error
 
-    async def _status_if_any(self, topic: str, end: float) -> ControllerStatus | None:
+    async def _status_if_any(self, topic: str, deadline: float) -> ControllerStatus | None:
         try:
-            return await self._status(topic, end)
-        except Refusal as refusal:
+            return await self._status(topic, deadline)
+        except HTTPProblem as refusal:
             if refusal.status is not HTTPStatus.NOT_FOUND:
                 raise
             return None
@@ -143,23 +143,23 @@ class Topics:
         """All segments of a topic.
 
         Raises:
-            Refusal: there is none, or nobody answers in time.
+            HTTPProblem: there is none, or nobody answers in time.
         """
-        found = await self._controllers.query(topic, "layout", SegmentLayout, self._end)
+        found = await self._controllers.query(topic, "layout", SegmentLayout, self._deadline)
         if found is None:
             raise unavailable(f"{topic} is not open yet")
         return found
 
     async def delete(self, topic: str, *, force: bool) -> None:
         """Delete a topic with all that it holds; one of the same name can be created behind it."""
-        end = self._end
-        run = await self._controllers.run_of(topic, end)
+        deadline = self._deadline
+        run = await self._controllers.run_of(topic, deadline)
         try:
             await self._change(topic, "delete", Deletion(force=force), type(None))
-        except Gone as error:
+        except ControllerNotFound as error:
             if not error.unsure:
                 raise
-        await self._controllers.await_end(run, end)
+        await self._controllers.await_end(run, deadline)
 
     async def figures(self, topic: str) -> TopicFigures:
         """Statistics of a topic; those who ask at the same time get the same."""
@@ -170,9 +170,9 @@ class Topics:
         return await asyncio.shield(task)
 
     async def _report(self, topic: str) -> TopicFigures:
-        end = self._end
-        report = await self._controllers.update(topic, "stats", None, TopicReport, end)
-        status = await self._status(topic, end)
+        deadline = self._deadline
+        report = await self._controllers.update(topic, "stats", None, TopicReport, deadline)
+        status = await self._status(topic, deadline)
         return TopicFigures.of(topic, report, status)
 
     # Subscriptions ----------------------------------------------------------------------------------------------------
@@ -187,7 +187,7 @@ class Topics:
 
     async def status(self, topic: str) -> ControllerStatus:
         """How a topic's controller is."""
-        return await self._status(topic, self._end)
+        return await self._status(topic, self._deadline)
 
     # Segments ---------------------------------------------------------------------------------------------------------
 
@@ -214,27 +214,29 @@ class Topics:
             force: also one that only retention keeps.
 
         Raises:
-            Refusal: it takes messages, or something holds it.
+            HTTPProblem: it takes messages, or something holds it.
         """
         segment = await self._find(topic, descriptor)
         if segment is None:
             return
         if segment.active:
-            raise Refusal(HTTPStatus.CONFLICT, f"{descriptor} is active; split it, or merge it with a neighbour first")
+            raise HTTPProblem(
+                HTTPStatus.CONFLICT, f"{descriptor} is active; split it, or merge it with a neighbour first"
+            )
         request = PruneRequest(segments=(segment.segment_id,), force=force)
         pruned = await self._change(topic, "prune", request, Pruned)
         if why := pruned.kept.get(segment.segment_id):
-            raise Refusal(HTTPStatus.CONFLICT, f"{descriptor} stays: {why}")
+            raise HTTPProblem(HTTPStatus.CONFLICT, f"{descriptor} stays: {why}")
 
     async def segment(self, topic: str, descriptor: str) -> SegmentInfo:
         """A segment that the layout names.
 
         Raises:
-            Refusal: it names no such segment.
+            HTTPProblem: it names no such segment.
         """
         found = await self._find(topic, descriptor)
         if found is None:
-            raise Refusal(HTTPStatus.NOT_FOUND, f"{topic} has no segment {descriptor}")
+            raise HTTPProblem(HTTPStatus.NOT_FOUND, f"{topic} has no segment {descriptor}")
         return found
 
     async def _find(self, topic: str, descriptor: str) -> SegmentInfo | None:
@@ -246,7 +248,7 @@ class Topics:
     ) -> None:
         try:
             await self._change(topic, update, request, LayoutChange)
-        except Refused as error:
+        except UpdateRejected as error:
             # A run that continued as the next forgets which updates it has done.
             may_be_done = error.unsure and error.kind == FailureKind.REFUSED
             if not (may_be_done and _is_done(await self.layout(topic), segments, children)):
@@ -254,21 +256,23 @@ class Topics:
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
-    async def _status(self, topic: str, end: float) -> ControllerStatus:
-        found = await self._controllers.query(topic, "status", ControllerStatus, end)
+    async def _status(self, topic: str, deadline: float) -> ControllerStatus:
+        found = await self._controllers.query(topic, "status", ControllerStatus, deadline)
         assert found is not None, "a controller always has a status"
         return found
 
     async def _change(self, topic: str, update: str, request: BaseModel, answer: type[AnswerT]) -> AnswerT:
         """One change of a topic after the other: the controller would hold them, and few updates may be in flight."""
-        end = self._end
+        deadline = self._deadline
         lock = self._locks.setdefault(topic, asyncio.Lock())
-        return await _within(lock, end, topic, lambda: self._controllers.update(topic, update, request, answer, end))
+        return await _within(
+            lock, deadline, topic, lambda: self._controllers.update(topic, update, request, answer, deadline)
+        )
 
 
-async def _within(lock: asyncio.Lock, end: float, topic: str, change: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
+async def _within(lock: asyncio.Lock, deadline: float, topic: str, change: Callable[[], Awaitable[AnswerT]]) -> AnswerT:
     try:
-        async with asyncio.timeout_at(end):
+        async with asyncio.timeout_at(deadline):
             await lock.acquire()
     except TimeoutError as error:
         raise unavailable(f"an earlier change of {topic} is still under way; this one was not begun") from error

@@ -1,4 +1,4 @@
-"""The worker's process: from its settings to its last breath."""
+"""The worker process: start-up, serving, shutdown."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ OBSERVERS = 10_000
 GRACE = timedelta(seconds=5)
 """How long running steps may go on after the signal to stop; another worker resumes what is cancelled then."""
 
-FAREWELL = timedelta(seconds=20)
+SHUTDOWN_TIMEOUT = timedelta(seconds=20)
 """Longest orderly shutdown; Kubernetes kills after 30 s by default."""
 
 _log = logging.getLogger(__name__)
@@ -88,7 +88,7 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
     workers = _workers(client, settings, own_queue, migrations.activities(runtime))
     runs = [asyncio.create_task(worker.run()) for worker in workers]
     _tell_ready(client, settings, ready_file, time.monotonic() - began)
-    await _until_one_ends([stop, *runs], starting)
+    await _wait_for_first_exit([stop, *runs], starting)
     withdraw(ready_file)
     await _shut_down(workers, runs, runtime)
     if starting.done():
@@ -97,11 +97,11 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
     return stop.result() if stop.done() else ExitCode.UNEXPECTED
 
 
-async def _until_one_ends(all_day: Sequence[asyncio.Future[Any]], starting: asyncio.Task[None]) -> None:
-    """Wait for the first that ends of those that shall not, or until Spark has failed to start."""
-    await asyncio.wait([*all_day, starting], return_when=asyncio.FIRST_COMPLETED)
+async def _wait_for_first_exit(long_running: Sequence[asyncio.Future[Any]], starting: asyncio.Task[None]) -> None:
+    """Wait until a task ends that should not, or until Spark has failed to start."""
+    await asyncio.wait([*long_running, starting], return_when=asyncio.FIRST_COMPLETED)
     if starting.done() and not starting.exception():
-        await asyncio.wait(all_day, return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait(long_running, return_when=asyncio.FIRST_COMPLETED)
 
 
 async def _start(runtime: Runtime) -> None:
@@ -165,12 +165,12 @@ async def _shut_down(workers: list[Worker], runs: list[asyncio.Task[None]], runt
     """Let running steps end or hand them back, then stop Spark; raises what made a worker fail."""
     _log.info("shutting down")
     try:
-        async with asyncio.timeout(FAREWELL.total_seconds()):
+        async with asyncio.timeout(SHUTDOWN_TIMEOUT.total_seconds()):
             await asyncio.gather(*(worker.shutdown() for worker in workers))
             ends = await asyncio.gather(*runs, return_exceptions=True)
             await asyncio.to_thread(runtime.stop)
     except TimeoutError:
-        _log.warning("steps still run after %.0f s; another worker takes them over", FAREWELL.total_seconds())
+        _log.warning("steps still run after %.0f s; another worker takes them over", SHUTDOWN_TIMEOUT.total_seconds())
         return
     if failure := next((end for end in ends if isinstance(end, Exception)), None):
         raise failure

@@ -9,7 +9,7 @@ from typing import Annotated
 from fastapi import Depends, Request, Security
 from fastapi.security import HTTPAuthorizationCredentials, HTTPBearer
 
-from gateway.errors import Refusal
+from gateway.errors import HTTPProblem
 from gateway.tokens import Role, Tokens
 
 _REALM = 'Bearer realm="pulsar-migrate"'
@@ -18,7 +18,7 @@ _bearer = HTTPBearer(
 )
 
 
-class Door:
+class Authorizer:
     """Lets requests in.
 
     Args:
@@ -28,34 +28,34 @@ class Door:
     def __init__(self, tokens: Tokens | None) -> None:
         self._tokens = tokens
 
-    def admit(self, token: str | None, needed: Role) -> None:
+    def authorize(self, token: str | None, needed: Role) -> None:
         """Let a request in that needs a role.
 
         Raises:
-            Refusal: it has no token that is known, or the token's role is not enough.
+            HTTPProblem: it has no token that is known, or the token's role is not enough.
         """
         if self._tokens is None:
             return
         if token is None:
-            raise Refusal(
+            raise HTTPProblem(
                 HTTPStatus.UNAUTHORIZED, "send a token: Authorization: Bearer …", {"WWW-Authenticate": _REALM}
             )
         role = self._tokens.role_of(token)
         if role is None:
             challenge = f'{_REALM}, error="invalid_token"'
-            raise Refusal(HTTPStatus.UNAUTHORIZED, "this token is not known here", {"WWW-Authenticate": challenge})
+            raise HTTPProblem(HTTPStatus.UNAUTHORIZED, "this token is not known here", {"WWW-Authenticate": challenge})
         if not role.allows(needed):
             challenge = f'{_REALM}, error="insufficient_scope", scope="{needed}"'
             reason = f"this token has the role {role}, and this needs {needed}"
-            raise Refusal(HTTPStatus.FORBIDDEN, reason, {"WWW-Authenticate": challenge})
+            raise HTTPProblem(HTTPStatus.FORBIDDEN, reason, {"WWW-Authenticate": challenge})
 
 
 def needs(role: Role) -> Callable[..., Awaitable[None]]:
     """A dependency that lets only those in that have a role."""
 
     async def check(request: Request, given: Annotated[HTTPAuthorizationCredentials | None, Security(_bearer)]) -> None:
-        door: Door = request.app.state.door
-        door.admit(given.credentials if given else None, role)
+        authorizer: Authorizer = request.app.state.authorizer
+        authorizer.authorize(given.credentials if given else None, role)
 
     return check
 

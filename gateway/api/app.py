@@ -15,10 +15,10 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from gateway.answers import Health
 from gateway.api import scalable, segments
-from gateway.api.access import Door
+from gateway.api.access import Authorizer
 from gateway.api.parts import refusals
-from gateway.controllers import Controllers, Gone, Refused
-from gateway.errors import Refusal
+from gateway.controllers import ControllerNotFound, Controllers, UpdateRejected
+from gateway.errors import HTTPProblem
 from gateway.registrations import Registrar
 from gateway.settings import GatewaySettings
 from gateway.topics import Topics
@@ -44,22 +44,22 @@ _TAGS = [
 ]
 
 
-def build_app(controllers: Controllers, settings: GatewaySettings, door: Door) -> FastAPI:
+def build_app(controllers: Controllers, settings: GatewaySettings, authorizer: Authorizer) -> FastAPI:
     """The application of one gateway.
 
     Args:
         controllers: asks workflows.
         settings: of the process.
-        door: lets requests in.
+        authorizer: lets requests in.
     """
     # With the page's own files: operators' networks often reach no others.
     app = FastAPIOffline(
         title="Scalable topics", description=_DESCRIPTION, version=_version(), openapi_tags=_TAGS, redoc_url=None
     )
-    app.state.door = door
+    app.state.authorizer = authorizer
     app.state.topics = Topics(controllers, settings)
     app.state.registrar = Registrar(controllers)
-    app.state.consumer_patience = settings.consumer_deadline.total_seconds()
+    app.state.consumer_timeout = settings.consumer_deadline.total_seconds()
     app.add_middleware(BodyLimit)
     app.include_router(scalable.router)
     app.include_router(segments.router)
@@ -78,9 +78,9 @@ def build_app(controllers: Controllers, settings: GatewaySettings, door: Door) -
         return Health()
 
     for kind, answer in (
-        (Refusal, _refusal),
-        (Refused, _refused),
-        (Gone, _refused),
+        (HTTPProblem, _refusal),
+        (UpdateRejected, _refused),
+        (ControllerNotFound, _refused),
         (RequestValidationError, _invalid),
         (HTTPException, _http),
         (Exception, _unexpected),
@@ -101,12 +101,12 @@ def _answer(status: int, reason: str, headers: dict[str, str] | None = None) -> 
 
 
 def _refusal(_: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refusal)
+    assert isinstance(error, HTTPProblem)
     return _answer(error.status, error.reason, error.headers)
 
 
 def _refused(request: Request, error: Exception) -> JSONResponse:
-    assert isinstance(error, Refused | Gone)
+    assert isinstance(error, UpdateRejected | ControllerNotFound)
     return _refusal(request, error.refusal)
 
 

@@ -9,8 +9,8 @@ from fastapi import Depends, Path, Request
 from pydantic import TypeAdapter, ValidationError
 
 from gateway.answers import Reason
-from gateway.errors import Refusal
-from gateway.registrations import Place, Registrar
+from gateway.errors import HTTPProblem
+from gateway.registrations import ConsumerKey, Registrar
 from gateway.topics import Topics
 from models.topic_controller.input import ControlledTopic, SubscriptionName
 from models.topic_controller.sessions import ConsumerName
@@ -24,13 +24,13 @@ def checked(adapter: TypeAdapter[str], text: str) -> str:
     """A name that the controllers take.
 
     Raises:
-        Refusal: they do not.
+        HTTPProblem: they do not.
     """
     try:
         return adapter.validate_python(text)
     except ValidationError as error:
         reason = error.errors(include_url=False)[0]["msg"].removeprefix("Value error, ")
-        raise Refusal(HTTPStatus.PRECONDITION_FAILED, reason) from error
+        raise HTTPProblem(HTTPStatus.PRECONDITION_FAILED, reason) from error
 
 
 def _topic(tenant: str, namespace: str, topic: str) -> str:
@@ -49,8 +49,8 @@ def _subscription(subscription: str) -> str:
 Subscription = Annotated[str, Depends(_subscription)]
 
 
-def _consumer(subscription: Subscription, consumer: str) -> Place:
-    return Place(subscription, checked(_CONSUMER, consumer))
+def _consumer(subscription: Subscription, consumer: str) -> ConsumerKey:
+    return ConsumerKey(subscription, checked(_CONSUMER, consumer))
 
 
 def _topics(request: Request) -> Topics:
@@ -63,7 +63,7 @@ def _registrar(request: Request) -> Registrar:
 
 Namespace = Annotated[tuple[str, str], Depends(_namespace)]
 Topic = Annotated[str, Depends(_topic)]
-Consumer = Annotated[Place, Depends(_consumer)]
+Consumer = Annotated[ConsumerKey, Depends(_consumer)]
 TopicsOf = Annotated[Topics, Depends(_topics)]
 RegistrarOf = Annotated[Registrar, Depends(_registrar)]
 SegmentId = Annotated[int, Path(ge=0, description="Id of a segment.")]

@@ -21,8 +21,8 @@ from gateway.api.parts import (
     TopicsOf,
     refusals,
 )
-from gateway.controllers import Refused
-from gateway.errors import Refusal
+from gateway.controllers import UpdateRejected
+from gateway.errors import HTTPProblem
 from models.lifecycle.failures import FailureKind
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind
@@ -58,7 +58,7 @@ async def list_topics(
     """The controlled topics of a namespace."""
     wanted = [one.partition("=") for one in property or ()]
     if not all(key and equals for key, equals, _ in wanted):
-        raise Refusal(HTTPStatus.PRECONDITION_FAILED, "write property=key=value")
+        raise HTTPProblem(HTTPStatus.PRECONDITION_FAILED, "write property=key=value")
     return await topics.names(*place, {key: value for key, _, value in wanted})
 
 
@@ -127,7 +127,7 @@ async def create_subscription(
     """Create a subscription, with a cursor on every segment; harmless when done twice."""
     if type not in {*SubscriptionKind}:
         # As brokers of Pulsar 5.0 answer it.
-        raise Refusal(_NOT_FOUND, f"{type!r} is no type; write {' or '.join(SubscriptionKind)}")
+        raise HTTPProblem(_NOT_FOUND, f"{type!r} is no type; write {' or '.join(SubscriptionKind)}")
     request = SubscriptionRequest(name=subscription, kind=SubscriptionKind(type), initial_position=initial_position)
     await topics.subscribe(topic, request)
 
@@ -162,11 +162,11 @@ async def register_consumer(  # noqa: PLR0917 - FastAPI gives them by name
     if registration.kind is ConsumerKind.CHECKPOINT:
         return whole_assignment(topic, await topics.layout(topic))
     try:
-        return await registrar.join(topic, consumer, _end(request), registration.instance or "")
-    except Refused as error:
+        return await registrar.join(topic, consumer, _deadline(request), registration.instance or "")
+    except UpdateRejected as error:
         known = (await topics.status(topic)).subscriptions
         is_unknown = error.kind == FailureKind.REFUSED and consumer.subscription not in known
-        raise Refusal(_NOT_FOUND, error.reason) if is_unknown else error.refusal from error
+        raise HTTPProblem(_NOT_FOUND, error.reason) if is_unknown else error.refusal from error
 
 
 @router.delete(
@@ -186,7 +186,7 @@ async def unregister_consumer(
     ] = None,
 ) -> None:
     """End a consumer's session; others get what it read. Harmless where there is none, or it is another instance's."""
-    await registrar.leave(topic, consumer, _end(request), instance or "")
+    await registrar.leave(topic, consumer, _deadline(request), instance or "")
 
 
 @router.post(
@@ -213,5 +213,5 @@ async def merge_segments(topic: Topic, one: SegmentId, other: SegmentId, topics:
     await topics.merge(topic, one, other)
 
 
-def _end(request: Request) -> float:
-    return asyncio.get_running_loop().time() + request.app.state.consumer_patience
+def _deadline(request: Request) -> float:
+    return asyncio.get_running_loop().time() + request.app.state.consumer_timeout

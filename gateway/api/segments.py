@@ -9,7 +9,7 @@ from fastapi import APIRouter, Body, Query
 
 from gateway.api.access import ADMIN
 from gateway.api.parts import Descriptor, Topic, TopicsOf, refusals
-from gateway.errors import Refusal
+from gateway.errors import HTTPProblem
 from models.topic_controller.input import MOST_SUBSCRIPTIONS, SubscriptionName
 
 router = APIRouter(
@@ -38,7 +38,7 @@ async def terminate_segment(topic: Topic, descriptor: Descriptor, topics: Topics
     """Harmless for a sealed segment. An active one is refused: nothing would take messages of its hashes."""
     if (await topics.segment(topic, descriptor)).active:
         reason = f"{descriptor} is active, and its hashes would have no segment; split it, or merge it with a neighbour"
-        raise Refusal(HTTPStatus.CONFLICT, reason)
+        raise HTTPProblem(HTTPStatus.CONFLICT, reason)
 
 
 @router.delete("", status_code=HTTPStatus.NO_CONTENT, responses=_CHANGED)

@@ -19,9 +19,9 @@ import pytest_asyncio
 from fastapi import FastAPI
 
 from gateway.answers import Reason
-from gateway.api.access import Door
+from gateway.api.access import Authorizer
 from gateway.api.app import LARGEST_BODY, build_app
-from gateway.controllers import Controllers, Gone, Refused
+from gateway.controllers import ControllerNotFound, Controllers, UpdateRejected
 from gateway.errors import unavailable
 from gateway.settings import GatewaySettings
 from gateway.tokens import Tokens
@@ -59,24 +59,24 @@ class Played(Controllers):
         self.asked: list[str] = []
         self.sent: list[Any] = []
 
-    async def update(self, topic: str, name: str, argument: Any, answer: Any, end: float) -> Any:
+    async def update(self, topic: str, name: str, argument: Any, answer: Any, deadline: float) -> Any:
         """Answer an update."""
         self.asked.append(name)
         self.sent.append(argument)
         return self.answer()
 
-    async def query(self, topic: str, name: str, answer: Any, end: float) -> Any:
+    async def query(self, topic: str, name: str, answer: Any, deadline: float) -> Any:
         """Answer the query for the layout."""
         assert name == "layout"
         return answer.model_validate(self.layout.model_dump())
 
-    async def run_of(self, topic: str, end: float) -> Any:
+    async def run_of(self, topic: str, deadline: float) -> Any:
         """Answer with a run."""
 
-    async def await_end(self, handle: Any, end: float) -> None:
+    async def await_end(self, handle: Any, deadline: float) -> None:
         """Say that it has ended."""
 
-    async def names(self, tenant: str, namespace: str, end: float) -> list[str]:
+    async def names(self, tenant: str, namespace: str, deadline: float) -> list[str]:
         """Answer the list."""
         return [f"{tenant}/{namespace}/orders"]
 
@@ -94,7 +94,7 @@ def controllers() -> Played:
 def application(controllers: Played, tokens: Tokens | None) -> FastAPI:
     """A gateway's application."""
     settings = GatewaySettings(cluster="c", metadata_url="zk:zk:2181", admin_urls=("http://broker:8080",))
-    return build_app(controllers, settings, Door(tokens))
+    return build_app(controllers, settings, Authorizer(tokens))
 
 
 @pytest.fixture
@@ -174,14 +174,14 @@ async def test_what_needs_no_token(client: httpx.AsyncClient, controllers: Playe
 @pytest.mark.parametrize(
     ("error", "status", "headers"),
     [
-        (Refused("no", FailureKind.REFUSED, unsure=False), 409, {}),
-        (Refused("no", FailureKind.CONFLICT, unsure=False), 409, {}),
-        (Refused("no", FailureKind.INVALID_INPUT, unsure=False), 412, {}),
-        (Refused("no", FailureKind.DENIED, unsure=False), 502, {}),
-        (Refused("no", FailureKind.UNREACHABLE, unsure=False), 503, {"Retry-After": "2"}),
-        (Refused("no", FailureKind.NOT_LEADER, unsure=False), 503, {"Retry-After": "2"}),
-        (Refused("no", "SomethingElse", unsure=False), 500, {}),
-        (Gone("persistent://acme/shop/orders", unsure=False), 404, {}),
+        (UpdateRejected("no", FailureKind.REFUSED, unsure=False), 409, {}),
+        (UpdateRejected("no", FailureKind.CONFLICT, unsure=False), 409, {}),
+        (UpdateRejected("no", FailureKind.INVALID_INPUT, unsure=False), 412, {}),
+        (UpdateRejected("no", FailureKind.DENIED, unsure=False), 502, {}),
+        (UpdateRejected("no", FailureKind.UNREACHABLE, unsure=False), 503, {"Retry-After": "2"}),
+        (UpdateRejected("no", FailureKind.NOT_LEADER, unsure=False), 503, {"Retry-After": "2"}),
+        (UpdateRejected("no", "SomethingElse", unsure=False), 500, {}),
+        (ControllerNotFound("persistent://acme/shop/orders", unsure=False), 404, {}),
         (unavailable("later"), 503, {"Retry-After": "2"}),
         (RuntimeError("hidden"), 500, {}),
     ],
@@ -221,7 +221,7 @@ async def test_why_segments_are_not_changed(
     """A segment that is not there, a change that is not possible now, and one that never fits are told apart."""
 
     def refuse() -> None:
-        raise Refused("no", FailureKind.REFUSED, unsure=False, fault=fault)
+        raise UpdateRejected("no", FailureKind.REFUSED, unsure=False, fault=fault)
 
     controllers.answer = refuse
     answer = await client.post(f"{ORDERS}/{path}", headers=bearer(ADMIN))
@@ -242,7 +242,7 @@ async def test_a_lost_answer(client: httpx.AsyncClient, controllers: Played, pat
     for unsure, status in ((True, 204), (False, 409)):
 
         def refuse(unsure: bool = unsure) -> None:
-            raise Refused("segment 1 is sealed", FailureKind.REFUSED, unsure=unsure)
+            raise UpdateRejected("segment 1 is sealed", FailureKind.REFUSED, unsure=unsure)
 
         controllers.answer = refuse
         assert (await client.post(f"{ORDERS}/{path}", headers=bearer(ADMIN))).status_code == status
@@ -253,7 +253,7 @@ async def test_a_lost_deletion(client: httpx.AsyncClient, controllers: Played) -
     for unsure, status in ((True, 204), (False, 404)):
 
         def refuse(unsure: bool = unsure) -> None:
-            raise Gone("persistent://acme/shop/orders", unsure=unsure)
+            raise ControllerNotFound("persistent://acme/shop/orders", unsure=unsure)
 
         controllers.answer = refuse
         assert (await client.delete(ORDERS, headers=bearer(ADMIN))).status_code == status

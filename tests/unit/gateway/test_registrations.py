@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 from pydantic import BaseModel, TypeAdapter
 
 from gateway import registrations
-from gateway.controllers import Refused
-from gateway.errors import Refusal
-from gateway.registrations import IN_FLIGHT, Place, Registrar
+from gateway.controllers import UpdateRejected
+from gateway.errors import HTTPProblem
+from gateway.registrations import IN_FLIGHT, ConsumerKey, Registrar
 from models.lifecycle.failures import FailureKind
 from models.topic_controller.sessions import MOST_AT_ONCE, ConsumerAssignment, Departures, Registrations
 
@@ -37,17 +37,19 @@ class Workflow:
     """
 
     sent: list[tuple[str, bool, tuple[str, ...]]] = field(default_factory=list[tuple[str, bool, tuple[str, ...]]])
-    sessions: set[Place] = field(default_factory=set[Place])
+    sessions: set[ConsumerKey] = field(default_factory=set[ConsumerKey])
     fails: Callable[[], None] = lambda: None
     pause: float = 0.0
     most: int = 0
     busy: int = 0
     instances: list[dict[str, str]] = field(default_factory=list[dict[str, str]])
 
-    async def update(self, topic: str, name: str, argument: BaseModel | None, answer: type[Any], end: float) -> Any:
+    async def update(
+        self, topic: str, name: str, argument: BaseModel | None, answer: type[Any], deadline: float
+    ) -> Any:
         """Take one."""
         assert topic == TOPIC
-        assert end > asyncio.get_running_loop().time()
+        assert deadline > asyncio.get_running_loop().time()
         assert isinstance(argument, Registrations | Departures)
         assert len({*argument.consumers}) == len(argument.consumers)
         self.sent.append((argument.subscription, name == "register", argument.consumers))
@@ -57,7 +59,7 @@ class Workflow:
         await asyncio.sleep(self.pause)
         self.busy -= 1
         self.fails()
-        places = {Place(argument.subscription, one) for one in argument.consumers}
+        places = {ConsumerKey(argument.subscription, one) for one in argument.consumers}
         if name == "unregister":
             self.sessions -= places
             return None
@@ -75,7 +77,7 @@ async def test_a_thousand_at_once() -> None:
     """Those that come together go in few updates of at most 500, and all are answered."""
     workflow = Workflow()
     registrar = Registrar(workflow)
-    places = [Place("bill", f"consumer-{number}") for number in range(1000)]
+    places = [ConsumerKey("bill", f"consumer-{number}") for number in range(1000)]
     answers = await asyncio.gather(*(registrar.join(TOPIC, one, soon()) for one in places))
     assert [len(names) for _, _, names in workflow.sent] == [MOST_AT_ONCE, MOST_AT_ONCE]
     assert all(isinstance(one, ConsumerAssignment) for one in answers)
@@ -90,7 +92,7 @@ async def test_few_are_in_flight() -> None:
 
     async def join(number: int) -> None:
         await asyncio.sleep(number * 0.002)
-        await registrar.join(TOPIC, Place("bill", f"consumer-{number}"), soon())
+        await registrar.join(TOPIC, ConsumerKey("bill", f"consumer-{number}"), soon())
 
     await asyncio.gather(*map(join, range(200)))
     assert workflow.most == IN_FLIGHT
@@ -104,21 +106,21 @@ async def test_few_are_in_flight() -> None:
 def test_the_order_of_each_name(asked: list[tuple[str, str, bool]], pauses: list[int]) -> None:
     """However requests come, what was asked last for a name counts, and each is answered."""
 
-    async def run() -> set[Place]:
+    async def run() -> set[ConsumerKey]:
         workflow = Workflow(pause=0.001)
         registrar = Registrar(workflow)
         tasks: list[asyncio.Task[Any]] = []
         for (subscription, name, joins), pause in zip(asked, pauses, strict=False):
             ask = registrar.join if joins else registrar.leave
-            tasks.append(asyncio.create_task(ask(TOPIC, Place(subscription, name), soon())))
+            tasks.append(asyncio.create_task(ask(TOPIC, ConsumerKey(subscription, name), soon())))
             await asyncio.sleep(pause / 1000)
         await asyncio.gather(*tasks)
         await registrar.drain()
         return workflow.sessions
 
-    last = {Place(subscription, name): joins for subscription, name, joins in asked}
+    last = {ConsumerKey(subscription, name): joins for subscription, name, joins in asked}
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(registrations, "LINGER", 0.001)
+        patch.setattr(registrations, "BATCH_WINDOW_SECONDS", 0.001)
         assert asyncio.run(run()) == {place for place, joins in last.items() if joins}
 
 
@@ -126,7 +128,7 @@ async def test_instances_of_one_name() -> None:
     """An update has one instance of each name, and those of one name go in the order in which they came."""
     workflow = Workflow()
     registrar = Registrar(workflow)
-    one, other = Place("bill", "a"), Place("bill", "b")
+    one, other = ConsumerKey("bill", "a"), ConsumerKey("bill", "b")
     await asyncio.gather(
         registrar.join(TOPIC, one, soon(), "old"),
         registrar.join(TOPIC, other, soon(), "only"),
@@ -145,51 +147,51 @@ async def test_refusals() -> None:
     registrar = Registrar(workflow)
 
     def refuse() -> None:
-        raise Refused("there is no subscription bill", FailureKind.REFUSED, unsure=False)
+        raise UpdateRejected("there is no subscription bill", FailureKind.REFUSED, unsure=False)
 
     workflow.fails = refuse
-    asked = [registrar.join(TOPIC, Place("bill", name), soon()) for name in "abc"]
+    asked = [registrar.join(TOPIC, ConsumerKey("bill", name), soon()) for name in "abc"]
     assert [str(one) for one in await asyncio.gather(*asked, return_exceptions=True)] == [
         "there is no subscription bill"
     ] * 3
     workflow.fails = lambda: None
-    assert (await registrar.join(TOPIC, Place("bill", "a"), soon())).generation == 2
+    assert (await registrar.join(TOPIC, ConsumerKey("bill", "a"), soon())).generation == 2
 
 
 async def test_an_answer_that_is_late() -> None:
     """Whoever waits too long is told so, and what was asked for is done all the same."""
     workflow = Workflow(pause=0.3)
     registrar = Registrar(workflow)
-    with pytest.raises(Refusal, match="may be done later") as late:
-        await registrar.join(TOPIC, Place("bill", "a"), soon(0.1))
+    with pytest.raises(HTTPProblem, match="may be done later") as late:
+        await registrar.join(TOPIC, ConsumerKey("bill", "a"), soon(0.1))
     assert (late.value.status, late.value.headers) == (HTTPStatus.SERVICE_UNAVAILABLE, {"Retry-After": "2"})
     await registrar.drain()
-    assert workflow.sessions == {Place("bill", "a")}
+    assert workflow.sessions == {ConsumerKey("bill", "a")}
 
 
 async def test_who_asked_and_went() -> None:
     """A request that is cancelled stops nothing that it asked for."""
     workflow = Workflow(pause=0.1)
     registrar = Registrar(workflow)
-    task = asyncio.create_task(registrar.join(TOPIC, Place("bill", "a"), soon()))
-    await asyncio.sleep(2 * registrations.LINGER)
+    task = asyncio.create_task(registrar.join(TOPIC, ConsumerKey("bill", "a"), soon()))
+    await asyncio.sleep(2 * registrations.BATCH_WINDOW_SECONDS)
     task.cancel()
     await registrar.drain()
-    assert workflow.sessions == {Place("bill", "a")}
+    assert workflow.sessions == {ConsumerKey("bill", "a")}
 
 
 async def test_who_left_meanwhile() -> None:
     """A consumer that the answer leaves out is told so; the others of the same update have what they read."""
 
     class Forgetful(Workflow):
-        async def update(self, topic: str, name: str, argument: Any, answer: Any, end: float) -> Any:
-            found = await super().update(topic, name, argument, answer, end)
+        async def update(self, topic: str, name: str, argument: Any, answer: Any, deadline: float) -> Any:
+            found = await super().update(topic, name, argument, answer, deadline)
             return {name: one for name, one in found.items() if name != "b"}
 
     registrar = Registrar(Forgetful())
-    asked = [registrar.join(TOPIC, Place("bill", name), soon()) for name in "abc"]
+    asked = [registrar.join(TOPIC, ConsumerKey("bill", name), soon()) for name in "abc"]
     first, second, third = await asyncio.gather(*asked, return_exceptions=True)
     assert isinstance(first, ConsumerAssignment)
     assert isinstance(third, ConsumerAssignment)
-    assert isinstance(second, Refusal)
+    assert isinstance(second, HTTPProblem)
     assert (second.status, second.reason) == (HTTPStatus.CONFLICT, "b left bill while it was registered")

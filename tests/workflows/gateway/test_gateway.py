@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.testing import WorkflowEnvironment
 from temporalio.workflow import UnfinishedUpdateHandlersWarning
 
-from gateway.api.access import Door
+from gateway.api.access import Authorizer
 from gateway.api.app import build_app
 from gateway.controllers import Controllers
 from gateway.settings import GatewaySettings
@@ -71,7 +71,7 @@ class Gateway:
         self.asks = self._asking()
 
     def _asking(self) -> httpx.AsyncClient:
-        app = build_app(Controllers(self._stage.client, self.settings), self.settings, Door(None))
+        app = build_app(Controllers(self._stage.client, self.settings), self.settings, Authorizer(None))
         return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway/admin/v2/", timeout=60)
 
     def hurry(self, **deadlines: timedelta) -> None:
