@@ -318,6 +318,7 @@ class Controllers:
             raise
         if found.status is not WorkflowExecutionStatus.RUNNING:
             raise ControllerNotFound(topic, unsure=unsure)
+        # mutant: topic-controller/a-gateway-reaches-other-clusters
         if not await self._is_ours(found.id, found.run_id, found.raw_info.first_run_id):
             raise HTTPProblem(
                 HTTPStatus.CONFLICT,

@@ -40,6 +40,7 @@ def configuration_store_apart(settings: Mapping[str, str]) -> tuple[str, str]:
         settings: those of `metadata_store_of`.
     """
     name, store = configuration_store_of(settings)
+    # mutant: blue-green/configuration-store-apart
     return ("", "") if not store or is_same_store(metadata_store_of(settings), store) else (name, store)
 
 

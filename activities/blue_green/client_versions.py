@@ -12,7 +12,7 @@ from models.releases import TESTED_CLIENTS, Release
 # The first release of each library that follows for producers and for consumers. Java clients of 3.0 and 3.1 connect to
 # green without a lookup there (#21356): no broker but the owner of the topic serves them, and often there is none yet.
 _FIRST = {
-    "Java": (3, 2, 0),
+    "Java": (3, 2, 0),  # mutant: blue-green/java-clients-without-a-lookup
     "CPP": (3, 5, 0),
     "Go": (0, 13, 0),
 }
@@ -38,7 +38,7 @@ def lacking_address(green: PulsarCluster) -> str:
 def check_redirect(findings: Findings, blue: Release, green: PulsarCluster) -> None:
     """Note a blocker where brokers of blue fail to send clients to a cluster of which one address is not given."""
     lacks = lacking_address(green)
-    if lacks and has_defect(blue, _REDIRECT_NPE):
+    if lacks and has_defect(blue, _REDIRECT_NPE):  # mutant: blue-green/brokers-that-want-both-addresses
         findings.block(
             "BLUE_NEEDS_ADDRESS",
             f"brokers of {blue} send no client to a cluster without {lacks} ({_REDIRECT_NPE}, #23534)",

@@ -65,7 +65,7 @@ def hold_load(task: BlueGreenTask) -> None:
     """Have blue's brokers keep what they have loaded, and store where clients will be sent."""
     with task.blue_store() as store:
         guard = task.keeper(store)
-        claim = guard.renew()
+        claim = guard.renew()  # mutant: blue-green/late-step-takes-the-claim
         known, overridden = set(task.blue.brokers.dynamic_names()), task.blue.brokers.dynamic_values()
         running = task.blue.brokers.runtime_configuration()
         changes = {name: value for name, value in HELD_OFF.items() if name in known and running.get(name) != value}
@@ -97,7 +97,7 @@ def complete(task: BlueGreenTask) -> Completion:
             flagged = True
         known = records(store)
         undrained = [namespace for namespace, record in known.items() if record.stage is Stage.FLIPPED]
-        if not undrained:
+        if not undrained:  # mutant: blue-green/load-shedding-while-topics-drain
             restore_settings(task, guard)
         # The window may be long, and batches that were given up have ended by now.
         for namespace, record in known.items():
@@ -283,7 +283,7 @@ def _store_url(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store
     Raises:
         StoreConflict: blue sends clients to another cluster, which has begun since PRECHECK.
     """
-    if away := sent_elsewhere(task, store):
+    if away := sent_elsewhere(task, store):  # mutant: blue-green/address-of-another-cluster
         raise StoreConflict(f"{away}, and not to {task.input.green_cluster}; nothing is flipped")
     _set_address(task, guard, store, lambda now: bool(now and now.migrated))
 
@@ -307,7 +307,7 @@ def _set_address(
 
 def sets_cluster_flag(task: AnyBlueGreenTask) -> bool:
     """Return whether the flag of the whole cluster may be set: some releases end topics of health checks."""
-    return task.input.complete_cluster and not _defect_of_flag(task)
+    return task.input.complete_cluster and not _defect_of_flag(task)  # mutant: blue-green/flag-that-ends-health-checks
 
 
 def _defect_of_flag(task: AnyBlueGreenTask) -> str:
@@ -325,7 +325,7 @@ def split_namespaces(task: AnyBlueGreenTask, store: CasStore) -> tuple[list[str]
     for namespace in namespaces_of(task.blue):
         if read_flag(store, namespace):
             moved.append(namespace)
-        elif not is_of_brokers(namespace):
+        elif not is_of_brokers(namespace):  # mutant: blue-green/flag-of-the-cluster-over-what-stays
             left.append(namespace)
     return moved, left
 

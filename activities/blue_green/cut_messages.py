@@ -54,7 +54,7 @@ def require_whole_messages(task: AnyBlueGreenTask, topics: Sequence[TopicName]) 
 def _problem(task: AnyBlueGreenTask, topic: TopicName) -> str:
     """Return which message of a topic has arrived in part, or may have, in words; empty for none."""
     stats = look_at(task.blue, topic).stats
-    if stats is None or not stats.publishers:
+    if stats is None or not stats.publishers:  # mutant: blue-green/chunk-of-a-topic-that-was-loaded-again
         return ""
     # Its counter may be 0: a topic that was loaded again has stored the first chunk before.
     try:
@@ -83,13 +83,14 @@ def unfinished_of(heads: Iterator[EntryHead], producers: set[str]) -> str:
     for number, head in enumerate(heads, 1):
         if head.published is not None and head.published < oldest:
             return ""
-        if head.producer in waiting and head.is_unfinished:
+        if head.producer in waiting and head.is_unfinished:  # mutant: blue-green/unfinished-messages
             return f"{head.chunk + 1} of {head.chunks} by {head.producer}"
         waiting.discard(head.producer)
         chunks = chunks or head.chunks > 1
         if not waiting:
             return ""
         if number == limit:
+            # mutant: blue-green/chunks-that-are-too-far-back
             return f"unknown of {some(sorted(waiting))}, before the last {limit} entries" if chunks else ""
     return ""
 

@@ -80,6 +80,7 @@ def policy_of_green(path: str, name: str, value: Any, text: str) -> Delta:
         value: that green has.
         text: the same as it is reported.
     """
+    # mutant: blue-green/policies-of-green-alone-pass
     return differs(path, (NOT_SET, text)) if value and name in _BREAKING else extra(path, text)
 
 

@@ -69,7 +69,7 @@ def drain(task: BatchTask) -> Drained:
     # An attempt before this one may have been lost while it had taken a flag off, to load topics again.
     unended = ""
     if halfway := [guard for guard in moving if not read_flag(store, guard.namespace) or is_held_back(guard.require())]:
-        unended = end_or_give_up(task, halfway, store)
+        unended = end_or_give_up(task, halfway, store)  # mutant: blue-green/flag-that-a-lost-attempt-took-off
     found = DrainWatch(task, moving, store, unended=unended).run()
     stayed = tuple(
         FailedItem(path=f"persistent://{guard.namespace}/", reason="it was rolled back, and stays on blue")
@@ -147,6 +147,7 @@ class DrainWatch:
         if self._unended:
             for guard in self._guards:
                 let_go_of_ended(self._task, guard)
+        # mutant: blue-green/messages-that-green-gives-up-pass
         abandoned = {**self._abandoned(), **self._lost_on_green()}
         for guard, those in found.items():
             if not those and guard.namespace not in abandoned:
@@ -174,7 +175,7 @@ class DrainWatch:
         looks = self._task.each(waiting, lambda topic: look_at(self._task.blue, topic))
         blocked = [look.topic for look in looks if look.blocked and self._is_stranded(look.topic)]
         if blocked and not self._unended:
-            self._repair(guard, blocked)
+            self._repair(guard, blocked)  # mutant: blue-green/no-topic-is-loaded-again
             looks = self._task.each(waiting, lambda topic: look_at(self._task.blue, topic))
         left = [Left(look, why) for look in looks if (why := self._why_left(guard, look))]
         # Of the others only those that may never be looked at again.
@@ -236,6 +237,7 @@ class DrainWatch:
         if self._task.input.idle_subscriptions is not IdleSubscriptions.SKIP:
             return False
         # One that had consumers at LOAD or at the flag, or has come since, belongs to an application that is in use.
+        # mutant: blue-green/skip-of-what-is-in-use
         if self._clients(topic).consumers.get(name) != 0 or time.monotonic() - since < _IDLE_FOR:
             return False
         try:
@@ -253,6 +255,7 @@ class DrainWatch:
         """
         known = read_record(self._store, topic)
         # A copy of an earlier run may be gone from green.
+        # mutant: blue-green/copy-of-any-run-is-relied-upon
         if known is None or name not in known.record.carried or known.record.carried_in != guard.require().copied_in:
             return None
         stats, ledgers = what_is_there(self._task.blue, topic)
@@ -282,6 +285,7 @@ class DrainWatch:
     def _is_stranded(self, topic: TopicName) -> bool:
         """Return whether a topic that is not loaded is still needed, which nobody could drain, or is not ended."""
         info = stored(self._task.blue, topic)
+        # mutant: blue-green/stranded-replication-is-left
         return info is not None and (not info.migrated or bool(needed_by(info)))
 
     def _repair(self, guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:

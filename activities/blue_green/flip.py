@@ -47,14 +47,14 @@ def flip(task: BatchTask) -> Flipped:
     _require_url(task)
     begun = [guard for guard in guards if guard.require().stage not in FLIPPED or not read_flag(store, guard.namespace)]
     if begun:
-        require_answers(task)
-    _require_green(task, begun)
+        require_answers(task)  # mutant: blue-green/flag-that-a-silent-broker-does-not-see
+    _require_green(task, begun)  # mutant: blue-green/flip-without-a-check-of-green
     await_movable(task, begun, drained=True)
-    late = provision_late(task, begun, store)
-    carried = carry_again(task, guards, store, anew=late)
+    late = provision_late(task, begun, store)  # mutant: blue-green/flip-without-what-came-late
+    carried = carry_again(task, guards, store, anew=late)  # mutant: blue-green/flip-without-what-came-after-the-copy
     if task.input.idle_subscriptions is IdleSubscriptions.SKIP:
-        note_consumers(task, begun, store)
-    since = require_quiet(task, begun)
+        note_consumers(task, begun, store)  # mutant: blue-green/skip-of-what-is-in-use-at-the-flag
+    since = require_quiet(task, begun)  # mutant: blue-green/flip-without-a-check-of-the-limit
     for guard in begun:
         guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)
     try:
@@ -84,7 +84,7 @@ def end_or_give_up(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], sto
     try:
         end_topics(task, guards, store)
     except StoreContention as error:
-        if not is_overdue(task):
+        if not is_overdue(task):  # mutant: blue-green/drain-without-an-end
             raise
         return str(error)
     return ""
@@ -125,7 +125,7 @@ def _send_away(
 
         def may_flip(guard: NamespaceGuard = guard) -> None:
             guard.require()
-            require_seen_quiet(task, quiet_since)
+            require_seen_quiet(task, quiet_since)  # mutant: blue-green/flag-long-after-the-last-check
 
         set_flag(store, guard.namespace, may_flip, migrated=True)
     for guard in guards:
@@ -134,6 +134,7 @@ def _send_away(
     seconds = round(time.monotonic() - started, 3)
     # Before producers send to green: a consumer that comes first would begin after their messages.
     create_late(task, guards, store)
+    # mutant: blue-green/limit-that-stays-after-the-flip
     kept = tuple(why for guard in guards if (why := let_go(task, guard)))
     return Flipped(
         topics=count,
@@ -153,8 +154,8 @@ def reload(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic
     Raises:
         StoreContention: writes do not become quiet, or brokers do not see the change in time.
     """
-    hold_writes(task, [guard])
-    hold(guard, AUTO_CREATION)
+    hold_writes(task, [guard])  # mutant: blue-green/flag-taken-off-without-a-limit
+    hold(guard, AUTO_CREATION)  # mutant: blue-green/clients-create-topics-while-the-flag-is-off
     wait_until_known(guard, AUTO_CREATION, task.context, task.blue_brokers)
     task.context.waiting_for(WaitKind.CLIENTS, f"{len(topics)} topics to be loaded again, {topics[0]} among them")
     set_flag(store, guard.namespace, guard.require, migrated=False)
@@ -216,7 +217,7 @@ def _wait_until_terminated(
             for guard, names in topics.items():
                 waiting = [topic for topic in names if topic in left]
                 reopened |= end_again(task, guard, store, names, unended=waiting)
-        if not left:
+        if not left:  # mutant: blue-green/writes-released-before-topics-are-ended
             return count, reopened
         if over:
             raise NotTerminated(

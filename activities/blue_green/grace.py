@@ -28,6 +28,7 @@ def census(task: BlueGreenTask) -> Census:
     """Who still asks blue, and what is not any more as the migration left it."""
     with task.blue_store() as store:
         moved = _moved(store)
+        # mutant: blue-green/stranded-topics-are-not-seen
         undrained = [name for name, record in records(store).items() if record.stage is Stage.FLIPPED]
         drift = [f"the flag of {namespace} was taken off" for namespace in moved if not read_flag(store, namespace)]
     known = task.blue.clusters.migration(task.input.cluster)
@@ -94,7 +95,7 @@ def _delete(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> 
         lambda: task.change_blue(
             look=lambda admin: admin.topics.internal_info(topic),
             fence=guard.require,
-            change=lambda admin: admin.topics.delete(topic),
+            change=lambda admin: admin.topics.delete(topic),  # mutant: blue-green/deletion-that-may-arrive-late
         ),
     )
 

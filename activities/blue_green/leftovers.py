@@ -47,6 +47,7 @@ def needed_by(info: InternalInfo) -> str:
     """Return who still needs messages of a topic that is not loaded; empty for nobody."""
     names = cursors_of(info)
     parts = [f"subscriptions {', '.join(names)}"] if names else []
+    # mutant: blue-green/deletion-of-what-another-cluster-lacks
     return ", ".join([*parts, *(f"replication to {remote}" for remote in _unreplicated(info))])
 
 
@@ -61,6 +62,7 @@ def deletion_refusal(rules: DeletionRules, topic: TopicName) -> str:
     info = stored(rules.admin, topic)
     if info is None:
         return ""
+    # mutant: blue-green/cleanup-of-what-retention-keeps
     return use or retained(rules, topic, info) or ("" if info.migrated else "it was not terminated by the migration")
 
 
@@ -114,7 +116,7 @@ def _retention(admin: PulsarAdminReader, topic: TopicName) -> Retention:
     """Return how long a cluster keeps what a topic's subscriptions do not need any more."""
     # Brokers that have policies of topics switched off do not tell.
     with suppress(AdminUnsupported):
-        return admin.topics.retention(topic.whole)
+        return admin.topics.retention(topic.whole)  # mutant: blue-green/cleanup-of-partitions
     if own := admin.namespaces.retention(topic.namespace_path):
         return own
     defaults = admin.brokers.runtime_configuration()

@@ -47,10 +47,11 @@ def load(task: BatchTask) -> Loaded:
     for guard in guards:
         if guard.namespace in there and guard.require().stage not in FLIPPED:
             guard.note(stage=Stage.FLIPPED)
-    require_as_asked(task, begun)
+    require_as_asked(task, begun)  # mutant: blue-green/load-without-what-precheck-asked
     for guard in begun if was_blue(task) else ():
         # Asked before topics of green are deleted, and again of all topics once green was brought up to date.
         looks = look_at_all(task, topics_of(task.blue, guard.namespace))
+        # mutant: blue-green/topics-of-green-are-deleted-before-the-refusal
         require_movable(task, [(look.topic, look.stats) for look in looks if look.stats])
     for guard in begun:
         # Whoever copies does so anew; what an earlier run copied may be gone from green.

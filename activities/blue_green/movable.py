@@ -90,19 +90,19 @@ def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, d
 
 
 def _problems(task: AnyBlueGreenTask, stats: TopicStats) -> Iterator[str]:
-    if stats.msg_chunk_published:
+    if stats.msg_chunk_published:  # mutant: blue-green/chunks-that-came-since-the-precheck
         yield CHUNKS
-    if counts := transactions_in(stats):
+    if counts := transactions_in(stats):  # mutant: blue-green/transactions-since-the-precheck
         yield f"it is used in transactions ({counts})"
-    for client in clients_in(stats):
+    for client in clients_in(stats):  # mutant: blue-green/old-clients-since-the-precheck
         if why := cannot_follow(client.client_version or "", lacks_address=lacking_address(task.input.green)):
             yield f"the client {client.address} cannot follow: {why}"
 
 
 def _unready(stats: TopicStats, *, drained: bool) -> str:
     """Why a topic's replicators are not ready; empty if they are."""
-    if not drained:
-        down = replicators_down(stats)
+    if not drained:  # mutant: blue-green/backlog-of-replication-at-the-flag
+        down = replicators_down(stats)  # mutant: blue-green/replicators-that-are-down
         return f"{', '.join(down)} is not connected" if down else ""
     left = {remote: one.replication_backlog for remote, one in stats.replication.items() if one.replication_backlog}
     return ", ".join(f"{count:,} messages are not in {remote} yet" for remote, count in left.items())

@@ -78,7 +78,7 @@ def check_running(task: AnyBlueGreenTask, findings: Findings) -> None:
     for side in _sides(task):
         with _session(task, side) as session:
             _ask_brokers(task, findings, side, session, answering=True)
-    check_stricter(task, findings)
+    check_stricter(task, findings)  # mutant: blue-green/settings-of-green-are-asked-once
 
 
 def check_stricter(task: AnyBlueGreenTask, findings: Findings) -> None:
@@ -200,7 +200,7 @@ def _check_sweep(findings: Findings, broker: str, settings: Mapping[str, str]) -
 def check_flip_timeout(findings: Findings, broker: str, settings: Mapping[str, str], limit: float) -> None:
     """Note a blocker where a broker may not end topics in time, so that their batch would be undone."""
     sweep = int(settings.get(_SWEEP) or 0)
-    if 2 * sweep >= limit:
+    if 2 * sweep >= limit:  # mutant: blue-green/sweep-that-is-too-slow-for-the-timeout
         cause = f"{broker} looks for topics to move every {sweep} s ({_SWEEP}), and flip_timeout is {limit:.0f} s"
         cure = f"set {_SWEEP}=1 in its broker.conf, and restart it; or give a flip_timeout of more than {2 * sweep} s"
         findings.block("BLUE_SLOW_SWEEP", cause, cure)
@@ -234,7 +234,7 @@ def _check_broker_address(task: AnyBlueGreenTask, findings: Findings, url: str, 
     except StoreError as error:
         findings.block("GREEN_URL", f"{url} does not answer as a broker does: {error}", cure)
         return
-    if owner.rstrip("/") not in registered:
+    if owner.rstrip("/") not in registered:  # mutant: blue-green/address-of-any-broker
         cause = f"{url} sends clients to {owner}, which is no broker of {task.input.green_cluster}"
         findings.block("GREEN_URL", cause, cure)
 
@@ -253,7 +253,7 @@ def check_replication(task: AnyBlueGreenTask, findings: Findings, namespace: Nam
     elif far := {name: clusters for name, clusters in others.items() if clusters}:
         listed = [f"{name} to {', '.join(sorted(clusters))}" for name, clusters in far.items()]
         findings.warn(f"replicated: {some(listed)}. From the flip on its topics take no messages until all are there")
-        if input.idle_subscriptions is IdleSubscriptions.COPY:
+        if input.idle_subscriptions is IdleSubscriptions.COPY:  # mutant: blue-green/copy-of-what-is-replicated
             findings.block(
                 "COPY_REPLICATED",
                 f"{input.green_cluster} would replicate copied backlogs again: {some(listed)}",

@@ -48,7 +48,7 @@ def check_patterns(input: BlueGreenInput, findings: Findings, namespaces: Sequen
         patterns: [one for one in patterns if not any(matches(name, one) for name in namespaces)]
         for patterns in (input.exclude, input.namespaces)
     }
-    if excluded := unused[input.exclude]:
+    if excluded := unused[input.exclude]:  # mutant: blue-green/pattern-that-excludes-nothing
         findings.block(
             "NOTHING_EXCLUDED",
             f"patterns of exclude fit no namespace of {input.cluster}: {some(_quote(excluded))}",

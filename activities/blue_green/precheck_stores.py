@@ -20,7 +20,7 @@ def check_configuration_stores(task: AnyBlueGreenTask, findings: Findings) -> No
     input = task.input
     blue, green = _elsewhere(task.blue_brokers()), _elsewhere(task.green_brokers())
     shared = sorted({*map(_canonical, blue.values())} & {*map(_canonical, green.values())})
-    if shared:
+    if shared:  # mutant: blue-green/configuration-store-of-both
         findings.block(
             "SHARED_CONFIGURATION_STORE",
             f"{input.cluster} and {input.green_cluster} have one configuration store, {shared[0]}: each namespace and "

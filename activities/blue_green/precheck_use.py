@@ -130,6 +130,7 @@ def check_expiry(
     for name, topic in sorted(namespace.topics.items()):
         used = [sub for sub in topic.subscriptions.values() if sub.durable]
         minutes = expiration if (own := topic.own_policy(_EXPIRATION)) is None else own
+        # mutant: blue-green/subscriptions-that-expire-pass
         if topic.persistent and not all(sub.replicated for sub in used) and 0 < minutes * 60 <= drain:
             short.append(f"{name} (after {minutes} minutes)")
         seconds = ttl if (own := topic.own_policy(_TTL)) is None else own

@@ -31,7 +31,7 @@ def catch_up(task: BatchTask) -> None:
     waiting = [guard for guard in _not_flipped(guards) if guard.require().stage is not Stage.THROTTLED]
     require_as_asked(task, waiting)
     provision_late(task, waiting, store)
-    provision_batch(task, waiting, served=True)
+    provision_batch(task, waiting, served=True)  # mutant: blue-green/what-changed-after-load
     await_movable(task, waiting, drained=False)
 
 
@@ -43,7 +43,7 @@ def quiesce(task: BatchTask) -> Quiet:
     begun = time.monotonic()
     for guard in held:
         guard.note(stage=Stage.THROTTLED)
-        hold(guard, INACTIVE, throttled_rate(task, guard))
+        hold(guard, INACTIVE, throttled_rate(task, guard))  # mutant: blue-green/topics-that-brokers-delete
     return wait_until_quiet(task, topics_by_guard(task, held), begun)
 
 

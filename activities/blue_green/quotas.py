@@ -107,7 +107,7 @@ def _is_harmful(name: str, blue: str, green: str) -> bool:
         case "maxMessageSize":
             return int(green) < int(blue)
         case "encryptionRequireOnProducer":
-            return green == "true"
+            return green == "true"  # mutant: blue-green/settings-of-green-pass
         case "subscriptionKeySharedEnable":
             return green == "false"
         case "entryFilterNames":
@@ -283,7 +283,7 @@ def _refused_types(limits: _Limits, inventory: NamespaceInventory, topics: Itera
         for topic in topics
         if topic.own_policy(_TYPES) is None
         for sub in topic.subscriptions.values()
-        if sub.consumers and sub.type not in allowed
+        if sub.consumers and sub.type not in allowed  # mutant: blue-green/types-of-subscriptions
     ]
     if not refused:
         return []

@@ -39,6 +39,7 @@ def sent_away(task: AnyBlueGreenTask, store: CasReader, namespaces: Iterable[str
     known = records(store)
     away = _away(task, store, known, namespaces)
     begun = {name for name in away if name in known and known[name].stage in FLIPPED}
+    # mutant: blue-green/what-has-moved-is-created-again
     return set(away) if away != begun and not _elsewhere(task, store) else begun
 
 
@@ -69,7 +70,7 @@ def _away(
 
     def is_away(name: str) -> bool:
         begun = name in known and known[name].stage in FLIPPED
-        return read_flag(store, name) or (begun and _is_ended(task, name))
+        return read_flag(store, name) or (begun and _is_ended(task, name))  # mutant: blue-green/flip-that-never-started
 
     return {name for name in namespaces if is_away(name)}
 

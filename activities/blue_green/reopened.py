@@ -71,7 +71,7 @@ def end_again(
 
 def may_open_again(task: AnyBlueGreenTask) -> bool:
     """Return whether blue's brokers may open topics again that were ended."""
-    return has_defect(task.blue_release, _REOPENS)
+    return has_defect(task.blue_release, _REOPENS)  # mutant: blue-green/topics-that-stay-open
 
 
 def _if_open(task: AnyBlueGreenTask, topic: TopicName) -> InternalStats | None:

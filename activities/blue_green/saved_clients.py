@@ -40,6 +40,7 @@ def save_clients(store: CasStore, guard: NamespaceGuard, clients: Mapping[TopicN
     value = _WHOLE + packed
     if len(packed) > _PART:
         # The parts of the list that counts stay as they are until the node names the others.
+        # mutant: blue-green/parts-of-the-list-that-counts-are-overwritten
         slot = _SLOTS[bool(head and head.value.startswith(_PARTS + b"a"))]
         parts = [packed[at : at + _PART] for at in range(0, len(packed), _PART)]
         for number, part in enumerate(parts):

@@ -86,7 +86,7 @@ def round_of(stats: TopicStats, inside: InternalStats, seconds: float) -> float:
         seconds: how long writes are held back.
     """
     rate = sum(client.msg_rate_in for client in stats.publishers)
-    if rate:
+    if rate:  # mutant: blue-green/limit-by-what-is-stored
         batch = max(1.0, stats.msg_in_counter / inside.entries_added_counter) if inside.entries_added_counter else 1.0
         entry = sum(client.msg_throughput_in for client in stats.publishers) / rate * batch
     else:
@@ -139,10 +139,11 @@ def require_quiet(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> f
     def check() -> None:
         require_whole_messages(task, [topic for names in topics.values() for topic in names])
 
+    # mutant: blue-green/message-that-is-cut-in-two
     quiet, since = await_quiet(task, topics, time.monotonic(), same_looks=1, check=check)
     if quiet.busy:
         raise StoreConflict(f"topics take messages in spite of the limit, so nothing is flipped: {some(quiet.busy)}")
-    if (seconds := time.monotonic() - since) > _valid_for(task):
+    if (seconds := time.monotonic() - since) > _valid_for(task):  # mutant: blue-green/check-that-takes-too-long
         raise StoreConflict(
             f"it takes {seconds:.0f} s to see that {sum(map(len, topics.values()))} topics take no messages, and the "
             f"limit may hold writes back for {task.input.quiesce_timeout.total_seconds():.0f} s only, so nothing is "
@@ -229,7 +230,7 @@ def await_quiet(
         if same >= same_looks:
             # A message counts as received before bookies have it. A topic that is ended meanwhile is fenced.
             busy = _unconfirmed(task, [topic for topic, one in zip(every, stats, strict=True) if one])
-            same = 0 if busy else same
+            same = 0 if busy else same  # mutant: blue-green/quiet-before-bookies-have-confirmed
             why = _NOT_CONFIRMED if busy else ""
         # One look alone tells of no messages, however long a broker took to answer it.
         if busy and looks > 1 and time.monotonic() > end:
@@ -238,11 +239,12 @@ def await_quiet(
         if busy:
             task.context.waiting_for(WaitKind.CLIENTS, f"writes to become quiet: {some(busy)}{why}")
             if time.monotonic() > told + _TELL_EVERY:
-                _tell_again(topics, busy)
+                _tell_again(topics, busy)  # mutant: blue-green/broker-that-missed-the-limit
                 told = time.monotonic()
         if check is not None and same < same_looks:
             # What bookies have not confirmed cannot be read yet, so that the next look must not be the last.
             if unread := _unconfirmed(task, [topic for topic, one in zip(every, stats, strict=True) if one]):
+                # mutant: blue-green/chunks-that-are-not-confirmed
                 before = {topic: seen for topic, seen in before.items() if topic not in unread}
             else:
                 check()

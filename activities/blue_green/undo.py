@@ -48,6 +48,7 @@ def undo(task: BatchTask) -> Undone:
 def _undo(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Undone:
     """Leave the clients of namespaces with blue, or flip what cannot stay."""
     # Taken first: whatever an earlier attempt still has on its way finds the record moved.
+    # mutant: blue-green/undo-of-an-earlier-run
     mine = [guard for guard in guards if guard.take().flipped_in == task.attempt.run_id]
     others = [guard.namespace for guard in guards if guard not in mine]
     there = sent_away(task, store, others) | {name for name in others if read_flag(store, name)}
@@ -61,6 +62,7 @@ def _undo(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
     whys |= taken_back
     lost = [guard for guard in guards if guard.namespace in whys]
     # DRAIN goes on with those that could not be ended.
+    # mutant: blue-green/topics-that-cannot-be-undone-are-not-flipped
     unended = end_or_give_up(task, lost, store) if lost else ""
     stay = [guard for guard in guards if guard not in lost]
     kept = [f"the broker {broker} of {task.input.cluster} does not answer; restart it" for broker in sorted(silent)]
@@ -112,10 +114,11 @@ def _take_flags_back(
                 if why := _obstacle(task, store, list(ended)):
                     whys[guard.namespace] = why
                     continue
-                _note_ends(store, guard, ended)
+                _note_ends(store, guard, ended)  # mutant: blue-green/ends-that-were-not-recorded
                 for topic in fresh:
-                    _unterminate(task, guard, store, topic)
+                    _unterminate(task, guard, store, topic)  # mutant: blue-green/termination-is-not-taken-back
                 for topic, position in ended.items():
+                    # mutant: blue-green/subscriptions-are-not-made-again
                     _restore_subscriptions(task, guard, store, topic, position)
                 restored |= set(ended)
                 changed.append(guard)
@@ -188,6 +191,7 @@ def _obstacle(task: AnyBlueGreenTask, store: CasReader, terminated: Sequence[Top
 
 def _clear(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, silent: set[str]) -> None:
     _take_flag_off(guard, store)
+    # mutant: blue-green/rollback-that-waits-for-a-silent-broker
     wait_until_seen(task, guard.namespace, migrated=False, silent=silent)
 
 

@@ -80,6 +80,7 @@ def _check(task: AnyBlueGreenTask, topic: TopicName, known: Mapping[str, TopicCl
     look = look_at(task.blue, topic) if blue else None
     if blue and not blue.migrated:
         wrong.append("it is not terminated on blue")
+    # mutant: blue-green/topics-that-came-after-the-flip
     if blue and flipped and str(topic) not in known and (entries := entries_of(blue)):
         wrong.append(f"it came to blue after the flip, and {entries:,} entries are on blue only")
     if blue and may_open_again(task) and (after := after_end(blue)):
@@ -90,6 +91,7 @@ def _check(task: AnyBlueGreenTask, topic: TopicName, known: Mapping[str, TopicCl
         busy = [name for name, sub in subscriptions_of(look.stats).items() if sub.msg_backlog or sub.consumers]
         wrong += [f"blue still has {len(look.stats.publishers)} producers"] if look.stats.publishers else []
         wrong += [f"blue still has subscriptions with messages or consumers: {', '.join(busy)}"] if busy else []
+    # mutant: blue-green/stranded-replication-is-not-wrong
     elif look and look.blocked and blue and (needs := needed_by(blue)):
         wrong.append(f"it cannot be loaded on blue, and is needed there: {needs}")
     try:

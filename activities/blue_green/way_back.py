@@ -168,6 +168,7 @@ def delete_ended(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
         StoreConflict: one of them has something that would be lost; nothing is deleted then.
     """
     ended = ended_topics(task, guard.namespace)
+    # mutant: blue-green/failback-deletes-what-retention-keeps
     if refused := [(topic, one.refusal) for topic, one in ended.items() if one.refusal]:
         topic, refusal = refused[0]
         raise StoreConflict(

@@ -71,16 +71,16 @@ def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FUL
     controller = BrokerController(task)
     with task.registry() as registry, task.broker_store() as store:
         # A late attempt stops here, before it orders anything.
-        registry.claim.renew()
+        registry.claim.renew()  # mutant: bookie-cluster/a-late-attempt-stops-brokers
         absence = AbsenceKeeper(task, registry)
         absence.look(brokers(store), ordered=not controller.by_hand)
         if task.direction is Direction.FORWARD and absence.seen.since is None:
             # Nobody is without a broker yet.
-            require_metadata_here(registry)
-            require_covered(task.input, task.survey)
-        if not controller.by_hand:
+            require_metadata_here(registry)  # mutant: bookie-cluster/a-stop-though-the-metadata-moved
+            require_covered(task.input, task.survey)  # mutant: bookie-cluster/a-stop-without-a-second-census
+        if not controller.by_hand:  # mutant: bookie-cluster/a-stop-only-where-brokers-are-registered
             absence.order()
-            _require_time(task, absence.seen.since)
+            _require_time(task, absence.seen.since)  # mutant: bookie-cluster/a-stop-after-the-longest-pause
             controller.ask("stop", task.ends.source.metadataServiceUri, registry.claim.require)
         while True:
             running = brokers(store)
@@ -88,6 +88,8 @@ def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FUL
             if running:
                 left = [f"{broker.name} is registered" for broker in running]
             else:
+                # mutant: bookie-cluster/a-registration-without-a-session-is-stopped
+                # mutant: bookie-cluster/not-registered-is-stopped
                 left = [] if asked is Proof.WAIVED else _unproven(store) or absence.lingering(store)
             if not left:
                 break
@@ -125,9 +127,9 @@ def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FU
     target = task.ends.target
     controller = BrokerController(task)
     with task.registry() as registry, task.broker_store() as store, BrokerView(task.runtime.admin) as view:
-        registry.claim.renew()
+        registry.claim.renew()  # mutant: bookie-cluster/a-late-attempt-starts-brokers
         absences = read_absences(task, registry)
-        _refuse_misrouted_ledgers(task)
+        _refuse_misrouted_ledgers(task)  # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-before-the-start
         controller.ask("start", target.metadataServiceUri, registry.claim.require)
         since: datetime | None = None
         while True:
@@ -136,8 +138,10 @@ def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FU
             since = since or (datetime.now(UTC) if running else None)
             proof = _prove(task, store, view, running)
             if asked is Proof.FULL:
+                # mutant: bookie-cluster/some-brokers-are-enough
                 proof.doubts.extend(_missing(running, absences.values()))
             if _is_proven(task, asked, running, proof):
+                # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-after-the-start
                 _refuse_misrouted_ledgers(task)
                 task.context.waits_no_more()
                 own = absences.get(task.direction) or absences.get(Direction.FORWARD)
@@ -173,12 +177,13 @@ def _prove(task: BookieClusterTask, store: StoreReader, view: BrokerView, runnin
         seen = view.bookie_cluster(broker)
         if seen.url is None:
             proof.doubts.append(f"{broker.name}: {seen.why}")
-        elif not seen.url.overlaps(target.root):
+        elif not seen.url.overlaps(target.root):  # mutant: bookie-cluster/a-broker-elsewhere-is-enough
             proof.doubts.append(f"{broker.name} runs on {seen.text}")
             proof.misplaced.append(broker.name)
         elif unhealthy := view.health(broker):
             proof.doubts.append(f"{broker.name}: {unhealthy}")
             proof.unhealthy.append(broker.name)
+        # mutant: bookie-cluster/a-brokers-word-is-enough
         elif (ledger := _written_ledger(task, store, broker)) is None:
             # What it says of itself is no proof: it wrote a message, and not to a ledger of this cluster.
             proof.doubts.append(f"{broker.name}: the last ledger of its health check is not being written there")
@@ -313,6 +318,7 @@ class AbsenceKeeper:
         Raises:
             StoreConflict: the claim is lost.
         """
+        # mutant: bookie-cluster/each-attempt-counts-its-own-pause
         self._keep(self.seen.model_copy(update={"since": self.seen.since or _now()}))
 
     def look(self, running: Sequence[Service], *, ordered: bool) -> None:

@@ -97,11 +97,12 @@ def delete_ledgers(task: BookieClusterTask, order: CleanupOrder) -> LedgersDelet
         StoreUnreachable: copies lack replicas, or one that is read before cannot be; the step can be repeated.
         StoreError: one of the stores cannot be read or written; the step can be repeated, and goes on.
     """
-    task.renew()
+    task.renew()  # mutant: bookie-cluster/a-cleanup-next-to-an-earlier-attempt
     # Until the statuses have flipped, a rollback may need what would be deleted here (I2, I12).
-    _require_active(task, task.input.target)
+    _require_active(task, task.input.target)  # mutant: bookie-cluster/a-cleanup-before-the-flip
     if not order.force:
         # Before everything is scanned: this step is repeated for as long as a bookie is away.
+        # mutant: bookie-cluster/a-cleanup-that-waits-scans-everything
         _require_whole(task, lacking_at_first_sight(task))
     facts = _order_facts(task, order)
     found = judge_source(facts, force=order.force)
@@ -120,7 +121,7 @@ def remove_copies(task: BookieClusterTask) -> LedgersDeleted:
         StoreUnreachable: a broker does not say which cluster it uses.
         StoreError: one of the stores cannot be read or written; the step can be repeated, and goes on.
     """
-    task.renew()
+    task.renew()  # mutant: bookie-cluster/copies-are-deleted-next-to-an-earlier-attempt
     seen = _brokers(task)
     _refuse_target_in_use(task, seen)
     found = judge_copies(_facts(task, seen))
@@ -147,7 +148,7 @@ def _facts(task: BookieClusterTask, seen: Sequence[tuple[str, SeenCluster]]) -> 
         # Read again: what became referred to while the ledgers were read must count too.
         later = attributed_references(task, store)
         if later.digest != named.digest:
-            named = named.plus(later)
+            named = named.plus(later)  # mutant: bookie-cluster/references-are-read-before-ledgers-only
     users = tuple(
         f"{broker} {f'uses {cluster.text}' if cluster.url else cluster.why}"
         for broker, cluster in seen
@@ -214,7 +215,7 @@ def _require_copies(task: BookieClusterTask, facts: Facts, records: Ledgers) -> 
         StoreUnreachable: a bookie is away, or replicas are missing or cannot be read; the step can be repeated.
     """
     target = task.input.target
-    _require_whole(task, facts.lacking)
+    _require_whole(task, facts.lacking)  # mutant: bookie-cluster/originals-are-deleted-while-a-bookie-is-away
     ids = [record.ledger_id for record in records.values() if record.last_entry >= 0]
     chosen = _sample(ids)
     with open_cluster(target.root, task.access, task.runtime.bookie_tls, task.pair.read_timeout) as cluster:
@@ -222,10 +223,12 @@ def _require_copies(task: BookieClusterTask, facts: Facts, records: Ledgers) -> 
             # What was never copied has no copy either, see `_never_copied`.
             if record is not None and record.metadata.closed:
                 try:
+                    # mutant: bookie-cluster/originals-are-deleted-though-a-replica-is-lost
                     require_replicas(cluster.bookies, ledger_id, record.metadata)
                 except LedgerUnreadable as cause:
                     # Auto-recovery replicates it perhaps, or an operator does.
                     why = f"nothing more is deleted: in {target.name}, {cause}; {_UNTIL_PROCEED}"
+                    # mutant: bookie-cluster/one-damaged-replica-ends-the-cleanup
                     raise StoreUnreachable(why, ledger_id=ledger_id) from cause
 
 
@@ -254,14 +257,16 @@ def _refuse_target_in_use(task: BookieClusterTask, seen: Sequence[tuple[str, See
     source, target = task.input.source, task.input.target
     with task.registry() as registry:
         directed = registry.directs_to(target.name)
-    if directed:
+    if directed:  # mutant: bookie-cluster/copies-are-deleted-while-brokers-are-directed-there
         raise StoreConflict(f"brokers are directed to {target.name}; its ledgers stay")
     if task.input.routing is Routing.ATTRIBUTION:
         return
     # With `restart` a broker has one cluster: on the target it may read any of these copies. Whoever does not name the
     # source as the plan does may be there, by another name of the same servers.
+    # mutant: bookie-cluster/copies-are-deleted-while-brokers-are-there
     if using := [broker for broker, cluster in seen if cluster.url and not cluster.url.overlaps(source.root)]:
         raise StoreConflict(f"{', '.join(using)} use {target.name}, or may do so; its ledgers stay")
+    # mutant: bookie-cluster/copies-are-deleted-while-brokers-say-nothing
     if unknown := [f"{broker} ({cluster.why})" for broker, cluster in seen if cluster.url is None]:
         raise StoreUnreachable(f"whether these brokers use {target.name} is not known: {', '.join(unknown)}")
 
@@ -285,12 +290,14 @@ class _Deleting:
         with task.registry() as registry, task.ledgers_to_change(self._cluster) as directory:
             progress = SwitchProgress(task, registry)
             before = progress.deleted()
+            # mutant: bookie-cluster/a-repeated-step-deletes-more
             chosen = list(islice(records.values(), max(0, most - before)))
             for start in range(0, len(chosen), _CHUNK):
                 self._task.context.check()
                 chunk = chosen[start : start + _CHUNK]
                 # First the notes, which are transactions with the claim: a superseded attempt ends here and deletes
                 # nothing.
+                # mutant: bookie-cluster/a-late-attempt-deletes
                 note_deleted(task, registry, self._cluster, [record.ledger_id for record in chunk])
                 progress.note_deleted(before + deleted + len(chunk))
                 deleted += _delete_some(directory, chunk, progress.require)
@@ -303,6 +310,7 @@ class _Deleting:
 def _delete_some(directory: LedgerDirectoryWriter, records: Sequence[LedgerFacts], fence: Callable[[], object]) -> int:
     try:
         # At the version that was judged: a ledger that anybody has changed since then stays.
+        # mutant: bookie-cluster/ledgers-of-any-version-are-deleted
         return directory.delete([(record.ledger_id, record.version) for record in records], fence)
     except StoreConflict:
         fence()
@@ -371,7 +379,7 @@ def judge_source(facts: Facts, *, force: bool) -> Judgement:
         if not why and not _compared(facts, record):
             why = _never_copied(facts, record, force=force)
         # `force` overrides this, and never that a referenced ledger is not verified.
-        if not why and restart and facts.users and not force:
+        if not why and restart and facts.users and not force:  # mutant: bookie-cluster/a-cleanup-while-brokers-run
             why = f"while brokers use {facts.input.source.name} or may do so: {'; '.join(facts.users)}"
         if why:
             kept[why] += 1
@@ -390,8 +398,10 @@ def judge_copies(facts: Facts) -> Judgement:
         why = ""
         if not _is_copy(facts, standing, record):
             why = "are not copies of this switch"
+        # mutant: bookie-cluster/promoted-copies-are-deleted
         elif any(one.cluster == facts.input.target.name for one in mentioned):
             why = f"are attributed to {facts.input.target.name}"
+        # mutant: bookie-cluster/the-last-copy-goes
         elif mentioned and (record is None or not _same_or_unfinished(standing, record)):
             why = f"are referred to, and {facts.input.source.name} does not hold them"
         if why:
@@ -426,7 +436,7 @@ def _is_ours(facts: Facts, one: LedgerFacts) -> bool:
 
 def _restart_reason(facts: Facts, record: LedgerFacts, mentioned: list[LedgerReference]) -> str:
     """Brokers read the target alone, so that what is referred to must be there."""
-    if mentioned and not _stands(facts, record):
+    if mentioned and not _stands(facts, record):  # mutant: bookie-cluster/referred-ledgers-are-deleted
         return f"are referred to, and are not verified in {facts.input.target.name}"
     return ""
 
@@ -434,11 +444,12 @@ def _restart_reason(facts: Facts, record: LedgerFacts, mentioned: list[LedgerRef
 def _attribution_reason(facts: Facts, record: LedgerFacts, mentioned: list[LedgerReference]) -> str:
     source, target = facts.input.source.name, facts.input.target.name
     # Also without attribution: nothing says that the target serves it, and after a wrong delete nobody does.
+    # mutant: bookie-cluster/attributed-ledgers-are-deleted, bookie-cluster/unattributed-ledgers-are-deleted
     if any(one.cluster in (None, source) for one in mentioned):
         return f"are referred to as ledgers of {source}"
     if mentioned and not _stands(facts, record):
         return f"are attributed to {target}, and are not verified there"
-    if record.component in HIDDEN:
+    if record.component in HIDDEN:  # mutant: bookie-cluster/compacted-ledgers-are-deleted
         return "may be referred to by a cursor's ledger (compacted topics)"
     return ""
 
@@ -448,11 +459,11 @@ def _never_copied(facts: Facts, record: LedgerFacts, *, force: bool) -> str:
     source = facts.input.source.name
     # Even with `force`: an open ledger may have a writer that this store does not know, and a compacted one a cursor
     # whose ledger names it.
-    if not record.closed:
+    if not record.closed:  # mutant: bookie-cluster/open-ledgers-are-deleted
         return "are open: somebody may write to them"
-    if record.component in HIDDEN:
+    if record.component in HIDDEN:  # mutant: bookie-cluster/compacted-ledgers-that-failed-are-deleted
         return "may be referred to by a cursor's ledger (compacted topics)"
-    if not facts.input.exclusive:
+    if not facts.input.exclusive:  # mutant: bookie-cluster/ledgers-of-others-are-deleted-with-force
         return f"are not known to be this cluster's: others may use {source} too"
     if force:
         return ""
@@ -463,12 +474,14 @@ def _never_copied(facts: Facts, record: LedgerFacts, *, force: bool) -> str:
 
 def _compared(facts: Facts, record: LedgerFacts) -> bool:
     # The last comparison has the last word, whatever an earlier one found.
+    # mutant: bookie-cluster/ledgers-that-differ-by-now-are-deleted
     return record.ledger_id in facts.copies and record.ledger_id not in facts.failed
 
 
 def _stands(facts: Facts, record: LedgerFacts) -> bool:
     """Whether the ledger was compared in full, and the target still has it; its replicas may have moved since."""
     standing = facts.target.get(record.ledger_id)
+    # mutant: bookie-cluster/a-lost-copy-is-enough, bookie-cluster/a-copy-that-was-never-compared-is-enough
     return _compared(facts, record) and standing is not None and record.same_content(standing)
 
 
@@ -476,9 +489,10 @@ def _is_copy(facts: Facts, standing: LedgerFacts, record: LedgerFacts | None) ->
     if facts.copies.get(standing.ledger_id) == standing.mzxid:
         return True
     # The same metadata may belong to another ledger, which the comparison of the entries has shown.
-    if standing.ledger_id in facts.failed:
+    if standing.ledger_id in facts.failed:  # mutant: bookie-cluster/different-ledgers-are-copies
         return False
     # Autorecovery rewrites a copy's node, and with it the zxid; the content still tells that it is one.
+    # mutant: bookie-cluster/the-targets-own-ledgers-are-deleted
     return record is not None and _same_or_unfinished(standing, record)
 
 

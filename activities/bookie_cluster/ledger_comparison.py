@@ -182,6 +182,7 @@ class LedgerComparison:
         # Without brokers cursors' ledgers are closed in the second round, so that it is their very last entry that is
         # read.
         named = named.plus(stores.compacted(source, named, strict=frozen_references is not None))
+        # mutant: bookie-cluster/a-ledger-that-cannot-be-decoded-counts-as-lost
         require_decodable(source, target, named)
         chosen = moving(task.input, task.ends.source.name, source, named)
         return LedgerComparison(
@@ -193,6 +194,7 @@ class LedgerComparison:
                 lambda ledger: (
                     (ledger.closed or frozen_references is not None)
                     and ledger.ledger_id not in failed
+                    # mutant: bookie-cluster/nothing-but-ids-is-compared
                     and not verified.holds(ledger, target.get(ledger.ledger_id))
                 )
             ),

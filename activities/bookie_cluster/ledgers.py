@@ -72,6 +72,7 @@ def undecodable_references(source: Ledgers, target: Ledgers, named: ReferenceTab
     broken = [(number, why) for side in (source, target) for number, why in side.undecodable.items()]
     # Each search costs as much as a walk through all references.
     ids = named.ids if broken else frozenset[int]()
+    # mutant: bookie-cluster/any-ledger-that-cannot-be-decoded-stops-all
     return sorted({why for number, why in broken if number in ids or number in source})
 
 
@@ -173,6 +174,7 @@ def moving(input: BookieClusterInput, source_name: str, ledgers: Ledgers, named:
         ledgers: all that the cluster has.
         named: what Pulsar's metadata refer to, `compacted` included.
     """
+    # mutant: bookie-cluster/ledgers-of-others-move
     if input.routing is Routing.RESTART and input.ledgers is LedgerScope.ALL:
         return ledgers
     if input.routing is Routing.RESTART:
@@ -180,6 +182,7 @@ def moving(input: BookieClusterInput, source_name: str, ledgers: Ledgers, named:
     # Without an attribution a ledger is still where brokers wrote before the switch.
     here = (None, source_name)
     return ledgers.only(
+        # mutant: bookie-cluster/ledgers-of-the-target-move
         {reference.ledger_id for reference in named if reference.kind in _PROMOTED_KINDS and reference.cluster in here}
     )
 
@@ -258,11 +261,11 @@ def orphans(
     return [
         (number, standing.version)
         for number, mzxid in chain(verified.copies.items(), begun)
-        if number not in source
-        and number not in named
+        if number not in source  # mutant: bookie-cluster/copies-of-living-ledgers-are-deleted
+        and number not in named  # mutant: bookie-cluster/copies-that-are-referred-to-are-deleted
         and (standing := target.get(number)) is not None
         # Only the very node that was compared; what stands there otherwise is somebody else's.
-        and standing.mzxid == mzxid
+        and standing.mzxid == mzxid  # mutant: bookie-cluster/ledgers-of-others-are-deleted
     ]
 
 
@@ -288,10 +291,12 @@ class Verified:
             record: the ledger in the source.
             standing: the ledger of this id in the target.
         """
+        # mutant: bookie-cluster/open-ledgers-count-as-equal, bookie-cluster/other-content-counts-as-equal
         if standing is None or not record.closed or not record.same_content(standing):
             return False
-        if self.copies.get(record.ledger_id) == standing.mzxid:
+        if self.copies.get(record.ledger_id) == standing.mzxid:  # mutant: bookie-cluster/a-changed-copy-counts-as-equal
             return True
+        # mutant: bookie-cluster/a-changed-original-counts-as-equal
         return self.originals.get(record.ledger_id) == record.mzxid
 
 

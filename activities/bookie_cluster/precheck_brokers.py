@@ -94,6 +94,7 @@ def _check_settings(
 ) -> None:
     source = task.input.source
     seen = bookie_cluster_of(broker)
+    # mutant: bookie-cluster/a-broker-without-a-known-release
     if seen.url is None or broker.settings is None or not broker.version:
         findings.block(
             BROKERS_UNKNOWN,

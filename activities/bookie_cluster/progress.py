@@ -123,7 +123,7 @@ class SwitchProgress:
 
     def forget_failed(self) -> None:
         """Begin the list of failures anew: this attempt tries all of them again."""
-        self.require()
+        self.require()  # mutant: bookie-cluster/a-late-attempt-forgets-failures
         self._failures = 0
         self._clear(_FAILED)
 
@@ -132,7 +132,7 @@ class SwitchProgress:
         path = f"{self._top}/{SCOPE}"
         node = self._store.get(path)
         if node is not None and node.value != scope.encode():
-            self._clear(VERIFIED)
+            self._clear(VERIFIED)  # mutant: bookie-cluster/another-scope-keeps-what-was-compared
         self._registry.put(path, scope.encode())
 
     def set_cutover_ledger_id(self, highest: int) -> None:
@@ -145,6 +145,7 @@ class SwitchProgress:
         if node is None:
             return 0
         found: dict[str, Any] = json.loads(node.value)
+        # mutant: bookie-cluster/deletions-are-counted-from-zero
         return int(found["ledgers"]) if found["step"] == self._step else 0
 
     def note_deleted(self, ledgers: int) -> None:
@@ -169,7 +170,7 @@ class SwitchProgress:
         standing = self._store.get(_node(top, last))
         found = _decode(standing.value) if standing else []
         for number, chunk in enumerate(pack([*found, *items]), last):
-            self._registry.put(_node(top, number), chunk)
+            self._registry.put(_node(top, number), chunk)  # mutant: bookie-cluster/progress-of-a-late-attempt
 
 
 def read_verified(store: StoreReader, progress: str) -> IdNumbers:

@@ -132,20 +132,21 @@ def set_target(task: BookieClusterTask, direction: Direction, mark: int | None =
     # Names run and direction: a repeated attempt finds its own directive and gives no second one.
     origin = f"{run}/{task.direction}"
     with task.registry() as registry, task.broker_store() as store:
-        directed = registry.claim.renew().directed
+        directed = registry.claim.renew().directed  # mutant: bookie-cluster/a-directive-of-a-late-attempt
         last = registry.switch_target()
         able = _able_brokers(task, store, committed=directed == task.input.target.name)
         if able:
             if directed != task.input.target.name:
-                require_metadata_here(registry)
+                require_metadata_here(registry)  # mutant: bookie-cluster/a-directive-though-the-metadata-moved
                 require_covered(task.input, task.survey)
-            able.require()
-        if mark is not None and not none_since(store, mark):
+            able.require()  # mutant: bookie-cluster/a-directive-to-brokers-with-other-settings
+        if mark is not None and not none_since(store, mark):  # mutant: bookie-cluster/a-directive-though-a-broker-came
             return Directive(epoch=last[0].epoch if last else 0, at=datetime.now(UTC), alone=False)
         turned_back = f"{run}/{Direction.BACK}" if task.direction is Direction.FORWARD else ""
+        # mutant: bookie-cluster/a-directive-forward-after-the-one-back
         given = registry.set_target(task.ends.target.name, origin, unless=turned_back)
-        alone = mark is None or none_since(store, mark)
-        if able:
+        alone = mark is None or none_since(store, mark)  # mutant: bookie-cluster/a-broker-that-comes-with-the-directive
+        if able:  # mutant: bookie-cluster/brokers-that-come-with-the-directive-are-not-asked
             able.require()
     return Directive(epoch=given.epoch, at=datetime.fromtimestamp(given.ts / 1000, UTC), alone=alone)
 
@@ -194,6 +195,7 @@ def release(task: BookieClusterTask) -> None:
     """
     with task.registry() as registry:
         held = registry.claim.read()
+        # mutant: bookie-cluster/the-claim-of-a-later-run-is-released
         if held is None or not held.claim.is_of(task.attempt):
             return
         claim = registry.claim.renew()

@@ -42,14 +42,14 @@ def copy_tail_of(task: BookieClusterTask, stores: SwitchStores) -> TailCopy:
     """Copy the tail of what these stores hold; see `copy_tail`."""
     with task.registry() as registry:
         registry.claim.renew()
-        task.stop_earlier_deletions()
+        task.stop_earlier_deletions()  # mutant: bookie-cluster/a-tail-leaves-permits-of-earlier-attempts
         tail = _TailCopier(task, stores, SwitchProgress(task, registry))
         while True:
             no_brokers = _NoBrokersGuard(stores, task)
             try:
                 return tail.copy(no_brokers)
             except _BrokersCame:
-                tail.progress.require()
+                tail.progress.require()  # mutant: bookie-cluster/a-late-tail-starts-again
 
 
 def name_what_is_missing(task: BookieClusterTask) -> TailCopy:
@@ -90,18 +90,18 @@ class _TailCopier:
         copying = self._stores.copier(progress, self._verified, guard=no_brokers.require, urgent=True)
         seen, known = self._converge(copying, named)
         # A broker that came would have created ledgers that `seen` does not hold.
-        no_brokers.require()
+        no_brokers.require()  # mutant: bookie-cluster/no-check-for-brokers-after-the-copy
         progress.set_cutover_ledger_id(seen.source.highest)
         if self._task.input.full_verify:
             copying.compare(seen.moving.where(lambda ledger: ledger.ledger_id not in copying.failed))
         # A broker that is not registered any more may still write, while it unloads its topics for example.
-        if self._stores.references().digest != named.digest:
+        if self._stores.references().digest != named.digest:  # mutant: bookie-cluster/references-are-not-read-again
             raise _BrokersCame
         removed = self._remove_orphans(seen)
         missing, stand = _missing(self._task.ends.target.name, seen, copying.failed)
         reported = progress.report(MISSING_LEDGERS, MISSING, missing)
         # The last check: on this answer the workflow directs brokers to the target.
-        no_brokers.require()
+        no_brokers.require()  # mutant: bookie-cluster/no-last-check-for-brokers
         return TailCopy(
             copy_summary=copying.summary(known=known),
             checked=len(seen.moving),
@@ -136,7 +136,7 @@ class _TailCopier:
         if not seen.orphans:
             return 0
         with self._task.ledgers_to_change(self._task.ends.target) as target:
-            return target.delete(seen.orphans, self.progress.require)
+            return target.delete(seen.orphans, self.progress.require)  # mutant: bookie-cluster/a-late-tail-deletes
 
 
 class _NoBrokersGuard:
@@ -153,6 +153,8 @@ class _NoBrokersGuard:
         self._stores = stores
         self.mark = stores.brokers_mark()
         # The last broker may go between the mark and the look, and its mark would then be taken for that of a new one.
+        # mutant: bookie-cluster/the-change-counter-from-before-the-last-broker-left
+        # mutant: bookie-cluster/the-tail-does-not-wait-for-brokers
         while not self._none_since():
             if running := stores.brokers():
                 task.context.waiting_for(
@@ -167,7 +169,7 @@ class _NoBrokersGuard:
     def require(self) -> None:
         """Raise `_BrokersCame` unless it was so all the time."""
         # The parent's zxid too: a broker that came and went between two looks has left ledgers all the same.
-        if not self._none_since():
+        if not self._none_since():  # mutant: bookie-cluster/a-broker-that-came-and-went-is-overlooked
             raise _BrokersCame
 
     def _none_since(self) -> bool:

@@ -57,6 +57,7 @@ class AbleBrokers:
                 self._asked.update(broker.owner for broker in unasked)
                 break
             named = "; ".join(map(str, blockers))
+            # mutant: bookie-cluster/a-broker-in-a-restart-ends-the-switch
             if any(blocker.code != BROKERS_UNKNOWN for blocker in blockers) or time.monotonic() > self._until:
                 why = f"since PRECHECK brokers have changed: {named}"
                 raise ApplicationError(why, type=FailureKind.NOT_READY, non_retryable=True)

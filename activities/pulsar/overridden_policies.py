@@ -201,7 +201,7 @@ def exchange(store: CasStore, guard: PolicyGuard, policy: HeldPolicy[AnswerT], c
     def changed(record: Record) -> Record:
         nonlocal kept
         now, kept = policy.parsed(value_at(record, policy.path)), ""
-        if now == policy.parsed(change.before):
+        if now == policy.parsed(change.before):  # mutant: blue-green/limit-of-an-operator-is-overwritten
             return with_value(record, policy.path, change.ours)
         if now != policy.parsed(change.ours):
             kept = f"{policy.name} of {guard.namespace}: {now.body() if now else 'none'} was set by somebody else, "
@@ -217,6 +217,6 @@ def without_held(raw: Mapping[str, Any], record: Claim | None, *policies: HeldPo
     found = dict(raw)
     for policy in policies:
         noted = policy.noted(record)
-        if noted and value_at(found, policy.path) == noted.ours:
+        if noted and value_at(found, policy.path) == noted.ours:  # mutant: blue-green/limit-of-a-run-that-is-gone
             found = with_value(found, policy.path, noted.before)
     return found

@@ -65,7 +65,7 @@ def set_or_fall_back(
     except AdminPreconditionFailed as error:
         why = f"brokers refuse the auto-scale policy of topic://{topic.local_path}: {error.reason}"
         try:
-            set_auto_scale(admin, change, topic, _STILL, fence)
+            set_auto_scale(admin, change, topic, _STILL, fence)  # mutant: scalable-topic/a-refused-policy-leaves-none
         except AdminPreconditionFailed:
             return f"{why}; it has none"
         return f'{why}; it has {{"enabled": false}} instead, so brokers neither split nor merge its segments'

@@ -121,7 +121,7 @@ def _end_topics(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
 
 def _released(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], name: TopicName) -> bool:
     """Let brokers delete a regular topic, and return whether they may."""
-    if own_retention(task.admin, name):
+    if own_retention(task.admin, name):  # mutant: scalable-topic/own-retention-is-deleted
         return False
     _release_regular(task, guard, name)
     return True
@@ -130,17 +130,20 @@ def _released(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim], n
 def _clean(task: ClusterTask[ClusterInput], store: CasStore, guard: RecordGuard[TopicClaim], name: TopicName) -> None:
     """Delete one regular topic, or note why it stays."""
     try:
+        # mutant: scalable-topic/one-topic-stops-a-cleanup
         why = patiently(task, f"delete {name}", lambda: _delete(task, store, name))
     except TopicRefused as error:
         why = str(error)
     # One that was kept until now, and is gone, was deleted by brokers as soon as they might.
     gone = why is None and guard.take().held
+    # mutant: scalable-topic/a-cleanup-forgets-what-it-did
     guard.note(cleaned=True, deleted=gone or why == "", kept=why or "")
 
 
 def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -> str | None:
     """Delete one regular topic; why it stays, where it does; None where it was gone before."""
     record = read_scalable(store, name)
+    # mutant: scalable-topic/brokers-are-asked-for-what-they-cannot-read
     if record.state in (RecordState.EMPTY, RecordState.BROKEN):
         # Brokers fail over all that concerns such a topic.
         return f"its record in the metadata store is {record.state}, and no broker can read it"

@@ -27,9 +27,9 @@ def await_clients(task: TopicTask, until: datetime, known: Mapping[str, str] = M
     """
     begun = time.monotonic()
     # With those of an attempt that was lost: brokers may have forgotten them.
-    seen = {**known, **task.context.noted}
+    seen = {**known, **task.context.noted}  # mutant: scalable-topic/types-are-forgotten-with-an-attempt
     while True:
-        topic = with_types(task.read_topic(task.name), seen)
+        topic = with_types(task.read_topic(task.name), seen)  # mutant: scalable-topic/types-are-what-brokers-say-now
         seen |= ordered_types(topic)
         task.context.noted = dict(seen)
         found = obstacles(topic, force=task.input.force)

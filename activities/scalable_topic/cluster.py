@@ -147,7 +147,7 @@ def _finish(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator[str]:
     """Bring topics to their end that a run left amid their flip, and put policies back; says in words what was done."""
     half: set[str] = set()
     # Topics first: while one of them is scalable by halves, its namespace must stay as it is.
-    yield from _finish_topics(task, store, half)
+    yield from _finish_topics(task, store, half)  # mutant: scalable-topic/lost-topics-stay-half-finished
     yield from _put_back(task, store, half)
 
 
@@ -222,9 +222,10 @@ def patiently(task: ClusterTask[ClusterInput], what: str, work: Callable[[], Res
             return work()
         except StoreContention as error:
             # It was waited for.
-            raise TopicRefused(str(error)) from error
+            raise TopicRefused(str(error)) from error  # mutant: scalable-topic/a-lock-of-one-topic-stops-all
         except AdminError as error:
             # One that answers 5xx may do so for good: brokers cannot even name the partitions of some topics.
+            # mutant: scalable-topic/a-topic-that-brokers-fail-for-blocks-all
             if isinstance(error, AdminUnreachable) and not isinstance(error, AdminServerError):
                 raise
             if not left:
@@ -283,7 +284,7 @@ def _finish_topic(
     """Bring a topic to its end; `record` is what the run has noted that left it, `answered` as for `Withdrawal.end`."""
     guard = task.topic_guard(store, name)
     state = read_scalable(store, name).state
-    if state is RecordState.BROKEN:
+    if state is RecordState.BROKEN:  # mutant: scalable-topic/a-newer-record-is-junk
         raise TopicRefused(unreadable(name, state))
     if record.stage is Stage.FLIPPED:
         if state is RecordState.GOOD:
@@ -313,7 +314,7 @@ def _complete_topic(
     record: TopicClaim,
 ) -> Iterator[str]:
     """Complete a topic that is scalable by halves."""
-    allow_creation(store, name, guard.check)
+    allow_creation(store, name, guard.check)  # mutant: scalable-topic/a-topic-that-is-completed-stays-barred
     if (topic := task.find_topic(name)) is None:
         guard.release()
         yield (

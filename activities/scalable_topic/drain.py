@@ -35,6 +35,7 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
     with task.cluster.store() as store:
         record = task.topic_guard(store, task.name).read()
     types = record.types if record else {}
+    # mutant: scalable-topic/what-cannot-be-loaded-is-consumed
     while (left := old_messages(topic := _find(task, types))) or _unloadable(topic):
         _show(task, topic, sum(left.values()))
         if datetime.now(UTC) >= until:

@@ -54,6 +54,7 @@ def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> 
         conversion = conversion_of(task, store, guard, task.name, record, stage=record.stage)
         if regular and (waiting := waits_for(topic, force=task.input.force)) and conversion.withdrawn():
             return FlipAnswer(refused=waiting)
+        # mutant: scalable-topic/after-a-lost-attempt-nothing-is-checked-again
         if regular and (unready := _unready(task, store, topic)) and conversion.withdrawn():
             raise StoreConflict(unready)
         try:

@@ -84,6 +84,7 @@ def complete(task: TopicTask) -> Released:
             if cleans_up(task.input):
                 # Before the policies of the namespace count again, which let brokers delete what is consumed.
                 guard.take()
+                # mutant: scalable-topic/nothing-keeps-a-regular-topic-until-the-window-ends
                 told += keep_for_grace(task, guard, task.name)
     released = release_cluster(task).kept if task.input.parent is None else ()
     return Released(kept=(*told, *released), faults=(fault,) if fault else ())

@@ -90,7 +90,8 @@ def _check_topic(task: TopicTask, findings: Findings) -> list[TopicInventory]:
     if topic is None:
         findings.block("TOPIC_MISSING", f"there is no topic {task.name}", "correct its name")
         return []
-    check_rights(task.admin, findings, [task.name.namespace_path])
+    check_rights(task.admin, findings, [task.name.namespace_path])  # mutant: scalable-topic/no-right-is-checked
+    # mutant: scalable-topic/policies-that-brokers-refuse-are-not-checked
     check_auto_scale(task, task.input.auto_scale, findings, [task.name.namespace_path])
     with open_cas_reader(task.input.store, task.cluster.stores) as store:
         check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)

@@ -110,11 +110,11 @@ def waits_for(topic: TopicInventory, *, force: bool = False) -> str:
 def obstacles(topic: TopicInventory, *, force: bool) -> dict[str, str]:
     """Return the same as `waits_for`, by what the operator has to do about it."""
     obstacles: dict[str, str] = {}
-    if transactions := open_transactions(topic):
+    if transactions := open_transactions(topic):  # mutant: scalable-topic/force-ends-open-transactions
         obstacles[_COMMIT] = f"open transactions: {some(transactions)}"
-    elif producers := transactional_producers(topic):
+    elif producers := transactional_producers(topic):  # mutant: scalable-topic/producers-may-start-transactions
         obstacles[_SILENCE] = f"producers on topics with transactions, which may begin another: {some(producers)}"
-    if producers := chunking_producers(topic):
+    if producers := chunking_producers(topic):  # mutant: scalable-topic/chunks-are-cut
         obstacles[_WHOLE] = f"producers of messages in chunks, of which one would be cut in two: {some(producers)}"
     if force:
         return obstacles

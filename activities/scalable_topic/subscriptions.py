@@ -64,6 +64,7 @@ def known_subscriptions(
     recorded = recorded_subscriptions(store, name)
     cursors = subscriptions_by_segment(store, name, layout.segments.values())
     legacy, native = (
+        # mutant: scalable-topic/what-keeps-a-regular-topic-is-a-subscription
         {one for segment, names in cursors.items() if segment.legacy is which for one in names} - {GRACE}
         for which in (True, False)
     )
@@ -98,6 +99,7 @@ def to_record(store: CasReader, topic: TopicInventory, registered: Collection[st
     gone = {*registered} - recorded.keys() - placed
     found = {name: kind for name, kind in durable.items() if name not in gone}
     used = {name for name in placed if not recorded.get(name)} - durable.keys()
+    # mutant: scalable-topic/what-is-used-again-stays-deleted
     found |= {name: _guess(registered=name in recorded) for name in sorted(used)}
     return {name: kind for name, kind in found.items() if recordable(name)}
 

@@ -103,4 +103,5 @@ def _regular(task: NamespaceTask, namespace: str) -> Iterable[tuple[str, bool]]:
 def _is_scalable(store: CasReader, listed: Mapping[str, bool], name: str) -> bool:
     """Return whether a regular topic has become scalable; what no broker can read did not come from it."""
     topic = full_name(name)
+    # mutant: scalable-topic/names-that-are-taken-are-left-out
     return listed[name] and has_become(store, read_scalable(store, topic), topic)

@@ -107,7 +107,7 @@ class ControllerTask(ObserverTask):
         except AdminDenied:
             # Leading a topic needs no right to read this.
             return
-        if cluster != self.input.cluster:
+        if cluster != self.input.cluster:  # mutant: topic-controller/leads-under-another-cluster-name
             raise StoreConflict(
                 f"{', '.join(self.input.admin_urls)} is the cluster {cluster!r}, and not {self.input.cluster!r}: "
                 "correct cluster, or admin_urls and metadata_url"

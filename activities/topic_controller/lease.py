@@ -70,7 +70,7 @@ class LeaderLease(ClaimKeeper[LeaderClaim]):
         return super().take(**fields)
 
     def _required(self) -> Held[LeaderClaim]:
-        require_here(self._metadata)
+        require_here(self._metadata)  # mutant: topic-controller/writes-into-a-store-that-is-left
         return super()._required()
 
 

@@ -131,7 +131,7 @@ def copy_grants(task: ControllerTask, sealed: Iterable[SegmentInfo], made: Itera
     for segment in sealed:
         for role, actions in grants.get(str(segment_topic(task.name, segment.descriptor)), {}).items():
             wanted.setdefault(role, set()).update(actions)
-    for segment in made if wanted else ():
+    for segment in made if wanted else ():  # mutant: topic-controller/rights-do-not-follow
         topic = str(segment_topic(task.name, segment.descriptor))
         for role, actions in wanted.items():
             # Brokers write all policies of the namespace each time.
@@ -320,7 +320,7 @@ def load_again(task: ControllerTask, segments: Iterable[SegmentInfo]) -> None:
     def unload(segment: SegmentInfo) -> None:
         # In these releases a segment that ends while its broker changes ledgers takes messages again (#26680). What it
         # stored since would be behind its end, and never be delivered; the end is moved behind it.
-        if not has_ended(task, segment):
+        if not has_ended(task, segment):  # mutant: topic-controller/gives-up-a-segment-that-is-open-again
             end_segment(task, segment)
         # Somebody may have deleted it.
         with suppress(AdminNotFound):

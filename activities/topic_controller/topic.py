@@ -338,6 +338,7 @@ def _check_cluster(task: ControllerTask, findings: Findings) -> None:
     if census.silent:
         findings.warn(f"the settings of brokers are not known: {some(census.silent)}")
     policies, settings = task.admin.namespaces.policies(namespace).raw, [broker.settings or {} for broker in seen]
+    # mutant: topic-controller/subscriptions-expire-on-segments
     if minutes := max((subscription_expiration(policies, one) for one in settings), default=0):
         findings.block(
             "SUBSCRIPTIONS_EXPIRE",

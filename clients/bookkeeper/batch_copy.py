@@ -278,7 +278,7 @@ class _BatchCopy:
         what is written under it after that.
         """
         ledger_id = task.original.ledger_id
-        if outcome.transient:
+        if outcome.transient:  # mutant: bookie-cluster/an-id-that-is-written-again-is-deleted
             outcome = outcome._replace(begun=self._begun_copy(task))
         else:
             # Whoever changed it meanwhile has made it their own.

@@ -183,7 +183,7 @@ def read_all(
 
 def _small(ledger_id: int, metadata: LedgerMetadata, firsts: Mapping[int, int]) -> bool:
     # Fewer bytes than entries: BookKeeper's own recovery may record a length of 0 although there are entries.
-    if metadata.length <= metadata.last_entry:
+    if metadata.length <= metadata.last_entry:  # mutant: bookie-cluster/a-ledger-of-a-false-length-is-read-as-a-whole
         return False
     left = metadata.last_entry + 1 - firsts.get(ledger_id, 0)
     return metadata.length * left <= WHOLE_BYTES * (metadata.last_entry + 1)

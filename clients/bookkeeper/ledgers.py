@@ -287,6 +287,7 @@ class LedgerDirectoryWriter(LedgerDirectory):
             StoreConflict: this writer has deleted one of them; or others keep creating and deleting the same nodes.
             StoreError: the store cannot be read or written.
         """
+        # mutant: bookie-cluster/a-deleted-id-is-created-again
         if again := sorted(self._deleted.intersection(ledger for ledger, _ in items)):
             raise StoreConflict(
                 f"ledger {again[0]} was deleted by this writer, so that bookies may refuse its entries; copy it in "
@@ -369,7 +370,7 @@ class LedgerDirectoryWriter(LedgerDirectory):
         # Before the answer: a request whose answer is lost may have been carried out.
         self._deleted.update(items[number][0] for number in chosen)
         try:
-            errors = change_each(link, changes, permit)
+            errors = change_each(link, changes, permit)  # mutant: bookie-cluster/a-late-deletion-without-a-permit
         finally:
             permit.give_back(link)
         self._deleted.difference_update(

@@ -130,6 +130,7 @@ class LedgerMetadata:
         return self._content() == other._content()
 
     def _content(self) -> tuple[object, ...]:
+        # mutant: bookie-cluster/last-entries-are-not-compared
         return self.state, self.last_entry, self.length, self.digest, self.password, self.custom_map
 
 

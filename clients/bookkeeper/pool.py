@@ -178,8 +178,8 @@ class Bookies(Closeable):
                 reason = "closes the connection at each request"
                 self.quarantine(bookie_id, reason)
                 raise StoreUnreachable(reason, server=bookie_id)
-            return False
-        return code != wire_v2.BAD_REQUEST
+            return False  # mutant: bookie-cluster/batches-of-a-bookie-that-ends-the-connection
+        return code != wire_v2.BAD_REQUEST  # mutant: bookie-cluster/batches-of-a-bookie-that-refuses-them
 
     def _code_of(self, bookie_id: str, request: bytes, operation: int) -> int | None:
         """Return the code that a bookie answers with over a connection of its own; None if it closes that."""
@@ -231,12 +231,13 @@ class Bookies(Closeable):
 
     def _address(self, bookie_id: str) -> tuple[str, int]:
         # For each connection: what was registered a while ago may be gone, and its address another bookie's.
-        self._look_up()
+        self._look_up()  # mutant: bookie-cluster/a-registration-counts-after-its-end
         bookie = self._known.get(bookie_id)
         if bookie is not None:
             return bookie.host, bookie.port
         # An id of the form host:port is no address: another bookie may listen there now, which would say that it has
         # nothing of the ledger. BookKeeper's clients refuse such ids too, since 4.12 (DefaultBookieAddressResolver).
+        # mutant: bookie-cluster/another-bookie-answers-for-a-lost-one
         reason = "is not registered; start it, or wait until its ledgers were replicated"
         self.quarantine(bookie_id, reason)
         raise StoreUnreachable(reason, server=bookie_id)

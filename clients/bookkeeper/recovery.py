@@ -104,6 +104,7 @@ class Recovery:
             self._at_once = max(1, min(_ENTRIES_AT_ONCE, _BYTES_AT_ONCE // len(body)))
         last = confirmed
         while bodies := (yield from self._read_forward(last + 1)):
+            # mutant: bookie-cluster/the-end-is-what-was-confirmed, bookie-cluster/the-end-is-not-written-again
             yield from self._write_again(last + 1, bodies)
             last += len(bodies)
             length = read_header(bodies[-1]).length
@@ -128,11 +129,13 @@ class Recovery:
         unfenced = {
             bookie_id
             for (bookie_id, _), answer in answers.items()
+            # mutant: bookie-cluster/a-silent-bookie-counts-as-fenced
             if isinstance(answer, Refused) and answer.code not in _ABSENT
         }
         # Entries are striped, so each position of the ensemble begins another write set.
         for start in range(len(ensemble)):
             write_set = {ensemble[(start + number) % len(ensemble)] for number in range(self._metadata.write_quorum)}
+            # mutant: bookie-cluster/a-writer-that-continues-is-closed
             if len(write_set & unfenced) >= self._metadata.ack_quorum:
                 said = _said((bookie_id, answers[bookie_id, wire_v2.LAST_ENTRY]) for bookie_id in sorted(unfenced))
                 raise StoreUnreachable(
@@ -184,12 +187,14 @@ class Recovery:
         for bookie_id, answer in answers.items():
             if isinstance(answer, Refused):
                 flaws[bookie_id] = answer
-            elif flaw := self._flaw(answer[0], entry):
+            elif flaw := self._flaw(answer[0], entry):  # mutant: bookie-cluster/damaged-entries-are-taken
                 flaws[bookie_id] = flaw
             else:
                 return answer[0]
         # With so many bookies that lack it, too few are left that could have made up an ack quorum.
+        # mutant: bookie-cluster/a-silent-bookie-counts-as-without-the-entry
         absent = sum(flaw.code in _ABSENT for flaw in flaws.values())
+        # mutant: bookie-cluster/one-that-lacks-an-entry-is-enough
         if absent >= self._metadata.write_quorum - self._metadata.ack_quorum + 1:
             return None
         text = (
@@ -216,6 +221,7 @@ class Recovery:
             ensemble = self._segments[-1].ensemble
             target = replace(self._metadata, segments=tuple(self._segments))
             for entry in range(first, first + min(len(bodies), len(ensemble))):
+                # mutant: bookie-cluster/fewer-than-the-ack-quorum-are-enough
                 if len(set(target.replicas(entry)) - self._silent) < self._metadata.ack_quorum:
                     raise self._too_few(entry, target.replicas(entry))
             added = yield Additions(self._ledger_id, target, first, bodies, frozenset(self._silent))

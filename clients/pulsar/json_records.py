@@ -50,7 +50,7 @@ def change_record(store: CasStore, path: str, fence: Callable[[], object], chang
         if node is None:
             raise StoreNotFound(f"{store.url} has no {path}", server=str(store.url), path=path.encode())
         wanted = change(parsed(node, path))
-        fence()
+        fence()  # mutant: blue-green/record-without-fence
         store.set(path, encoded(wanted), node.version)
 
     retry(once, path)

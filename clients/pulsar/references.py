@@ -125,6 +125,7 @@ def references_in(record: Record | Unreadable) -> list[LedgerReference]:
             return _in_cursor(path, record.value)
         return _in_managed_ledger(path, record.value)
     except StoreError as cause:
+        # mutant: bookie-cluster/a-damaged-topic-counts-as-a-parent
         if path.count("/") < _DEPTHS[record.path.startswith(_SCHEMAS)]:
             return []
         raise cause.saying(f"{path}: {cause}", path=record.path) from cause

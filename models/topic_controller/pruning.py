@@ -166,6 +166,7 @@ def kept(sealed_at_ms: int, contents: Contents | None, pruning: Pruning, now_ms:
         return Kept("it was sealed a short time ago", until)
     if contents is None:
         return None
+    # mutant: topic-controller/prunes-what-is-left
     if unread := {name: count for name, count in contents.left.items() if count}:
         name, count = min(unread.items())
         return Kept(f"{name} has {count} messages left", always=True)
@@ -175,7 +176,7 @@ def kept(sealed_at_ms: int, contents: Contents | None, pruning: Pruning, now_ms:
         return Kept("retention keeps it for ever")
     if now_ms < (until := sealed_at_ms + contents.retention_minutes * _MINUTE_MS):
         return Kept(f"retention keeps it for {contents.retention_minutes} minutes", until)
-    if not contents.left and not contents.retention_minutes:
+    if not contents.left and not contents.retention_minutes:  # mutant: topic-controller/prunes-what-has-no-subscription
         # Without a subscription nothing is consumed, and without retention nothing says how long it counts.
         return Kept("nobody has subscribed to it, and it has no retention")
     return None

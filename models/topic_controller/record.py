@@ -179,8 +179,9 @@ class ControlledLayout(SegmentLayout):
         gone = [
             Retired(segment_id=one.segment_id, descriptor=one.descriptor, removed_at_ms=now_ms)
             for one in made
-            if one.segment_id not in taken
+            if one.segment_id not in taken  # mutant: topic-controller/topics-of-others-are-deleted
         ]
+        # mutant: topic-controller/ids-of-taken-topics-are-used
         changed = {"next_segment_id": self.next_segment_id + len(made), "retired": (*self.retired, *gone)}
         return self.model_copy(update=changed)
 
@@ -215,7 +216,7 @@ class ControlledLayout(SegmentLayout):
         for number in sorted(segments):
             layout = record.prune(number)
             segment = record.segments[number]
-            if not segment.root:
+            if not segment.root:  # mutant: topic-controller/prunes-children-first
                 raise LayoutError(f"segment {number} has parents, which would not come before its children any more")
             gone = Retired(segment_id=number, descriptor=segment.descriptor, removed_at_ms=now_ms)
             record = layout.model_copy(update={"retired": (*record.retired, gone)})

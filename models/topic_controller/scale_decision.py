@@ -119,7 +119,7 @@ def decide(watch: ScaleWatch, seen: Seen) -> Verdict:
     reasons: list[str] = []
     seen = seen._replace(low_since=low_since)
     decision = _split(watch, seen, floor, reasons)
-    if decision is None and open_windows:
+    if decision is None and open_windows:  # mutant: topic-controller/merges-in-a-window
         reasons.append("nothing is merged in a window")
     elif decision is None:
         decision = _merge(watch, seen, floor, reasons)
@@ -171,7 +171,7 @@ def _merge(watch: ScaleWatch, seen: Seen, floor: int, reasons: list[str]) -> Dec
         reasons.append(none if count > least else f"{least} segments stay at least")
         return None
     since, coldest = min(pairs, key=lambda pair: _heat_of(pair[1], seen, policy))
-    if _cools(watch, seen, policy.merge_cooldown_seconds):
+    if _cools(watch, seen, policy.merge_cooldown_seconds):  # mutant: topic-controller/no-merge-cooldown
         reasons.append("the cooldown of merges is not over")
         return None
     ripe = [pair for pair in pairs if pair[0] + policy.merge_window_seconds * 1000 <= seen.now_ms]
@@ -190,6 +190,7 @@ def _mergeable(watch: ScaleWatch, seen: Seen) -> Iterable[tuple[int, tuple[Scale
         both = seen.loads[one.segment_id].plus(seen.loads[other.segment_id])
         is_low = {one.segment_id, other.segment_id} <= seen.low_since.keys()
         # Together they must not be at what splits them again.
+        # mutant: topic-controller/merges-what-would-split-again
         if is_low and both.below(policy.split_at) and max(one.depth, other.depth) < policy.max_dag_depth:
             yield max(seen.low_since[one.segment_id], seen.low_since[other.segment_id]), (one, other)
 

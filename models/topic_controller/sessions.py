@@ -207,6 +207,7 @@ class Coordinator(BaseModel):
         """End sessions, except those that another instance has taken over: a leave that is late is not for them."""
         for name in names:
             session, instance = self.consumers.get(name), (instances or {}).get(name, "")
+            # mutant: topic-controller/a-late-leave-ends-the-successor
             if session is None or (instance and session.instance not in ("", instance)):
                 continue
             del self.consumers[name]

@@ -58,7 +58,7 @@ class _Async(Generic[_InnerT]):
         try:
             return await asyncio.shield(making)
         except asyncio.CancelledError:
-            making.add_done_callback(_close_made)
+            making.add_done_callback(_close_made)  # mutant: scalable-client/what-a-cancelled-call-makes-stays
             raise
 
     async def close(self) -> None:

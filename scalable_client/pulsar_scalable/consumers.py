@@ -430,7 +430,7 @@ class SegmentsConsumer(ABC):
             source.heard = max(source.heard, time.monotonic())
             waiting = source.waiting.get(position)
             # Of an ordered one the later delivery counts, which has the broker's order.
-            if waiting and not self._is_ordered(source):
+            if waiting and not self._is_ordered(source):  # mutant: scalable-client/what-comes-again-comes-last
                 # Brokers send all that is not acknowledged again when a connection is lost, a segment loaded anew, or
                 # one message of a batch is wanted again.
                 waiting.came_again(raw)

@@ -36,6 +36,7 @@ _TICK = 0.1
 _FLUSH_SPARE = 5.0
 # Another attempt would end the same way; applications have to know.
 _FINAL = (AuthenticationFailed, IncompatibleSchema, NotAuthorized, ProducerBusy, Unsupported)
+# mutant: scalable-client/a-defect-is-tried-again
 _DEFECTS = (AttributeError, ImportError, NameError, NotImplementedError, TypeError)
 _LONGEST_PAUSE = 2.0
 _READ_LIMIT_MS = 5000
@@ -292,6 +293,7 @@ class SendThreads:
 
     def _run(self, send_queue: SendQueue, queue: SegmentSendQueue) -> None:
         last: SegmentSender | None = None
+        # mutant: scalable-client/what-replaces-a-sender-has-another-name
         while (sender := self._open(send_queue, queue, last.producer_name if last else None)) is not None:
             last = sender
             try:

@@ -39,7 +39,7 @@ class QueueConsumer(SegmentsConsumer):
         super().__init__(backend, topic, subscription, options)
         self._drained: set[tuple[int, int]] = set()
         self._watch = backend.watch(topic, self._on_layout)
-        if not self._await_subscribed(subscribe_limit):
+        if not self._await_subscribed(subscribe_limit):  # mutant: scalable-client/subscribe-returns-at-once
             error = self._not_subscribed()
             self.close()
             raise error

@@ -103,7 +103,7 @@ class SegmentSendQueue:
             known.pop()
         if known:
             self.last, self.dropped_ms = cast("RawId", known[-1].raw_id).serialize(), 0
-        elif len(stored) >= _MOST_WITHOUT_POSITION:
+        elif len(stored) >= _MOST_WITHOUT_POSITION:  # mutant: scalable-client/what-deduplication-drops-is-kept
             # Their copies in the segment are told from those of later messages by their time.
             known, self.dropped_ms = stored, stored[-1].sent_ms + 1
         for _ in known:
@@ -229,6 +229,7 @@ class SendQueue:
                     queue.waiting.remove(message)
                     self._free(message)
                     continue
+                # mutant: scalable-client/what-timed-out-is-stored-later
                 if queue.is_open and queue.sender is not None and not queue.sender.is_connected:
                     # It would store what has failed, whenever it is connected again.
                     queue.lost = True
@@ -356,6 +357,7 @@ class SendQueue:
         Those that were given up are left out: no sender sends them again, so they need not come before the others.
         """
         with self._lock:
+            # mutant: scalable-client/what-was-given-up-is-searched
             return [message for message in queue.sent if not message.is_given_up] if queue.undone else []
 
     def fail(self, sent: Sequence[PendingMessage], error: ScalableError) -> None:
@@ -438,7 +440,7 @@ class SendQueue:
         return segment is not None and segment.active
 
     def _sequence_id(self, queue: SegmentSendQueue, message: PendingMessage) -> int:
-        if message.sequence_id < 0:
+        if message.sequence_id < 0:  # mutant: scalable-client/what-is-sent-again-has-another-id
             wanted = message.wanted_sequence_id
             message.sequence_id = queue.next_sequence_id if wanted is None else wanted
             queue.next_sequence_id = max(queue.next_sequence_id, message.sequence_id + 1)

@@ -90,7 +90,7 @@ class StreamConsumer(SegmentsConsumer):
     def _on_layout(self, layout: Layout) -> None:
         with self._lock:
             self._take_layout(layout)
-            if not layout.is_deleted:
+            if not layout.is_deleted:  # mutant: scalable-client/a-topic-that-comes-back-is-not-read
                 # A topic that comes back after a deletion may have the same assignment, which is not reported again.
                 self._reconcile()
 
@@ -130,13 +130,14 @@ class StreamConsumer(SegmentsConsumer):
         on everything that the broker sends again up to that message. A new receiver gets it.
         """
         idle = not source.handed and not source.waiting and time.monotonic() - source.heard > source.patience
+        # mutant: scalable-client/a-lost-acknowledgement-stays-lost
         if receiver.is_drained is not None or not idle or not self._is_sealed(source):
             return False
         source.patience = min(2 * source.patience, _LONGEST_PATIENCE)
         return True
 
     def _goes_on(self, source: Source) -> bool:
-        source.left = False
+        source.left = False  # mutant: scalable-client/a-stream-that-was-left-waits-long
         return not source.stopped.is_set()
 
     def _may_open(self, source: Source) -> bool:

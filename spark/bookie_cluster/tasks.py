@@ -37,12 +37,12 @@ def copy_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
         unsealed = [ledger_id for batch in unit if batch.recover for ledger_id in batch.ledger_ids]
         for start in range(0, len(unsealed), _RECOVERED_AT_ONCE):
             # An attempt that was given up may wake up here, and recovery fences writers.
-            fence.check(0)
+            fence.check(0)  # mutant: bookie-cluster/recovery-without-a-check-of-the-claim
             outcomes += recover_batch(source, unsealed[start : start + _RECOVERED_AT_ONCE])
         lost = {outcome.ledger_id for outcome in outcomes}
         for batch in unit:
-            fence.check(0)
-            left = set(batch.ledger_ids) - lost
+            fence.check(0)  # mutant: bookie-cluster/a-copy-without-a-check-of-the-claim
+            left = set(batch.ledger_ids) - lost  # mutant: bookie-cluster/what-could-not-be-recovered-is-copied
             # Bookies do not check digests of what they are sent; only reading back shows that the copy can be read.
             outcomes += copy_batch(
                 source, target, sorted(left), verify=True, check=fence.check, begun=dict(batch.begun)

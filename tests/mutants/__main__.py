@@ -19,7 +19,6 @@ from typing import TypeVar
 from tests.mutants.lanes import Lane, Run
 from tests.mutants.marks import Stale
 from tests.mutants.mutant import Mutant
-from tests.mutants.quoted import Quoted
 from tests.mutants.table import chosen
 
 ItemT = TypeVar("ItemT")
@@ -48,7 +47,7 @@ class Trial:
             raise Stale(f"{' '.join(tests)}: does not pass without a mutant either\n{run.output}")
         self._usual[tests] = run.seconds
 
-    def verdict(self, mutant: Mutant | Quoted) -> str:
+    def verdict(self, mutant: Mutant) -> str:
         """Try one, and print what came of it.
 
         Raises:
@@ -91,7 +90,7 @@ def main(arguments: list[str]) -> int:
     return 1 if found[_SURVIVED] else 0
 
 
-def _try(mutants: list[Mutant | Quoted], jobs: int) -> Counter[str]:
+def _try(mutants: list[Mutant], jobs: int) -> Counter[str]:
     with ExitStack() as opened:
         # Left last: where this is interrupted, no thread waits for tests any more.
         pool = opened.enter_context(ThreadPoolExecutor(jobs))
@@ -109,7 +108,7 @@ def _all(pool: ThreadPoolExecutor, work: Callable[[ItemT], ResultT], items: Iter
             future.cancel()
 
 
-def _said(mutant: Mutant | Quoted, run: Run) -> str:
+def _said(mutant: Mutant, run: Run) -> str:
     if run.noticed:
         return f"{run.by}{' (expected to survive: correct the list)' if mutant.survives else ''}"
     return mutant.survives or "{}:{}".format(*mutant.mark)

@@ -1,446 +1,241 @@
-"""Mutants of the blue-green migration: fences, the order of a flip, what is put back, and what is compared."""
+"""Mutants of the blue-green migration: fences, the order of a flip, what is put back, what is compared and refused."""
 
 from __future__ import annotations
 
-from tests.mutants.quoted import Quoted
+from tests.mutants.marks import becomes, drop, swap, without, without_last_argument
+from tests.mutants.mutant import Known, mutants
 
 _TRAPS = "tests/integration/blue_green/test_traps.py"
-_CLAIMS = "tests/integration/blue_green/test_claims.py"
-_LATE = "tests/integration/blue_green/test_late.py"
-_BACKLOGS = "tests/integration/blue_green/test_idle_backlogs.py"
-_AGAIN = "tests/integration/blue_green/test_second_start.py"
-_MIGRATION = "tests/integration/blue_green/test_migration.py"
-_BACK = "tests/integration/blue_green/test_undo.py"
-_CLEANUP = "tests/integration/blue_green/test_cleanup.py"
+_THROTTLE = "tests/unit/blue_green/test_throttle.py"
 _REOPENED = "tests/integration/blue_green/test_reopened.py"
+_TOPIC_USE = "tests/unit/blue_green/test_topic_use.py"
+_DRAIN = "tests/unit/blue_green/test_drain.py"
+_LOAD = "tests/unit/blue_green/test_load.py"
+_FIT = "tests/unit/blue_green/test_fit.py"
+_DIFFERENCES = "tests/unit/blue_green/test_differences.py"
+_LATE = "tests/integration/blue_green/test_late.py"
+_IDLE_BACKLOGS = "tests/integration/blue_green/test_idle_backlogs.py"
+_STRANDED = "tests/unit/blue_green/test_stranded.py"
+_SECOND_START = "tests/integration/blue_green/test_second_start.py"
+_CLAIMS = "tests/integration/blue_green/test_claims.py"
+_MIGRATION = "tests/integration/blue_green/test_migration.py"
+_UNDO = "tests/integration/blue_green/test_undo.py"
+_CLEANUP = "tests/integration/blue_green/test_cleanup.py"
 _FAILBACK = "tests/integration/blue_green/test_failback.py"
-_FLIPS = "tests/integration/blue_green/test_flip.py"
-_FLIP = "activities/blue_green/flip.py"
-_UNDO = "activities/blue_green/undo.py"
-_HELD = "activities/pulsar/overridden_policies.py"
-_RECORDS = "activities/blue_green/records.py"
+_LEFTOVERS = "tests/unit/blue_green/test_leftovers.py"
+_LATE_REQUESTS = "tests/unit/blue_green/test_late_requests.py"
+_FLIP = "tests/integration/blue_green/test_flip.py"
+_SAVED_CLIENTS = "tests/unit/blue_green/test_saved_clients.py"
+_SWEEP = "tests/unit/blue_green/test_sweep.py"
+_STORES = "tests/unit/blue_green/test_stores.py"
+_CLIENT_VERSIONS = "tests/unit/blue_green/test_client_versions.py"
+_CUT_MESSAGES = "tests/unit/blue_green/test_cut_messages.py"
+_INTEGRATION_TOPIC_USE = "tests/integration/blue_green/test_topic_use.py"
+_NAMES = "tests/unit/blue_green/test_names.py"
 
-MUTANTS = (
-    Quoted(
-        "blue-green/flag-without-fence",
-        "clients/pulsar/records/namespace_flag.py",
-        "fence, lambda policies:",
-        "lambda: None, lambda policies:",
-        (f"{_TRAPS}::test_late_attempt_does_not_flip",),
-    ),
-    Quoted(
-        "blue-green/flip-without-a-look-at-green",
-        _FLIP,
-        "    _require_green(task, begun)\n",
-        "",
-        (f"{_TRAPS}::test_nothing_is_flipped_while_green_is_away",),
-    ),
-    Quoted(
-        "blue-green/flip-without-a-look-at-the-limit",
-        _FLIP,
-        "    since = require_quiet(task, begun)\n",
-        "    since = time.monotonic()\n",
-        (f"{_TRAPS}::test_limit_that_is_taken_off_before_the_flag",),
-    ),
-    Quoted(
-        "blue-green/flag-long-after-the-last-look",
-        _FLIP,
-        "            require_seen_quiet(task, quiet_since)\n",
-        "",
-        (f"{_TRAPS}::test_worker_that_froze_after_its_last_look_does_not_flip",),
-    ),
-    Quoted(
-        "blue-green/check-that-takes-too-long",
-        "activities/blue_green/throttle.py",
-        "    if (seconds := time.monotonic() - since) > _valid_for(task):\n        raise StoreConflict(",
-        "    if (seconds := 0.0) > _valid_for(task):\n        raise StoreConflict(",
-        (f"{_TRAPS}::test_a_batch_that_takes_long_to_check_is_not_flipped",),
-    ),
-    Quoted(
-        "blue-green/limit-by-what-is-stored",
-        "activities/blue_green/throttle.py",
-        "    if rate:\n",
-        "    if not rate:\n",
-        ("tests/unit/blue_green/test_throttle.py",),
-    ),
-    Quoted(
-        "blue-green/topics-that-stay-open",
-        "activities/blue_green/reopened.py",
-        "    return has_defect(task.blue_release, _REOPENS)\n",
-        "    return False\n",
-        (_REOPENED,),
-        survives="brokers of 5.0 do not open topics again; with PULSAR_MIGRATE_BLUE=4.0 the test notices it",
-    ),
-    Quoted(
-        "blue-green/subscriptions-that-expire-pass",
-        "activities/blue_green/precheck_use.py",
-        "0 < minutes * 60 <= drain:",
-        "minutes < 0:",
-        ("tests/unit/blue_green/test_topic_use.py",),
-    ),
-    Quoted(
-        "blue-green/messages-that-green-gives-up-pass",
-        "activities/blue_green/drain.py",
-        "        abandoned = {**self._abandoned(), **self._lost_on_green()}\n",
-        "        abandoned = self._abandoned()\n",
-        ("tests/unit/blue_green/test_drain.py",),
-    ),
-    Quoted(
-        "blue-green/load-without-what-precheck-asked",
-        "activities/blue_green/load.py",
-        "    require_as_asked(task, begun)\n",
-        "",
-        ("tests/unit/blue_green/test_load.py",),
-    ),
-    Quoted(
-        "blue-green/settings-of-green-are-asked-once",
-        "activities/blue_green/precheck_clusters.py",
-        "            _ask_brokers(task, findings, side, session, answering=True)\n    check_stricter(task, findings)\n",
-        "            _ask_brokers(task, findings, side, session, answering=True)\n",
-        ("tests/unit/blue_green/test_fit.py",),
-    ),
-    Quoted(
-        "blue-green/policies-of-green-alone-pass",
-        "activities/blue_green/deltas.py",
-        "if value and name in _BREAKING else extra(path, text)",
-        "if not value and name in _BREAKING else extra(path, text)",
-        ("tests/unit/blue_green/test_differences.py",),
-    ),
-    Quoted(
-        "blue-green/settings-of-green-pass",
-        "activities/blue_green/quotas.py",
-        '            return green == "true"\n',
-        "            return False\n",
-        ("tests/unit/blue_green/test_differences.py",),
-    ),
-    Quoted(
-        "blue-green/flip-without-what-came-late",
-        _FLIP,
-        "    late = provision_late(task, begun, store)\n",
-        "    late = False\n",
-        (_LATE,),
-    ),
-    Quoted(
-        "blue-green/flip-without-what-came-behind-the-copy",
-        _FLIP,
-        "carried = carry_again(task, guards, store, anew=late)\n",
-        "carried = carry_again(task, [], store, anew=late)\n",
-        (f"{_BACKLOGS}::test_what_comes_behind_a_copy_is_copied_before_the_flag",),
-    ),
-    Quoted(
-        "blue-green/limit-that-stays-after-the-flip",
-        _FLIP,
-        "    kept = tuple(why for guard in guards if (why := let_go(task, guard)))\n",
-        "    kept = ()\n",
-        (f"{_TRAPS}::test_writes_are_let_go_after_the_flip",),
-    ),
-    Quoted(
-        "blue-green/no-topic-is-loaded-again",
-        "activities/blue_green/drain.py",
-        "            self._repair(guard, blocked)\n",
-        "            pass\n",
-        (f"{_TRAPS}::test_topic_that_was_unloaded_amid_the_flip_is_drained",),
-    ),
-    Quoted(
-        "blue-green/stranded-replication-is-left",
-        "activities/blue_green/drain.py",
-        "(not info.migrated or bool(needed_by(info)))\n",
-        "any(not name.startswith('pulsar.') for name in info.cursors)\n",
-        ("tests/unit/blue_green/test_stranded.py",),
-    ),
-    Quoted(
-        "blue-green/stranded-replication-is-not-wrong",
-        "activities/blue_green/verify.py",
-        " and blue and (needs := needed_by(blue)):",
-        " and blue and (needs := [name for name in blue.cursors if name == 'orders']):",
-        ("tests/unit/blue_green/test_stranded.py",),
-    ),
-    Quoted(
-        "blue-green/flag-taken-off-without-a-limit",
-        "activities/blue_green/flip.py",
-        "    hold_writes(task, [guard])\n",
-        "",
-        ("tests/unit/blue_green/test_stranded.py",),
-    ),
-    Quoted(
-        "blue-green/topics-of-green-are-deleted-before-the-refusal",
-        "activities/blue_green/load.py",
-        "        require_movable(task, [(look.topic, look.stats) for look in looks if look.stats])\n    for",
-        "    for",
-        ("tests/unit/blue_green/test_load.py",),
-    ),
-    Quoted(
-        "blue-green/drain-without-an-end",
-        "activities/blue_green/flip.py",
-        "        if not is_overdue(task):\n",
-        "        if True:\n",
-        ("tests/unit/blue_green/test_stranded.py",),
-    ),
-    Quoted(
-        "blue-green/flag-that-a-lost-attempt-took-off",
-        "activities/blue_green/drain.py",
-        "        unended = end_or_give_up(task, halfway, store)\n",
-        "        pass\n",
-        (f"{_TRAPS}::test_drain_sets_a_flag_again_that_a_lost_attempt_took_off",),
-    ),
-    Quoted(
-        "blue-green/copy-of-any-run-is-relied-upon",
-        "activities/blue_green/drain.py",
-        " or known.record.carried_in != guard.require().copied_in:",
-        ":",
-        (f"{_BACKLOGS}::test_a_copy_that_is_gone_is_not_relied_upon",),
-    ),
-    Quoted(
-        "blue-green/termination-is-not-taken-back",
-        _UNDO,
-        "                    _unterminate(task, guard, store, topic)\n",
-        "                    pass\n",
-        (f"{_TRAPS}::test_termination_is_taken_back",),
-    ),
-    Quoted(
-        "blue-green/subscriptions-are-not-made-again",
-        _UNDO,
-        "                    _restore_subscriptions(task, guard, store, topic, position)\n",
-        "                    pass\n",
-        (f"{_TRAPS}::test_termination_is_taken_back",),
-    ),
-    Quoted(
-        "blue-green/topics-without-a-way-back-are-not-flipped",
-        _UNDO,
-        'end_or_give_up(task, lost, store) if lost else ""\n',
-        '""\n',
-        (f"{_TRAPS}::test_undo_beside_a_sweep",),
-        survives="where the flag still stands brokers go on by themselves; only the limit is lost",
-    ),
-    Quoted(
-        "blue-green/limit-of-an-operator-is-overwritten",
-        _HELD,
-        "        if now == policy.parsed(change.before):\n",
-        "        if True:\n",
-        (f"{_TRAPS}::test_limit_of_an_operator_stays",),
-    ),
-    Quoted(
-        "blue-green/limit-of-a-run-that-is-gone",
-        _HELD,
-        "        if noted and value_at(",
-        "        if not noted and value_at(",
-        (f"{_AGAIN}::test_terminated_while_writes_are_held_back",),
-    ),
-    Quoted(
-        "blue-green/topics-that-brokers-delete",
-        "activities/blue_green/quiesce.py",
-        "        hold(guard, INACTIVE, throttled_rate(task, guard))\n",
-        "        hold(guard, throttled_rate(task, guard))\n",
-        (f"{_AGAIN}::test_topics_of_blue_stay_until_they_are_cleaned_up",),
-    ),
-    Quoted(
-        "blue-green/broker-that-was-not-told",
-        "activities/blue_green/throttle.py",
-        "                _tell_again(topics, busy)\n",
-        "",
-        (f"{_TRAPS}::test_brokers_are_told_again_of_a_limit_that_does_not_hold",),
-    ),
-    Quoted(
-        "blue-green/what-changed-after-load",
-        "activities/blue_green/quiesce.py",
-        "    provision_batch(task, waiting, served=True)\n",
-        "",
-        (f"{_LATE}::test_a_policy_that_is_changed_after_load_ends_the_flip",),
-    ),
-    Quoted(
-        "blue-green/what-has-moved-is-created-anew",
-        _RECORDS,
-        "    return set(away) if away != begun and not _elsewhere(task, store) else begun\n",
-        "    return begun\n",
-        (f"{_AGAIN}::test_rolled_back_behind_the_canary",),
-    ),
-    Quoted(
-        "blue-green/address-of-another-cluster",
-        "activities/blue_green/cluster.py",
-        "    if away := sent_elsewhere(task, store):\n",
-        '    if away := "":\n',
-        (f"{_CLAIMS}::test_address_of_another_cluster_is_not_replaced",),
-    ),
-    Quoted(
-        "blue-green/record-without-fence",
-        "clients/pulsar/json_records.py",
-        "        fence()\n        store.set(",
-        "        store.set(",
-        (f"{_TRAPS}::test_late_attempt_does_not_hold_writes_back",),
-    ),
-    Quoted(
-        "blue-green/cluster-flag-without-fence",
-        "clients/pulsar/records/cluster_flag.py",
-        "        fence()\n",
-        "",
-        (f"{_CLAIMS}::test_late_attempt_does_not_send_all_clients_away",),
-    ),
-    Quoted(
-        "blue-green/batch-that-was-terminated",
-        "workflows/lifecycle/wave_children.py",
-        "                await self._children.settle(child.items, why)\n",
-        "                pass\n",
-        (f"{_AGAIN}::test_a_batch_that_is_terminated_lets_writes_go",),
-    ),
-    Quoted(
-        "blue-green/late-step-takes-the-claim",
-        "activities/blue_green/cluster.py",
-        "        guard = task.keeper(store)\n        claim = guard.renew()\n",
-        "        guard = task.keeper(store)\n        claim = guard.take()\n",
-        (_CLAIMS,),
-    ),
-    Quoted(
-        "blue-green/address-of-any-broker",
-        "activities/blue_green/precheck_clusters.py",
-        '    if owner.rstrip("/") not in registered:\n',
-        "    if not owner:\n",
-        (f"{_MIGRATION}::test_an_address_of_another_cluster_is_refused",),
-    ),
-    Quoted(
-        "blue-green/flip-that-never-began",
-        _RECORDS,
-        "or (begun and _is_ended(task, name))",
-        "or begun",
-        (f"{_BACK}::test_a_flip_that_never_began_is_done_anew",),
-    ),
-    Quoted(
-        "blue-green/undo-of-an-earlier-run",
-        _UNDO,
-        "if guard.take().flipped_in == task.attempt.run_id]",
-        "if guard.take()]",
-        (f"{_BACK}::test_what_an_earlier_run_has_moved_stays",),
-    ),
-    Quoted(
-        "blue-green/ends-that-nobody-noted",
-        _UNDO,
-        "                _note_ends(store, guard, ended)\n",
-        "",
-        (f"{_BACK}::test_a_second_attempt_restores_subscriptions",),
-    ),
-    Quoted(
-        "blue-green/cleanup-of-what-retention-keeps",
-        "activities/blue_green/leftovers.py",
-        "use or retained(rules, topic, info) or",
-        "use or",
-        (f"{_CLEANUP}::test_messages_that_retention_keeps",),
-    ),
-    Quoted(
-        "blue-green/failback-deletes-what-retention-keeps",
-        "activities/blue_green/way_back.py",
-        "    if refused := [(topic, one.refusal) for topic, one in ended.items() if one.refusal]:\n",
-        "    if refused := [(topic, one.refusal) for topic, one in ended.items() if one.needed_by]:\n",
-        (f"{_FAILBACK}::test_what_retention_keeps_is_deleted_only_when_asked",),
-    ),
-    Quoted(
-        "blue-green/cursors-of-brokers-count-as-subscriptions",
-        "clients/pulsar/admin/topics.py",
-        "name in (COMPACTION, DEDUPLICATION)",
-        "name == COMPACTION",
-        ("tests/unit/blue_green/test_leftovers.py",),
-    ),
-    Quoted(
-        "blue-green/deletion-of-what-another-cluster-lacks",
-        "activities/blue_green/leftovers.py",
-        "for remote in _unreplicated(info)",
-        "for remote in ()",
-        ("tests/unit/blue_green/test_leftovers.py",),
-    ),
-    Quoted(
-        "blue-green/deletion-that-may-arrive-late",
-        "activities/blue_green/grace.py",
-        "            change=lambda admin: admin.topics.delete(topic),\n",
-        "            change=lambda _: task.blue.topics.delete(topic),\n",
-        ("tests/unit/blue_green/test_late_requests.py",),
-    ),
-    Quoted(
-        "blue-green/writes-released-before-topics-are-ended",
-        _FLIP,
-        "        if not left:\n            return count, reopened\n",
-        "        if not left or over:\n            return count, reopened\n",
-        (f"{_FLIPS}::test_writes_are_held_back_until_topics_are_ended",),
-    ),
-    Quoted(
-        "blue-green/flag-that-a-silent-broker-does-not-see",
-        _FLIP,
-        "        require_answers(task)\n",
-        "        pass\n",
-        (f"{_FLIPS}::test_a_broker_that_does_not_answer_keeps_no_writes_back",),
-    ),
-    Quoted(
-        "blue-green/rollback-that-waits-for-a-silent-broker",
-        _UNDO,
-        "migrated=False, silent=silent)",
-        "migrated=False)",
-        (f"{_FLIPS}::test_a_broker_that_does_not_answer_keeps_no_writes_back",),
-    ),
-    Quoted(
-        "blue-green/quiet-before-bookies-have-confirmed",
-        "activities/blue_green/throttle.py",
-        "            same = 0 if busy else same\n",
-        "            busy = []\n",
-        ("tests/unit/blue_green/test_throttle.py",),
-    ),
-    Quoted(
-        "blue-green/clients-create-topics-while-the-flag-is-off",
-        _FLIP,
-        "    hold(guard, AUTO_CREATION)\n",
-        "",
-        (f"{_FLIPS}::test_no_client_creates_a_topic_while_the_flag_is_off",),
-    ),
-    Quoted(
-        "blue-green/topics-that-came-after-the-flip",
-        "activities/blue_green/verify.py",
-        "(entries := entries_of(blue))",
-        "(entries := 0)",
-        (f"{_FLIPS}::test_what_comes_to_blue_after_the_flip_is_a_fault",),
-    ),
-    Quoted(
-        "blue-green/load-shedding-amid-what-was-not-drained",
-        "activities/blue_green/cluster.py",
-        "        if not undrained:\n            restore_settings(task, guard)\n",
-        "        restore_settings(task, guard)\n",
-        (f"{_FLIPS}::test_what_was_not_drained_is_watched",),
-    ),
-    Quoted(
-        "blue-green/stranded-topics-are-not-seen",
-        "activities/blue_green/grace.py",
-        "if record.stage is Stage.FLIPPED]",
-        "if record.stage is Stage.CLAIMED]",
-        (f"{_FLIPS}::test_what_was_not_drained_is_watched",),
-    ),
-    Quoted(
-        "blue-green/skip-of-what-is-in-use",
-        "activities/blue_green/drain.py",
-        "        if self._clients(topic).consumers.get(name) != 0 or time.monotonic() - since < _IDLE_FOR:\n",
-        "        if time.monotonic() - since < _IDLE_FOR:\n",
-        (f"{_FLIPS}::test_a_subscription_in_use_is_not_skipped",),
-    ),
-    Quoted(
-        "blue-green/skip-of-what-is-in-use-at-the-flag",
-        _FLIP,
-        "        note_consumers(task, begun, store)\n",
-        "        pass\n",
-        (f"{_FLIPS}::test_a_subscription_in_use_is_not_skipped",),
-    ),
-    Quoted(
-        "blue-green/parts-of-the-list-that-counts-are-overwritten",
-        "activities/blue_green/saved_clients.py",
-        "_SLOTS[bool(head and",
-        "_SLOTS[bool(not head and",
-        ("tests/unit/blue_green/test_saved_clients.py",),
-    ),
-    Quoted(
-        "blue-green/sweep-that-is-too-slow-for-the-timeout",
-        "activities/blue_green/precheck_clusters.py",
-        "    if 2 * sweep >= limit:\n",
-        "    if sweep > limit:\n",
-        ("tests/unit/blue_green/test_sweep.py",),
-    ),
-    Quoted(
-        "blue-green/cleanup-of-partitions",
-        "activities/blue_green/leftovers.py",
-        "retention(topic.whole)",
-        "retention(topic)",
-        (f"{_CLEANUP}::test_messages_that_nothing_keeps",),
-    ),
+MUTANTS = mutants(
+    {
+        f"{_TRAPS}::test_late_attempt_does_not_flip": {
+            "blue-green/flag-without-fence": swap("fence", "lambda: None"),
+        },
+        f"{_TRAPS}::test_nothing_is_flipped_while_green_is_away": {
+            "blue-green/flip-without-a-check-of-green": drop,
+        },
+        f"{_TRAPS}::test_limit_that_is_taken_off_before_the_flag": {
+            "blue-green/flip-without-a-check-of-the-limit": becomes("time.monotonic()"),
+        },
+        f"{_TRAPS}::test_worker_that_froze_after_its_last_look_does_not_flip": {
+            "blue-green/flag-long-after-the-last-check": drop,
+        },
+        f"{_TRAPS}::test_a_batch_that_takes_long_to_check_is_not_flipped": {
+            "blue-green/check-that-takes-too-long": swap("time.monotonic() - since", "0.0"),
+        },
+        _THROTTLE: {
+            "blue-green/limit-by-what-is-stored": becomes("not rate"),
+            "blue-green/quiet-before-bookies-have-confirmed": becomes("busy = []"),
+        },
+        _REOPENED: {
+            "blue-green/topics-that-stay-open": Known(
+                becomes("False"),
+                "brokers of 5.0 do not open topics again; with PULSAR_MIGRATE_BLUE=4.0 the test notices it",
+            ),
+        },
+        _TOPIC_USE: {
+            "blue-green/subscriptions-that-expire-pass": swap("0 < minutes * 60 <= drain", "minutes < 0"),
+            "blue-green/chunks-that-are-too-far-back": swap("chunks", "not chunks"),
+            "blue-green/unfinished-messages": without(0),
+            "blue-green/chunks-that-came-since-the-precheck": drop,
+            "blue-green/transactions-since-the-precheck": drop,
+            "blue-green/old-clients-since-the-precheck": drop,
+            "blue-green/replicators-that-are-down": swap("stats", "TopicStats()"),
+            "blue-green/backlog-of-replication-at-the-flag": becomes("drained or stats"),
+            "blue-green/copy-of-what-is-replicated": swap("IdleSubscriptions.COPY", "IdleSubscriptions.SKIP"),
+        },
+        _DRAIN: {
+            "blue-green/messages-that-green-gives-up-pass": becomes("self._abandoned()"),
+        },
+        _LOAD: {
+            "blue-green/load-without-what-precheck-asked": drop,
+            "blue-green/topics-of-green-are-deleted-before-the-refusal": drop,
+        },
+        _FIT: {
+            "blue-green/settings-of-green-are-asked-once": drop,
+            "blue-green/types-of-subscriptions": becomes("False"),
+        },
+        _DIFFERENCES: {
+            "blue-green/policies-of-green-alone-pass": swap("value", "not value"),
+            "blue-green/settings-of-green-pass": becomes("False"),
+        },
+        _LATE: {
+            "blue-green/flip-without-what-came-late": becomes("False"),
+        },
+        f"{_IDLE_BACKLOGS}::test_what_comes_behind_a_copy_is_copied_before_the_flag": {
+            "blue-green/flip-without-what-came-after-the-copy": swap("guards", "[]"),
+        },
+        f"{_TRAPS}::test_writes_are_let_go_after_the_flip": {
+            "blue-green/limit-that-stays-after-the-flip": becomes("()"),
+        },
+        f"{_TRAPS}::test_topic_that_was_unloaded_amid_the_flip_is_drained": {
+            "blue-green/no-topic-is-loaded-again": drop,
+        },
+        _STRANDED: {
+            "blue-green/stranded-replication-is-left": becomes(
+                "info is not None and any((not name.startswith('pulsar.') for name in info.cursors))"
+            ),
+            "blue-green/stranded-replication-is-not-wrong": swap(
+                "needed_by(blue)", "[name for name in blue.cursors if name == 'orders']"
+            ),
+            "blue-green/flag-taken-off-without-a-limit": drop,
+            "blue-green/drain-without-an-end": becomes("True"),
+        },
+        f"{_TRAPS}::test_drain_sets_a_flag_again_that_a_lost_attempt_took_off": {
+            "blue-green/flag-that-a-lost-attempt-took-off": drop,
+        },
+        f"{_IDLE_BACKLOGS}::test_a_copy_that_is_gone_is_not_relied_upon": {
+            "blue-green/copy-of-any-run-is-relied-upon": without(2),
+        },
+        f"{_TRAPS}::test_termination_is_taken_back": {
+            "blue-green/termination-is-not-taken-back": drop,
+            "blue-green/subscriptions-are-not-made-again": drop,
+        },
+        f"{_TRAPS}::test_undo_beside_a_sweep": {
+            "blue-green/topics-that-cannot-be-undone-are-not-flipped": Known(
+                becomes("''"), "where the flag still stands brokers go on by themselves; only the limit is lost"
+            ),
+        },
+        f"{_TRAPS}::test_limit_of_an_operator_stays": {
+            "blue-green/limit-of-an-operator-is-overwritten": becomes("True"),
+        },
+        f"{_SECOND_START}::test_terminated_while_writes_are_held_back": {
+            "blue-green/limit-of-a-run-that-is-gone": swap("noted ", "not noted "),
+        },
+        f"{_SECOND_START}::test_topics_of_blue_stay_until_they_are_cleaned_up": {
+            "blue-green/topics-that-brokers-delete": becomes("hold(guard, throttled_rate(task, guard))"),
+        },
+        f"{_TRAPS}::test_brokers_are_told_again_of_a_limit_that_does_not_hold": {
+            "blue-green/broker-that-missed-the-limit": drop,
+        },
+        f"{_LATE}::test_a_policy_that_is_changed_after_load_ends_the_flip": {
+            "blue-green/what-changed-after-load": drop,
+        },
+        f"{_SECOND_START}::test_rolled_back_behind_the_canary": {
+            "blue-green/what-has-moved-is-created-again": becomes("begun"),
+        },
+        f"{_CLAIMS}::test_address_of_another_cluster_is_not_replaced": {
+            "blue-green/address-of-another-cluster": drop,
+        },
+        f"{_TRAPS}::test_late_attempt_does_not_hold_writes_back": {
+            "blue-green/record-without-fence": drop,
+        },
+        f"{_CLAIMS}::test_late_attempt_does_not_send_all_clients_away": {
+            "blue-green/cluster-flag-without-fence": drop,
+        },
+        f"{_SECOND_START}::test_a_batch_that_is_terminated_lets_writes_go": {
+            "blue-green/batch-that-was-terminated": drop,
+        },
+        _CLAIMS: {
+            "blue-green/late-step-takes-the-claim": becomes("guard.take()"),
+        },
+        f"{_MIGRATION}::test_an_address_of_another_cluster_is_refused": {
+            "blue-green/address-of-any-broker": becomes("not owner"),
+        },
+        f"{_UNDO}::test_a_flip_that_never_began_is_done_anew": {
+            "blue-green/flip-that-never-started": becomes("read_flag(store, name) or begun"),
+        },
+        f"{_UNDO}::test_what_an_earlier_run_has_moved_stays": {
+            "blue-green/undo-of-an-earlier-run": swap(".flipped_in == task.attempt.run_id", ""),
+        },
+        f"{_UNDO}::test_a_second_attempt_restores_subscriptions": {
+            "blue-green/ends-that-were-not-recorded": drop,
+        },
+        f"{_CLEANUP}::test_messages_that_retention_keeps": {
+            "blue-green/cleanup-of-what-retention-keeps": without(1),
+        },
+        f"{_FAILBACK}::test_what_retention_keeps_is_deleted_only_when_asked": {
+            "blue-green/failback-deletes-what-retention-keeps": swap("one.refusal]", "one.needed_by]"),
+        },
+        _LEFTOVERS: {
+            "blue-green/cursors-of-brokers-count-as-subscriptions": swap(
+                "in (COMPACTION, DEDUPLICATION)", "== COMPACTION"
+            ),
+            "blue-green/deletion-of-what-another-cluster-lacks": swap("_unreplicated(info)", "()"),
+        },
+        _LATE_REQUESTS: {
+            "blue-green/deletion-that-may-arrive-late": swap(
+                "admin: admin.topics.delete", "_: task.blue.topics.delete"
+            ),
+        },
+        f"{_FLIP}::test_writes_are_held_back_until_topics_are_ended": {
+            "blue-green/writes-released-before-topics-are-ended": becomes("not left or over"),
+        },
+        f"{_FLIP}::test_a_broker_that_does_not_answer_keeps_no_writes_back": {
+            "blue-green/flag-that-a-silent-broker-does-not-see": drop,
+            "blue-green/rollback-that-waits-for-a-silent-broker": without_last_argument,
+        },
+        f"{_FLIP}::test_no_client_creates_a_topic_while_the_flag_is_off": {
+            "blue-green/clients-create-topics-while-the-flag-is-off": drop,
+        },
+        f"{_FLIP}::test_what_comes_to_blue_after_the_flip_is_a_fault": {
+            "blue-green/topics-that-came-after-the-flip": swap("entries_of(blue)", "0"),
+        },
+        f"{_FLIP}::test_what_was_not_drained_is_watched": {
+            "blue-green/load-shedding-while-topics-drain": becomes("True"),
+            "blue-green/stranded-topics-are-not-seen": swap("Stage.FLIPPED", "Stage.CLAIMED"),
+        },
+        f"{_FLIP}::test_a_subscription_in_use_is_not_skipped": {
+            "blue-green/skip-of-what-is-in-use": without(0),
+            "blue-green/skip-of-what-is-in-use-at-the-flag": drop,
+        },
+        _SAVED_CLIENTS: {
+            "blue-green/parts-of-the-list-that-counts-are-overwritten": swap("head ", "not head "),
+        },
+        _SWEEP: {
+            "blue-green/sweep-that-is-too-slow-for-the-timeout": becomes("sweep > limit"),
+        },
+        f"{_CLEANUP}::test_messages_that_nothing_keeps": {
+            "blue-green/cleanup-of-partitions": swap("topic.whole", "topic"),
+        },
+        _STORES: {
+            "blue-green/configuration-store-of-both": becomes("not shared"),
+            "blue-green/configuration-store-apart": becomes("('', '')"),
+        },
+        _CLIENT_VERSIONS: {
+            "blue-green/java-clients-without-a-lookup": swap("2", "0"),
+            "blue-green/brokers-that-want-both-addresses": drop,
+        },
+        (_CUT_MESSAGES, f"{_INTEGRATION_TOPIC_USE}::test_a_message_that_the_flip_would_cut_in_two"): {
+            "blue-green/message-that-is-cut-in-two": without_last_argument,
+        },
+        _CUT_MESSAGES: {
+            "blue-green/chunks-that-are-not-confirmed": becomes("check()"),
+            "blue-green/chunk-of-a-topic-that-was-loaded-again": swap(
+                "stats.publishers", "stats.publishers or not stats.msg_in_counter"
+            ),
+        },
+        _NAMES: {
+            "blue-green/flag-of-the-cluster-over-what-stays": becomes("topics_of(task.blue, namespace)"),
+            "blue-green/flag-that-ends-health-checks": without(1),
+            "blue-green/pattern-that-excludes-nothing": swap("input.exclude", "input.namespaces"),
+        },
+    }
 )

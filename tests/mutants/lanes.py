@@ -16,7 +16,6 @@ from typing import NamedTuple, Self
 
 from tests.mutants.marks import ROOT
 from tests.mutants.mutant import Mutant
-from tests.mutants.quoted import Quoted
 
 _LEFT_OUT = shutil.ignore_patterns(".*", "__pycache__", "*.egg-info", "build", "dist", "out")
 _PYTEST = ["-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "--exhaustive"]
@@ -75,7 +74,7 @@ class Lane:
         """Run tests on the code as it is."""
         return self._run(tests, _FOR_ALL_TESTS, compiled=True)
 
-    def changed(self, mutant: Mutant | Quoted, usual: float) -> Run:
+    def changed(self, mutant: Mutant, usual: float) -> Run:
         """Run a mutant's tests, which take so many seconds without it."""
         file = self._tree / mutant.mark.file
         standing = file.read_bytes(), file.stat()

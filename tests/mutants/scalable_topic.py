@@ -1,385 +1,193 @@
-"""Mutants of the migration to scalable topics: what brokers leave out, fences, and what is deleted."""
+"""Mutants of scalable topics: the flip, what is withdrawn and completed, and what is cleaned up."""
 
 from __future__ import annotations
 
-from tests.mutants.quoted import Quoted
+from tests.mutants.marks import becomes, drop, swap, without, without_last_argument
+from tests.mutants.mutant import Known, mutants
 
-_TESTS = "tests/integration/scalable_topic"
-_ALL = f"{_TESTS}/test_flip.py::test_all_that_a_migration_leaves_out_is_there"
-_DIED = f"{_TESTS}/test_flip.py::test_an_attempt_that_died_behind_the_call_is_completed"
-_LATE = f"{_TESTS}/test_late_flips.py"
-_HAND = f"{_TESTS}/test_faults_by_hand.py"
-_AFTER = f"{_TESTS}/test_after_the_flip.py"
-_FLIP = "activities/scalable_topic/conversion/topic.py"
+_FORGOTTEN_TYPES = "tests/integration/scalable_topic/test_forgotten_types.py"
+_CLUSTER_CHECKS = "tests/unit/scalable_topic/test_cluster_checks.py"
+_POLICY_CHECKS = "tests/unit/scalable_topic/test_policy_checks.py"
+_TOPIC_CHECKS = "tests/unit/scalable_topic/test_topic_checks.py"
+_COPY_OUT_REFUSALS = "tests/integration/scalable_topic/test_copy_out_refusals.py"
+_OPERATIONS = "tests/integration/scalable_topic/test_operations.py"
+_WITHDRAWAL = "tests/unit/scalable_topic/test_withdrawal.py"
+_LATE_ATTEMPTS = "tests/integration/scalable_topic/test_late_attempts.py"
+_OWN_POLICIES = "tests/integration/scalable_topic/test_own_policies.py"
+_NEWER_RECORDS = "tests/integration/scalable_topic/test_newer_records.py"
+_REFUSED_POLICIES = "tests/integration/scalable_topic/test_refused_policies.py"
+_AUTO_SCALE = "tests/unit/scalable_topic/test_auto_scale.py"
+_CLIENTS = "tests/unit/scalable_topic/test_clients.py"
+_INTEGRATION_CLIENTS = "tests/integration/scalable_topic/test_clients.py"
+_FLIP = "tests/integration/scalable_topic/test_flip.py"
+_FAULTS_BY_HAND = "tests/integration/scalable_topic/test_faults_by_hand.py"
+_LATE_FLIPS = "tests/integration/scalable_topic/test_late_flips.py"
+_EARLY_STREAMS = "tests/integration/scalable_topic/test_early_streams.py"
+_NAME_TAKEN = "tests/integration/scalable_topic/test_name_taken.py"
+_AFTER_THE_FLIP = "tests/integration/scalable_topic/test_after_the_flip.py"
+_SCHEMAS = "tests/integration/scalable_topic/test_schemas.py"
+_NAMESPACE = "tests/integration/scalable_topic/test_namespace.py"
 
-_UNIT = "tests/unit/scalable_topic"
-
-MUTANTS = (
-    Quoted(
-        "scalable-topic/types-are-forgotten-with-an-attempt",
-        "activities/scalable_topic/clients.py",
-        "    seen = {**known, **task.context.noted}\n",
-        "    seen = dict(known)\n",
-        (f"{_TESTS}/test_forgotten_types.py::test_a_type_that_is_seen_while_clients_are_waited_for",),
-    ),
-    Quoted(
-        "scalable-topic/a-proxy-is-a-broker",
-        "activities/scalable_topic/checks/cluster.py",
-        "    if others := [url for url in urls if not known & _addresses(url)]:\n",
-        "    if others := []:\n",
-        (f"{_UNIT}/test_cluster_checks.py::test_addresses_that_lead_to_no_broker",),
-    ),
-    Quoted(
-        "scalable-topic/own-expiry-is-lost",
-        "activities/scalable_topic/checks/policies.py",
-        "    _check_backlog(findings, topic, namespace, broker)\n",
-        "",
-        (f"{_UNIT}/test_policy_checks.py::test_blockers",),
-    ),
-    Quoted(
-        "scalable-topic/subscriptions-expire-on-segments",
-        "activities/scalable_topic/checks/policies.py",
-        "    _check_expiration(findings, topic, namespace, broker, remove=remove)\n",
-        "",
-        (f"{_UNIT}/test_policy_checks.py::test_blockers",),
-    ),
-    Quoted(
-        "scalable-topic/types-that-are-not-allowed-are-used",
-        "activities/scalable_topic/checks/policies.py",
-        "    _check_types(findings, topic, namespace, broker)\n",
-        "",
-        (f"{_UNIT}/test_policy_checks.py::test_blockers",),
-    ),
-    Quoted(
-        "scalable-topic/segments-of-an-earlier-topic-are-taken",
-        "activities/scalable_topic/checks/topic.py",
-        "    if left := sorted(wanted & {*there}):\n",
-        "    if left := []:\n",
-        (f"{_UNIT}/test_topic_checks.py::test_segments_of_an_earlier_topic",),
-    ),
-    Quoted(
-        "scalable-topic/what-keeps-a-copy-expires",
-        "activities/scalable_topic/operations/copy_out/target.py",
-        "        self._require_lasting()\n",
-        "",
-        (f"{_TESTS}/test_copy_out_refusals.py::test_what_is_not_ours_is_refused",),
-    ),
-    Quoted(
-        "scalable-topic/what-keeps-a-regular-topic-is-a-subscription",
-        "activities/scalable_topic/subscriptions.py",
-        "for one in names} - {GRACE}\n",
-        "for one in names}\n",
-        (f"{_TESTS}/test_operations.py::test_what_keeps_a_regular_topic_is_no_subscription",),
-    ),
-    Quoted(
-        "scalable-topic/segments-of-controllers-become-scalable",
-        "activities/scalable_topic/checks/topic.py",
-        " and store.get(record_path(TopicName.parse(whole))) is not None:\n",
-        " and False:\n",
-        (f"{_UNIT}/test_topic_checks.py::test_parts_of_controlled_topics",),
-    ),
-    Quoted(
-        "scalable-topic/what-keeps-a-copy-becomes-a-subscription",
-        "activities/scalable_topic/checks/topic.py",
-        "    if KEEPER in topic.subscriptions:\n",
-        "    if False:\n",
-        (f"{_UNIT}/test_topic_checks.py::test_a_copy_that_was_not_ended",),
-    ),
-    Quoted(
-        "scalable-topic/a-frozen-broker-goes-on",
-        "activities/scalable_topic/conversion/segments.py",
-        "        bar_creation(self.store, name, self.guard.require)\n",
-        "",
-        (f"{_UNIT}/test_withdrawal.py::test_a_broker_that_does_not_answer_may_have_it",),
-    ),
-    Quoted(
-        "scalable-topic/brokers-that-do-not-answer-have-no-request",
-        "activities/scalable_topic/conversion/segments.py",
-        "        silent = {*asked} - ({*answered} & {*self.answering()}) if asked else set[str]()\n",
-        "        silent = set[str]()\n",
-        (f"{_UNIT}/test_withdrawal.py::test_a_broker_that_does_not_answer_may_have_it",),
-    ),
-    Quoted(
-        "scalable-topic/a-topic-that-is-scalable-stays-barred",
-        _FLIP,
-        "        allow_creation(self.store, topic.name, self.guard.check)\n",
-        "",
-        (f"{_UNIT}/test_withdrawal.py::test_a_topic_that_is_scalable_all_the_same_is_not_barred",),
-    ),
-    Quoted(
-        "scalable-topic/a-topic-that-is-completed-stays-barred",
-        "activities/scalable_topic/cluster.py",
-        "    allow_creation(store, name, guard.check)\n",
-        "",
-        (f"{_UNIT}/test_withdrawal.py::test_a_topic_that_another_run_completes_is_not_barred",),
-    ),
-    Quoted(
-        "scalable-topic/brokers-without-the-request-are-waited-for",
-        _FLIP,
-        "            if call.sent and error.sent:\n",
-        "            if True:\n",
-        (f"{_UNIT}/test_withdrawal.py::test_only_brokers_that_may_have_the_request_are_waited_for",),
-    ),
-    Quoted(
-        "scalable-topic/brokers-with-the-request-are-not-waited-for",
-        _FLIP,
-        "            if call.sent and error.sent:\n",
-        "            if False:\n",
-        (f"{_UNIT}/test_withdrawal.py::test_only_brokers_that_may_have_the_request_are_waited_for",),
-    ),
-    Quoted(
-        "scalable-topic/requests-under-way-are-not-waited-for",
-        "activities/scalable_topic/conversion/segments.py",
-        "        self._await_creation(name, _LONGEST_CREATION)\n",
-        "",
-        (f"{_UNIT}/test_withdrawal.py::test_a_request_that_is_carried_out_is_waited_for",),
-    ),
-    Quoted(
-        "scalable-topic/a-request-under-way-is-withdrawn-from",
-        "activities/scalable_topic/conversion/segments.py",
-        "        self._await_creation(name, _LONGEST_REFUSAL)\n",
-        "",
-        (f"{_UNIT}/test_withdrawal.py::test_a_request_that_never_ends_stops_no_other_topic",),
-    ),
-    Quoted(
-        "scalable-topic/a-lock-of-one-topic-stops-all",
-        "activities/scalable_topic/cluster.py",
-        "            # It was waited for.\n            raise TopicRefused(str(error)) from error\n",
-        "            raise\n",
-        (f"{_UNIT}/test_withdrawal.py::test_a_request_that_never_ends_stops_no_other_topic",),
-    ),
-    Quoted(
-        "scalable-topic/segments-stay-while-requests-are-waited-for",
-        "activities/scalable_topic/conversion/segments.py",
-        "        self._take_back(name, partitions)\n        return True\n",
-        "        return True\n",
-        (f"{_UNIT}/test_withdrawal.py::test_segments_go_at_once",),
-    ),
-    Quoted(
-        "scalable-topic/a-cancelled-flip-leaves-segments",
-        _FLIP,
-        "            self._stop(name, partitions)\n            raise\n",
-        "            raise\n",
-        (f"{_TESTS}/test_late_attempts.py::test_a_flip_that_is_cancelled_leaves_no_segments",),
-    ),
-    Quoted(
-        "scalable-topic/after-a-lost-attempt-nothing-is-asked-again",
-        "activities/scalable_topic/flip.py",
-        "        if regular and (unready := _unready(task, store, topic)) and conversion.withdrawn():\n",
-        "        if record.stage is Stage.CLAIMED and (unready := _unready(task, store, topic)):\n",
-        (f"{_TESTS}/test_own_policies.py::test_what_changes_after_a_flip_died_is_looked_at",),
-    ),
-    Quoted(
-        "scalable-topic/a-newer-record-is-junk",
-        "activities/scalable_topic/cluster.py",
-        "    if state is RecordState.BROKEN:\n        raise TopicRefused(unreadable(name, state))\n",
-        "",
-        (f"{_TESTS}/test_newer_records.py::test_a_record_that_cannot_be_read_keeps_guards_and_lock",),
-    ),
-    Quoted(
-        "scalable-topic/policies-that-brokers-refuse-are-not-asked-for",
-        "activities/scalable_topic/precheck.py",
-        "    check_auto_scale(task, task.input.auto_scale, findings, [task.name.namespace_path])\n",
-        "",
-        (f"{_TESTS}/test_refused_policies.py::test_a_policy_that_brokers_would_refuse_is_a_blocker",),
-    ),
-    Quoted(
-        "scalable-topic/a-silent-broker-stops-a-flip",
-        "activities/scalable_topic/checks/cluster.py",
-        "        with suppress(AdminUnreachable):\n",
-        "        with suppress():\n",
-        (f"{_UNIT}/test_cluster_checks.py::test_a_broker_that_is_silent_stops_no_flip",),
-    ),
-    Quoted(
-        "scalable-topic/a-refused-policy-leaves-none",
-        "activities/scalable_topic/auto_scale.py",
-        "            set_auto_scale(admin, change, topic, _STILL, fence)\n",
-        "            pass\n",
-        (f"{_UNIT}/test_auto_scale.py::test_a_policy_that_cannot_be_set_holds_nothing_up",),
-    ),
-    Quoted(
-        "scalable-topic/chunks-are-cut",
-        "activities/scalable_topic/regular_topic.py",
-        "    if producers := chunking_producers(topic):\n",
-        "    if producers := []:\n",
-        (f"{_UNIT}/test_clients.py::test_producers_of_chunks",),
-    ),
-    Quoted(
-        "scalable-topic/policies-are-not-asked",
-        "activities/scalable_topic/checks/topic.py",
-        "    check_policies(findings, topic, namespace, broker, remove=cleans_up(options))\n",
-        "",
-        (f"{_TESTS}/test_own_policies.py::test_own_retention_is_a_blocker",),
-    ),
-    Quoted(
-        "scalable-topic/own-retention-is-deleted",
-        "activities/scalable_topic/cleanup.py",
-        "    if own_retention(task.admin, name):\n        return False\n",
-        "",
-        (f"{_TESTS}/test_own_policies.py::test_own_retention_keeps_the_regular_topic",),
-    ),
-    Quoted(
-        "scalable-topic/force-ends-open-transactions",
-        "activities/scalable_topic/regular_topic.py",
-        "    if transactions := open_transactions(topic):\n",
-        "    if (transactions := open_transactions(topic)) and not force:\n",
-        (f"{_UNIT}/test_clients.py::test_open_transactions",),
-    ),
-    Quoted(
-        "scalable-topic/producers-may-begin-transactions",
-        "activities/scalable_topic/regular_topic.py",
-        "    elif producers := transactional_producers(topic):\n",
-        "    elif producers := []:\n",
-        (f"{_UNIT}/test_clients.py::test_producers_that_may_begin_a_transaction",),
-    ),
-    Quoted(
-        "scalable-topic/no-segments-before-the-call",
-        _FLIP,
-        "            make_children(self.change, name, partitions, subscriptions, self.guard.require, each=self.each)\n",
-        "",
-        (f"{_TESTS}/test_clients.py::test_consumers_that_begin_at_the_end_see_what_is_sent_amid_the_flip",),
-    ),
-    Quoted("scalable-topic/no-records", _FLIP, "        self._register(topic.name, known)\n", "", (_ALL,)),
-    Quoted(
-        "scalable-topic/no-records-of-late-ones",
-        _FLIP,
-        "        self._register(topic.name, late)\n",
-        "",
-        (f"{_HAND}::test_a_subscription_that_comes_before_the_flip_is_recorded",),
-        survives="it comes before the topic is read; none can be made to come between that look and the end",
-    ),
-    Quoted(
-        "scalable-topic/regular-topics-that-take-messages",
-        _FLIP,
-        "ended = sum(self.each(before, self._terminated))",
-        "ended = 0",
-        (f"{_HAND}::test_regular_topics_that_brokers_did_not_end_are_ended",),
-    ),
-    Quoted(
-        "scalable-topic/no-look-at-cursors",
-        _FLIP,
-        "        self._give_cursors(topic.name, layout, registered)\n",
-        "",
-        (_DIED,),
-        survives="brokers make cursors with each record; this is for records whose answer was lost on its way",
-    ),
-    Quoted(
-        "scalable-topic/an-empty-record-stays",
-        "clients/pulsar/records/scalable_topics.py",
-        "        if record.state is RecordState.EMPTY:\n",
-        "        if False:\n",
-        (f"{_TESTS}/test_flip.py::test_an_empty_record_is_cleared_by_whoever_flips",),
-    ),
-    Quoted(
-        "scalable-topic/late-deletions-are-not-waited-for",
-        _FLIP,
-        "        if self.stage is Stage.WITHDRAWING:\n",
-        "        if False:\n",
-        (f"{_LATE}::test_late_withdrawals_delete_nothing_of_a_scalable_topic",),
-    ),
-    Quoted(
-        "scalable-topic/late-requests-open-connections",
-        "clients/pulsar/admin/late_requests.py",
-        "            transport.seal()\n",
-        "",
-        (_LATE,),
-    ),
-    Quoted(
-        "scalable-topic/records-of-consumers-alone-stay",
-        "clients/pulsar/records/scalable_topics.py",
-        "        if not node.value:\n            removals",
-        "        if False:\n            removals",
-        (f"{_TESTS}/test_early_streams.py::test_a_consumer_that_was_faster_gets_its_subscription_a_record",),
-    ),
-    Quoted(
-        "scalable-topic/records-are-removed-late",
-        "clients/pulsar/records/scalable_topics.py",
-        "        store.transaction([fence(), *parts])\n",
-        "        fence()\n        store.transaction([*_removals(store, path, -1)])\n",
-        (f"{_TESTS}/test_name_taken.py::test_a_late_removal",),
-    ),
-    Quoted(
-        "scalable-topic/lost-topics-stay-halves",
-        "activities/scalable_topic/cluster.py",
-        "    yield from _finish_topics(task, store, half)\n",
-        "",
-        (f"{_HAND}::test_the_next_migration_completes_a_topic_whose_run_was_lost_behind_the_call",),
-    ),
-    Quoted(
-        "scalable-topic/the-cluster-is-taken-for-a-run-that-has-ended",
-        "activities/scalable_topic/context.py",
-        "        if not self.owners.is_open(claim, store.url):\n            if found is None:",
-        "        if False:\n            if found is None:",
-        (f"{_TESTS}/test_late_attempts.py::test_a_guard_of_a_run_that_has_ended_takes_nothing",),
-    ),
-    Quoted(
-        "scalable-topic/types-are-what-brokers-say-now",
-        "activities/scalable_topic/clients.py",
-        "        topic = with_types(task.read_topic(task.name), seen)\n",
-        "        topic = task.read_topic(task.name)\n",
-        (f"{_TESTS}/test_forgotten_types.py::test_an_ordered_subscription_is_waited_for_all_the_same",),
-    ),
-    Quoted(
-        "scalable-topic/what-is-used-again-stays-deleted",
-        "activities/scalable_topic/subscriptions.py",
-        "    found |= {name: _guess(registered=name in recorded) for name in sorted(used)}\n",
-        "    pass\n",
-        (f"{_AFTER}::test_a_subscription_that_is_deleted_and_used_again_has_its_record",),
-    ),
-    Quoted(
-        "scalable-topic/one-topic-stops-a-cleanup",
-        "activities/scalable_topic/cleanup.py",
-        '        why = patiently(task, f"delete {name}", lambda: _delete(task, store, name))\n',
-        "        why = _delete(task, store, name)\n",
-        (f"{_AFTER}::test_a_topic_that_brokers_fail_for_stops_no_cleanup",),
-    ),
-    Quoted(
-        "scalable-topic/a-cleanup-forgets-what-it-did",
-        "activities/scalable_topic/cleanup.py",
-        '    guard.note(cleaned=True, deleted=gone or why == "", kept=why or "")\n',
-        '    guard.note(deleted=False, kept=why or "")\n',
-        (f"{_AFTER}::test_what_an_attempt_has_cleaned_the_next_one_reports",),
-    ),
-    Quoted(
-        "scalable-topic/nothing-keeps-a-regular-topic-until-the-window-ends",
-        "activities/scalable_topic/hold_release.py",
-        "                told += keep_for_grace(task, guard, task.name)\n",
-        "",
-        (f"{_TESTS}/test_schemas.py::test_regular_topics_stay_until_the_window_ends",),
-    ),
-    Quoted(
-        "scalable-topic/no-right-is-asked-for",
-        "activities/scalable_topic/precheck.py",
-        "    check_rights(task.admin, findings, [task.name.namespace_path])\n",
-        "",
-        (f"{_HAND}::test_a_right_that_is_missing_changes_nothing",),
-    ),
-    Quoted(
-        "scalable-topic/names-that-are-taken-are-left-out",
-        "activities/scalable_topic/topic_list.py",
-        "    return listed[name] and has_become(store, read_scalable(store, topic), topic)\n",
-        "    return listed[name]\n",
-        (f"{_TESTS}/test_namespace.py::test_a_topic_whose_name_is_taken_is_reported",),
-    ),
-    Quoted(
-        "scalable-topic/what-cannot-be-loaded-is-consumed",
-        "activities/scalable_topic/drain.py",
-        "_find(task, types))) or _unloadable(topic):\n",
-        "_find(task, types))):\n",
-        (f"{_AFTER}::test_what_no_broker_can_load_is_not_consumed",),
-    ),
-    Quoted(
-        "scalable-topic/a-topic-that-brokers-fail-for-blocks-all",
-        "activities/scalable_topic/cluster.py",
-        "            if isinstance(error, AdminUnreachable) and not isinstance(error, AdminServerError):\n",
-        "            if isinstance(error, AdminUnreachable):\n",
-        (f"{_AFTER}::test_a_topic_that_cannot_be_completed_blocks_no_other",),
-    ),
-    Quoted(
-        "scalable-topic/brokers-are-asked-for-what-they-cannot-read",
-        "activities/scalable_topic/cleanup.py",
-        "    if record.state in (RecordState.EMPTY, RecordState.BROKEN):\n",
-        "    if False:\n",
-        (f"{_AFTER}::test_a_record_that_somebody_has_emptied_keeps_the_regular_topic",),
-    ),
+MUTANTS = mutants(
+    {
+        f"{_FORGOTTEN_TYPES}::test_a_type_that_is_seen_while_clients_are_waited_for": {
+            "scalable-topic/types-are-forgotten-with-an-attempt": becomes("dict(known)"),
+        },
+        f"{_CLUSTER_CHECKS}::test_addresses_that_lead_to_no_broker": {
+            "scalable-topic/a-proxy-is-a-broker": drop,
+        },
+        f"{_POLICY_CHECKS}::test_blockers": {
+            "scalable-topic/own-expiry-is-lost": drop,
+            "scalable-topic/subscriptions-expire-on-segments": drop,
+            "scalable-topic/types-that-are-not-allowed-are-used": drop,
+        },
+        f"{_TOPIC_CHECKS}::test_segments_of_an_earlier_topic": {
+            "scalable-topic/segments-of-an-earlier-topic-are-taken": drop,
+        },
+        f"{_COPY_OUT_REFUSALS}::test_what_is_not_ours_is_refused": {
+            "scalable-topic/what-keeps-a-copy-expires": drop,
+        },
+        f"{_OPERATIONS}::test_what_keeps_a_regular_topic_is_no_subscription": {
+            "scalable-topic/what-keeps-a-regular-topic-is-a-subscription": swap(" - {GRACE}", ""),
+        },
+        f"{_TOPIC_CHECKS}::test_parts_of_controlled_topics": {
+            "scalable-topic/segments-of-controllers-become-scalable": drop,
+        },
+        f"{_TOPIC_CHECKS}::test_a_copy_that_was_not_ended": {
+            "scalable-topic/what-keeps-a-copy-becomes-a-subscription": drop,
+        },
+        f"{_WITHDRAWAL}::test_a_broker_that_does_not_answer_may_have_it": {
+            "scalable-topic/a-frozen-broker-continues": drop,
+            "scalable-topic/brokers-that-do-not-answer-have-no-request": becomes("set[str]()"),
+        },
+        f"{_WITHDRAWAL}::test_a_topic_that_is_scalable_all_the_same_is_not_barred": {
+            "scalable-topic/a-topic-that-is-scalable-stays-barred": drop,
+        },
+        f"{_WITHDRAWAL}::test_a_topic_that_another_run_completes_is_not_barred": {
+            "scalable-topic/a-topic-that-is-completed-stays-barred": drop,
+        },
+        f"{_WITHDRAWAL}::test_only_brokers_that_may_have_the_request_are_waited_for": {
+            "scalable-topic/brokers-without-the-request-are-waited-for": becomes("True"),
+            "scalable-topic/brokers-with-the-request-are-not-waited-for": drop,
+        },
+        f"{_WITHDRAWAL}::test_a_request_that_is_carried_out_is_waited_for": {
+            "scalable-topic/requests-under-way-are-not-waited-for": drop,
+        },
+        f"{_WITHDRAWAL}::test_a_request_that_never_ends_stops_no_other_topic": {
+            "scalable-topic/a-request-under-way-is-withdrawn-from": drop,
+            "scalable-topic/a-lock-of-one-topic-stops-all": becomes("raise"),
+        },
+        f"{_WITHDRAWAL}::test_segments_go_at_once": {
+            "scalable-topic/segments-stay-while-requests-are-waited-for": drop,
+        },
+        f"{_LATE_ATTEMPTS}::test_a_flip_that_is_cancelled_leaves_no_segments": {
+            "scalable-topic/a-cancelled-flip-leaves-segments": drop,
+        },
+        f"{_OWN_POLICIES}::test_what_changes_after_a_flip_died_is_looked_at": {
+            "scalable-topic/after-a-lost-attempt-nothing-is-checked-again": becomes(
+                "record.stage is Stage.CLAIMED and (unready := _unready(task, store, topic))"
+            ),
+        },
+        f"{_NEWER_RECORDS}::test_a_record_that_cannot_be_read_keeps_guards_and_lock": {
+            "scalable-topic/a-newer-record-is-junk": drop,
+        },
+        f"{_REFUSED_POLICIES}::test_a_policy_that_brokers_would_refuse_is_a_blocker": {
+            "scalable-topic/policies-that-brokers-refuse-are-not-checked": drop,
+        },
+        f"{_CLUSTER_CHECKS}::test_a_broker_that_is_silent_stops_no_flip": {
+            "scalable-topic/a-silent-broker-stops-a-flip": without_last_argument,
+        },
+        f"{_AUTO_SCALE}::test_a_policy_that_cannot_be_set_holds_nothing_up": {
+            "scalable-topic/a-refused-policy-leaves-none": drop,
+        },
+        f"{_CLIENTS}::test_producers_of_chunks": {
+            "scalable-topic/chunks-are-cut": drop,
+        },
+        f"{_OWN_POLICIES}::test_own_retention_is_a_blocker": {
+            "scalable-topic/policies-are-not-checked": drop,
+        },
+        f"{_OWN_POLICIES}::test_own_retention_keeps_the_regular_topic": {
+            "scalable-topic/own-retention-is-deleted": drop,
+        },
+        f"{_CLIENTS}::test_open_transactions": {
+            "scalable-topic/force-ends-open-transactions": becomes(
+                "(transactions := open_transactions(topic)) and (not force)"
+            ),
+        },
+        f"{_CLIENTS}::test_producers_that_may_begin_a_transaction": {
+            "scalable-topic/producers-may-start-transactions": drop,
+        },
+        f"{_INTEGRATION_CLIENTS}::test_consumers_that_begin_at_the_end_see_what_is_sent_amid_the_flip": {
+            "scalable-topic/no-segments-before-the-call": drop,
+        },
+        f"{_FLIP}::test_all_that_a_migration_leaves_out_is_there": {
+            "scalable-topic/no-records": drop,
+        },
+        f"{_FAULTS_BY_HAND}::test_a_subscription_that_comes_before_the_flip_is_recorded": {
+            "scalable-topic/no-records-of-late-ones": Known(
+                drop, "it comes before the topic is read; none can be made to come between that look and the end"
+            ),
+        },
+        f"{_FAULTS_BY_HAND}::test_regular_topics_that_brokers_did_not_end_are_ended": {
+            "scalable-topic/regular-topics-that-take-messages": becomes("0"),
+        },
+        f"{_FLIP}::test_an_attempt_that_died_behind_the_call_is_completed": {
+            "scalable-topic/no-check-of-cursors": Known(
+                drop, "brokers make cursors with each record; this is for records whose answer was lost on its way"
+            ),
+        },
+        f"{_FLIP}::test_an_empty_record_is_cleared_by_whoever_flips": {
+            "scalable-topic/an-empty-record-stays": drop,
+        },
+        f"{_LATE_FLIPS}::test_late_withdrawals_delete_nothing_of_a_scalable_topic": {
+            "scalable-topic/late-deletions-are-not-waited-for": drop,
+        },
+        _LATE_FLIPS: {
+            "scalable-topic/late-requests-open-connections": drop,
+        },
+        f"{_EARLY_STREAMS}::test_a_consumer_that_was_faster_gets_its_subscription_a_record": {
+            "scalable-topic/records-of-consumers-alone-stay": drop,
+        },
+        f"{_NAME_TAKEN}::test_a_late_removal": {
+            "scalable-topic/records-are-removed-late": becomes(
+                "[fence(), store.transaction([*_removals(store, path, -1)])]"
+            ),
+        },
+        f"{_FAULTS_BY_HAND}::test_the_next_migration_completes_a_topic_whose_run_was_lost_behind_the_call": {
+            "scalable-topic/lost-topics-stay-half-finished": drop,
+        },
+        f"{_LATE_ATTEMPTS}::test_a_guard_of_a_run_that_has_ended_takes_nothing": {
+            "scalable-topic/the-cluster-is-taken-for-a-run-that-has-ended": drop,
+        },
+        f"{_FORGOTTEN_TYPES}::test_an_ordered_subscription_is_waited_for_all_the_same": {
+            "scalable-topic/types-are-what-brokers-say-now": becomes("task.read_topic(task.name)"),
+        },
+        f"{_AFTER_THE_FLIP}::test_a_subscription_that_is_deleted_and_used_again_has_its_record": {
+            "scalable-topic/what-is-used-again-stays-deleted": drop,
+        },
+        f"{_AFTER_THE_FLIP}::test_a_topic_that_brokers_fail_for_stops_no_cleanup": {
+            "scalable-topic/one-topic-stops-a-cleanup": becomes("_delete(task, store, name)"),
+        },
+        f"{_AFTER_THE_FLIP}::test_what_an_attempt_has_cleaned_the_next_one_reports": {
+            "scalable-topic/a-cleanup-forgets-what-it-did": becomes("guard.note(deleted=False, kept=why or '')"),
+        },
+        f"{_SCHEMAS}::test_regular_topics_stay_until_the_window_ends": {
+            "scalable-topic/nothing-keeps-a-regular-topic-until-the-window-ends": drop,
+        },
+        f"{_FAULTS_BY_HAND}::test_a_right_that_is_missing_changes_nothing": {
+            "scalable-topic/no-right-is-checked": drop,
+        },
+        f"{_NAMESPACE}::test_a_topic_whose_name_is_taken_is_reported": {
+            "scalable-topic/names-that-are-taken-are-left-out": without(1),
+        },
+        f"{_AFTER_THE_FLIP}::test_what_no_broker_can_load_is_not_consumed": {
+            "scalable-topic/what-cannot-be-loaded-is-consumed": without(1),
+        },
+        f"{_AFTER_THE_FLIP}::test_a_topic_that_cannot_be_completed_blocks_no_other": {
+            "scalable-topic/a-topic-that-brokers-fail-for-blocks-all": without(1),
+        },
+        f"{_AFTER_THE_FLIP}::test_a_record_that_somebody_has_emptied_keeps_the_regular_topic": {
+            "scalable-topic/brokers-are-asked-for-what-they-cannot-read": drop,
+        },
+    }
 )

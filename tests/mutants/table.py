@@ -6,11 +6,7 @@ from fnmatch import fnmatchcase
 
 from tests.mutants import (
     blue_green,
-    blue_green_refusals,
-    bookie_order,
-    bookie_registry,
-    bookie_steps,
-    bookie_tail,
+    bookie_cluster,
     metadata_store,
     scalable_client,
     scalable_topic,
@@ -19,24 +15,19 @@ from tests.mutants import (
 )
 from tests.mutants.marks import Stale
 from tests.mutants.mutant import Mutant
-from tests.mutants.quoted import Quoted
 
-MUTANTS: tuple[Mutant | Quoted, ...] = (
+MUTANTS = (
     *shared.MUTANTS,
     *metadata_store.MUTANTS,
-    *bookie_registry.MUTANTS,
-    *bookie_tail.MUTANTS,
-    *bookie_steps.MUTANTS,
-    *bookie_order.MUTANTS,
+    *bookie_cluster.MUTANTS,
     *blue_green.MUTANTS,
-    *blue_green_refusals.MUTANTS,
     *scalable_topic.MUTANTS,
     *scalable_client.MUTANTS,
     *topic_controller.MUTANTS,
 )
 
 
-def chosen(pattern: str) -> list[Mutant | Quoted]:
+def chosen(pattern: str) -> list[Mutant]:
     """Return those of a name, in which `*` stands for anything.
 
     Raises:

@@ -127,7 +127,7 @@ class Cutover(ABC):
         """Remove the copies from the target, in bounded parts."""
         part = LedgersDeleted(deleted=1, left=1)
         # A part that deletes nothing is the last: what is left is kept for a reason, and asking again changes none.
-        while part and part.left and part.deleted:
+        while part and part.left and part.deleted:  # mutant: bookie-cluster/copies-are-removed-indefinitely
             part = await self.activities.try_run(
                 cleanup.remove_copies,
                 Call("Remove a part of the copies", total=CLEARING),

@@ -44,9 +44,10 @@ class RestartCutover(Cutover):
         # Before the stop is ordered: whatever fails from here on, brokers have to be started again.
         self.state.stage = CutoverStage.BROKERS_STOPPED
         stopped = await self._stop_brokers(FORWARD)
+        # mutant: bookie-cluster/no-longest-pause
         async with self.migration.timers.deadline("longest pause", self.input.pause_deadline, since=stopped.since):
             # PRECHECK asked while brokers created ledgers; with all of them stopped the answer stays true (I11).
-            await self.require_ids()
+            await self.require_ids()  # mutant: bookie-cluster/ids-are-not-checked
             tail, directive = await self._direct(await self._copy_tail(FORWARD), FORWARD)
             self._certify(tail)
         pause = self.state.figures.pause_seconds = (directive.at - stopped.since).total_seconds()
@@ -75,7 +76,7 @@ class RestartCutover(Cutover):
             self.state.stage = CutoverStage.BROKERS_STOPPED
         elif self.state.stopped is not None:
             # A broker may have started on the target by mistake.
-            await self._lift_source_ids()
+            await self._lift_source_ids()  # mutant: bookie-cluster/ids-of-the-source-are-not-lifted
         # Never again: brokers may run from here on, and some of them would go on with ids that they remember.
         self.state.stopped = None
         if self.state.stage >= CutoverStage.BROKERS_STOPPED:
@@ -99,6 +100,7 @@ class RestartCutover(Cutover):
             call = Call(f"Can {self.input.source.name} take brokers back?")
             found = await self.activities.run(rollback.check_way_back, call)
             without = state.without_target
+            # mutant: bookie-cluster/a-source-that-is-dead-takes-brokers-back, bookie-cluster/goes-back-without-consent
             if not found.blockers and (without or not found.target_blockers):
                 return True
             verbs.close_gate(effect, settled_at=workflow.now() + _SETTLING)
@@ -144,7 +146,7 @@ class RestartCutover(Cutover):
             if built is not None:
                 figures.rollback_build = CopyFigures.of(built)
                 self.tell_what_is_left(built)
-        await self._stop_brokers(BACK)
+        await self._stop_brokers(BACK)  # mutant: bookie-cluster/the-rollback-stops-no-brokers
         # Nobody serves any more: a way back that is repeated copies nothing at the pace of a copy beside brokers.
         state.stage = CutoverStage.DIRECTED
         tail = await self._fill_source()
@@ -186,7 +188,7 @@ class RestartCutover(Cutover):
         name = self.input.source.name
         await self.activities.run(build.advance_ids, Call(f"Lift {name}'s ids above all in use"), BACK)
         check = await self.activities.run(build.check_ids, Call("Read the ids back"), BACK)
-        require_safe(check, self.input.source)
+        require_safe(check, self.input.source)  # mutant: bookie-cluster/low-ids-are-accepted-in-the-rollback
 
     async def tidy_target(self, stage: CutoverStage) -> None:
         """Leave all as it is: bookies refuse an id for days that was deleted, and a new start needs these ids."""
@@ -270,9 +272,10 @@ class RestartCutover(Cutover):
             effect = f"brokers start on the {'source' if direction is BACK else 'target'} without these"
             await self.migration.decisions.decide(tail.copy_summary.failed, tail.missing, effect=effect)
             # Before the call: where its answer is lost, the way back has to take the directive for given.
+            # mutant: bookie-cluster/a-directive-whose-answer-is-lost-is-not-undone
             self.state.stage = max(self.state.stage, CutoverStage.DIRECTED)
             directive = await self.set_target(direction, tail.mark)
-            if directive.alone:
+            if directive.alone:  # mutant: bookie-cluster/a-broker-that-came-before-the-directive-is-ignored
                 return tail, directive
             self.migration.board.note(
                 f"a broker came after everything had been copied to {name}: the copy follows once more"

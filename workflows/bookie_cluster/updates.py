@@ -124,6 +124,7 @@ class SwitchUpdates:
             self.check_go_back_without_target(loss)
             call = Call(f"Is {loss.cluster} lost?", total=_LISTING)
             found = await self._migration.activities.ask(rollback.check_way_back, call)
+            # mutant: bookie-cluster/gives-up-a-target-that-answers
             if not (found.target_blockers or found.target_down):
                 raise refused(
                     f"{loss.cluster} can be read, and all its bookies answer: the way back copies what only it has"

@@ -82,7 +82,7 @@ class Changes:
                     break
                 self._require_newer(prepared.found)
                 lead.note(f"{mutation}: begun afresh, since the layout is at epoch {prepared.found.epoch}")
-                lead.take(prepared.found)
+                lead.take(prepared.found)  # mutant: topic-controller/starts-with-a-layout-that-is-gone
                 await self._finish(prepared.found)
             lead.state.record = lead.record.numbered(prepared.first_segment).begun(mutation)
             return await self._seal_and_commit(mutation)

@@ -134,7 +134,7 @@ def check_auto_scale_again(
     if wanted is None:
         return
     for name, broker in task.writable_brokers():
-        with suppress(AdminUnreachable):
+        with suppress(AdminUnreachable):  # mutant: scalable-topic/a-silent-broker-stops-a-flip
             if refusal := _refusal(name, broker, [namespace], wanted):
                 _block_auto_scale(findings, refusal)
             return
@@ -167,7 +167,7 @@ def check_addresses(findings: Findings, urls: Iterable[str], registered: Iterabl
     """
     brokers = [*registered]
     known = {address for url in brokers for address in _addresses(url)}
-    if others := [url for url in urls if not known & _addresses(url)]:
+    if others := [url for url in urls if not known & _addresses(url)]:  # mutant: scalable-topic/a-proxy-is-a-broker
         findings.block(
             "ADMIN_ADDRESS",
             f"{', '.join(others)} has not the address of a registered broker: a proxy may hold a request, and send it "

@@ -48,9 +48,10 @@ def check_policies(
         remove: whether the regular topic is deleted in the end.
     """
     _check_retention(findings, topic, remove=remove)
-    _check_backlog(findings, topic, namespace, broker)
+    _check_backlog(findings, topic, namespace, broker)  # mutant: scalable-topic/own-expiry-is-lost
+    # mutant: scalable-topic/subscriptions-expire-on-segments
     _check_expiration(findings, topic, namespace, broker, remove=remove)
-    _check_types(findings, topic, namespace, broker)
+    _check_types(findings, topic, namespace, broker)  # mutant: scalable-topic/types-that-are-not-allowed-are-used
     _check_replication(findings, topic, namespace, broker)
     _check_rights(findings, topic.name, namespace)
     _check_deletion(findings, topic, namespace, broker)

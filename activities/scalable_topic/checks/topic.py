@@ -69,6 +69,7 @@ def check_one(
         check_segments(findings, topic, store.children(SegmentName.folder(name)))
     namespace = admin.namespaces.policies(name.namespace_path).raw
     broker = admin.brokers.runtime_configuration()
+    # mutant: scalable-topic/policies-are-not-checked
     check_policies(findings, topic, namespace, broker, remove=cleans_up(options))
 
 
@@ -96,6 +97,7 @@ def check_controlled(findings: Findings, name: TopicName, store: CasReader) -> N
         name: of the topic.
         store: the brokers' metadata store.
     """
+    # mutant: scalable-topic/segments-of-controllers-become-scalable
     if (whole := scalable_topic_of(str(name))) and store.get(record_path(TopicName.parse(whole))) is not None:
         findings.block(
             "CONTROLLED",
@@ -117,7 +119,7 @@ def check_segments(findings: Findings, topic: TopicInventory, there: Collection[
         there: descriptors of segments that are stored under the topic's name.
     """
     wanted = {one.descriptor for one in planned(topic.name, topic.partitions).active}
-    if left := sorted(wanted & {*there}):
+    if left := sorted(wanted & {*there}):  # mutant: scalable-topic/segments-of-an-earlier-topic-are-taken
         findings.block(
             "SEGMENTS_LEFT",
             f"segments {some(left)} of topic://{topic.name.local_path} are there, and are of an earlier scalable topic "
@@ -231,7 +233,7 @@ def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
             f"brokers cannot record subscriptions of these names: {some(odd)} of {topic.name}",
             "move their consumers to a subscription of another name, and delete them; or leave the topic out",
         )
-    if KEEPER in topic.subscriptions:
+    if KEEPER in topic.subscriptions:  # mutant: scalable-topic/what-keeps-a-copy-becomes-a-subscription
         findings.block(
             "COPY_NOT_ENDED",
             f"{topic.name} is the copy of a scalable topic, and {KEEPER} keeps its messages; nobody consumes that, and "

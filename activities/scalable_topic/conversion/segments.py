@@ -190,12 +190,12 @@ class Withdrawal:
         Raises:
             StoreContention: a broker has been about to make it scalable for long.
         """
-        bar_creation(self.store, name, self.guard.require)
-        self._await_creation(name, _LONGEST_CREATION)
+        bar_creation(self.store, name, self.guard.require)  # mutant: scalable-topic/a-frozen-broker-continues
+        self._await_creation(name, _LONGEST_CREATION)  # mutant: scalable-topic/requests-under-way-are-not-waited-for
         if read_scalable(self.store, name).state not in HARMLESS:
             allow_creation(self.store, name, self.guard.check)
             return False
-        self._take_back(name, partitions)
+        self._take_back(name, partitions)  # mutant: scalable-topic/segments-stay-while-requests-are-waited-for
         return True
 
     def end(self, name: TopicName, partitions: int, asked: Collection[str], answered: Collection[str]) -> str:
@@ -213,8 +213,9 @@ class Withdrawal:
         Raises:
             StoreContention: a broker is about to make it scalable; see `stop`.
         """
-        self._await_creation(name, _LONGEST_REFUSAL)
+        self._await_creation(name, _LONGEST_REFUSAL)  # mutant: scalable-topic/a-request-under-way-is-withdrawn-from
         self._take_back(name, partitions)
+        # mutant: scalable-topic/brokers-that-do-not-answer-have-no-request
         silent = {*asked} - ({*answered} & {*self.answering()}) if asked else set[str]()
         self.guard.note(stage=Stage.CLAIMED, asked=tuple(sorted(silent)))
         if silent:

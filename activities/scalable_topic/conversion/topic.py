@@ -113,7 +113,7 @@ class TopicConversion:
             AdminError: a broker refuses, or does not answer; another attempt goes on from there.
         """
         begun = time.monotonic()
-        if self.stage is Stage.WITHDRAWING:
+        if self.stage is Stage.WITHDRAWING:  # mutant: scalable-topic/late-deletions-are-not-waited-for
             # What deletes segments must not arrive when they have become the topic's own.
             self.await_late_requests()
             topic = None
@@ -123,16 +123,16 @@ class TopicConversion:
         # Before a broker leads the topic, which the first record of a subscription has one do.
         led = _keep_parents(self.store, topic.name, self.guard.require) if self.keep else ""
         known = self._to_record(topic)
-        self._register(topic.name, known)
+        self._register(topic.name, known)  # mutant: scalable-topic/no-records
         before = regular_parts(topic)
-        ended = sum(self.each(before, self._terminated))
+        ended = sum(self.each(before, self._terminated))  # mutant: scalable-topic/regular-topics-that-take-messages
         # Until the topic has ended, and is scalable for all brokers, clients may make more of them, and partitions too.
         topic = self.read()
         ended += sum(self.each([part for part in regular_parts(topic) if part not in before], self._terminated))
         late = {name: kind for name, kind in self._to_record(topic).items() if name not in known}
-        self._register(topic.name, late)
+        self._register(topic.name, late)  # mutant: scalable-topic/no-records-of-late-ones
         registered = [*known, *late]
-        self._give_cursors(topic.name, layout, registered)
+        self._give_cursors(topic.name, layout, registered)  # mutant: scalable-topic/no-check-of-cursors
         # With those of before: what has been deleted since stays deleted for the next attempt too.
         ever = {*registered, *(self.noted.registered if self.noted else ())}
         self.guard.note(stage=Stage.FLIPPED, registered=tuple(sorted(ever)), asked=())
@@ -214,6 +214,7 @@ class TopicConversion:
         self.guard.note(stage=Stage.FLIPPING, partitions=partitions, asked=tuple(sorted(call.silent)))
         try:
             allow_creation(self.store, name, self.guard.check)
+            # mutant: scalable-topic/no-segments-before-the-call
             make_children(self.change, name, partitions, subscriptions, self.guard.require, each=self.each)
             # An attempt that dies from here on does not know whether it was sent.
             self.guard.note(asked=tuple(sorted(call.silent | brokers)))
@@ -221,13 +222,15 @@ class TopicConversion:
             self._migrate(name, call, force=force)
             call.seconds = time.monotonic() - begun
         except Cancelled:
-            self._stop(name, partitions)
+            self._stop(name, partitions)  # mutant: scalable-topic/a-cancelled-flip-leaves-segments
             raise
         except _REFUSALS as error:
             call.refusal = error
         except AdminUnreachable as error:
             # It may have written the record, and another attempt may have.
             call.refusal, call.unclear = error, True
+            # mutant: scalable-topic/brokers-with-the-request-are-not-waited-for
+            # mutant: scalable-topic/brokers-without-the-request-are-waited-for
             if call.sent and error.sent:
                 call.silent |= brokers
             self.guard.note(asked=tuple(sorted(call.silent)))
@@ -249,6 +252,7 @@ class TopicConversion:
     def _own(self, topic: TopicInventory, record: ScalableRecord) -> SegmentLayout:
         """Return the layout, if the topic has become what it describes."""
         # What was to keep brokers from it would keep them from it for ever once the topic is deleted.
+        # mutant: scalable-topic/a-topic-that-is-scalable-stays-barred
         allow_creation(self.store, topic.name, self.guard.check)
         if record.layout is None or foreign_layout(self.store, record, topic) is not None:
             raise StoreConflict(name_taken_problem(topic.name))

@@ -154,7 +154,7 @@ def change_or_never(
             except AdminError:
                 # It is an answer, so that the connection is open.
                 pass
-            transport.seal()
+            transport.seal()  # mutant: scalable-topic/late-requests-open-connections
             fence()
             try:
                 return change(admin)

@@ -31,6 +31,7 @@ _MIGRATED = "migrated"
 
 def is_brokers_cursor(name: str) -> bool:
     """Return whether a cursor is the brokers' own: no client reads by it, and it never has a consumer."""
+    # mutant: blue-green/cursors-of-brokers-count-as-subscriptions
     return name in (COMPACTION, DEDUPLICATION) or name.startswith(REPLICATOR)
 
 

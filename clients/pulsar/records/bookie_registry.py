@@ -196,6 +196,7 @@ class BookieRegistry(BookieRegistryReader):
             self.refuse_used_address(cluster.name, cluster.metadataServiceUri)
             self.refuse_other_address(cluster.name, cluster.metadataServiceUri)
         for cluster in new:
+            # mutant: bookie-cluster/a-second-active-is-registered
             if cluster.status is ClusterStatus.ACTIVE and active is not None:
                 name = active.cluster.name
                 raise StoreConflict(f"{name} is ACTIVE in {self.path}; {cluster.name} cannot be registered so too")
@@ -203,6 +204,7 @@ class BookieRegistry(BookieRegistryReader):
         if new:
             known = {*names, *self.claim.require().registered}
             creations = [Create(f"{self.path}/{cluster.name}", cluster.encode()) for cluster in new]
+            # mutant: bookie-cluster/a-registration-without-the-lock, bookie-cluster/a-registration-without-the-claim
             self.store.transaction([self.claim.renewal(registered=tuple(sorted(known))), lock, *creations])
         return names
 
@@ -238,9 +240,10 @@ class BookieRegistry(BookieRegistryReader):
     def _set_target(self, target: str, origin: str, unless: str) -> SwitchTarget:
         path = f"{self.path}/{SWITCH_TARGET}"
         lock, found = self._lock(), self.switch_target()
-        if found and unless and found[0].origin == unless:
+        if found and unless and found[0].origin == unless:  # mutant: bookie-cluster/a-run-that-turned-back-goes-forward
             raise StoreConflict("this switch has turned back already; a late attempt does not direct brokers anew")
         # An answer that was lost: a second directive would raise the epoch for nothing.
+        # mutant: bookie-cluster/a-repeated-directive-is-a-new-one
         if found and (found[0].target, found[0].origin) == (target, origin):
             return found[0]
         epoch = found[0].epoch + 1 if found else 1
@@ -251,6 +254,7 @@ class BookieRegistry(BookieRegistryReader):
             else Create(path, directive.encode())
         )
         # The claim remembers it, so that a run which is started anew knows how far this one came.
+        # mutant: bookie-cluster/a-directive-without-the-claim
         self.store.transaction([self.claim.renewal(directed=target), lock, change])
         return directive
 
@@ -270,6 +274,7 @@ class BookieRegistry(BookieRegistryReader):
         wanted = {new: ClusterStatus.ACTIVE, old: ClusterStatus.DEPRECATED}
         others = {name: entry for name, entry in clusters.items() if name not in wanted}
         active = {name for name, entry in clusters.items() if entry.cluster.status is ClusterStatus.ACTIVE}
+        # mutant: bookie-cluster/a-third-active-is-flipped-over, bookie-cluster/two-active-are-flipped
         if len(active) != 1 or not active <= wanted.keys():
             named = ", ".join(sorted(active)) or "no cluster"
             raise StoreConflict(
@@ -280,10 +285,12 @@ class BookieRegistry(BookieRegistryReader):
         self._commit(
             lock,
             *(
+                # mutant: bookie-cluster/a-flip-of-any-version
                 Set(f"{self.path}/{name}", clusters[name].cluster.changed(status=status), clusters[name].version)
                 for name, status in wanted.items()
             ),
             # The versions of all others too: one that becomes ACTIVE at this moment makes this fail (I12).
+            # mutant: bookie-cluster/a-flip-without-the-others
             *(Check(f"{self.path}/{name}", entry.version) for name, entry in others.items()),
         )
 
@@ -339,13 +346,14 @@ class BookieRegistry(BookieRegistryReader):
         node = self.store.get(self.path)
         if node is None:
             raise VersionConflict(f"{self.path} was removed meanwhile")
-        return Set(self.path, node.value, node.version)
+        return Set(self.path, node.value, node.version)  # mutant: bookie-cluster/a-lock-of-any-version
 
     def _commit(self, *parts: Part, guard: Check | None = None) -> None:
         """Change nodes as long as the claim is ours, or stands as a guard saw it."""
         for part in parts:
             if isinstance(part, Create):
                 self._make_parent(part.path)
+        # mutant: bookie-cluster/a-write-without-the-claim
         self.store.transaction([guard or self.claim.guard(), *parts])
 
     def _put(self, path: str, value: bytes) -> None:
@@ -355,13 +363,14 @@ class BookieRegistry(BookieRegistryReader):
         # A repeated write whose answer was lost.
         if node is not None and node.value == value:
             return
+        # mutant: bookie-cluster/a-node-of-any-version
         self._commit(Create(path, value) if node is None else Set(path, value, node.version), guard=guard)
 
     def _make_parent(self, path: str) -> None:
         parent = path.rpartition("/")[0]
         if parent and self.store.get(parent) is None:
             # Parents are created before the transaction, so they look at the claim by themselves.
-            self.claim.require()
+            self.claim.require()  # mutant: bookie-cluster/parents-without-the-claim
             with contextlib.suppress(VersionConflict):  # another attempt was first
                 self.store.create(parent, b"")
 

@@ -44,7 +44,7 @@ def set_cluster_flag(
         node = store.get(path)
         before: Record = parsed(node, path) if node else {}
         wanted = change(ClusterMigration.model_validate(before) if node else None)
-        fence()
+        fence()  # mutant: blue-green/cluster-flag-without-fence
         if node is None:
             store.create(path, encoded(wanted.body()))
         else:

@@ -46,6 +46,7 @@ def set_flag(store: CasStore, namespace: str, fence: Callable[[], object], *, mi
         StoreNotFound: brokers keep no policies of this namespace; they do so from its first topic on.
         StoreContention: others changed the record again and again.
     """
+    # mutant: blue-green/flag-without-fence
     change_record(store, _path(namespace), fence, lambda policies: {**policies, _FLAG: migrated})
 
 

@@ -93,7 +93,7 @@ def clear_empty(store: CasStore, topic: TopicName, fence: Fence) -> None:
 
     def clear() -> None:
         record = read_scalable(store, topic)
-        if record.state is RecordState.EMPTY:
+        if record.state is RecordState.EMPTY:  # mutant: scalable-topic/an-empty-record-stays
             _remove(store, topic.scalable_path, record.version, fence)
 
     retry(clear, topic.scalable_path)
@@ -203,7 +203,7 @@ def keep_subscription(
         node = store.get(path)
         if node is None:
             raise StoreConflict(f"{subscription} of {topic} has no record after a broker said that it was registered")
-        if not node.value:
+        if not node.value:  # mutant: scalable-topic/records-of-consumers-alone-stay
             removals = [*_removals(store, path, node.version)]
             record = Create(path, json.dumps({"type": kind.value}).encode())
             store.transaction([fence(), *removals, record])
@@ -223,7 +223,7 @@ def delete_fenced(store: CasStore, parts: Sequence[Delete], fence: Fence) -> Non
         VersionConflict: one has changed.
     """
     try:
-        store.transaction([fence(), *parts])
+        store.transaction([fence(), *parts])  # mutant: scalable-topic/records-are-removed-late
     except StoreUnsupported:
         # Such a store gives no version twice (Oxia), so that none of these can hit a record that was made later.
         for part in parts:

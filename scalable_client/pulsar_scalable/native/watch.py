@@ -248,7 +248,7 @@ class Watch(Reconnecting):
         self._missing_since = self._missing_since or now
         if self._layout is not None and now - self._missing_since >= _MISSING_IS_DELETED:
             _logger.warning("%s: it was deleted: %s", self._topic, error)
-            self._tell(replace(self._layout, deleted=True))
+            self._tell(replace(self._layout, deleted=True))  # mutant: scalable-client/a-deletion-is-not-reported
 
     def _tell(self, layout: Layout) -> None:
         if self._layout is not None and self._layout.is_deleted and layout.is_deleted:

@@ -7,7 +7,6 @@ import pytest
 from tests.mutants.lanes import Run
 from tests.mutants.marks import ROOT, Change, Stale, any_version, becomes, drop, marks, swap, unfiltered, without
 from tests.mutants.mutant import Mutant
-from tests.mutants.quoted import Quoted
 from tests.mutants.table import MUTANTS, chosen
 
 FEWEST = 40
@@ -23,7 +22,7 @@ return (
 
 
 @pytest.mark.parametrize("mutant", MUTANTS, ids=[mutant.name for mutant in MUTANTS])
-def test_the_list_fits_the_source(mutant: Mutant | Quoted) -> None:
+def test_the_list_fits_the_source(mutant: Mutant) -> None:
     """The marked line of each mutant can be changed, and its tests are there."""
     assert mutant.applied()
     assert mutant.selection
@@ -35,7 +34,7 @@ def test_the_list_fits_the_source(mutant: Mutant | Quoted) -> None:
 
 def test_each_mark_is_in_the_list() -> None:
     """Names are unique, each mark has its mutant in the list, and each mutant its mark."""
-    names = [mutant.name for mutant in MUTANTS if isinstance(mutant, Mutant)]
+    names = [mutant.name for mutant in MUTANTS]
     assert sorted(marks()) == sorted(names)
 
 
@@ -70,7 +69,7 @@ def test_a_list_that_is_stale_is_an_error() -> None:
     """A mutant that is not marked, a line without what changes, and a name that is not in the list are named."""
     with pytest.raises(Stale, match="some/mutant: no line has the comment"):
         Mutant("some/mutant", (), drop).applied()
-    marked = next(mutant for mutant in MUTANTS if isinstance(mutant, Mutant))
+    marked = MUTANTS[0]
     for change in (swap("no such text", ""), without(9), becomes("no Python at all"), swap("", "")):
         with pytest.raises(Stale, match=marked.name):
             marked._replace(change=change).applied()

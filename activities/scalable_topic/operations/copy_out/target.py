@@ -64,7 +64,7 @@ class CopyTarget:
                 f"{known.hashing}; {_ELSEWHERE}"
             )
         self._require_shape()
-        self._require_lasting()
+        self._require_lasting()  # mutant: scalable-topic/what-keeps-a-copy-expires
         stats = [self._stats(part) for part in self.parts]
         if known is not None and all(one is not None and KEEPER in one.cursors for one in stats):
             self._require_alone()
