@@ -15,7 +15,7 @@ import typer
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from models.lifecycle.base import faults, valid_fields
+from models.base import faults, valid_fields
 from models.lifecycle.fields import read_duration
 from models.lifecycle.input import WorkflowInput
 from process.exit_codes import CommandFailed, ExitCode

@@ -23,7 +23,7 @@ from temporalio.service import RPCError, RPCStatusCode
 
 from cli.options import hint
 from cli.view import View, look, not_found
-from models.lifecycle.base import faults
+from models.base import faults
 from models.lifecycle.input import WorkflowInput
 from process.exit_codes import CommandFailed, ExitCode
 from temporal.client import ANSWER_LIMIT, connect, register_search_attributes, start_workflow

@@ -15,7 +15,7 @@ from gateway.answers import TopicFigures
 from gateway.controllers import ControllerNotFound, Controllers, UpdateRejected
 from gateway.errors import HTTPProblem, unavailable
 from gateway.settings import GatewaySettings
-from models.lifecycle.base import faults
+from models.base import faults
 from models.lifecycle.failures import FailureKind
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SegmentInfo

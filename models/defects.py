@@ -10,7 +10,7 @@ from pathlib import Path
 
 from pydantic import Field, TypeAdapter
 
-from models.lifecycle.base import Frozen
+from models.base import Frozen
 from models.releases import Release
 
 _DATA = Path(__file__).with_name("defects.toml")

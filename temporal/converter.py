@@ -19,7 +19,7 @@ from temporalio.converter import (
 )
 from temporalio.exceptions import ApplicationError
 
-from models.lifecycle.base import Frozen, refusal
+from models.base import Frozen, refusal
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import Continued, start_refusal
 

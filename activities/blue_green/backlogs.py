@@ -23,10 +23,10 @@ from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.namespace_flag import read_flag
 from clients.zookeeper.coordination import CoordinationReader
+from models.base import Result
 from models.blue_green.claims import FLIPPED
 from models.blue_green.copies import Carried, CopyFigures, CopyProof, CursorFigures
 from models.blue_green.input import IdleSubscriptions
-from models.lifecycle.base import Result
 from models.lifecycle.claim import namespace_record
 from models.lifecycle.status import ProgressTask, ProgressUnit
 from models.store_url import StoreUrl

@@ -30,9 +30,9 @@ from activities.pulsar.registrations import BROKERS, Service, brokers, held_by_s
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.records.bookie_registry import BookieRegistry
 from clients.store import Record, StoreReader
+from models.base import Result
 from models.bookie_cluster.input import Direction, Proof
 from models.bookie_cluster.results import BrokersOn, BrokersStopped
-from models.lifecycle.base import Result
 from models.lifecycle.failures import NAMED, FailureKind
 from models.lifecycle.status import WaitKind
 

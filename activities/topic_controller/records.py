@@ -24,7 +24,7 @@ from activities.topic_controller.lease import LeaderLease
 from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Node, Part, Set, remove_tree, retry
 from clients.errors import StoreConflict, StoreUnsupported, VersionConflict
 from clients.pulsar.names import TopicName
-from models.lifecycle.base import faults
+from models.base import faults
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.record import ControlledLayout
 

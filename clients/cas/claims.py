@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from clients.cas.store import CasReader, CasStore, Check, Set, retry
 from clients.errors import ClaimHeld, StoreConflict, Superseded, VersionConflict
-from models.lifecycle.base import faults
+from models.base import faults
 from models.lifecycle.claim import CLAIM, Attempt, Claim
 from models.store_url import StoreUrl
 

@@ -7,22 +7,10 @@ from __future__ import annotations
 
 import os
 import sys
-from pathlib import Path
 
 from pulsar_devstack.errors import DevStackError, ToolMissing
 from pulsar_devstack.servers import tools
-from pulsar_devstack.servers.server_releases import ServerRelease, chosen_release
-
-
-def require_tools(release: ServerRelease) -> tuple[Path, int]:
-    """Return the `java` that runs the servers of a release and its major version.
-
-    Raises:
-        ToolMissing: the machine lacks a JDK that is new enough, or Maven.
-    """
-    java = tools.find_java(release.java)
-    tools.find_maven()
-    return java
+from pulsar_devstack.servers.server_releases import chosen_release
 
 
 def export_java_home() -> None:
@@ -41,7 +29,7 @@ def export_java_home() -> None:
 def main() -> int:
     """Check the machine; returns the exit code."""
     try:
-        require_tools(chosen_release())
+        tools.require_tools(chosen_release())
     except DevStackError as error:
         sys.stderr.write(f"error: {error}\n")
         return 1

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from models.lifecycle.base import Result
+from models.base import Result
 from models.lifecycle.claim import CLAIM, Changed, Claim, PacedClaim
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from models.lifecycle.base import Result
+from models.base import Result
 
 
 class CopyFigures(Result):

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 from pydantic import Field
 
-from models.lifecycle.base import Result
+from models.base import Result
 
 _SHOWN = 160
 

@@ -9,7 +9,7 @@ from typing import Annotated, Self
 from pydantic import Field, model_validator
 
 from models.addresses import AdminUrl, BrokerUrl, PlainAdminUrl, TlsAdminUrl, TlsBrokerUrl
-from models.lifecycle.base import Frozen
+from models.base import Frozen
 from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
 from models.lifecycle.patterns import matches

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from models.base import Result
 from models.blue_green.copies import Carried
-from models.lifecycle.base import Result
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.report import PrecheckResult
 

@@ -6,9 +6,9 @@ from datetime import datetime
 
 from pydantic import Field
 
+from models.base import Figures
 from models.blue_green.copies import Carried, CopyFigures, CopyProof
 from models.blue_green.results import BatchCheck, Census, Completion, Drained, Flipped, Loaded, Precheck, Quiet
-from models.lifecycle.base import Figures
 from models.lifecycle.state import MigrationState
 from models.lifecycle.units import Bytes, Count, Messages, Seconds, Topics
 from models.lifecycle.waves import WaveState

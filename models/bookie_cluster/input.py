@@ -8,9 +8,9 @@ from typing import Annotated, NamedTuple
 
 from pydantic import AfterValidator, Field, model_validator
 
+from models.base import Frozen
 from models.bookie_registry import REGISTRY, RESERVED
 from models.ledger_store import LedgerStoreUri, parse_ledger_store_uri
-from models.lifecycle.base import Frozen
 from models.lifecycle.fields import Bool, Duration
 from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
 from models.store_url import StoreUrl, parse_store_url, require_scheme

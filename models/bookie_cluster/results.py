@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from datetime import datetime
 
-from models.lifecycle.base import Result
+from models.base import Result
 from models.lifecycle.failures import Blocker, FailedItems
 from models.lifecycle.report import PrecheckResult
 

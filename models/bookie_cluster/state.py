@@ -7,10 +7,10 @@ from enum import IntEnum
 
 from pydantic import Field
 
+from models.base import Figures
 from models.bookie_cluster.results import BrokersStopped, CleanupTargets, CopySummary, SwitchPrecheck
 from models.bookie_cluster.updates import CleanupOrder, Pace
 from models.bookie_registry import ReadMode
-from models.lifecycle.base import Figures
 from models.lifecycle.state import MigrationState
 from models.lifecycle.units import Bytes, Count, Cursors, Entries, Ledgers, Seconds
 

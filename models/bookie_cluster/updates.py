@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pydantic import Field
 
+from models.base import Frozen
 from models.bookie_registry import ReadMode
-from models.lifecycle.base import Frozen
 from models.lifecycle.fields import Bool
 
 

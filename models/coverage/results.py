@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from models.base import Result
 from models.coverage.table import Outcome
-from models.lifecycle.base import Result
 
 SHOWN = 10
 """How many objects a result names."""

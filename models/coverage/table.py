@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from pydantic import Field
 
-from models.lifecycle.base import Frozen
+from models.base import Frozen
 
 PAGE: Final = "docs/coverage.md"
 """The page that is generated from the table."""

@@ -13,7 +13,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, AwareDatetime, model_validator
 
-from models.lifecycle.base import Frozen
+from models.base import Frozen
 
 _DAY = timedelta(days=1)
 

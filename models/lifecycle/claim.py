@@ -13,7 +13,7 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict
 
-from models.lifecycle.base import Frozen, Result
+from models.base import Frozen, Result
 from models.lifecycle.execution import Execution, InputT
 
 CLAIM = "/pulsar/migration-coordinator/pulsar-migrate"

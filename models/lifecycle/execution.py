@@ -7,7 +7,7 @@ from typing import Generic, TypeVar
 
 from pydantic import SerializeAsAny
 
-from models.lifecycle.base import Frozen
+from models.base import Frozen
 from models.lifecycle.input import WorkflowInput
 
 InputT = TypeVar("InputT", bound=WorkflowInput)

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from hashlib import sha256
 
-from models.lifecycle.base import Result
+from models.base import Result
 
 NAMED = 100
 """How many items of a long list a result names."""

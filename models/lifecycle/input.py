@@ -9,7 +9,7 @@ from typing import Annotated, Any, NamedTuple, cast
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
-from models.lifecycle.base import Frozen, refusal, valid_fields
+from models.base import Frozen, refusal, valid_fields
 from models.lifecycle.fields import Bool
 
 _KINDS = {"list": "a list", "str": "a text", "bool": "true or false", "NoneType": "null", "bytes": "bytes"}

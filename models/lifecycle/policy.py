@@ -10,7 +10,7 @@ from datetime import datetime
 
 from pydantic import BaseModel
 
-from models.lifecycle.base import Result
+from models.base import Result
 from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb, VerbResponse
 

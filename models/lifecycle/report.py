@@ -7,8 +7,8 @@ from typing import Any, Generic
 from pydantic import BaseModel
 from typing_extensions import TypeVar
 
+from models.base import Result
 from models.coverage.results import FeatureUse
-from models.lifecycle.base import Result
 from models.lifecycle.failures import Blocker, FailedItems
 from models.lifecycle.status import FiguresT, Outcome, PhaseEntry
 

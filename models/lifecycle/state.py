@@ -8,7 +8,7 @@ from typing import Any, Generic, Literal
 from pydantic import BaseModel, Field
 from typing_extensions import TypeVar
 
-from models.lifecycle.base import Result
+from models.base import Result
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import CertificateT

@@ -9,7 +9,7 @@ from typing import Any, Generic
 from pydantic import BaseModel, Field
 from typing_extensions import TypeVar
 
-from models.lifecycle.base import Result
+from models.base import Result
 from models.lifecycle.failures import FailedItems
 from models.lifecycle.units import Quantity, Unit
 from models.lifecycle.verbs import Verb

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from pydantic import AwareDatetime, Field
 
-from models.lifecycle.base import Frozen, Result
+from models.base import Frozen, Result
 from models.lifecycle.fields import Bool, Duration
 
 

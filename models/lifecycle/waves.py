@@ -8,7 +8,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field, model_validator
 
-from models.lifecycle.base import Frozen, Result
+from models.base import Frozen, Result
 from models.lifecycle.change_windows import ChangeWindows
 from models.lifecycle.failures import FailedItem, FailedItems
 from models.lifecycle.fields import Duration

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from models.lifecycle.base import Figures
+from models.base import Figures
 from models.lifecycle.state import MigrationState
 from models.lifecycle.units import Bytes, Count, Records, Seconds
 from models.metadata_store.results import Precheck, PreCopy, Restoration

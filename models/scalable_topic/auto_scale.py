@@ -6,7 +6,7 @@ from typing import Annotated, Self
 
 from pydantic import Field, model_validator
 
-from models.lifecycle.base import Frozen
+from models.base import Frozen
 from models.lifecycle.fields import Bool
 
 _Rate = Annotated[float | None, Field(gt=0)]

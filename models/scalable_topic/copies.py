@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-from models.lifecycle.base import Result
+from models.base import Result
 
 KEEPER = "pulsar-migrate-copy"
 """A subscription of the regular topic for which its messages are kept until its consumers have their own."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from enum import StrEnum
 
-from models.lifecycle.base import Result
+from models.base import Result
 from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.report import PrecheckResult
 

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from models.lifecycle.base import Figures
+from models.base import Figures
 from models.lifecycle.state import MigrationState
 from models.lifecycle.units import Count, Messages, Seconds, Topics
 from models.scalable_topic.operation_results import OperationCheck, OperationOutcome

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pydantic import Field
 
-from models.lifecycle.base import Result
+from models.base import Result
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.report import PrecheckResult
 

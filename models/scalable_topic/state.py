@@ -6,7 +6,7 @@ from datetime import datetime
 
 from pydantic import Field
 
-from models.lifecycle.base import Figures
+from models.base import Figures
 from models.lifecycle.state import MigrationState
 from models.lifecycle.units import Bytes, Count, Messages, Seconds, Topics
 from models.lifecycle.waves import WaveState

@@ -15,7 +15,7 @@ from cronsim import CronSim, CronSimError
 from pydantic import AfterValidator, ConfigDict, Field, model_validator
 from pydantic.alias_generators import to_camel
 
-from models.lifecycle.base import Frozen
+from models.base import Frozen
 from models.lifecycle.fields import Bool, Duration
 
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")

@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import AfterValidator, Field
 
 from models.addresses import AdminUrl
-from models.lifecycle.base import Frozen
+from models.base import Frozen
 from models.lifecycle.cluster import ClusterAccess
 from models.lifecycle.fields import Bool
 from models.lifecycle.input import CoveredInput

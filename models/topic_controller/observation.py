@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field
 
-from models.lifecycle.base import Result
+from models.base import Result
 from models.topic_controller.record import ControlledLayout
 
 

@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from pydantic import Field
 
-from models.lifecycle.base import Frozen, Result
+from models.base import Frozen, Result
 from models.lifecycle.fields import Bool, Duration
 from models.segments.segment import SegmentInfo
 from models.topic_controller.record import ControlledLayout

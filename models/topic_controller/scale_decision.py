@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import NamedTuple, Self
 
-from models.lifecycle.base import Result
+from models.base import Result
 from models.segments.layout import SegmentLayout
 from models.segments.segment import HashRange
 from models.topic_controller.auto_scale import AutoScale, Load

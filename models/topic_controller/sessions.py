@@ -9,7 +9,7 @@ from typing import Annotated, Self
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from models.lifecycle.base import Frozen, Result
+from models.base import Frozen, Result
 from models.lifecycle.fields import Duration
 from models.segments.layout import SegmentLayout
 from models.segments.segment import HashRange, Stored

@@ -7,7 +7,7 @@ from typing import Self
 
 from pydantic import BaseModel, Field
 
-from models.lifecycle.base import Result
+from models.base import Result
 from models.segments.segment import SegmentInfo, SubscriptionKind
 from models.topic_controller.auto_scale import AutoScale
 from models.topic_controller.news import News

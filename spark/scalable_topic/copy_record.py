@@ -15,7 +15,7 @@ from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict, StoreContention, VersionConflict
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.position import EARLIEST, EntryPosition
-from models.lifecycle.base import faults
+from models.base import faults
 from models.lifecycle.claim import CLAIM
 from models.scalable_topic.copies import KeyHash
 from spark.scalable_topic.sums import Sum

@@ -13,7 +13,7 @@ from pydantic_core import to_json
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from models.lifecycle.base import valid_fields
+from models.base import valid_fields
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import Continued, start_refusal
 

@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Part, Set, retry
 from clients.errors import StoreConflict, VersionConflict
+from models.base import faults
 from models.bookie_registry import (
     ORCHESTRATOR,
     READ_MODE,
@@ -27,7 +28,6 @@ from models.bookie_registry import (
     progress_node,
 )
 from models.ledger_store import parse_ledger_store_uri
-from models.lifecycle.base import faults
 from models.lifecycle.claim import Claim
 
 NodeT = TypeVar("NodeT")

@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from clients.cas.store import CasReader
 from clients.errors import StoreConflict
-from models.lifecycle.base import faults
+from models.base import faults
 from models.migration_flag import FLAG, Flag, FlagPhase
 
 

@@ -12,13 +12,13 @@ import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pulsar_devstack.machine import require_tools
 from pulsar_devstack.servers import tools
 from pulsar_devstack.servers.builds import oxia_product, temporal_product
 from pulsar_devstack.servers.cache import Cache, Product
 from pulsar_devstack.servers.jars import jars_product
 from pulsar_devstack.servers.server_releases import ServerRelease
 from pulsar_devstack.servers.toolchain import DATA, Toolchain
+from pulsar_devstack.servers.tools import require_tools
 
 
 def print_progress(line: str) -> None:

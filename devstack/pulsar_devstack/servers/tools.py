@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pulsar_devstack.errors import ProvisionFailed, ToolMissing
+from pulsar_devstack.servers.server_releases import ServerRelease
 
 JAVA_AT_LEAST = 17
 """The oldest Java that runs Spark and Temporal's test server; servers may need a newer one."""
@@ -115,6 +116,17 @@ def find_pip() -> list[str]:
 def find_go() -> Path | None:
     """The `go` on the PATH where it is of a release that builds the servers, else None."""
     return _on_path("go", ["version"], r"go(\d+\.\d+)", GO_AT_LEAST, GO_BELOW)
+
+
+def require_tools(release: ServerRelease) -> tuple[Path, int]:
+    """Return the `java` that runs the servers of a release and its major version.
+
+    Raises:
+        ToolMissing: the machine lacks a JDK that is new enough, or Maven.
+    """
+    java = find_java(release.java)
+    find_maven()
+    return java
 
 
 def find_temporal() -> Path | None:

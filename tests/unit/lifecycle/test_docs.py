@@ -15,7 +15,7 @@ from temporalio import workflow
 from typer.main import get_command
 
 from cli.app import app
-from models.lifecycle.base import Figures
+from models.base import Figures
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import MigrationInput
 from models.lifecycle.names import SEARCH_ATTRIBUTES

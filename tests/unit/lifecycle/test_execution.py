@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import TypeAdapter, ValidationError
 
-from models.lifecycle.base import Result
+from models.base import Result
 from models.lifecycle.execution import Execution
 from models.metadata_store.input import MetadataStoreInput
 from temporal.converter import DATA_CONVERTER

@@ -11,7 +11,7 @@ from typing import Any
 
 from temporalio import activity
 
-from models.lifecycle.base import Frozen, Result
+from models.base import Frozen, Result
 from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.input import MigrationInput

@@ -9,7 +9,7 @@ from typing import Any
 from pydantic import Field
 from temporalio import workflow
 
-from models.lifecycle.base import Figures
+from models.base import Figures
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.input import Continued
 from models.lifecycle.policy import PhasePolicy, VerbState

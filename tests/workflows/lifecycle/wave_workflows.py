@@ -11,7 +11,7 @@ from temporalio import workflow
 from temporalio.common import RetryPolicy
 from temporalio.exceptions import ApplicationError
 
-from models.lifecycle.base import Frozen
+from models.base import Frozen
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.waves import BatchResult, Hold, Page, WavePolicy, WaveState, WaveStatus, failed_item
 from tests.workflows.lifecycle.wave_catalog import SHOWN, Begun, Behaviour
