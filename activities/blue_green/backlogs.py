@@ -15,7 +15,7 @@ from activities.blue_green.context import AnyBlueGreenTask, BatchTask, Namespace
 from activities.blue_green.copied_cursors import compare_cursors, compare_entries, place_cursors
 from activities.blue_green.saved_clients import saved_clients
 from activities.blue_green.subscription_copy import Idle, SubscriptionCopy, comes_behind, copy_tail, seed_topics
-from activities.blue_green.topics import look_at, subscriptions_of, topics_of
+from activities.blue_green.topics import look_at, topics_of
 from activities.lifecycle.step import step
 from activities.pulsar.ledger_ids import ledgers_of
 from clients.cas.store import CasStore
@@ -175,7 +175,7 @@ def _still_idle(task: AnyBlueGreenTask, idle: Idle) -> Idle:
     def names(topic: TopicName) -> tuple[str, ...]:
         stats = look_at(task.blue, topic).stats
         there: Mapping[str, object] = (
-            {name: sub for name, sub in subscriptions_of(stats).items() if not sub.consumers} if stats else {}
+            {name: sub for name, sub in stats.client_subscriptions.items() if not sub.consumers} if stats else {}
         )
         return tuple(name for name in idle[topic] if name in there)
 

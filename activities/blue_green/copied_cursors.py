@@ -9,7 +9,7 @@ from itertools import chain
 
 from activities.blue_green.subscription_copy import Idle, SubscriptionCopy, read_through_broker, what_is_there
 from clients.errors import StoreConflict, StoreUnsupported
-from clients.pulsar.admin.topics import CursorStats, Position, is_brokers_cursor
+from clients.pulsar.admin.topics import CursorStats, Position
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.lookup import connect
 from clients.pulsar.wire.position import EntryPosition
@@ -170,13 +170,13 @@ def _wanted(
 ) -> dict[str, list[Span]]:
     """What each subscription of a topic shall have acknowledged of the copy."""
     stats, _ = what_is_there(copy.blue, topic)
-    durable = [name for name, one in copy.blue.topics.stats(topic).subscriptions.items() if one.is_durable]
+    durable = [*copy.blue.topics.stats(topic).durable_subscriptions]
     return {
         name: acknowledged(stats.cursors[name], positions.up_to_on_blue)
         if name in idle
         else joined([(0, len(positions))])
         for name in durable
-        if not is_brokers_cursor(name) and name in stats.cursors
+        if name in stats.cursors
     }
 
 

@@ -22,7 +22,6 @@ from activities.blue_green.topics import (
     look_at,
     named,
     show_blue,
-    subscriptions_of,
     topics_of,
 )
 from activities.lifecycle.step import step
@@ -206,7 +205,7 @@ class DrainWatch:
         for remote, replication in look.stats.replication.items():
             if replication.replication_backlog:
                 reasons.append(f"{replication.replication_backlog:,} messages are not replicated to {remote} yet")
-        waits = (self._why_waits(guard, look.topic, *one) for one in subscriptions_of(look.stats).items())
+        waits = (self._why_waits(guard, look.topic, *one) for one in look.stats.client_subscriptions.items())
         return "; ".join([*reasons, *filter(None, waits)])
 
     def _why_not_ended(self, guard: NamespaceGuard) -> str:
@@ -354,7 +353,7 @@ class DrainWatch:
         there = clients_of(look.stats) if look.stats else TopicClients()
         self._publishers[topic] = len(there.producers)
         if not look.blocked:
-            self._watch_backlogs(topic, subscriptions_of(look.stats) if look.stats else {})
+            self._watch_backlogs(topic, look.stats.client_subscriptions if look.stats else {})
         return there
 
     def _watch_backlogs(self, topic: str, there: Mapping[str, SubscriptionStats]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.subscription_copy import what_is_there
-from activities.blue_green.topics import look_at, subscriptions_of
+from activities.blue_green.topics import look_at
 from clients.cas.store import CasReader
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.position import EARLIEST
@@ -23,7 +23,7 @@ def used_on_green(task: AnyBlueGreenTask, store: CasReader, topic: TopicName) ->
     stats = look_at(task.green, topic).stats
     if stats is None:
         return False
-    consumers = any(sub.consumers for sub in subscriptions_of(stats).values())
+    consumers = any(sub.consumers for sub in stats.client_subscriptions.values())
     known = read_record(store, topic)
     copied = known.record.positions.last if known else None
     _, there = what_is_there(task.green, topic)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.load import clients_of, provision_batch
 from activities.blue_green.saved_clients import save_clients, saved_clients
-from activities.blue_green.topics import look_at, subscriptions_of, topics_of
+from activities.blue_green.topics import look_at, topics_of
 from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
@@ -66,7 +66,7 @@ def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
     for guard in guards:
         found = _late(task, guard.namespace)
         for one, name in ((late, name) for late in found for name in late.subscriptions):
-            sub = subscriptions_of(one.stats)[name]
+            sub = one.stats.client_subscriptions[name]
             guard.require()
             # Its consumer was faster; or there is no such topic on green, which VERIFY tells.
             with suppress(AdminConflict, AdminNotFound):
@@ -92,7 +92,7 @@ def _late_of(task: AnyBlueGreenTask, topic: TopicName, *, exists: bool) -> Late 
     stats = look_at(task.blue, topic).stats
     if stats is None:
         return None
-    here = sorted(name for name, sub in subscriptions_of(stats).items() if sub.is_durable)
+    here = sorted(stats.durable_subscriptions)
     try:
         there = task.green.subscriptions.names(topic) if exists and here else []
     except AdminNotFound:

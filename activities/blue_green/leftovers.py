@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import suppress
 from typing import Any, NamedTuple, cast
 
-from activities.blue_green.topics import cursors_of, look_at, subscriptions_of
+from activities.blue_green.topics import cursors_of, look_at
 from activities.pulsar.stored_topics import stored
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminUnsupported
@@ -35,7 +35,7 @@ def use_of(admin: PulsarAdminReader, topic: TopicName) -> str:
     """Return who still needs a topic; empty for nobody."""
     look = look_at(admin, topic)
     if look.stats is not None:
-        waiting = [name for name, sub in subscriptions_of(look.stats).items() if sub.msg_backlog or sub.consumers]
+        waiting = [name for name, sub in look.stats.client_subscriptions.items() if sub.msg_backlog or sub.consumers]
         users = [f"{len(look.stats.publishers)} producers"] if look.stats.publishers else []
         remote = [f"replication to {name}" for name, one in look.stats.replication.items() if one.replication_backlog]
         return ", ".join([*users, *(f"subscription {name}" for name in waiting), *remote])

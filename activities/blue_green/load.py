@@ -13,7 +13,7 @@ from activities.blue_green.provisioning import Scope
 from activities.blue_green.records import sent_away
 from activities.blue_green.saved_clients import save_clients, saved_clients
 from activities.blue_green.throttle import let_go_of_ended
-from activities.blue_green.topics import TopicLook, look_at, show_blue, subscriptions_of, topics_of
+from activities.blue_green.topics import TopicLook, look_at, show_blue, topics_of
 from activities.blue_green.way_back import take_back, was_blue
 from activities.lifecycle.step import step
 from activities.pulsar.coverage import require_covered
@@ -69,7 +69,7 @@ def load(task: BatchTask) -> Loaded:
     return Loaded(
         topics=len(stats),
         producers=sum(len(one.publishers) for one in stats),
-        consumers=sum(len(sub.consumers) for one in stats for sub in subscriptions_of(one).values()),
+        consumers=sum(len(sub.consumers) for one in stats for sub in one.client_subscriptions.values()),
         backlog=show_blue(task.context, stats),
     )
 
@@ -129,7 +129,7 @@ def look_at_all(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[Top
 
 def clients_of(stats: TopicStats) -> TopicClients:
     """Who uses a topic: durable subscriptions only, since a reader's ends with the reader."""
-    durable = {name: sub for name, sub in subscriptions_of(stats).items() if sub.is_durable}
+    durable = stats.durable_subscriptions
     return TopicClients(
         producers=tuple(sorted(one.producer_name for one in stats.publishers)),
         consumers={name: len(sub.consumers) for name, sub in durable.items()},

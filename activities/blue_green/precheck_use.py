@@ -128,7 +128,7 @@ def check_expiry(
     drain = task.input.drain_timeout.total_seconds()
     short, old = list[str](), list[str]()
     for name, topic in sorted(namespace.topics.items()):
-        used = [sub for sub in topic.subscriptions.values() if sub.durable]
+        used = topic.durable
         minutes = expiration if (own := topic.own_policy(_EXPIRATION)) is None else own
         # mutant: blue-green/subscriptions-that-expire-pass
         if topic.persistent and not all(sub.replicated for sub in used) and 0 < minutes * 60 <= drain:

@@ -356,8 +356,4 @@ def _partitions(topics: Iterable[TopicInventory]) -> dict[str, int]:
 def _subscriptions(topics: Iterable[TopicInventory]) -> dict[str, int]:
     # A topic's own limit is copied with it, and blue keeps it already.
     own = "maxSubscriptionsPerTopic"
-    return {
-        str(topic.name): sum(one.durable for one in topic.subscriptions.values())
-        for topic in topics
-        if own not in (topic.policies or {})
-    }
+    return {str(topic.name): len(topic.durable) for topic in topics if own not in (topic.policies or {})}

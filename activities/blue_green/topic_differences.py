@@ -102,8 +102,8 @@ def _policy_deltas(name: TopicName, wanted: Mapping[str, Any], there: Mapping[st
 
 
 def _subscription_deltas(blue: TopicInventory, green: TopicInventory) -> Iterator[Delta]:
-    wanted = {name: one for name, one in blue.subscriptions.items() if one.durable}
-    there = {name: one for name, one in green.subscriptions.items() if one.durable}
+    wanted = {one.name: one for one in blue.durable}
+    there = {one.name: one for one in green.durable}
     for name, one in sorted(wanted.items()):
         yield from _subscription(blue.name, one, there.get(name), green)
     # A subscription is gone from blue as soon as its consumers have moved.

@@ -9,7 +9,7 @@ from activities.lifecycle.context import ActivityContext
 from activities.pulsar.stored_topics import stored
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
-from clients.pulsar.admin.topics import InternalInfo, SubscriptionStats, TopicStats, is_brokers_cursor
+from clients.pulsar.admin.topics import InternalInfo, TopicStats, is_brokers_cursor
 from clients.pulsar.names import TopicName
 from models.lifecycle.failures import NAMED, FailedItem
 from models.lifecycle.names import BACKLOG_GAUGE, PUBLISHERS_GAUGE
@@ -79,7 +79,7 @@ def is_terminated(admin: PulsarAdminReader, topic: TopicName) -> bool:
 
 def traffic_of(stats: TopicStats) -> Traffic:
     """What has moved so far."""
-    backlog = sum(one.msg_backlog for one in subscriptions_of(stats).values())
+    backlog = sum(one.msg_backlog for one in stats.client_subscriptions.values())
     return Traffic(stats.msg_in_counter, backlog, len(stats.publishers))
 
 
@@ -98,11 +98,6 @@ def named(items: Sequence[FailedItem]) -> tuple[FailedItem, ...]:
     heads = list(firsts.values())
     rest = [item for item in items if item not in heads]
     return (*heads, *rest[: max(NAMED - len(heads), 0)])
-
-
-def subscriptions_of(stats: TopicStats) -> dict[str, SubscriptionStats]:
-    """Return the subscriptions of clients; brokers name that of compaction next to them."""
-    return {name: one for name, one in stats.subscriptions.items() if not is_brokers_cursor(name)}
 
 
 def cursors_of(info: InternalInfo) -> list[str]:

@@ -11,7 +11,7 @@ from activities.blue_green.leftovers import entries_of, needed_by
 from activities.blue_green.listing import scalable_topics
 from activities.blue_green.reopened import end_again, may_open_again
 from activities.blue_green.saved_clients import saved_clients
-from activities.blue_green.topics import look_at, named, subscriptions_of, topics_of
+from activities.blue_green.topics import look_at, named, topics_of
 from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import after_end, stored
 from clients.pulsar.admin.errors import AdminNotFound
@@ -88,7 +88,7 @@ def _check(task: AnyBlueGreenTask, topic: TopicName, known: Mapping[str, TopicCl
     if str(topic) in known and (missed := known[str(topic)].missed):
         wrong.append(f"subscriptions lack what blue took after they had left (#26680): {', '.join(missed)}")
     if look and look.stats:
-        busy = [name for name, sub in subscriptions_of(look.stats).items() if sub.msg_backlog or sub.consumers]
+        busy = [name for name, sub in look.stats.client_subscriptions.items() if sub.msg_backlog or sub.consumers]
         wrong += [f"blue still has {len(look.stats.publishers)} producers"] if look.stats.publishers else []
         wrong += [f"blue still has subscriptions with messages or consumers: {', '.join(busy)}"] if busy else []
     # mutant: blue-green/stranded-replication-is-not-wrong
@@ -109,5 +109,5 @@ def _check(task: AnyBlueGreenTask, topic: TopicName, known: Mapping[str, TopicCl
 def _unused(task: AnyBlueGreenTask, topic: TopicName, names: Collection[str]) -> tuple[str, ...]:
     """Those of green's subscriptions that have no consumer."""
     stats = look_at(task.green, topic).stats
-    there = subscriptions_of(stats) if stats else {}
+    there = stats.client_subscriptions if stats else {}
     return tuple(sorted(name for name, sub in there.items() if name in names and not sub.consumers))

@@ -13,7 +13,7 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.topic_policies import GLOBAL
-from clients.pulsar.admin.topics import COMPACTION, PERSISTENT, Client, TopicStats, is_brokers_cursor
+from clients.pulsar.admin.topics import COMPACTION, PERSISTENT, Client, TopicStats
 from clients.pulsar.names import TopicName
 
 _ATTEMPTS = 3
@@ -149,8 +149,13 @@ class TopicInventory:
     @cached_property
     def subscriptions(self) -> Mapping[str, SubscriptionInventory]:
         """Clients' subscriptions of the parts that are loaded, by name."""
-        names = {name: None for stats in self.stats for name in stats.subscriptions}
-        return {name: self._subscription(name) for name in names if not is_brokers_cursor(name)}
+        names = {name: None for stats in self.stats for name in stats.client_subscriptions}
+        return {name: self._subscription(name) for name in names}
+
+    @property
+    def durable(self) -> list[SubscriptionInventory]:
+        """Those of them that stay when no consumer uses them."""
+        return [one for one in self.subscriptions.values() if one.durable]
 
     @property
     def stats(self) -> list[TopicStats]:
@@ -265,9 +270,8 @@ class TopicReader:
         # A topic that is named like a partition of nothing has none of its own: brokers refuse to be asked (412).
         if topic.name.partition is not None:
             return {}
-        names = [name for name, one in topic.subscriptions.items() if one.durable]
         try:
-            return self._admin.topic_policies.read(topic.name, names)
+            return self._admin.topic_policies.read(topic.name, [one.name for one in topic.durable])
         except AdminServerError:
             if not topic.unloadable:
                 raise

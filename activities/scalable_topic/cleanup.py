@@ -17,7 +17,7 @@ from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.checks.policies import own_retention
 from activities.scalable_topic.cluster import TopicRefused, own_topics, patiently, release_cluster
 from activities.scalable_topic.context import ClusterTask, NamespaceTask, TopicTask
-from activities.scalable_topic.regular_topic import GRACE, census, durable_of, is_terminated, regular_parts
+from activities.scalable_topic.regular_topic import GRACE, census, is_terminated, regular_parts
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
@@ -74,7 +74,7 @@ def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
         return f"the layout still names {some(named)}: its messages are not consumed, or kept by the retention"
     if topic.unloadable:
         return f"no broker can load {some([part.name for part in topic.unloadable])}"
-    if left := [f"{one.name} ({one.backlog})" for one in durable_of(topic) if one.backlog]:
+    if left := [f"{one.name} ({one.backlog})" for one in topic.durable if one.backlog]:
         return f"subscriptions have messages there: {some(left)}"
     if (found := census(topic)).legacy or found.managed:
         return f"{found.legacy + found.managed} clients are connected to it"
@@ -238,7 +238,7 @@ def _await_dropped(task: ClusterTask[ClusterInput], store: CasReader, names: Ite
         # What brokers fail for is reported by the cleanup of that topic.
         with suppress(AdminServerError):
             topic = task.find_topic(name)
-            if topic and not any(one.backlog for one in durable_of(topic)):
+            if topic and not any(one.backlog for one in topic.durable):
                 _require_leader(task, store, name)
                 waiting[name] = {*map(str, regular_parts(topic))}
     end = time.monotonic() + DROP_LIMIT

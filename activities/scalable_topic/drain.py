@@ -11,7 +11,7 @@ from activities.pulsar.stored_topics import after_end, stored
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.context import TopicTask
 from activities.scalable_topic.conversion.topic import conversion_of
-from activities.scalable_topic.regular_topic import durable_of, regular_parts, until_next_look, with_types
+from activities.scalable_topic.regular_topic import regular_parts, until_next_look, with_types
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable, recorded_subscriptions, unreadable
 from models.lifecycle.failures import some
@@ -121,7 +121,7 @@ def _show(task: TopicTask, topic: TopicInventory | None, messages: int) -> None:
 
 def old_messages(topic: TopicInventory | None) -> dict[str, int]:
     """Messages that durable subscriptions have left in a regular topic, by their names."""
-    return {one.name: one.backlog for one in durable_of(topic) if one.backlog} if topic else {}
+    return {one.name: one.backlog for one in topic.durable if one.backlog} if topic else {}
 
 
 def _without_cursors(task: TopicTask, layout: SegmentLayout, subscriptions: Iterable[str]) -> list[str]:

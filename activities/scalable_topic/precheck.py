@@ -9,7 +9,7 @@ from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.checks.cluster import check_auto_scale, check_cluster, check_rights
 from activities.scalable_topic.checks.topic import check_one
 from activities.scalable_topic.context import NamespaceTask, TopicTask
-from activities.scalable_topic.regular_topic import durable_of, ordered_types, planned, regular_parts
+from activities.scalable_topic.regular_topic import ordered_types, planned, regular_parts
 from activities.scalable_topic.topic_list import full_name, namespace_of, selected
 from clients.cas.store import CasReader
 from clients.stores import open_cas_reader
@@ -100,7 +100,7 @@ def _check_topic(task: TopicTask, findings: Findings) -> list[TopicInventory]:
 
 def _planned(found: Precheck, topic: TopicInventory) -> Precheck:
     parents = [str(part) for part in regular_parts(topic)]
-    durable = durable_of(topic)
+    durable = topic.durable
     return found.model_copy(
         update={
             "parents": len(parents),
@@ -126,7 +126,7 @@ def _survey_of(task: NamespaceTask, store: CasReader, name: str) -> Survey:
         return Survey()
     findings = Findings()
     check_one(task.admin, store, findings, topic, task.input, workflow_id=task.attempt.workflow_id)
-    durable = durable_of(topic)
+    durable = topic.durable
     return Survey(
         topics=1,
         subscriptions=len(durable),

@@ -40,7 +40,7 @@ def unrecordable(topic: TopicInventory) -> list[str]:
     return [
         f"brokers cannot record {one.name!r} of {topic.name} under its name: its consumers get nothing new; "
         "move them to a subscription of another name, and delete it"
-        for one in durable_of(topic)
+        for one in topic.durable
         if not recordable(one.name)
     ]
 
@@ -52,12 +52,7 @@ def with_types(topic: TopicInventory, known: Mapping[str, str]) -> TopicInventor
 
 def ordered_types(topic: TopicInventory) -> dict[str, str]:
     """Types of ordered subscriptions, by name."""
-    return {one.name: one.type for one in durable_of(topic) if one.type in ORDERED}
-
-
-def durable_of(topic: TopicInventory) -> list[SubscriptionInventory]:
-    """Subscriptions that last."""
-    return [one for one in topic.subscriptions.values() if one.durable]
+    return {one.name: one.type for one in topic.durable if one.type in ORDERED}
 
 
 def is_terminated(admin: PulsarAdminReader, part: TopicName) -> bool:
@@ -90,11 +85,7 @@ def kind_of(subscription: SubscriptionInventory) -> SubscriptionKind:
 
 def undrained_streams(topic: TopicInventory) -> dict[str, int]:
     """Return the backlogs of ordered subscriptions, by name."""
-    return {
-        one.name: one.backlog
-        for one in topic.subscriptions.values()
-        if one.durable and one.backlog and kind_of(one) is SubscriptionKind.STREAM
-    }
+    return {one.name: one.backlog for one in topic.durable if one.backlog and kind_of(one) is SubscriptionKind.STREAM}
 
 
 def waits_for(topic: TopicInventory, *, force: bool = False) -> str:

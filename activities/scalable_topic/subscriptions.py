@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from activities.lifecycle.parallel import Each, in_turn
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.context import ClusterTask
-from activities.scalable_topic.regular_topic import GRACE, durable_of, kind_of
+from activities.scalable_topic.regular_topic import GRACE, kind_of
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdmin
@@ -91,7 +91,7 @@ def to_record(store: CasReader, topic: TopicInventory, registered: Collection[st
         topic: the regular one.
         registered: subscriptions that an earlier attempt has recorded.
     """
-    durable = {one.name: kind_of(one) for one in durable_of(topic)}
+    durable = {one.name: kind_of(one) for one in topic.durable}
     recorded, layout = recorded_subscriptions(store, topic.name), read_scalable(store, topic.name).layout
     cursors = subscriptions_by_segment(store, topic.name, layout.active if layout else ())
     # One with a cursor on a segment is used again: its consumers have made it.

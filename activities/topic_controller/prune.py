@@ -18,7 +18,6 @@ from activities.topic_controller.segments import delete_topic
 from clients.errors import RetryableError, StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
-from clients.pulsar.admin.topics import is_brokers_cursor
 from clients.pulsar.names import TopicName
 from models.segments.segment import LayoutError, SegmentInfo
 from models.topic_controller.pruning import Contents, Kept, Pruned, PruneTask, PruneWatch, kept, removable
@@ -130,7 +129,7 @@ def _contents(admin: PulsarAdminReader, name: TopicName) -> Contents | None:
     except AdminNotFound:
         return None
     # What was not acknowledged, or is delayed, counts; readers and replicators hold messages as subscriptions do.
-    left = {one: place.msg_backlog for one, place in stats.subscriptions.items() if not is_brokers_cursor(one)}
+    left = {one: place.msg_backlog for one, place in stats.client_subscriptions.items()}
     left |= {f"replication to {one}": place.replication_backlog for one, place in stats.replication.items()}
     return Contents(entries=inside.number_of_entries, left=left, retention_minutes=retention)
 

@@ -35,7 +35,7 @@ def await_scale(task: ObserverTask, watch: ScaleWatch) -> Look[Decision]:
     """
     name, admin = task.name, task.admin
     stats = task.each(watch.segments, lambda one: admin.topics.stats(segment_topic(name, one.descriptor)))
-    subscriptions = {name for one in stats for name, place in one.subscriptions.items() if place.is_durable}
+    subscriptions = {name for one in stats for name in one.durable_subscriptions}
     seen = Seen(
         loads={one.segment_id: _load(found) for one, found in zip(watch.segments, stats, strict=True)},
         consumers=_consumers(admin, layout_topic(name), subscriptions),

@@ -14,7 +14,7 @@ from clients.errors import RetryableError
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound, AdminServerError
 from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
-from clients.pulsar.admin.topics import COMPACTION, EARLIEST, InternalStats, Position, is_brokers_cursor
+from clients.pulsar.admin.topics import COMPACTION, EARLIEST, InternalStats, Position
 from clients.pulsar.names import TopicName
 from models.segments.segment import SegmentInfo
 
@@ -92,7 +92,7 @@ def make_segments(
     wanted_segments = [*segments]
     names = [segment_topic(task.name, one.descriptor) for one in wanted_segments]
     there, places = at_once(
-        lambda: task.each(names, lambda name: _create_topic(task, name)), lambda: places_of(task, like)
+        lambda: task.each(names, lambda name: _create_topic(task, name)), lambda: subscriptions_by_segment(task, like)
     )
     new = {name: stats is None for name, stats in zip(names, there, strict=True)}
     taken = [one for one, stats in zip(wanted_segments, there, strict=True) if stats and not _is_unused(stats)]
@@ -100,7 +100,7 @@ def make_segments(
         raise SegmentsTaken(taken)
     wanted = _with(subscriptions, places.values())
 
-    def furnish(part: tuple[TopicName, str | None]) -> None:
+    def create_subscription_or_policy(part: tuple[TopicName, str | None]) -> None:
         name, subscription = part
         with _retried_if_gone(name):
             if subscription is None:
@@ -109,7 +109,7 @@ def make_segments(
                 _create_place(task, name, subscription, position)
 
     # All at once, since nothing goes on while an operator, or a writer without a segment, waits for a change.
-    task.each([(name, part) for name in names for part in (None, *wanted)], furnish)
+    task.each([(name, part) for name in names for part in (None, *wanted)], create_subscription_or_policy)
 
 
 def copy_grants(task: ControllerTask, sealed: Iterable[SegmentInfo], made: Iterable[SegmentInfo]) -> None:
@@ -209,13 +209,13 @@ def require_places(
         RetryableError: a broker said that it made one, and has none.
     """
     asked, others = [*segments], [*like]
-    found = places_of(task, [*asked, *others])
+    found = subscriptions_by_segment(task, [*asked, *others])
     wanted = _with(subscriptions, (found[one] for one in others))
     lacking = [one for one in asked if (there := found[one]) is None or wanted - there]
     if not lacking:
         return
     make_segments(task, lacking, sorted(wanted))
-    for one, there in places_of(task, lacking).items():
+    for one, there in subscriptions_by_segment(task, lacking).items():
         if there is None or wanted - there:
             missing = ", ".join(sorted(wanted - (there or set()))) or "its topic"
             raise RetryableError(f"{missing}: not there on {one.descriptor} after a broker said that it made it")
@@ -241,7 +241,7 @@ def make_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscript
         if there is not None and subscription not in there:
             _create_place(task, segment_topic(task.name, segment.descriptor), subscription, position)
 
-    task.each(places_of(task, segments).items(), make)
+    task.each(subscriptions_by_segment(task, segments).items(), make)
 
 
 def delete_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscription: str) -> None:
@@ -329,20 +329,22 @@ def load_again(task: ControllerTask, segments: Iterable[SegmentInfo]) -> None:
     task.each(segments, unload)
 
 
-def places_of(task: ControllerTask, segments: Iterable[SegmentInfo]) -> dict[SegmentInfo, set[str] | None]:
+def subscriptions_by_segment(
+    task: ControllerTask, segments: Iterable[SegmentInfo]
+) -> dict[SegmentInfo, set[str] | None]:
     """Durable subscriptions of segments, by segment; None for one that somebody has deleted.
 
-    Readers, deduplication and compaction have cursors too, and are none.
+    Readers, deduplication and compaction have cursors too, which do not count.
     """
 
-    def look(segment: SegmentInfo) -> tuple[SegmentInfo, set[str] | None]:
+    def read(segment: SegmentInfo) -> tuple[SegmentInfo, set[str] | None]:
         try:
-            found = task.admin.topics.stats(segment_topic(task.name, segment.descriptor)).subscriptions
+            stats = task.admin.topics.stats(segment_topic(task.name, segment.descriptor))
         except AdminNotFound:
             return segment, None
-        return segment, {name for name, stats in found.items() if stats.is_durable and not is_brokers_cursor(name)}
+        return segment, {*stats.durable_subscriptions}
 
-    return dict(task.each(segments, look))
+    return dict(task.each(segments, read))
 
 
 def delete_topic(task: ControllerTask, name: TopicName, *, force: bool = True) -> None:
@@ -368,7 +370,7 @@ def delete_topic(task: ControllerTask, name: TopicName, *, force: bool = True) -
 
 
 def _with(subscriptions: Iterable[str], places: Iterable[set[str] | None]) -> set[str]:
-    """Subscriptions, and those that have places on other segments; see `places_of`."""
+    """Subscriptions, and those that have places on other segments; see `subscriptions_by_segment`."""
     return {*subscriptions}.union(*(there or () for there in places))
 
 

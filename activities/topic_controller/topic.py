@@ -23,9 +23,9 @@ from activities.topic_controller.segments import (
     keeps_layout,
     make_places,
     make_segments,
-    places_of,
     require_places,
     require_segments,
+    subscriptions_by_segment,
     taken_by_others,
 )
 from activities.topic_controller.split_merge import complete_last
@@ -160,7 +160,7 @@ def subscribe(task: LeaderTask, request: SubscriptionRequest) -> None:
     _end_leaving(task, request.name)
     record, is_new = _record(task), request.name not in task.records.subscriptions()
     segments = record.segments.values()
-    before = places_of(task, segments)
+    before = subscriptions_by_segment(task, segments)
     is_fresh = not any(request.name in (before[one] or ()) for one in record.active)
     is_latest = request.initial_position is InitialPosition.LATEST
     task.records.register(request.name, request.kind)
@@ -294,7 +294,7 @@ def _stats(task: ControllerTask, segment: SegmentInfo) -> SegmentStats:
         stats = task.admin.topics.stats(segment_topic(task.name, segment.descriptor))
     except StoreError as error:
         return SegmentStats.model_validate({**known, "trouble": str(error)})
-    durable = {name: one for name, one in stats.subscriptions.items() if one.is_durable}
+    durable = stats.durable_subscriptions
     return SegmentStats.model_validate(
         {
             **known,

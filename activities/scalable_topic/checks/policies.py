@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import TopicInventory
-from activities.scalable_topic.regular_topic import durable_of, kind_of
+from activities.scalable_topic.regular_topic import kind_of
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminUnsupported
 from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS
@@ -126,7 +126,7 @@ def _check_expiration(
     findings: Findings, topic: TopicInventory, namespace: Mapping[str, Any], broker: Mapping[str, str], *, remove: bool
 ) -> None:
     minutes = subscription_expiration(namespace, broker)
-    ordered = [one.name for one in durable_of(topic) if kind_of(one) is SubscriptionKind.STREAM]
+    ordered = [one.name for one in topic.durable if kind_of(one) is SubscriptionKind.STREAM]
     if not (minutes and (ordered or remove)):
         return
     why = (
@@ -150,7 +150,7 @@ def _check_types(
     # Brokers write their own setting as `[Exclusive, Shared]`.
     names = {name.strip(" []") for name in allowed} - {""}
     refused = {
-        need: [one.name for one in durable_of(topic) if kind_of(one) is kind]
+        need: [one.name for one in topic.durable if kind_of(one) is kind]
         for kind, need in _ATTACHED_AS.items()
         if names and need not in names
     }

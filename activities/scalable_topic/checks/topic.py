@@ -226,7 +226,7 @@ def _check_storage(findings: Findings, topic: TopicInventory) -> None:
 
 
 def _check_subscriptions(findings: Findings, topic: TopicInventory) -> None:
-    durable = [one for one in topic.subscriptions.values() if one.durable]
+    durable = topic.durable
     if odd := [repr(one.name) for one in durable if not recordable(one.name)]:
         findings.block(
             "SUBSCRIPTION_NAME",

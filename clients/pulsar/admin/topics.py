@@ -164,6 +164,16 @@ class TopicStats(WholeAnswer):
         """Whether a producer, a consumer or a reader is connected."""
         return bool(self.publishers) or any(one.consumers for one in self.subscriptions.values())
 
+    @property
+    def client_subscriptions(self) -> dict[str, SubscriptionStats]:
+        """Return the subscriptions of clients; brokers name that of compaction next to them."""
+        return {name: one for name, one in self.subscriptions.items() if not is_brokers_cursor(name)}
+
+    @property
+    def durable_subscriptions(self) -> dict[str, SubscriptionStats]:
+        """Return the subscriptions of clients that stay when no consumer uses them; those of readers do not."""
+        return {name: one for name, one in self.client_subscriptions.items() if one.is_durable}
+
 
 class PartitionedMetadata(Answer):
     """What is stored of a partitioned topic.

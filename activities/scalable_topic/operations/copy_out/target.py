@@ -185,8 +185,7 @@ class CopyTarget:
             return ()
 
     def _others(self, part: TopicName) -> Sequence[str]:
-        subscriptions = self._admin.topics.stats(part).subscriptions
-        return [name for name, one in subscriptions.items() if one.is_durable and name != KEEPER]
+        return [name for name in self._admin.topics.stats(part).durable_subscriptions if name != KEEPER]
 
     def _stats(self, part: TopicName) -> InternalStats | None:
         try:
