@@ -9,9 +9,10 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import Any, Generic, NamedTuple, Protocol, TypeVar
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from activities.lifecycle.context import ActivityContext
+from activities.pulsar.namespace_guard import NamespaceGuard
 from clients.cas.store import CasStore
 from clients.errors import StoreContention, StoreNotFound
 from clients.pulsar.admin.answers import Answer
@@ -32,26 +33,8 @@ Brokers = Callable[[], Iterable[tuple[str, PulsarAdminReader]]]
 """Gives every broker that is active, with its address."""
 
 
-class PolicyGuard(Protocol):
-    """The right of one attempt to change one namespace, with its record, in which values of before are noted."""
-
-    @property
-    def namespace(self) -> str:
-        """`tenant/namespace`."""
-        ...
-
-    @property
-    def store(self) -> CasStore:
-        """The brokers' metadata store."""
-        ...
-
-    def require(self) -> Claim:
-        """The record; raises where somebody else is in charge."""
-        ...
-
-    def note(self, **fields: object) -> Claim:
-        """Write into the record what is about to be changed, or was."""
-        ...
+PolicyGuard = NamespaceGuard[Any]
+"""The right to change a namespace, with its record, in which values of before are noted."""
 
 
 class HeldPolicy(NamedTuple, Generic[AnswerT]):

@@ -93,11 +93,13 @@ class PulsarCluster(Generic[AccessT_co]):
 
     def brokers(self) -> list[tuple[str, PulsarAdminReader]]:
         """Every broker that is active, with its address, for what each has to know."""
-        access = self.runtime.admin_of(self.input.credentials)
-        session = self._open.enter_context(HttpSession(access))
-        with open_reader(self.input.store, self.stores) as reader:
-            found = [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
-        return [(name, PulsarAdminReader(session, urls)) for name, urls in found]
+        session = self._session()
+        return [(name, PulsarAdminReader(session, urls)) for name, urls in self._broker_urls()]
+
+    def writable_brokers(self) -> list[tuple[str, PulsarAdmin]]:
+        """Return the same for what each decides by its own settings when it is asked for a change."""
+        session = self._session()
+        return [(name, PulsarAdmin(session, urls)) for name, urls in self._broker_urls()]
 
     def service_url(self) -> str:
         """The addresses of all brokers' binary protocol; of one kind, with TLS or without.
@@ -113,3 +115,11 @@ class PulsarCluster(Generic[AccessT_co]):
         scheme = urls[0].partition("://")[0]
         hosts = [url.partition("://")[2].rstrip("/") for url in urls if url.startswith(f"{scheme}://")]
         return f"{scheme}://{','.join(hosts)}"
+
+    def _session(self) -> HttpSession:
+        return self._open.enter_context(HttpSession(self.runtime.admin_of(self.input.credentials)))
+
+    def _broker_urls(self) -> list[tuple[str, list[str]]]:
+        access = self.runtime.admin_of(self.input.credentials)
+        with open_reader(self.input.store, self.stores) as reader:
+            return [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]

@@ -17,18 +17,13 @@ from activities.pulsar.coverage import ResultT, covered, survey
 from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.namespace_guard import NamespaceGuard, RecordGuard
 from activities.pulsar.pulsar_cluster import PulsarCluster
-from activities.pulsar.registrations import brokers
 from activities.pulsar.topic_inventory import Part, TopicInventory, TopicReader
 from activities.scalable_topic.regular_topic import GRACE
 from clients.cas.claims import ClaimKeeper, held_by
 from clients.cas.store import CasStore
 from clients.errors import ClaimHeld, StoreNotFound, StoreUnreachable, Superseded
-from clients.pulsar.admin.brokers import registered_urls
-from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError, AdminNotFound
-from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.names import TopicName
-from clients.stores import open_reader
 from models.lifecycle.claim import Attempt, Claim
 from models.lifecycle.execution import Execution
 from models.lifecycle.status import WaitKind
@@ -202,8 +197,7 @@ class ClusterTask(StepTask[InputT_co]):
 
     def registered(self) -> list[str]:
         """Return names of all brokers."""
-        with open_reader(self.input.store, self.cluster.stores) as reader:
-            return [service.name for service in brokers(reader)]
+        return [name for name, _ in self.cluster.brokers()]
 
     def answering(self) -> set[str]:
         """Return names of brokers that answer now; one that is frozen, or gone, does not."""
@@ -213,14 +207,6 @@ class ClusterTask(StepTask[InputT_co]):
                 broker.brokers.runtime_configuration()
                 found.add(name)
         return found
-
-    def writable_brokers(self) -> list[tuple[str, PulsarAdmin]]:
-        """Return every broker that is active, with its address, for what each decides by its own settings."""
-        access = self.runtime.admin_of(self.input.credentials)
-        session = self.open.enter_context(HttpSession(access))
-        with open_reader(self.input.store, self.cluster.stores) as reader:
-            found = [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
-        return [(name, PulsarAdmin(session, urls)) for name, urls in found]
 
     def find_topic(self, name: TopicName, *, described: bool = False) -> TopicInventory | None:
         """A regular topic as it is, without what keeps it for the grace window; None where there is none.

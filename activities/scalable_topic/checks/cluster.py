@@ -121,7 +121,7 @@ def check_auto_scale(
     alike: dict[str, list[str]] = {}
     for namespace, own in zip(namespaces, task.each(namespaces, lambda name: _auto_scale_of(task, name)), strict=True):
         alike.setdefault(own, []).append(namespace)
-    asked = [(name, broker, group) for name, broker in task.writable_brokers() for group in alike.values()]
+    asked = [(name, broker, group) for name, broker in task.cluster.writable_brokers() for group in alike.values()]
     for refusal in task.each(asked, lambda one: _refusal(*one, wanted)):
         if refusal:
             _block_auto_scale(findings, refusal)
@@ -133,7 +133,7 @@ def check_auto_scale_again(
     """Note where the first broker that answers would refuse the policy; others decide alike, and PRECHECK asked all."""
     if wanted is None:
         return
-    for name, broker in task.writable_brokers():
+    for name, broker in task.cluster.writable_brokers():
         with suppress(AdminUnreachable):  # mutant: scalable-topic/a-silent-broker-stops-a-flip
             if refusal := _refusal(name, broker, [namespace], wanted):
                 _block_auto_scale(findings, refusal)

@@ -82,7 +82,8 @@ class _Cluster:
 
         admin = SimpleNamespace(namespaces=SimpleNamespace(policies=policies))
         brokers = [(name, self._broker(name)) for name in self._brokers]
-        return cast("Any", SimpleNamespace(admin=admin, each=each, writable_brokers=lambda: brokers))
+        cluster = SimpleNamespace(writable_brokers=lambda: brokers)
+        return cast("Any", SimpleNamespace(admin=admin, each=each, cluster=cluster))
 
 
 _REFUSED = AdminPreconditionFailed("too few", method="POST", url="http://b", status=412)
