@@ -20,7 +20,7 @@ from clients.pulsar.namespace_policy import with_value
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
 from models.lifecycle.claim import Changed
 from models.scalable_topic.auto_scale import AutoScale
-from models.scalable_topic.operation_claims import OperatedTopic
+from models.scalable_topic.claims import OperatedTopic
 
 _STILL = AutoScale(enabled=False)
 _FIELD = "autoScalePolicy"

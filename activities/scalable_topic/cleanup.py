@@ -26,8 +26,8 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, controller_of, read_scalable, recorded_subscriptions
 from models.lifecycle.failures import NAMED, FailedItem, some
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
-from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import TopicClaim
+from models.scalable_topic.input import ClusterInput
 from models.scalable_topic.results import CleanedUp
 from models.segments.layout import SegmentLayout
 

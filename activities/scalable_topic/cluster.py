@@ -24,10 +24,8 @@ from clients.pulsar.creation_locks import allow_creation, bar_path
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable, unreadable
 from models.lifecycle.status import WaitKind
-from models.scalable_topic.access import ClusterInput
-from models.scalable_topic.claims import TOPICS, GuardedNamespace, Stage, TopicClaim, is_ours
-from models.scalable_topic.input import cleans_up
-from models.scalable_topic.operation_claims import OPERATIONS
+from models.scalable_topic.claims import OPERATIONS, TOPICS, GuardedNamespace, Stage, TopicClaim, is_ours
+from models.scalable_topic.input import ClusterInput, cleans_up
 from models.scalable_topic.results import Released
 
 ResultT = TypeVar("ResultT")

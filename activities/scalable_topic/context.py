@@ -27,13 +27,18 @@ from clients.pulsar.names import TopicName
 from models.lifecycle.claim import Attempt, Claim
 from models.lifecycle.execution import Execution
 from models.lifecycle.status import WaitKind
-from models.scalable_topic.access import ClusterInput
-from models.scalable_topic.claims import GuardedNamespace, TopicClaim, is_ours, topic_record
+from models.scalable_topic.claims import (
+    GuardedNamespace,
+    OperatedTopic,
+    TopicClaim,
+    is_ours,
+    operation_record,
+    topic_record,
+)
 from models.scalable_topic.input import KIND as TOPIC_KIND
-from models.scalable_topic.input import ScalableTopicInput
+from models.scalable_topic.input import ClusterInput, ScalableTopicInput
 from models.scalable_topic.namespace_input import KIND as NAMESPACE_KIND
 from models.scalable_topic.namespace_input import NamespaceScalableInput
-from models.scalable_topic.operation_claims import OperatedTopic, operation_record
 from models.store_url import StoreUrl
 
 InputT_co = TypeVar("InputT_co", bound=ClusterInput, covariant=True)

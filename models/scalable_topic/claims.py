@@ -1,4 +1,4 @@
-"""What a migration to scalable topics notes in the metadata store before it changes anything."""
+"""Records of migrations to scalable topics, and of operations on them, written before anything is changed."""
 
 from __future__ import annotations
 
@@ -10,6 +10,8 @@ from pydantic import Field
 from models.lifecycle.claim import CLAIM, Changed, Claim
 from models.scalable_topic import input, namespace_input, operation_input
 from models.scalable_topic.auto_scale import AutoScale
+from models.scalable_topic.operation_state import TopicOutcome
+from models.segments.segment import SegmentInfo
 
 _OURS = tuple(f"{kind}/" for kind in (input.KIND, namespace_input.KIND, operation_input.KIND))
 
@@ -78,6 +80,37 @@ class TopicClaim(Claim):
     def begun(self) -> bool:
         """Whether brokers may have been asked for something that makes the topic scalable, or takes that back."""
         return self.stage is not Stage.CLAIMED or bool(self.asked)
+
+
+OPERATIONS = f"{CLAIM}-operations"
+"""Where records of single topics are."""
+
+
+class OperatedTopic(Claim):
+    """The record of one topic, which stays until its operation has ended for all topics.
+
+    Attributes:
+        auto_scale: when brokers change segments on their own, before it was changed; None while it is as it was.
+        segments: that were chosen, as they stood before they were changed.
+        next_segment_id: the id that the first new segment gets.
+        buckets: rebucket: how many entry buckets the new segment gets.
+        outcome: what became of the topic; None before that.
+    """
+
+    auto_scale: Changed | None = None
+    segments: tuple[SegmentInfo, ...] = ()
+    next_segment_id: int = -1
+    buckets: int | None = None
+    outcome: TopicOutcome | None = None
+
+
+def operation_record(name: str) -> str:
+    """The path of a topic's record; of one level, since Oxia lists no children of what is not.
+
+    Args:
+        name: `tenant/namespace/topic`.
+    """
+    return f"{OPERATIONS}/{quote(name, safe='')}"
 
 
 def topic_record(local_name: str) -> str:

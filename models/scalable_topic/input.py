@@ -9,9 +9,9 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from models.lifecycle.claim import ParentRun
+from models.lifecycle.cluster import ClusterAccess
 from models.lifecycle.fields import Bool, Duration
-from models.lifecycle.input import NO_CLEANUP, SourceCleanup
-from models.scalable_topic.access import ClusterInput
+from models.lifecycle.input import NO_CLEANUP, MigrationInput, SourceCleanup
 from models.scalable_topic.auto_scale import AutoScale
 from models.topic_names import partition_number
 
@@ -33,6 +33,15 @@ def whole_topic(name: str) -> str:
 
 WholeTopic = Annotated[str, AfterValidator(whole_topic)]
 """`persistent://tenant/namespace/topic`, and no partition of one."""
+
+
+class ClusterInput(ClusterAccess, MigrationInput):
+    """What all inputs of migrations and operations on scalable topics share."""
+
+    @property
+    def kind(self) -> str:
+        """Return the same for a topic, many topics and operations: their servers need the same."""
+        return "scalable-topic"
 
 
 class TopicOptions(ClusterInput):

@@ -9,10 +9,9 @@ from typing import Annotated, Self
 from pydantic import AfterValidator, Field, model_validator
 
 from models.lifecycle.fields import Bool
-from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.copies import KeyHash
-from models.scalable_topic.input import whole_topic
+from models.scalable_topic.input import ClusterInput, whole_topic
 from models.segments.segment import MAX_BUCKETS
 from models.topic_names import partition_number
 

@@ -13,8 +13,7 @@ from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome
 from models.scalable_topic.operation_input import KIND, ScalableOperationInput
-from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
-from models.scalable_topic.operation_state import OperationState
+from models.scalable_topic.operation_state import OperationCheck, OperationOutcome, OperationState
 from models.scalable_topic.phases import OperationPhase as Phase
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration

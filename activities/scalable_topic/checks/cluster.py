@@ -23,9 +23,9 @@ from clients.stores import open_cas_reader
 from models.broker_settings import configuration_store_apart
 from models.lifecycle.claim import Claim
 from models.lifecycle.failures import some
-from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.claims import is_ours
+from models.scalable_topic.input import ClusterInput
 
 _AUTO_SCALE = "scalableTopicAutoScalePolicy"
 _ENABLED = "scalableTopicsEnabled"

@@ -49,9 +49,8 @@ from clients.pulsar.records.scalable_topics import (
     set_while_none_leads,
     unreadable,
 )
-from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.claims import Stage, TopicClaim
-from models.scalable_topic.input import cleans_up
+from models.scalable_topic.input import ClusterInput, cleans_up
 from models.scalable_topic.results import FlippedTopic
 from models.segments.layout import SegmentLayout
 from models.segments.layout_check import migration_faults

@@ -11,7 +11,7 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.managed_ledgers import decode_ledger_info
 from clients.pulsar.names import SegmentName, TopicName
 from models.lifecycle.failures import some
-from models.scalable_topic.operation_results import TopicOutcome, Verdict
+from models.scalable_topic.operation_state import TopicOutcome, Verdict
 from models.segments.layout import SegmentLayout
 from models.segments.layout_check import layout_faults
 

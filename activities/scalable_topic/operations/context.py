@@ -18,9 +18,9 @@ from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.late_requests import change_or_never
 from clients.pulsar.names import TopicName, encoded, recordable
 from clients.pulsar.records.scalable_topics import RecordState, controller_of, read_scalable, unreadable
-from models.scalable_topic.operation_claims import OperatedTopic
+from models.scalable_topic.claims import OperatedTopic
 from models.scalable_topic.operation_input import KIND, ScalableOperationInput
-from models.scalable_topic.operation_results import TopicOutcome, Verdict
+from models.scalable_topic.operation_state import TopicOutcome, Verdict
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SegmentInfo
 

@@ -6,7 +6,7 @@ from activities.scalable_topic.operations.context import TopicEditor, TopicView,
 from activities.scalable_topic.operations.copy_out.copy_out import copy_out, let_go
 from clients.pulsar.names import TopicName
 from models.scalable_topic.copies import CopiedOut
-from models.scalable_topic.operation_results import TopicOutcome, Verdict
+from models.scalable_topic.operation_state import TopicOutcome, Verdict
 
 
 def preview_copy(view: TopicView) -> TopicOutcome:

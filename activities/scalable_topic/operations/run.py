@@ -41,7 +41,7 @@ from clients.stores import open_cas_reader
 from models.lifecycle.patterns import matches
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.scalable_topic.operation_input import Operation
-from models.scalable_topic.operation_results import OperationCheck, OperationOutcome, TopicOutcome, Verdict
+from models.scalable_topic.operation_state import OperationCheck, OperationOutcome, TopicOutcome, Verdict
 from models.scalable_topic.results import Released
 from models.segments.segment import LayoutError
 

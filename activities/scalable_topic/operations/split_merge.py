@@ -18,7 +18,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.segment_loads import segment_load
 from models.scalable_topic.operation_input import SegmentChoice
-from models.scalable_topic.operation_results import TopicOutcome, Verdict
+from models.scalable_topic.operation_state import TopicOutcome, Verdict
 from models.segments.change import SegmentChange
 from models.segments.layout import SegmentLayout
 from models.segments.layout_check import layout_faults

@@ -14,7 +14,7 @@ from clients.pulsar.admin.scalable_topics import AutoScalePolicy
 from clients.pulsar.records.scalable_topics import RecordState, clear_empty, read_scalable, unreadable
 from models.scalable_topic.auto_scale import AutoScale
 from models.scalable_topic.operation_input import Operation
-from models.scalable_topic.operation_results import TopicOutcome, Verdict
+from models.scalable_topic.operation_state import TopicOutcome, Verdict
 
 
 def preview_policy(view: TopicView) -> TopicOutcome:

@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable
 
 from models.lifecycle.status import WaitKind
 from models.lifecycle.verbs import Verb
-from models.scalable_topic.operation_results import OperationCheck
+from models.scalable_topic.operation_state import OperationCheck
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.scalable_topic.test_operation import BLOCKER, DONE, FAILED, Script

@@ -21,7 +21,7 @@ from clients.pulsar.json_records import read_record
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, controller_of, read_scalable, recorded_subscriptions
 from models.lifecycle.claim import CLAIM
-from models.scalable_topic.operation_claims import OPERATIONS
+from models.scalable_topic.claims import OPERATIONS
 from models.scalable_topic.operation_input import Operation
 from models.scalable_topic.results import Released
 from models.segments.layout import SegmentLayout

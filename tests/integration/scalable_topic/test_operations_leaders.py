@@ -12,7 +12,7 @@ from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import controller_of
-from models.scalable_topic.operation_claims import OperatedTopic, operation_record
+from models.scalable_topic.claims import OperatedTopic, operation_record
 from models.scalable_topic.operation_input import Operation
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind

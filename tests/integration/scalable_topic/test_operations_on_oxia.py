@@ -11,7 +11,7 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable, recorded_subscriptions
 from clients.stores import Access, open_cas
 from models.lifecycle.claim import CLAIM
-from models.scalable_topic.operation_claims import OPERATIONS
+from models.scalable_topic.claims import OPERATIONS
 from models.scalable_topic.operation_input import Operation
 from models.segments.layout_check import layout_faults
 from models.segments.segment import SubscriptionKind

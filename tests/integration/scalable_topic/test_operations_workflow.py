@@ -22,8 +22,8 @@ from models.lifecycle.names import TASK_QUEUE
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
+from models.scalable_topic.claims import OPERATIONS
 from models.scalable_topic.input import ScalableTopicInput
-from models.scalable_topic.operation_claims import OPERATIONS
 from models.scalable_topic.operation_input import Operation, ScalableOperationInput
 from models.scalable_topic.operation_state import OperationCertificate, OperationFigures
 from models.scalable_topic.phases import OperationPhase, Phase

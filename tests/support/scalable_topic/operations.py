@@ -15,7 +15,7 @@ from activities.scalable_topic.operations import run
 from activities.scalable_topic.operations.context import OperationTask
 from models.lifecycle.claim import Attempt, Claim
 from models.scalable_topic.operation_input import Operation, ScalableOperationInput
-from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
+from models.scalable_topic.operation_state import OperationCheck, OperationOutcome
 from models.settings import Settings
 from models.store_url import StoreUrl
 from pulsar_devstack.servers.stack import Stack

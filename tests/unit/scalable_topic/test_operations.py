@@ -9,7 +9,7 @@ from pydantic import ValidationError
 
 from models.lifecycle.failures import NAMED
 from models.scalable_topic.operation_input import Operation, ScalableOperationInput
-from models.scalable_topic.operation_results import OperationOutcome, TopicOutcome, Verdict
+from models.scalable_topic.operation_state import OperationOutcome, TopicOutcome, Verdict
 
 _CLUSTER = {"cluster": "prod", "metadata_url": "zk:zk-1:2181", "admin_urls": ["http://broker-1:8080"]}
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from models.topic_controller.news import MOST, News
 from models.topic_controller.sessions import AssignmentChanges, Coordinator, SubscriptionChanges
+from models.topic_controller.state import MOST, News
 
 
 def changes(*ended: str, assigned: int = 0) -> AssignmentChanges:

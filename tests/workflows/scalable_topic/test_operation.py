@@ -11,7 +11,7 @@ from models.lifecycle.failures import Blocker, FailedItem, FailureKind
 from models.lifecycle.status import Outcome, WaitKind
 from models.lifecycle.verbs import Verb
 from models.scalable_topic.operation_input import KIND
-from models.scalable_topic.operation_results import OperationCheck, OperationOutcome
+from models.scalable_topic.operation_state import OperationCheck, OperationOutcome
 from models.scalable_topic.phases import OperationPhase
 from models.scalable_topic.results import Released
 from tests.workflows.lifecycle import doubles

@@ -40,8 +40,8 @@ from clients.errors import StoreConflict
 from clients.pulsar.admin.late_requests import FencedAdmin
 from clients.pulsar.names import TopicName
 from models.lifecycle.claim import CLAIM, PacedClaim
-from models.scalable_topic.access import ClusterInput
 from models.scalable_topic.copies import CopiedOut, KeyHash
+from models.scalable_topic.input import ClusterInput
 from models.segments.layout import SegmentLayout
 from spark.scalable_topic.copy_record import CopyRecord, read_stored, record_path
 from spark.scalable_topic.spec import CopyOut
