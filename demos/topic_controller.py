@@ -29,7 +29,7 @@ from pulsar_devstack.traffic.keyed_traffic import Arrivals, Receiving, Sending
 from pulsar_devstack.traffic.plan import Subscribed
 from pulsar_devstack.traffic.pulsar_client import await_that, pulsar
 from pulsar_devstack.traffic.two_clusters import create_namespace
-from pulsar_scalable import ScalableClient
+from pulsar_scalable import ClientOptions, ConsumerOptions, ScalableClient
 
 AnswerT = TypeVar("AnswerT")
 
@@ -76,9 +76,12 @@ class Clients:
     def __init__(self, service_url: str, log: Path) -> None:
         self._open = ExitStack()
         quiet = pulsar.FileLogger(pulsar.LoggerLevel.Warn, str(log))
-        self._client = self._open.enter_context(ScalableClient(service_url, logger=quiet))
+        self._client = self._open.enter_context(ScalableClient(service_url, ClientOptions(logger=quiet)))
         self.received = {ORDERED: Arrivals(ORDERED), SHARED: Arrivals(SHARED, Subscribed.SHARED)}
-        self.readers = {name: self._client.subscribe_stream(TOPIC, ORDERED, consumer_name=name) for name in ("a", "b")}
+        self.readers = {
+            name: self._client.subscribe_stream(TOPIC, ORDERED, ConsumerOptions(consumer_name=name))
+            for name in ("a", "b")
+        }
         self._receiving = {name: Receiving(one, self.received[ORDERED]) for name, one in self.readers.items()}
         self._receiving[SHARED] = Receiving(self._client.subscribe(TOPIC, SHARED), self.received[SHARED])
         self.sending = Sending(self._client.create_producer(TOPIC), 1 / RATE)
@@ -93,7 +96,7 @@ class Clients:
         """End an ordered consumer, and start it again under its name."""
         self._receiving.pop(name).stop()
         self.readers[name].detach()
-        again = self._client.subscribe_stream(TOPIC, ORDERED, consumer_name=name)
+        again = self._client.subscribe_stream(TOPIC, ORDERED, ConsumerOptions(consumer_name=name))
         self.readers[name] = again
         self._receiving[name] = Receiving(again, self.received[ORDERED])
 

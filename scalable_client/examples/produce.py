@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from pulsar_scalable import MessageId, ScalableClient, ScalableError
+from pulsar_scalable import MessageId, ProducerOptions, ScalableClient, ScalableError
 
 
 def main(service_url: str, topic: str, messages: int) -> None:
@@ -18,7 +18,7 @@ def main(service_url: str, topic: str, messages: int) -> None:
 
     with (
         ScalableClient(service_url) as client,
-        client.create_producer(topic, block_if_queue_full=True, batching_enabled=True) as producer,
+        client.create_producer(topic, ProducerOptions(block_if_queue_full=True, batching_enabled=True)) as producer,
     ):
         for number in range(messages):
             customer = f"customer-{number % 10}"

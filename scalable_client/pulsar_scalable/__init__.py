@@ -14,6 +14,7 @@ from pulsar_scalable.client import ScalableClient
 from pulsar_scalable.enums import Compression, InitialPosition
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.messages import Message, MessageId
+from pulsar_scalable.options import ClientOptions, ConsumerOptions, ProducerOptions
 from pulsar_scalable.producer import ScalableProducer
 from pulsar_scalable.queue_consumer import QueueConsumer
 from pulsar_scalable.stream_consumer import StreamConsumer
@@ -21,10 +22,13 @@ from pulsar_scalable.stream_consumer import StreamConsumer
 __all__ = [
     "Checkpoint",
     "CheckpointConsumer",
+    "ClientOptions",
     "Compression",
+    "ConsumerOptions",
     "InitialPosition",
     "Message",
     "MessageId",
+    "ProducerOptions",
     "QueueConsumer",
     "ScalableClient",
     "ScalableError",

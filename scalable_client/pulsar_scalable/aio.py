@@ -12,15 +12,17 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Generic, ParamSpec, Self, TypeVar, Unpack
 
 from pulsar_scalable.checkpoint_consumer import Checkpoint, CheckpointConsumer, StartPosition
 from pulsar_scalable.client import ScalableClient
 from pulsar_scalable.errors import AlreadyClosed, QueueFull, ScalableError, TimedOut
 from pulsar_scalable.messages import Message, MessageId
+from pulsar_scalable.options import ClientOptions, ConsumerOptions, MessageOptions, ProducerOptions
 from pulsar_scalable.producer import ScalableProducer
 from pulsar_scalable.queue_consumer import QueueConsumer
 from pulsar_scalable.stream_consumer import StreamConsumer
@@ -89,47 +91,30 @@ class AsyncScalableProducer(_Async[ScalableProducer]):
         # Fair: those who wait for room keep their order.
         self._turn = asyncio.Lock()
 
-    async def send(
-        self,
-        content: bytes,
-        *,
-        properties: Mapping[str, str] | None = None,
-        partition_key: str | None = None,
-        ordering_key: str | None = None,
-        sequence_id: int | None = None,
-        event_timestamp: int | None = None,
-    ) -> MessageId:
+    async def send(self, content: bytes, **options: Unpack[MessageOptions]) -> MessageId:
         """Send a message, and wait until it is stored; any number of calls may be under way, and keep their order.
 
         It waits for room where too many messages wait to be stored. A call that is cancelled may have sent its message.
-        Args and errors are those of `ScalableProducer.send`.
+        Options and errors are those of `ScalableProducer.send`.
         """
         loop = asyncio.get_running_loop()
         future: asyncio.Future[MessageId] = loop.create_future()
 
-        def settle(error: ScalableError | None, message_id: MessageId | None) -> None:
+        def complete(error: ScalableError | None, message_id: MessageId | None) -> None:
             if future.done():
                 return
             if message_id is not None:
                 future.set_result(message_id)
             else:
-                future.set_exception(error or ScalableError("a message came to no end"))
+                future.set_exception(error or ScalableError("delivery outcome unknown"))
 
         def callback(error: ScalableError | None, message_id: MessageId | None) -> None:
-            loop.call_soon_threadsafe(settle, error, message_id)
+            loop.call_soon_threadsafe(complete, error, message_id)
 
         async with self._turn:
             while True:
                 try:
-                    self._inner.send_async(
-                        content,
-                        callback,
-                        properties=properties,
-                        partition_key=partition_key,
-                        ordering_key=ordering_key,
-                        sequence_id=sequence_id,
-                        event_timestamp=event_timestamp,
-                    )
+                    self._inner.send_async(content, callback, **options)
                 except QueueFull:
                     await asyncio.sleep(_FULL_PAUSE)
                 else:
@@ -243,22 +228,29 @@ class AsyncScalableClient(_Async[ScalableClient]):
         options: those of `ScalableClient`.
     """
 
-    def __init__(self, service_url: str, **options: Any) -> None:
-        super().__init__(ScalableClient(service_url, **options))
+    def __init__(self, service_url: str, options: ClientOptions | None = None) -> None:
+        super().__init__(ScalableClient(service_url, options))
 
-    async def create_producer(self, topic: str, **options: Any) -> AsyncScalableProducer:
-        """Make a producer; options are those of `ScalableClient.create_producer`, without `block_if_queue_full`."""
-        if options.pop("block_if_queue_full", True) is not True:
-            raise ScalableError("for asyncio, producers always wait for room")
-        return AsyncScalableProducer(await self._make(self._inner.create_producer, topic, **options))
+    async def create_producer(self, topic: str, options: ProducerOptions | None = None) -> AsyncScalableProducer:
+        """Make a producer, which always waits for room, without `block_if_queue_full`."""
+        options = replace(options or ProducerOptions(), block_if_queue_full=False)
+        return AsyncScalableProducer(
+            await self._make(
+                self._inner.create_producer, topic, replace(options or ProducerOptions(), block_if_queue_full=False)
+            )
+        )
 
-    async def subscribe(self, topic: str, subscription_name: str, **options: Any) -> AsyncQueueConsumer:
-        """Make a consumer without an order; options are those of `ScalableClient.subscribe`."""
-        return AsyncQueueConsumer(await self._make(self._inner.subscribe, topic, subscription_name, **options))
+    async def subscribe(
+        self, topic: str, subscription_name: str, options: ConsumerOptions | None = None
+    ) -> AsyncQueueConsumer:
+        """Make a consumer without an order; see `ScalableClient.subscribe`."""
+        return AsyncQueueConsumer(await self._make(self._inner.subscribe, topic, subscription_name, options))
 
-    async def subscribe_stream(self, topic: str, subscription_name: str, **options: Any) -> AsyncStreamConsumer:
-        """Make a consumer in order per key; options are those of `ScalableClient.subscribe_stream`."""
-        return AsyncStreamConsumer(await self._make(self._inner.subscribe_stream, topic, subscription_name, **options))
+    async def subscribe_stream(
+        self, topic: str, subscription_name: str, options: ConsumerOptions | None = None
+    ) -> AsyncStreamConsumer:
+        """Make a consumer in order per key; see `ScalableClient.subscribe_stream`."""
+        return AsyncStreamConsumer(await self._make(self._inner.subscribe_stream, topic, subscription_name, options))
 
     async def create_checkpoint_consumer(
         self, topic: str, start: StartPosition = "earliest"

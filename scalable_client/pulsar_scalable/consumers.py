@@ -12,7 +12,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Self
 
-from pulsar_scalable.enums import InitialPosition
+from pulsar_scalable.enums import ConsumerType, InitialPosition
 from pulsar_scalable.errors import (
     AlreadyClosed,
     AuthenticationFailed,
@@ -30,7 +30,7 @@ from pulsar_scalable.messages import Message, MessageId, position_of
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.backoff import Backoff
 from pulsar_scalable.options import ConsumerOptions
-from pulsar_scalable.ports import Backend, SegmentReceiver
+from pulsar_scalable.ports import Backend, SegmentReceiver, Sharing
 from pulsar_scalable.receive_queue import End, ReceiveQueue, Source
 
 _logger = logging.getLogger("pulsar_scalable")
@@ -245,10 +245,10 @@ class SegmentsConsumer(ABC):
         """
         return not source.stopped.wait(LOOK_AGAIN)
 
-    def _options_for(self, source: Source) -> ConsumerOptions:
-        """Return the options of a segment's consumer."""
+    def _sharing(self, source: Source) -> Sharing:
+        """Return how a segment's subscription is shared."""
         del source
-        return self._options
+        return Sharing(ConsumerType.Shared)
 
     def _on_released(self) -> None:
         """Attach to what is to be attached to, after a segment was released; called with the lock held."""
@@ -370,10 +370,10 @@ class SegmentsConsumer(ABC):
                 self._on_released()
 
     def _open(self, source: Source) -> SegmentReceiver:
-        options = self._options_for(source)
+        options = self._options
         if source.segment.id not in self._first:
             options = replace(options, initial_position=InitialPosition.Earliest)
-        return self._backend.open_receiver(source.topic, self._subscription, options)
+        return self._backend.open_receiver(source.topic, self._subscription, options, self._sharing(source))
 
     def _pump_and_close(self, source: Source, receiver: SegmentReceiver) -> bool:
         """Receive until the segment is released, cannot be received from, or is over; return whether it is over."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import logging
 import secrets
 import time
+from dataclasses import replace
 from typing import Any
 
-from pulsar_scalable.enums import ConsumerKind, ConsumerType
+from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.errors import (
     Refused,
     ScalableError,
@@ -19,7 +20,7 @@ from pulsar_scalable.errors import (
 from pulsar_scalable.messages import Entry, MessagePosition, RawMessage, Unreadable, position_of
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.client import NativeClient
-from pulsar_scalable.native.consumer import SegmentConsumer
+from pulsar_scalable.native.consumer import SegmentConsumer, SegmentConsumerOptions
 from pulsar_scalable.native.message import MessageId
 from pulsar_scalable.native.producer import SegmentProducer
 from pulsar_scalable.native.registration import Assignment, Registration
@@ -31,6 +32,7 @@ from pulsar_scalable.ports import (
     OnAssignment,
     OnLayout,
     OnStored,
+    Sharing,
     Start,
     is_without_ledgers,
 )
@@ -207,33 +209,27 @@ class NativeBackend:
 
     def open_sender(self, topic: str, options: ProducerOptions, producer_name: str | None = None) -> NativeSender:
         """Open a producer of a segment."""
-        made = self._client.create_producer(
-            topic,
-            producer_name or _segment_name(options.producer_name, topic),
-            initial_sequence_id=options.initial_sequence_id,
-            send_timeout_millis=options.send_timeout_millis,
-            compression_type=options.compression_type,
-            max_pending_messages=options.max_pending_messages,
-            properties=options.properties,
-        )
+        name = producer_name or _segment_name(options.producer_name, topic)
+        made = self._client.create_producer(topic, replace(options, producer_name=name, block_if_queue_full=False))
         return NativeSender(self._client, made)
 
-    def open_receiver(self, topic: str, subscription: str, options: ConsumerOptions) -> NativeReceiver:
+    def open_receiver(
+        self, topic: str, subscription: str, options: ConsumerOptions, sharing: Sharing
+    ) -> NativeReceiver:
         """Open a consumer of a segment."""
         if options.unacked_messages_timeout_ms is not None:
             raise Unsupported(f"{topic}: native topics have no unacked_messages_timeout_ms; leave it out")
-        made = self._client.subscribe(
-            topic,
-            subscription,
-            options.consumer_type,
-            options.initial_position,
+        native = SegmentConsumerOptions(
+            consumer_type=sharing.consumer_type,
+            initial_position=options.initial_position,
             receiver_queue_size=options.receiver_queue_size,
             consumer_name=_segment_name(options.consumer_name, topic),
             negative_ack_redelivery_delay_ms=options.negative_ack_redelivery_delay_ms,
             properties=options.properties,
             create_topic=False,
-            buckets=options.buckets,
+            buckets=sharing.buckets,
         )
+        made = self._client.subscribe(topic, subscription, native)
         return NativeReceiver(self._client, made)
 
     def open_reader(self, topic: str, start: Start) -> NativeReader | EmptyReader:
@@ -260,13 +256,8 @@ class NativeBackend:
         return isinstance(reader, EmptyReader)
 
     def _reader(self, topic: str, position: MessageId) -> SegmentConsumer:
-        return self._client.subscribe(
-            topic,
-            f"reader-{secrets.token_hex(5)}",
-            ConsumerType.Exclusive,
-            start_message_id=position,
-            create_topic=False,
-        )
+        options = SegmentConsumerOptions(start_message_id=position, create_topic=False)
+        return self._client.subscribe(topic, f"reader-{secrets.token_hex(5)}", options)
 
     def exists(self, topic: str) -> bool:
         """Whether a topic is there; looking for it does not make it.

@@ -1,12 +1,12 @@
-"""Options of producers and consumers; the names are those of pulsar-client."""
+"""Options of clients, producers, consumers and messages; the names are those of pulsar-client."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypedDict
 
-from pulsar_scalable.enums import Compression, ConsumerType, InitialPosition
+from pulsar_scalable.enums import Compression, InitialPosition
 from pulsar_scalable.errors import Unsupported
 
 _LEAST_OF_PRODUCERS = {
@@ -16,6 +16,65 @@ _LEAST_OF_PRODUCERS = {
     "batching_max_allowed_size_in_bytes": 1,
     "batching_max_publish_delay_ms": 0,
 }
+
+
+@dataclass(frozen=True, slots=True)
+class ClientOptions:
+    """How a client connects.
+
+    Attributes:
+        authentication: of `pulsar`; with native topics, `token` serves instead.
+        token: for token authentication, or a function that gives it each time that it is needed; also for the
+            controller's REST interface.
+        operation_timeout_seconds: for each request.
+        connection_timeout_ms: to connect and for the handshake.
+        io_threads: of pulsar-client.
+        logger: of pulsar-client, `pulsar.ConsoleLogger(…)` for example.
+        listener_name: of brokers that are reached in several ways; controlled topics only.
+        tls_trust_certs_file_path: authorities, PEM; None for the system's.
+        tls_allow_insecure_connection: take any certificate.
+        tls_validate_hostname: whether a certificate must name the broker's host.
+        tls_certificate_file_path: of this client, PEM.
+        tls_private_key_file_path: of that certificate.
+        controller_url: of the controller's REST interface, `https://host:port`, where layouts do not name it.
+        create_topics: whether a `topic://…` that does not exist may be created, with one segment, by brokers that
+            create topics automatically. By default nothing is created.
+    """
+
+    authentication: Any = None
+    token: str | Callable[[], str] | None = None
+    operation_timeout_seconds: int = 30
+    connection_timeout_ms: int = 10_000
+    io_threads: int = 1
+    logger: Any = None
+    listener_name: str | None = None
+    tls_trust_certs_file_path: str | None = None
+    tls_allow_insecure_connection: bool = False
+    tls_validate_hostname: bool = False
+    tls_certificate_file_path: str | None = None
+    tls_private_key_file_path: str | None = None
+    controller_url: str | None = None
+    create_topics: bool = False
+
+
+class MessageOptions(TypedDict, total=False):
+    """What `send` and `send_async` take besides the content.
+
+    Attributes:
+        properties: of the message.
+        partition_key: its key, which chooses the segment and orders messages; None for none.
+        ordering_key: the key for Key_Shared subscriptions alone.
+        sequence_id: for deduplication; None for the next of the segment. A message that is sent again with its key and
+            its sequence id is stored once where the namespace has deduplication on, and its segment was neither split
+            nor merged meanwhile.
+        event_timestamp: milliseconds since 1970.
+    """
+
+    properties: Mapping[str, str] | None
+    partition_key: str | None
+    ordering_key: str | None
+    sequence_id: int | None
+    event_timestamp: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +129,6 @@ class ConsumerOptions:
             included; those that come later are read from their begin, whatever it is. Ordered subscriptions of
             controlled topics are created before, with an initial position of their own, and this does not count.
         properties: of the consumer, which statistics of segments show.
-        consumer_type: how the subscription of each segment is shared.
-        buckets: all entry buckets of a segment that several consumers of a stream share.
     """
 
     consumer_name: str | None = None
@@ -80,8 +137,6 @@ class ConsumerOptions:
     negative_ack_redelivery_delay_ms: int = 60_000
     initial_position: InitialPosition = InitialPosition.Earliest
     properties: Mapping[str, str] | None = None
-    consumer_type: ConsumerType = ConsumerType.Shared
-    buckets: tuple[tuple[int, int], ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what the library would refuse for each segment."""

@@ -30,7 +30,6 @@ class PendingMessage:
         number: its place among all of its producer.
         content: what is sent.
         hash: 32 bits, of its key, or any that its segment takes.
-        wanted_sequence_id: that the application gave; None for none.
         deadline: by the monotonic clock.
         on_outcome: called once, with an error or an id.
         stage: where it is.
@@ -53,7 +52,6 @@ class PendingMessage:
         "sent_ms",
         "sequence_id",
         "stage",
-        "wanted_sequence_id",
     )
 
     def __init__(
@@ -62,14 +60,12 @@ class PendingMessage:
         content: Content,
         hash_: int,
         *,
-        wanted_sequence_id: int | None,
         deadline: float,
         on_outcome: OnOutcome,
     ) -> None:
         self.number = number
         self.content = content
         self.hash = hash_
-        self.wanted_sequence_id = wanted_sequence_id
         self.deadline = deadline
         self.on_outcome = on_outcome
         self.stage = Stage.WAITING

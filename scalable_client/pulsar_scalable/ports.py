@@ -6,11 +6,11 @@ brokers of any Pulsar from 4.0 on, whose topics a workflow controls.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, Self
 
-from pulsar_scalable.enums import ConsumerKind
+from pulsar_scalable.enums import ConsumerKind, ConsumerType
 from pulsar_scalable.errors import Refused, ScalableError, TimedOut
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.messages import RawMessage
@@ -34,6 +34,7 @@ class Content:
         partition_key: its key, None for none.
         ordering_key: the key for Key_Shared subscriptions alone.
         event_timestamp: milliseconds since 1970.
+        sequence_id: that the application gave; None for none.
 
     Raises:
         TypeError: something is of another type.
@@ -45,10 +46,26 @@ class Content:
     partition_key: str | None = None
     ordering_key: str | None = None
     event_timestamp: int | None = None
+    sequence_id: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        data: bytes,
+        *,
+        properties: Mapping[str, str] | None = None,
+        partition_key: str | None = None,
+        ordering_key: str | None = None,
+        sequence_id: int | None = None,
+        event_timestamp: int | None = None,
+    ) -> Self:
+        """Return what an application sends, by the names of `MessageOptions`; errors are those of the class."""
+        copied = dict(properties) if properties else None
+        return cls(data, copied, partition_key, ordering_key or None, event_timestamp or None, sequence_id)
 
     def __post_init__(self) -> None:
         """Refuse here what the library would refuse in another thread."""
-        require_type("content", self.data, bytes)
+        _require_type("content", self.data, bytes)
         for name, text in (("partition_key", self.partition_key), ("ordering_key", self.ordering_key)):
             if text is not None:
                 _require_text(name, text)
@@ -56,10 +73,12 @@ class Content:
             _require_text("the name of a property", name)
             _require_text(f"property {name}", text)
         if self.event_timestamp is not None:
-            require_number("event_timestamp", self.event_timestamp)
+            _require_number("event_timestamp", self.event_timestamp)
+        if self.sequence_id is not None:
+            _require_number("sequence_id", self.sequence_id)
 
 
-def require_type(name: str, found: object, kind: type) -> None:
+def _require_type(name: str, found: object, kind: type) -> None:
     """Refuse what is of another type.
 
     Raises:
@@ -69,20 +88,20 @@ def require_type(name: str, found: object, kind: type) -> None:
         raise TypeError(f"{name} has to be {kind.__name__}, and is {type(found).__name__}: {found!r:.100}")
 
 
-def require_number(name: str, found: int) -> None:
+def _require_number(name: str, found: int) -> None:
     """Refuse what is no number of 63 bits.
 
     Raises:
         TypeError: it is no number.
         ValueError: it is negative, or too large.
     """
-    require_type(name, found, int)
+    _require_type(name, found, int)
     if not 0 <= found < 1 << 63:
         raise ValueError(f"{name} has to be a number from 0 to 2^63 - 1, and is {found}")
 
 
 def _require_text(name: str, found: str) -> None:
-    require_type(name, found, str)
+    _require_type(name, found, str)
     # Half of a surrogate pair cannot be.
     found.encode()
 
@@ -181,6 +200,19 @@ class SegmentReader(Closable, Protocol):
 
 
 @dataclass(frozen=True, slots=True)
+class Sharing:
+    """How the subscription of a segment is shared.
+
+    Attributes:
+        consumer_type: of each of its consumers.
+        buckets: all entry buckets of a segment that several consumers of a stream share.
+    """
+
+    consumer_type: ConsumerType
+    buckets: tuple[tuple[int, int], ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
 class Start:
     """Where a reader starts: after a message, at a time, or at the start of the segment.
 
@@ -258,7 +290,9 @@ class Backend(Sessions, Closable, Protocol):
         """
         ...
 
-    def open_receiver(self, topic: str, subscription: str, options: ConsumerOptions) -> SegmentReceiver:
+    def open_receiver(
+        self, topic: str, subscription: str, options: ConsumerOptions, sharing: Sharing
+    ) -> SegmentReceiver:
         """Open a consumer of a segment.
 
         Raises:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 from queue import SimpleQueue
 from types import TracebackType
-from typing import Self
+from typing import Self, Unpack
 
 from pulsar_scalable.errors import (
     AlreadyClosed,
@@ -26,9 +26,10 @@ from pulsar_scalable.errors import (
 from pulsar_scalable.messages import MessageId, RawMessage
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.backoff import Backoff
-from pulsar_scalable.options import ProducerOptions
+from pulsar_scalable.options import MessageOptions, ProducerOptions
+from pulsar_scalable.outcome import wait_for_outcome
 from pulsar_scalable.pending_message import OnOutcome, PendingMessage, stored_of
-from pulsar_scalable.ports import Backend, Content, OnStored, SegmentSender, Start, require_number
+from pulsar_scalable.ports import Backend, Content, OnStored, SegmentSender, Start
 from pulsar_scalable.send_queue import SegmentSendQueue, SendQueue
 
 _logger = logging.getLogger("pulsar_scalable")
@@ -105,27 +106,8 @@ class ScalableProducer:
         """Return the highest sequence id that this producer has stored; -1 for none."""
         return self._queue.last_sequence_id
 
-    def send(
-        self,
-        content: bytes,
-        *,
-        properties: Mapping[str, str] | None = None,
-        partition_key: str | None = None,
-        ordering_key: str | None = None,
-        sequence_id: int | None = None,
-        event_timestamp: int | None = None,
-    ) -> MessageId:
-        """Send a message, and wait until it is stored.
-
-        Args:
-            content: what to send.
-            properties: of the message.
-            partition_key: its key, which chooses the segment and orders messages; None for none.
-            ordering_key: the key for Key_Shared subscriptions alone.
-            sequence_id: for deduplication; None for the next of the segment. A message that is sent again with its key
-                and its sequence id is stored once where the namespace has deduplication on, and its segment was neither
-                split nor merged meanwhile.
-            event_timestamp: milliseconds since 1970.
+    def send(self, content: bytes, **options: Unpack[MessageOptions]) -> MessageId:
+        """Send a message, and wait until it is stored; options are described at `MessageOptions`.
 
         Raises:
             TimedOut: it is not known to be stored after `send_timeout_millis`; it may be stored later.
@@ -135,41 +117,10 @@ class ScalableProducer:
         """
         if threading.current_thread() is self._caller:
             raise ScalableError(f"{self._topic.path}: a callback cannot wait for a message; use send_async in it")
-        done = threading.Event()
-        found: list[ScalableError | MessageId | None] = []
+        return wait_for_outcome(lambda on_outcome: self.send_async(content, on_outcome, **options), self._topic.path)
 
-        def on_outcome(error: ScalableError | None, message_id: MessageId | None) -> None:
-            found.append(error or message_id)
-            done.set()
-
-        self.send_async(
-            content,
-            on_outcome,
-            properties=properties,
-            partition_key=partition_key,
-            ordering_key=ordering_key,
-            sequence_id=sequence_id,
-            event_timestamp=event_timestamp,
-        )
-        done.wait()
-        if isinstance(found[0], MessageId):
-            return found[0]
-        raise found[0] or ScalableError(f"{self._topic.path}: a message came to no end")
-
-    def send_async(
-        self,
-        content: bytes,
-        callback: OnOutcome,
-        *,
-        properties: Mapping[str, str] | None = None,
-        partition_key: str | None = None,
-        ordering_key: str | None = None,
-        sequence_id: int | None = None,
-        event_timestamp: int | None = None,
-    ) -> None:
+    def send_async(self, content: bytes, callback: OnOutcome, **options: Unpack[MessageOptions]) -> None:
         """Send a message; the callback gets an error and None, or None and the message's id once it is stored.
-
-        Args are those of `send`.
 
         Raises:
             QueueFull: too many messages wait to be stored, and `block_if_queue_full` is not set.
@@ -178,17 +129,8 @@ class ScalableProducer:
             TypeError: something is of another type.
             ValueError: a number is out of range, or a text cannot be encoded.
         """
-        said = Content(
-            content,
-            dict(properties) if properties else None,
-            partition_key,
-            ordering_key or None,
-            event_timestamp or None,
-        )
-        if sequence_id is not None:
-            require_number("sequence_id", sequence_id)
         may_wait = threading.current_thread() is not self._caller
-        self._queue.add(said, sequence_id, callback, may_wait=may_wait)
+        self._queue.add(Content.of(content, **options), callback, may_wait=may_wait)
 
     def flush(self) -> None:
         """Wait until what was sent so far is stored, or has failed, and the callbacks that say so have returned.

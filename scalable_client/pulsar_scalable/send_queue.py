@@ -164,7 +164,7 @@ class SendQueue:
         """The highest sequence id of the messages that are stored; -1 for none."""
         return self._last_sequence_id
 
-    def add(self, content: Content, sequence_id: int | None, on_outcome: OnOutcome, *, may_wait: bool = True) -> None:
+    def add(self, content: Content, on_outcome: OnOutcome, *, may_wait: bool = True) -> None:
         """Take a message.
 
         Raises:
@@ -183,7 +183,6 @@ class SendQueue:
                 self._number,
                 content,
                 hash_,
-                wanted_sequence_id=sequence_id,
                 deadline=deadline,
                 on_outcome=on_outcome,
             )
@@ -441,7 +440,7 @@ class SendQueue:
 
     def _sequence_id(self, queue: SegmentSendQueue, message: PendingMessage) -> int:
         if message.sequence_id < 0:  # mutant: scalable-client/what-is-sent-again-has-another-id
-            wanted = message.wanted_sequence_id
+            wanted = message.content.sequence_id
             message.sequence_id = queue.next_sequence_id if wanted is None else wanted
             queue.next_sequence_id = max(queue.next_sequence_id, message.sequence_id + 1)
         return message.sequence_id

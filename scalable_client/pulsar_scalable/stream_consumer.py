@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 from pulsar_scalable.consumers import SegmentsConsumer
 from pulsar_scalable.enums import ConsumerKind, ConsumerType
@@ -13,7 +12,7 @@ from pulsar_scalable.messages import Message, MessageId
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.registration import Assignment
 from pulsar_scalable.options import ConsumerOptions
-from pulsar_scalable.ports import Backend, SegmentReceiver, Sessions
+from pulsar_scalable.ports import Backend, SegmentReceiver, Sessions, Sharing
 from pulsar_scalable.receive_queue import Source
 
 _LONGEST_PATIENCE = 60.0
@@ -43,7 +42,7 @@ class StreamConsumer(SegmentsConsumer):
         *,
         subscribe_limit: float = 30.0,
     ) -> None:
-        super().__init__(backend, topic, subscription, replace(options, consumer_type=ConsumerType.Exclusive))
+        super().__init__(backend, topic, subscription, options)
         self._keeps_session = False
         self._wanted = Assignment(0, ())
         self._watch = backend.watch(topic, self._on_layout)
@@ -114,10 +113,10 @@ class StreamConsumer(SegmentsConsumer):
         # It may have been assigned again meanwhile, or to be shared in another way.
         self._reconcile()
 
-    def _options_for(self, source: Source) -> ConsumerOptions:
+    def _sharing(self, source: Source) -> Sharing:
         if not source.buckets:
-            return self._options
-        return replace(self._options, consumer_type=ConsumerType.KeyShared, buckets=source.buckets)
+            return Sharing(ConsumerType.Exclusive)
+        return Sharing(ConsumerType.KeyShared, source.buckets)
 
     def _is_ordered(self, source: Source) -> bool:
         # Where consumers share a segment, brokers send messages of one key later than newer ones of another key.

@@ -22,7 +22,7 @@ from pulsar_devstack.traffic.plan import (
 )
 from pulsar_devstack.traffic.pulsar_client import await_that, pulsar, started
 from pulsar_devstack.traffic.records import ConsumerRecord, ProducerRecord, Received, Sent
-from pulsar_scalable import ScalableClient, ScalableError
+from pulsar_scalable import ClientOptions, ConsumerOptions, ProducerOptions, ScalableClient, ScalableError
 from pulsar_scalable.errors import TimedOut
 
 NUMBER = "number"
@@ -85,17 +85,19 @@ def read(message: Any, language: Language, encoding: Encoding = Encoding.BYTES) 
 
 
 def _open_producer(client: Any, plan: ProducerPlan) -> Any:
-    regular: dict[str, Any] = {
-        "max_pending_messages_across_partitions": QUEUE,
-        "batching_type": pulsar.BatchingType.KeyBased,
+    options: dict[str, Any] = {
+        "producer_name": plan.name,
+        "send_timeout_millis": SEND_LIMIT_MS,
+        "max_pending_messages": QUEUE,
+        "batching_enabled": plan.batching,
     }
+    if plan.language is Language.PYTHON_SCALABLE:
+        return client.create_producer(plan.topic, ProducerOptions(**options))
     return client.create_producer(
         plan.topic,
-        producer_name=plan.name,
-        send_timeout_millis=SEND_LIMIT_MS,
-        max_pending_messages=QUEUE,
-        batching_enabled=plan.batching,
-        **({} if plan.language is Language.PYTHON_SCALABLE else regular),
+        max_pending_messages_across_partitions=QUEUE,
+        batching_type=pulsar.BatchingType.KeyBased,
+        **options,
     )
 
 
@@ -199,7 +201,7 @@ class _Consumer:
         self._client = client
         if plan.language is Language.PYTHON_SCALABLE:
             subscribe = client.subscribe_stream if plan.type.streams else client.subscribe
-            self._consumer = subscribe(plan.topic, plan.subscription, consumer_name=plan.name)
+            self._consumer = subscribe(plan.topic, plan.subscription, ConsumerOptions(consumer_name=plan.name))
             return
         self._consumer = client.subscribe(
             plan.topic,
@@ -335,9 +337,15 @@ class PythonClients:
                 logger = (
                     pulsar.FileLogger(level.Info, str(self._path)) if self._path else pulsar.ConsoleLogger(level.Error)
                 )
-                library: Any = ScalableClient if language is Language.PYTHON_SCALABLE else pulsar.Client
-                options = {"operation_timeout_seconds": _OPERATION_LIMIT, "logger": logger, **self._options}
-                self._clients.append(library(self._service_url, **options))
+                options: dict[str, Any] = {
+                    "operation_timeout_seconds": _OPERATION_LIMIT,
+                    "logger": logger,
+                    **self._options,
+                }
+                if language is Language.PYTHON_SCALABLE:
+                    self._clients.append(ScalableClient(self._service_url, ClientOptions(**options)))
+                else:
+                    self._clients.append(pulsar.Client(self._service_url, **options))
             return self._clients[-1]
 
 

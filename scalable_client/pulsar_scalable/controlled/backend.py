@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import logging
 import secrets
-from collections.abc import Mapping
 from typing import Any
 
 from pulsar_scalable.controlled.follower import Follower
 from pulsar_scalable.controlled.library import Library, close_quietly, error_of, pulsar, translated
 from pulsar_scalable.controlled.rest import ConsumerKey, RestAccess
 from pulsar_scalable.controlled.sessions import ControlledSession
-from pulsar_scalable.enums import ConsumerKind
+from pulsar_scalable.enums import ConsumerKind, ConsumerType
 from pulsar_scalable.errors import AlreadyClosed, ConnectionLost, ScalableError, TopicNotFound
 from pulsar_scalable.messages import RawMessage
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native_backend import NativeBackend
-from pulsar_scalable.options import ConsumerOptions, ProducerOptions
-from pulsar_scalable.ports import Content, EmptyReader, LayoutWatch, OnAssignment, OnLayout, OnStored, Start
+from pulsar_scalable.options import ClientOptions, ConsumerOptions, ProducerOptions
+from pulsar_scalable.ports import Content, EmptyReader, LayoutWatch, OnAssignment, OnLayout, OnStored, Sharing, Start
 
 _logger = logging.getLogger("pulsar_scalable")
 # Timeouts and the bound of pending messages are those of the whole scalable topic, and are kept above.
@@ -30,24 +29,22 @@ class ControlledBackend:
 
     Args:
         service_url: of brokers.
-        settings: further arguments of `pulsar.Client`.
+        options: of the client; a layout and an assignment must come within its operation timeout.
         access: to controllers.
-        timeout: seconds in which a layout and an assignment have to come.
         native: sees what the library does not tell; None where it cannot identify itself.
     """
 
     def __init__(
         self,
         service_url: str,
-        settings: Mapping[str, Any],
+        options: ClientOptions,
         access: RestAccess,
-        timeout: float,
         native: NativeBackend | None,
     ) -> None:
         self._native = native
-        self._library = Library(service_url, settings, native.end_of if native else None)
+        self._library = Library(service_url, options, native.end_of if native else None)
         self._access = access
-        self._timeout = timeout
+        self._timeout = options.operation_timeout_seconds
 
     def watch(self, topic: TopicName, on_layout: OnLayout) -> LayoutWatch:
         """Tell the layout of a topic, and each newer one."""
@@ -75,9 +72,9 @@ class ControlledBackend:
         """Open a producer of a segment."""
         return Sender(self._library, topic, options, producer_name)
 
-    def open_receiver(self, topic: str, subscription: str, options: ConsumerOptions) -> Receiver:
+    def open_receiver(self, topic: str, subscription: str, options: ConsumerOptions, sharing: Sharing) -> Receiver:
         """Open a consumer of a segment."""
-        return Receiver(self._library, topic, subscription, options)
+        return Receiver(self._library, topic, subscription, options, sharing.consumer_type)
 
     def open_reader(self, topic: str, start: Start) -> Reader | EmptyReader:
         """Open a reader of a segment."""
@@ -174,13 +171,15 @@ class Sender:
 class Receiver:
     """Receives what a subscription gets of a segment."""
 
-    def __init__(self, library: Library, topic: str, subscription: str, options: ConsumerOptions) -> None:
+    def __init__(
+        self, library: Library, topic: str, subscription: str, options: ConsumerOptions, consumer_type: ConsumerType
+    ) -> None:
         self._topic = topic
         with library.own_client() as self._client, translated(f"subscribing {subscription} to {topic}"):
             self._inner = self._client.subscribe(
                 topic,
                 subscription,
-                consumer_type=pulsar.ConsumerType(int(options.consumer_type)),
+                consumer_type=pulsar.ConsumerType(int(consumer_type)),
                 initial_position=pulsar.InitialPosition(int(options.initial_position)),
                 receiver_queue_size=options.receiver_queue_size,
                 consumer_name=options.consumer_name,

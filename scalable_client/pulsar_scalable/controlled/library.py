@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Any, Final
 
@@ -27,6 +27,7 @@ from pulsar_scalable.errors import (
     Unsupported,
 )
 from pulsar_scalable.messages import Entry
+from pulsar_scalable.options import ClientOptions
 
 pulsar: Any = importlib.import_module("pulsar")
 
@@ -81,36 +82,51 @@ class Library:
 
     Args:
         service_url: of brokers.
-        settings: further arguments of the library's client.
+        options: of the library's clients.
         end_of: tells the last entry of a topic, which the library cannot without making the topic; None if nobody can.
     """
 
     def __init__(
-        self, service_url: str, settings: Mapping[str, Any], end_of: Callable[[str], Entry | None] | None = None
+        self, service_url: str, options: ClientOptions, end_of: Callable[[str], Entry | None] | None = None
     ) -> None:
         self.end_of = end_of
         self._service_url = service_url
-        self._settings = settings
+        self._options = options
+        self._authentication = options.authentication
+        if options.token is not None:
+            self._authentication = pulsar.AuthenticationToken(options.token)
         self.shared = self.client()
 
     def client(self, answer_limit: int | None = None) -> Any:
         """A new client, for its caller to close.
 
         Args:
-            answer_limit: seconds that each of its operations may take, if the settings give it more.
+            answer_limit: seconds that each of its operations may take, if the options give it more.
         """
-        settings = dict(self._settings)
-        if answer_limit is not None:
-            settings["operation_timeout_seconds"] = min(answer_limit, settings["operation_timeout_seconds"])
+        options = self._options
+        timeout = options.operation_timeout_seconds
         with translated(self._service_url):
-            return pulsar.Client(self._service_url, **settings)
+            return pulsar.Client(
+                self._service_url,
+                authentication=self._authentication,
+                operation_timeout_seconds=timeout if answer_limit is None else min(answer_limit, timeout),
+                connection_timeout_ms=options.connection_timeout_ms,
+                io_threads=options.io_threads,
+                logger=options.logger,
+                listener_name=options.listener_name,
+                tls_trust_certs_file_path=options.tls_trust_certs_file_path,
+                tls_allow_insecure_connection=options.tls_allow_insecure_connection,
+                tls_validate_hostname=options.tls_validate_hostname,
+                tls_certificate_file_path=options.tls_certificate_file_path,
+                tls_private_key_file_path=options.tls_private_key_file_path,
+            )
 
     @contextmanager
     def own_client(self, answer_limit: int | None = None) -> Generator[Any]:
         """A new client for what is opened within; closed if that fails, and for its caller to close if not.
 
         Args:
-            answer_limit: seconds that each of its operations may take, if the settings give it more.
+            answer_limit: seconds that each of its operations may take, if the options give it more.
         """
         client = self.client(answer_limit)
         try:

@@ -3,20 +3,18 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
 from itertools import count
 from typing import Self, TypeVar
 
-from pulsar_scalable.enums import Compression, ConsumerKind, ConsumerType, InitialPosition
+from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native.backoff import Ticker
-from pulsar_scalable.native.consumer import SegmentConsumer
-from pulsar_scalable.native.message import MessageId
-from pulsar_scalable.native.options import ConsumerOptions, OnEnd, ProducerOptions
+from pulsar_scalable.native.consumer import SegmentConsumer, SegmentConsumerOptions
 from pulsar_scalable.native.producer import SegmentProducer
 from pulsar_scalable.native.registration import OnAssignment, Registration, ScalableConsumer
 from pulsar_scalable.native.watch import OnLayout, Watch, look_up
-from pulsar_wire.access import Access, tls_context
+from pulsar_scalable.options import ProducerOptions
+from pulsar_wire.access import Access
 from pulsar_wire.pool import Pool
 
 _MemberT = TypeVar("_MemberT", Watch, Registration, SegmentProducer, SegmentConsumer)
@@ -27,52 +25,14 @@ class NativeClient:
 
     Args:
         service_url: `pulsar://host:port,host:port` or `pulsar+ssl://…` of brokers; any of them will do.
-        token: for token authentication, or a function that gives it each time that a broker asks.
-        operation_timeout_seconds: for each request.
-        connection_timeout_ms: to connect and to be greeted.
-        keep_alive_seconds: of silence, after which a broker is asked whether it is there; after twice as many the
-            connection is given up.
-        tls_trust_certs_file_path: authorities, PEM; None for the system's.
-        tls_certificate_file_path: of this client, PEM, where brokers want one.
-        tls_private_key_file_path: of that certificate.
-        tls_allow_insecure_connection: take any certificate.
-        tls_validate_hostname: whether a certificate has to name the broker's host.
+        access: credentials, TLS and timeouts.
 
     Raises:
         Unsupported: the service URL is none.
     """
 
-    def __init__(
-        self,
-        service_url: str,
-        *,
-        token: str | Callable[[], str] | None = None,
-        operation_timeout_seconds: float = 30,
-        connection_timeout_ms: int = 10_000,
-        keep_alive_seconds: float = 30,
-        tls_trust_certs_file_path: str | None = None,
-        tls_certificate_file_path: str | None = None,
-        tls_private_key_file_path: str | None = None,
-        tls_allow_insecure_connection: bool = False,
-        tls_validate_hostname: bool = True,
-    ) -> None:
-        tls = None
-        if service_url.startswith("pulsar+ssl://"):
-            tls = tls_context(
-                trust_certs_file=tls_trust_certs_file_path,
-                certificate_file=tls_certificate_file_path,
-                private_key_file=tls_private_key_file_path,
-                allow_insecure=tls_allow_insecure_connection,
-                validate_hostname=tls_validate_hostname,
-            )
-        access = Access(
-            operation_timeout=operation_timeout_seconds,
-            connection_timeout=connection_timeout_ms / 1000,
-            keep_alive=keep_alive_seconds,
-            token=token,
-            tls=tls,
-        )
-        self._pool = Pool(service_url, access)
+    def __init__(self, service_url: str, access: Access | None = None) -> None:
+        self._pool = Pool(service_url, access or Access())
         self._ids = count(1)
         self._ticker = Ticker()
         self._lock = threading.Lock()
@@ -122,80 +82,31 @@ class NativeClient:
         made = Registration(self._pool, self._ids, consumer, on_assignment)
         return self._keep(made)
 
-    def create_producer(
-        self,
-        topic: str,
-        producer_name: str | None = None,
-        *,
-        initial_sequence_id: int | None = None,
-        send_timeout_millis: int = 30_000,
-        compression_type: Compression = Compression.NONE,
-        max_pending_messages: int = 1000,
-        block_if_queue_full: bool = False,
-        properties: Mapping[str, str] | None = None,
-    ) -> SegmentProducer:
+    def create_producer(self, topic: str, options: ProducerOptions | None = None) -> SegmentProducer:
         """Open a producer of one topic, `segment://…` or `persistent://…`, in full; not of a partitioned one.
 
-        All else is described at `ProducerOptions`.
+        Messages are sent one by one, without batches.
 
         Raises:
             TopicTerminated: the segment is sealed.
             ScalableError: it cannot be opened.
         """
-        options = ProducerOptions(
-            producer_name=producer_name,
-            initial_sequence_id=initial_sequence_id,
-            send_timeout_millis=send_timeout_millis,
-            max_pending_messages=max_pending_messages,
-            block_if_queue_full=block_if_queue_full,
-            compression_type=compression_type,
-            properties=properties,
-        )
-        made = SegmentProducer(self._pool, topic, next(self._ids), options)
+        made = SegmentProducer(self._pool, topic, next(self._ids), options or ProducerOptions())
         self._ticker.add(made)
         return self._keep(made)
 
     def subscribe(
-        self,
-        topic: str,
-        subscription_name: str,
-        consumer_type: ConsumerType = ConsumerType.Exclusive,
-        initial_position: InitialPosition = InitialPosition.Latest,
-        *,
-        receiver_queue_size: int = 1000,
-        consumer_name: str | None = None,
-        negative_ack_redelivery_delay_ms: int = 60_000,
-        ack_receipt_enabled: bool = False,
-        priority_level: int | None = None,
-        properties: Mapping[str, str] | None = None,
-        end_of_topic: OnEnd | None = None,
-        start_message_id: MessageId | None = None,
-        create_topic: bool = True,
-        buckets: tuple[tuple[int, int], ...] = (),
+        self, topic: str, subscription_name: str, options: SegmentConsumerOptions | None = None
     ) -> SegmentConsumer:
         """Open a consumer of one topic, `segment://…` or `persistent://…`, in full; not of a partitioned one.
-
-        All else is described at `ConsumerOptions`.
 
         Raises:
             ConsumerBusy: others hold the subscription.
             ScalableError: it cannot be opened.
         """
-        options = ConsumerOptions(
-            consumer_type=consumer_type,
-            initial_position=initial_position,
-            receiver_queue_size=max(1, receiver_queue_size),
-            consumer_name=consumer_name,
-            negative_ack_redelivery_delay_ms=negative_ack_redelivery_delay_ms,
-            ack_receipt_enabled=ack_receipt_enabled,
-            priority_level=priority_level,
-            properties=properties,
-            end_of_topic=end_of_topic,
-            start_message_id=start_message_id,
-            create_topic=create_topic,
-            buckets=buckets,
+        made = SegmentConsumer(
+            self._pool, topic, subscription_name, next(self._ids), options or SegmentConsumerOptions()
         )
-        made = SegmentConsumer(self._pool, topic, subscription_name, next(self._ids), options)
         self._ticker.add(made)
         return self._keep(made)
 

@@ -5,13 +5,13 @@ from __future__ import annotations
 import logging
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
-from pulsar_scalable.enums import ConsumerType
+from pulsar_scalable.enums import ConsumerType, InitialPosition
 from pulsar_scalable.errors import ProtocolViolation, ScalableError, TimedOut, UnreadableMessage, Unsupported
 from pulsar_scalable.native.broker_session import BrokerSession
 from pulsar_scalable.native.message import Message, MessageId
-from pulsar_scalable.native.options import ConsumerOptions
 from pulsar_scalable.native.payload import Entry
 from pulsar_wire import pulsar_api_pb2 as api
 from pulsar_wire.connection import Channel, Connection
@@ -23,6 +23,44 @@ _logger = logging.getLogger("pulsar_scalable")
 _IN_ORDER = (ConsumerType.Exclusive, ConsumerType.Failover)
 _WORD = 64
 
+OnEnd = Callable[["SegmentConsumer"], None]
+
+
+@dataclass(frozen=True, slots=True)
+class SegmentConsumerOptions:
+    """How a consumer works; the names are those of pulsar-client's `subscribe` where it has them.
+
+    Attributes:
+        consumer_type: how the subscription is shared.
+        buckets: all entry buckets of a segment, first and last hash of each, by which a Key_Shared subscription shares
+            it; empty to share it by the hashes of keys.
+        initial_position: where the subscription begins if it is new.
+        receiver_queue_size: messages that are held ready, 1 at least.
+        consumer_name: None lets the broker choose one; Failover consumers take turns in the order of names.
+        negative_ack_redelivery_delay_ms: between a negative acknowledgement and the request to send again.
+        ack_receipt_enabled: wait for the broker's answer to each acknowledgement.
+        priority_level: lower ones are served first.
+        properties: of the consumer, which the topic's statistics show.
+        end_of_topic: called when the topic is terminated and all of it was sent to this subscription; messages of it
+            may still wait to be received. It is called in the connection's thread, and must not wait.
+        start_message_id: makes a reader of it: the subscription is gone with its connection, and begins behind this
+            message; messages of its batch come again. None for a durable subscription.
+        create_topic: whether brokers may make the topic, where they are allowed to.
+    """
+
+    consumer_type: ConsumerType = ConsumerType.Exclusive
+    initial_position: InitialPosition = InitialPosition.Latest
+    receiver_queue_size: int = 1000
+    consumer_name: str | None = None
+    negative_ack_redelivery_delay_ms: int = 60_000
+    ack_receipt_enabled: bool = False
+    priority_level: int | None = None
+    properties: Mapping[str, str] | None = None
+    end_of_topic: OnEnd | None = None
+    start_message_id: MessageId | None = None
+    create_topic: bool = True
+    buckets: tuple[tuple[int, int], ...] = ()
+
 
 class SegmentConsumer(BrokerSession):
     """Receives messages of one topic; `NativeClient.subscribe` makes it.
@@ -30,7 +68,7 @@ class SegmentConsumer(BrokerSession):
     When the connection breaks or the topic moves, it subscribes again, and gets again what was not acknowledged.
     """
 
-    def __init__(self, pool: Pool, topic: str, subscription: str, number: int, options: ConsumerOptions) -> None:
+    def __init__(self, pool: Pool, topic: str, subscription: str, number: int, options: SegmentConsumerOptions) -> None:
         super().__init__(pool, topic, Channel.CONSUMER, number)
         self._options = options
         self._subscription = subscription

@@ -7,14 +7,14 @@ import threading
 import time
 import zlib
 from collections import deque
-from collections.abc import Mapping
+from collections.abc import Callable
 from itertools import takewhile
+from typing import Unpack
 
 from pulsar_scalable.enums import Compression
 from pulsar_scalable.errors import (
     AlreadyClosed,
     MessageTooBig,
-    ProtocolViolation,
     QueueFull,
     ScalableError,
     TimedOut,
@@ -25,14 +25,17 @@ from pulsar_scalable.errors import (
 from pulsar_scalable.layout import bucket_hash, key_hash
 from pulsar_scalable.native.broker_session import BrokerSession
 from pulsar_scalable.native.message import MessageId
-from pulsar_scalable.native.options import OnSent, ProducerOptions
 from pulsar_scalable.native.payload import framed
+from pulsar_scalable.options import MessageOptions, ProducerOptions
+from pulsar_scalable.outcome import wait_for_outcome
 from pulsar_wire import pulsar_api_pb2 as api
 from pulsar_wire.connection import Channel, Connection
 from pulsar_wire.errors import ServerError
 from pulsar_wire.frames import Command, encode
 from pulsar_wire.pool import Pool
 from pulsar_wire.values import key_values
+
+OnSent = Callable[[ScalableError | None, MessageId | None], None]
 
 _logger = logging.getLogger("pulsar_scalable")
 # About one message: sent again, it would be refused again.
@@ -96,67 +99,20 @@ class SegmentProducer(BrokerSession):
         """Messages that wait to be stored."""
         return len(self._pending)
 
-    def send(
-        self,
-        content: bytes,
-        *,
-        properties: Mapping[str, str] | None = None,
-        partition_key: str | None = None,
-        ordering_key: str | None = None,
-        sequence_id: int | None = None,
-        event_timestamp: int | None = None,
-    ) -> MessageId:
+    def send(self, content: bytes, **options: Unpack[MessageOptions]) -> MessageId:
         """Send a message, and wait until it is stored.
-
-        Args:
-            content: what to send.
-            properties: of the message.
-            partition_key: its key; None for none.
-            ordering_key: the key for Key_Shared subscriptions alone.
-            sequence_id: for deduplication; None for the one after the highest. A message that is sent again with its
-                sequence id is stored once where the topic has deduplication on, else again.
-            event_timestamp: milliseconds since 1970.
 
         Raises:
             ScalableError: it is not known to be stored.
         """
         if threading.get_ident() == self._deliverer:
-            raise ScalableError(f"{self._topic}: a callback cannot wait for a message behind its own")
-        done = threading.Event()
-        found: list[ScalableError | MessageId | None] = []
+            raise ScalableError(f"{self._topic}: a callback cannot wait for a message after its own")
+        return wait_for_outcome(lambda on_sent: self.send_async(content, on_sent, **options), self._topic)
 
-        def on_sent(error: ScalableError | None, message_id: MessageId | None) -> None:
-            found.append(error or message_id)
-            done.set()
-
-        self.send_async(
-            content,
-            on_sent,
-            properties=properties,
-            partition_key=partition_key,
-            ordering_key=ordering_key,
-            sequence_id=sequence_id,
-            event_timestamp=event_timestamp,
-        )
-        done.wait()
-        if isinstance(found[0], MessageId):
-            return found[0]
-        raise found[0] or ProtocolViolation(f"{self._topic}: delivery outcome unknown")
-
-    def send_async(
-        self,
-        content: bytes,
-        callback: OnSent,
-        *,
-        properties: Mapping[str, str] | None = None,
-        partition_key: str | None = None,
-        ordering_key: str | None = None,
-        sequence_id: int | None = None,
-        event_timestamp: int | None = None,
-    ) -> None:
+    def send_async(self, content: bytes, callback: OnSent, **options: Unpack[MessageOptions]) -> None:
         """Send a message; the callback gets an error, or the message's id once it is stored.
 
-        Args are those of `send`.
+        Options are described at `MessageOptions`; a message without a sequence id gets the one after the highest.
 
         Raises:
             TopicTerminated: it is known already that the topic takes no messages.
@@ -164,7 +120,8 @@ class SegmentProducer(BrokerSession):
             MessageTooBig: the broker would not take it.
             AlreadyClosed: the producer is closed.
         """
-        metadata, payload = self._metadata(content, properties, partition_key, ordering_key, event_timestamp)
+        sequence_id = options.get("sequence_id")
+        metadata, payload = self._metadata(content, options)
         with self._changed:
             self._room()
             number = (self._next or 0) if sequence_id is None else sequence_id
@@ -210,19 +167,13 @@ class SegmentProducer(BrokerSession):
 
     # Sending --------------------------------------------------------------------------------------------------------
 
-    def _metadata(
-        self,
-        content: bytes,
-        properties: Mapping[str, str] | None,
-        partition_key: str | None,
-        ordering_key: str | None,
-        event_timestamp: int | None,
-    ) -> tuple[api.MessageMetadata, bytes]:
+    def _metadata(self, content: bytes, options: MessageOptions) -> tuple[api.MessageMetadata, bytes]:
         """Return a message's metadata without producer, number and time, and its payload."""
+        partition_key, ordering_key = options.get("partition_key"), options.get("ordering_key")
         metadata = api.MessageMetadata(
             partition_key=partition_key,
-            event_time=event_timestamp,
-            properties=key_values(properties or {}),
+            event_time=options.get("event_timestamp"),
+            properties=key_values(options.get("properties") or {}),
             ordering_key=None if ordering_key is None else ordering_key.encode(),
         )
         if partition_key is not None:

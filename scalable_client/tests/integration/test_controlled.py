@@ -26,6 +26,7 @@ from pulsar_scalable import Checkpoint, ScalableClient, ScalableProducer, errors
 from pulsar_scalable.controlled.layout import ControlledLayout
 from pulsar_scalable.layout import Segment
 from pulsar_scalable.names import TopicName
+from pulsar_scalable.options import ClientOptions, ConsumerOptions, ProducerOptions
 from tests.support.lifecycle.environment import Environment
 from tests.support.releases import stack_of, with_sample
 from tests.support.stacks import MakeStack, SharedStack
@@ -72,7 +73,7 @@ def control(environment: Environment, stack: Stack, admin: PulsarAdmin) -> Contr
 @pytest.fixture
 def client(stack: Stack) -> Generator[ScalableClient]:
     """A client that is quiet."""
-    with ScalableClient(stack.broker_url, logger=quiet()) as client:
+    with ScalableClient(stack.broker_url, ClientOptions(logger=quiet())) as client:
         yield client
 
 
@@ -112,7 +113,7 @@ def test_traffic(
     topic = f"{SPACE}/traffic-{batching}"
     controller = control(topic, segments=2)
     controller.subscribe("work", SubscriptionKind.QUEUE)
-    producer = client.create_producer(topic, block_if_queue_full=True, batching_enabled=batching)
+    producer = client.create_producer(topic, ProducerOptions(block_if_queue_full=True, batching_enabled=batching))
     sending = Sending(producer, 0.004)
     consumer = client.subscribe(topic, "work")
     queue = Receiving(consumer)
@@ -142,7 +143,7 @@ def test_checkpoints(control: Control, client: ScalableClient) -> None:
     controller = control(f"{SPACE}/checkpoints", segments=2)
     # Its answer says that the topic is there.
     controller.subscribe("others")
-    with client.create_producer(f"{SPACE}/checkpoints", batching_enabled=True) as producer:
+    with client.create_producer(f"{SPACE}/checkpoints", ProducerOptions(batching_enabled=True)) as producer:
         send(producer, 0, 100)
         consumer = client.create_checkpoint_consumer(f"{SPACE}/checkpoints")
         received = Arrivals()
@@ -180,7 +181,7 @@ def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: 
     controller = control(f"{SPACE}/streams", segments=2)
     controller.subscribe("bill")
     name = TopicName.parse(f"{SPACE}/streams")
-    producer = client.create_producer(f"{SPACE}/streams", block_if_queue_full=True)
+    producer = client.create_producer(f"{SPACE}/streams", ProducerOptions(block_if_queue_full=True))
 
     def layout() -> ControlledLayout:
         # The newest layout that any client has.
@@ -195,13 +196,13 @@ def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: 
 
     with (
         StandIn(stack.broker_url, name, layout, is_drained) as server,
-        ScalableClient(stack.broker_url, logger=quiet(), controller_url=server.url) as mine,
+        ScalableClient(stack.broker_url, ClientOptions(logger=quiet(), controller_url=server.url)) as mine,
     ):
         received = Arrivals()
-        one = mine.subscribe_stream(f"{SPACE}/streams", "bill", consumer_name="one")
+        one = mine.subscribe_stream(f"{SPACE}/streams", "bill", ConsumerOptions(consumer_name="one"))
         first = Receiving(one, received)
         sending = Sending(producer, 0.005)
-        two = mine.subscribe_stream(f"{SPACE}/streams", "bill", consumer_name="two")
+        two = mine.subscribe_stream(f"{SPACE}/streams", "bill", ConsumerOptions(consumer_name="two"))
         second = Receiving(two, received)
         for segment in (0, 1, 2):
             controller.split(segment)
@@ -210,7 +211,7 @@ def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: 
         first.stop()
         one.close()
         controller.merge(3, 8)
-        three = mine.subscribe_stream(f"{SPACE}/streams", "bill", consumer_name="three/3")
+        three = mine.subscribe_stream(f"{SPACE}/streams", "bill", ConsumerOptions(consumer_name="three/3"))
         third = Receiving(three, received)
         server.evict("two")
         wait_for("it is back", lambda: "two" in server.consumers, 20)

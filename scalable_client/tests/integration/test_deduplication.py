@@ -10,6 +10,8 @@ from scalable_client.tests.support.topics import take_all
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
 from pulsar_scalable.native import InitialPosition, MessageId, NativeClient
+from pulsar_scalable.native.consumer import SegmentConsumerOptions
+from pulsar_scalable.options import ProducerOptions
 from tests.support.blue_green.namespaces import create_namespace
 from tests.support.waiting import wait_for
 
@@ -29,16 +31,20 @@ def test_each_message_is_stored_once(admin: PulsarAdmin, client: NativeClient) -
 
     def is_on() -> bool:
         """Whether the policy has reached the topic: from then on, a number that is not higher is a duplicate."""
-        with_number = client.create_producer(topic, f"probe-{time.monotonic_ns()}", initial_sequence_id=9)
+        with_number = client.create_producer(
+            topic, ProducerOptions(producer_name=f"probe-{time.monotonic_ns()}", initial_sequence_id=9)
+        )
         with_number.send(b"probe")
         with_number.close()
-        again = client.create_producer(topic, with_number.producer_name, initial_sequence_id=9)
+        again = client.create_producer(
+            topic, ProducerOptions(producer_name=with_number.producer_name, initial_sequence_id=9)
+        )
         dropped = again.send(b"probe again") == MessageId(-1, -1)
         again.close()
         return dropped
 
     wait_for("deduplication", is_on, 60)
-    producer = client.create_producer(topic, "once")
+    producer = client.create_producer(topic, ProducerOptions(producer_name="once"))
     assert producer.last_sequence_id() == -1
     for number in range(5):
         producer.send(b"%d" % number)
@@ -46,11 +52,11 @@ def test_each_message_is_stored_once(admin: PulsarAdmin, client: NativeClient) -
     assert producer.send(b"4", sequence_id=4) == MessageId(-1, -1)
     assert producer.last_sequence_id() == 4
     producer.close()
-    following = client.create_producer(topic, "once")
+    following = client.create_producer(topic, ProducerOptions(producer_name="once"))
     assert following.last_sequence_id() == 4
     following.send(b"5")
     following.close()
-    late = client.create_producer(topic, "once", initial_sequence_id=2)
+    late = client.create_producer(topic, ProducerOptions(producer_name="once", initial_sequence_id=2))
     assert [late.send(b"late").ledger_id() for _ in range(3)] == [-1, -1, -1]
-    found = take_all(client.subscribe(topic, "all", initial_position=InitialPosition.Earliest))
+    found = take_all(client.subscribe(topic, "all", SegmentConsumerOptions(initial_position=InitialPosition.Earliest)))
     assert [one.data() for one in found if not one.data().startswith(b"probe")] == [b"%d" % one for one in range(6)]

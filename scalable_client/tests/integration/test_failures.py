@@ -23,6 +23,7 @@ from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, MessageId, NativeClient
+from pulsar_scalable.options import ProducerOptions
 from tests.support.stacks import MakeStack
 from tests.support.waiting import wait_for, wait_until_equal
 
@@ -87,7 +88,9 @@ def test_a_broker_that_dies_and_comes_back(stack: Stack, admin: PulsarAdmin, cli
     layout = client.look_up(scalable(name))
     topic = layout.topic_of(layout.active[0])
     consumer = client.subscribe(topic, SUBSCRIPTION)
-    producer = client.create_producer(topic, max_pending_messages=100_000, send_timeout_millis=int(_LIMIT * 1000))
+    producer = client.create_producer(
+        topic, ProducerOptions(max_pending_messages=100_000, send_timeout_millis=int(_LIMIT * 1000))
+    )
     stream = Stream(producer.send_async)
     wait_for("messages", lambda: len(stream.outcomes) > 100, _LIMIT)
     owner = broker_of(stack, dict(client.look_up(scalable(name)).brokers).get(0))
@@ -173,7 +176,7 @@ def test_a_topic_that_moves(stack: Stack, admin: PulsarAdmin, client: NativeClie
     layout = client.look_up(scalable(name))
     topic = layout.topic_of(layout.active[0])
     consumer = client.subscribe(topic, SUBSCRIPTION)
-    producer = client.create_producer(topic, max_pending_messages=100_000)
+    producer = client.create_producer(topic, ProducerOptions(max_pending_messages=100_000))
     stream = Stream(producer.send_async)
     for _ in range(3):
         before = len(stream.outcomes)

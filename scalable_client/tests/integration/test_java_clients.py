@@ -19,6 +19,7 @@ from pulsar_devstack.traffic.client_program import ClientProgram
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 from pulsar_scalable.layout import key_hash
 from pulsar_scalable.native import ConsumerKind, ConsumerType, NativeClient
+from pulsar_scalable.native.consumer import SegmentConsumerOptions
 from tests.support.waiting import wait_for, wait_until_equal
 
 pytestmark = pytest.mark.exhaustive
@@ -99,5 +100,7 @@ def test_a_stream_with_a_java_consumer(admin: PulsarAdmin, client: NativeClient,
     wait_until_equal("Java's half", lambda: len(java.collect()[1][0].received), 2, _LIMIT)
     assert sorted((one.key, one.number) for one in java.collect()[1][0].received) == sorted(sent)
     for one in registration.assignment.segments:
-        consumer = client.subscribe(one.topic, SUBSCRIPTION, ConsumerType.Exclusive)
+        consumer = client.subscribe(
+            one.topic, SUBSCRIPTION, SegmentConsumerOptions(consumer_type=ConsumerType.Exclusive)
+        )
         assert len(take_all(consumer)) == 1

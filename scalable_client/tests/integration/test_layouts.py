@@ -13,6 +13,7 @@ from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import ScalableError, TopicNotFound
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, InitialPosition, NativeClient
+from pulsar_scalable.native.consumer import SegmentConsumerOptions
 from tests.support.waiting import wait_for, wait_until_equal
 
 _LIMIT = 30.0
@@ -117,7 +118,9 @@ def test_stream_consumers_share_segments(admin: PulsarAdmin, client: NativeClien
     admin.scalable_topics.split(name, 0)
     wait_until_equal("the parent", lambda: [one.assignment.epoch for one in (first, second)], [1, 1], _LIMIT)
     assert ids(first.assignment) | ids(second.assignment) == {0, 1, 2, 3}
-    consumer = client.subscribe(segment.topic(topic), SUBSCRIPTION, initial_position=InitialPosition.Earliest)
+    consumer = client.subscribe(
+        segment.topic(topic), SUBSCRIPTION, SegmentConsumerOptions(initial_position=InitialPosition.Earliest)
+    )
     assert [one.data() for one in take_all(consumer)] == [b"held"]
     wait_for("the children", lambda: {4, 5} <= ids(first.assignment) | ids(second.assignment), _LIMIT)
 

@@ -27,6 +27,8 @@ from pulsar_scalable.native import (
     SegmentConsumer,
     SegmentProducer,
 )
+from pulsar_scalable.native.consumer import SegmentConsumerOptions
+from pulsar_scalable.options import ProducerOptions
 from tests.support.waiting import wait_for, wait_until_equal
 
 pytestmark = pytest.mark.exhaustive
@@ -46,8 +48,8 @@ def open_segment(
     kind = SubscriptionKind.STREAM if consumer_type is ConsumerType.Exclusive else SubscriptionKind.QUEUE
     name = make_scalable(admin, 1, kind)
     topic = client.look_up(scalable(name)).segments[0].topic(scalable(name))
-    consumer = client.subscribe(topic, SUBSCRIPTION, consumer_type, **options)
-    return name, client.create_producer(topic, max_pending_messages=100_000), consumer
+    consumer = client.subscribe(topic, SUBSCRIPTION, SegmentConsumerOptions(consumer_type=consumer_type, **options))
+    return name, client.create_producer(topic, ProducerOptions(max_pending_messages=100_000)), consumer
 
 
 def data_of(consumer: SegmentConsumer, count: int) -> list[bytes]:
@@ -169,14 +171,16 @@ def test_who_holds_what(admin: PulsarAdmin, client: NativeClient) -> None:
     with pytest.raises(ConsumerBusy):
         client.subscribe(consumer.topic, SUBSCRIPTION)
     with pytest.raises(ProducerBusy):
-        client.create_producer(producer.topic, producer.producer_name)
+        client.create_producer(producer.topic, ProducerOptions(producer_name=producer.producer_name))
     consumer.close()
     producer.close()
-    client.create_producer(producer.topic, producer.producer_name).send(b"x")
+    client.create_producer(producer.topic, ProducerOptions(producer_name=producer.producer_name)).send(b"x")
     again = client.subscribe(consumer.topic, SUBSCRIPTION)
     assert len(take_all(again)) == 1
     again.unsubscribe()
-    new = client.subscribe(consumer.topic, SUBSCRIPTION, initial_position=InitialPosition.Earliest)
+    new = client.subscribe(
+        consumer.topic, SUBSCRIPTION, SegmentConsumerOptions(initial_position=InitialPosition.Earliest)
+    )
     assert len(take_all(new)) == 1
 
 
@@ -184,7 +188,7 @@ def test_batches_of_the_library(stack: Stack, admin: PulsarAdmin, client: Native
     """What pulsar-client packs and compresses is read; what it compresses otherwise is named."""
     topic = "persistent://public/default/native-client-library"
     admin.topics.create(TopicName.parse(topic))
-    consumer = client.subscribe(topic, "sub", ConsumerType.Shared)
+    consumer = client.subscribe(topic, "sub", SegmentConsumerOptions(consumer_type=ConsumerType.Shared))
     with closing(quiet_client(stack.broker_url)) as library:
         for kind in (pulsar.CompressionType.NONE, pulsar.CompressionType.ZLib):
             producer: Any = library.create_producer(topic, batching_enabled=True, compression_type=kind)
@@ -215,7 +219,7 @@ def test_the_library_reads_what_is_sent(
     admin.topics.create(TopicName.parse(topic))
     with closing(quiet_client(stack.broker_url)) as library:
         consumer: Any = library.subscribe(topic, "sub")
-        producer = client.create_producer(topic, compression_type=compression)
+        producer = client.create_producer(topic, ProducerOptions(compression_type=compression))
         sent = producer.send(
             b"data" * 100, partition_key="key", properties={"a": "b"}, event_timestamp=77, ordering_key="order"
         )

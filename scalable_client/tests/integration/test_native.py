@@ -19,6 +19,7 @@ from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.traffic.keyed_traffic import Receiving, Sending
 from pulsar_scalable import ScalableClient, errors
 from pulsar_scalable.aio import AsyncScalableClient
+from pulsar_scalable.options import ConsumerOptions, ProducerOptions
 from tests.support.stacks import SharedStack
 from tests.support.waiting import wait_for, wait_until_equal
 
@@ -80,8 +81,10 @@ def test_traffic(
     """Nothing is lost, no callback is missing, and keys keep their order, while segments come and go under load."""
     dice = random.Random(5)
     native = f"topic://{topic.local_path}"
-    sending = Sending(client.create_producer(native, block_if_queue_full=True, max_pending_messages=20_000), 0.004)
-    stream = client.subscribe_stream(native, "bill", consumer_name="one")
+    sending = Sending(
+        client.create_producer(native, ProducerOptions(block_if_queue_full=True, max_pending_messages=20_000)), 0.004
+    )
+    stream = client.subscribe_stream(native, "bill", ConsumerOptions(consumer_name="one"))
     queue = client.subscribe(native, "work")
     # A short name finds a native topic as well.
     check = client.create_checkpoint_consumer(topic.local_path)
@@ -112,7 +115,7 @@ async def test_asyncio(stack: Stack, topic: TopicName) -> None:
         await client.subscribe(native, "work") as queue,
         await client.create_checkpoint_consumer(native) as check,
     ):
-        async with await client.create_producer(native, max_pending_messages=2) as producer:
+        async with await client.create_producer(native, ProducerOptions(max_pending_messages=2)) as producer:
             sent = [await producer.send(str(number).encode(), partition_key="k") for number in range(10)]
         assert sorted(sent, key=lambda one: one.position) == sent
         for consumer in (check, queue, stream):

@@ -14,6 +14,7 @@ from clients.pulsar.names import TopicName
 from pulsar_devstack.servers.stack import Stack
 from pulsar_scalable.controlled.backend import Reader, last_position
 from pulsar_scalable.controlled.library import Library, pulsar
+from pulsar_scalable.options import ClientOptions
 from pulsar_scalable.ports import Start
 
 TOPIC = TopicName.parse("persistent://public/default/sealed-segment")
@@ -50,7 +51,7 @@ class Sealed:
 @pytest.fixture(scope="module", params=[True, False])
 def sealed(stack: Stack, admin: PulsarAdmin, request: pytest.FixtureRequest) -> Generator[Sealed]:
     """In batches, and not."""
-    library = Library(stack.broker_url, {"operation_timeout_seconds": 30})
+    library = Library(stack.broker_url, ClientOptions())
     producer = library.shared.create_producer(str(TOPIC), batching_enabled=request.param)
     ids: list[bytes] = []
 

@@ -25,6 +25,9 @@ from pulsar_devstack.servers.stack import StackSpec
 from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_scalable.errors import AuthenticationFailed, ConnectionLost, NotAuthorized, ScalableError
 from pulsar_scalable.native import ConsumerKind, InitialPosition, NativeClient
+from pulsar_scalable.native.consumer import SegmentConsumerOptions
+from pulsar_wire.access import Access as WireAccess
+from pulsar_wire.access import tls_context
 from tests.support.clients.certificates import Authority
 from tests.support.clients.pulsar_auth import SUPERUSER, TokenKey, tls_settings
 from tests.support.stacks import MakeStack
@@ -57,7 +60,8 @@ class Secure:
         """A client with a token."""
         token = (key or self.key).token(role)
         with NativeClient(
-            self.url, token=lambda: token, tls_trust_certs_file_path=self.trust, operation_timeout_seconds=15
+            self.url,
+            WireAccess(token=lambda: token, tls=tls_context(trust_certs_file=self.trust), operation_timeout=15),
         ) as client:
             yield client
 
@@ -91,7 +95,7 @@ def test_all_goes_by_tls(secure: Secure) -> None:
         registration = client.register(topic, "sub", "me", ConsumerKind.STREAM, lambda _: None)
         assert len(registration.assignment.segments) == 2
         segment = watch.layout.topic_of(watch.layout.active[0])
-        consumer = client.subscribe(segment, "all", initial_position=InitialPosition.Earliest)
+        consumer = client.subscribe(segment, "all", SegmentConsumerOptions(initial_position=InitialPosition.Earliest))
         producer = client.create_producer(segment)
         for number in range(50):
             producer.send_async(b"%d" % number * 100_000, unheard)
@@ -114,5 +118,8 @@ def test_wrong_credentials(secure: Secure) -> None:
 
 def test_certificates_of_nobody(secure: Secure) -> None:
     """Without its authority, the broker is not believed."""
-    with NativeClient(secure.url, token="x") as client, pytest.raises(ConnectionLost, match=r"(?i)certificate"):
+    with (
+        NativeClient(secure.url, WireAccess(token="x")) as client,
+        pytest.raises(ConnectionLost, match=r"(?i)certificate"),
+    ):
         client.look_up(f"topic://{NAME.local_path}")

@@ -23,7 +23,7 @@ from pulsar_scalable.messages import RawMessage
 from pulsar_scalable.names import TopicName
 from pulsar_scalable.native import AssignedSegment, Assignment, MessageId
 from pulsar_scalable.options import ConsumerOptions, InitialPosition, ProducerOptions
-from pulsar_scalable.ports import Content, OnAssignment, OnLayout, OnStored, Start
+from pulsar_scalable.ports import Content, OnAssignment, OnLayout, OnStored, Sharing, Start
 
 TOPIC = TopicName("public/default/fake")
 
@@ -248,15 +248,15 @@ class FakeReader:
 class FakeReceiver:
     """One of those that get what a subscription has not acknowledged; an exclusive one keeps others out."""
 
-    def __init__(self, world: FakeWorld, segment: FakeSegment, subscription: str, options: ConsumerOptions) -> None:
+    def __init__(self, world: FakeWorld, segment: FakeSegment, subscription: str, sharing: Sharing) -> None:
         self._world = world
         self._segment = segment
         self._cursor = segment.cursors.setdefault(subscription, Cursor())
-        shared = options.consumer_type is not ConsumerType.Exclusive
+        shared = sharing.consumer_type is not ConsumerType.Exclusive
         if self._cursor.consumers and not (shared and self._cursor.shared):
             raise ConsumerBusy(5, "another consumer has it")
         self._cursor.shared = shared
-        self.buckets = options.buckets
+        self.buckets = sharing.buckets
         self._mine: set[int] = set()
         # As pulsar-client, which sends no acknowledgement again, and drops what is acknowledged by its own account.
         self._acknowledged_to = -1
@@ -424,14 +424,14 @@ class FakeWorld:
             self.mute.discard(number)
             return self.readers[-1]
 
-    def open_receiver(self, topic: str, subscription: str, options: ConsumerOptions) -> FakeReceiver:
+    def open_receiver(self, topic: str, subscription: str, options: ConsumerOptions, sharing: Sharing) -> FakeReceiver:
         """Open a consumer of a segment."""
         if self.refuses_receivers is not None and self._of(topic).number in (self.refusing or self.segments):
             raise self.refuses_receivers
         time.sleep(self.opening_seconds)
         with self.lock:
             self.positions.setdefault(self._of(topic).number, options.initial_position)
-            return FakeReceiver(self, self._of(topic), subscription, options)
+            return FakeReceiver(self, self._of(topic), subscription, sharing)
 
     def register(
         self, topic: TopicName, subscription: str, consumer_name: str, kind: ConsumerKind, on_assignment: OnAssignment

@@ -15,6 +15,7 @@ from pulsar_devstack.traffic.client_program import ClientProgram
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 from pulsar_scalable import CheckpointConsumer, QueueConsumer, ScalableClient, StreamConsumer
 from pulsar_scalable.errors import AlreadyClosed, ScalableError, TimedOut
+from pulsar_scalable.options import ConsumerOptions, ProducerOptions
 from tests.support.waiting import wait_for
 
 _LIMIT = 60.0
@@ -92,7 +93,9 @@ class Sending:
     """Sends numbered messages to some keys in turn until it is stopped."""
 
     def __init__(self, client: ScalableClient, topic: str, name: str, keys: int, interval: float) -> None:
-        self._producer = client.create_producer(topic, name, send_timeout_millis=120_000, max_pending_messages=100_000)
+        self._producer = client.create_producer(
+            topic, ProducerOptions(producer_name=name, send_timeout_millis=120_000, max_pending_messages=100_000)
+        )
         self._keys = [f"{name}/{number}" for number in range(keys)]
         self._interval = interval
         self._stopped = threading.Event()
@@ -160,9 +163,9 @@ class Together:
         """Let another consumer of this client begin."""
         match self._kind:
             case Kind.STREAM:
-                consumer = self._client.subscribe_stream(self.topic, SUBSCRIPTION, consumer_name=name)
+                consumer = self._client.subscribe_stream(self.topic, SUBSCRIPTION, ConsumerOptions(consumer_name=name))
             case Kind.QUEUE:
-                consumer = self._client.subscribe(self.topic, SUBSCRIPTION, consumer_name=name)
+                consumer = self._client.subscribe(self.topic, SUBSCRIPTION, ConsumerOptions(consumer_name=name))
             case Kind.CHECKPOINT:
                 consumer = self._client.create_checkpoint_consumer(self.topic)
         reading = Reading(consumer, name, work=0.001)

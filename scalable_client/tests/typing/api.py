@@ -11,10 +11,13 @@ from typing import assert_type
 from pulsar_scalable import (
     Checkpoint,
     CheckpointConsumer,
+    ClientOptions,
     Compression,
+    ConsumerOptions,
     InitialPosition,
     Message,
     MessageId,
+    ProducerOptions,
     QueueConsumer,
     ScalableClient,
     ScalableError,
@@ -34,7 +37,8 @@ from pulsar_scalable.aio import (
 def produce(client: ScalableClient) -> None:
     """Send messages, and wait for each or for none."""
     with client.create_producer(
-        "orders", compression_type=Compression.ZLIB, properties={"team": "billing"}, batching_enabled=True
+        "orders",
+        ProducerOptions(compression_type=Compression.ZLIB, properties={"team": "billing"}, batching_enabled=True),
     ) as producer:
         assert_type(producer, ScalableProducer)
         assert_type(producer.send(b"one", partition_key="customer", properties={"a": "b"}), MessageId)
@@ -42,8 +46,8 @@ def produce(client: ScalableClient) -> None:
         assert_type(producer.last_sequence_id(), int)
         producer.flush()
         producer.send("text")  # pyright: ignore[reportArgumentType]
-    client.create_producer("orders", compression_type="ZLIB")  # pyright: ignore[reportArgumentType]
-    client.create_producer("orders", batching="yes")  # pyright: ignore[reportCallIssue]
+    client.create_producer("orders", ProducerOptions(compression_type="ZLIB"))  # pyright: ignore[reportArgumentType]
+    client.create_producer("orders", ProducerOptions(batching="yes"))  # pyright: ignore[reportCallIssue]
 
 
 def stored(error: ScalableError | None, message_id: MessageId | None) -> None:
@@ -53,7 +57,7 @@ def stored(error: ScalableError | None, message_id: MessageId | None) -> None:
 
 def share(client: ScalableClient) -> None:
     """Share the messages of a subscription with other consumers."""
-    with client.subscribe("orders", "work", initial_position=InitialPosition.Latest) as consumer:
+    with client.subscribe("orders", "work", ConsumerOptions(initial_position=InitialPosition.Latest)) as consumer:
         assert_type(consumer, QueueConsumer)
         for message in assert_type(consumer.batch_receive(10, 100), list[Message]):
             consumer.acknowledge(message)
@@ -65,7 +69,7 @@ def share(client: ScalableClient) -> None:
 
 def in_order(client: ScalableClient) -> None:
     """Receive in order per key, and read all that a message has."""
-    with client.subscribe_stream("orders", "billing", consumer_name="billing-1") as consumer:
+    with client.subscribe_stream("orders", "billing", ConsumerOptions(consumer_name="billing-1")) as consumer:
         assert_type(consumer, StreamConsumer)
         message = consumer.receive(timeout_millis=1000)
         assert_type(message, Message)
@@ -99,7 +103,7 @@ def reason_of(error: ScalableError) -> str:
 
 async def on_a_loop(service_url: str) -> None:
     """Do the same with asyncio."""
-    async with AsyncScalableClient(service_url, operation_timeout_seconds=10) as client:
+    async with AsyncScalableClient(service_url, ClientOptions(operation_timeout_seconds=10)) as client:
         async with await client.create_producer("orders") as producer:
             assert_type(producer, AsyncScalableProducer)
             assert_type(await producer.send(b"one", partition_key="customer"), MessageId)

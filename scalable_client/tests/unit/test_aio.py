@@ -119,7 +119,7 @@ async def test_a_call_that_is_cancelled_while_it_subscribes(monkeypatch: pytest.
     """The consumer that is made nevertheless is closed, so that it keeps no messages from others."""
     world, begun, goes_on = FakeWorld(1), threading.Event(), threading.Event()
 
-    def subscribe(_: ScalableClient, topic: str, subscription: str) -> QueueConsumer:
+    def subscribe(_: ScalableClient, topic: str, subscription: str, options: ConsumerOptions | None) -> QueueConsumer:
         begun.set()
         goes_on.wait(10)
         return QueueConsumer(world, TopicName.parse(topic), subscription, ConsumerOptions())

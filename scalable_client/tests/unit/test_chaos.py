@@ -11,7 +11,9 @@ from scalable_client.tests.support.fake_broker import NONE, FakeBroker, Peer, un
 
 from pulsar_scalable.errors import ScalableError
 from pulsar_scalable.native import MessageId, NativeClient
+from pulsar_scalable.native.consumer import SegmentConsumerOptions
 from pulsar_scalable.native.payload import framed
+from pulsar_scalable.options import ProducerOptions
 from pulsar_wire import pulsar_api_pb2 as api
 from pulsar_wire.frames import Command
 from tests.support.waiting import wait_for
@@ -66,7 +68,7 @@ def test_a_producer(seed: int) -> None:
     outcomes: list[tuple[int, ScalableError | MessageId | None]] = []
     broker_side = Deduplicating(seed)
     with FakeBroker(broker_side) as broker, NativeClient(broker.url) as client:
-        producer = client.create_producer(TOPIC, block_if_queue_full=True, max_pending_messages=50)
+        producer = client.create_producer(TOPIC, ProducerOptions(block_if_queue_full=True, max_pending_messages=50))
         for number in range(MESSAGES):
 
             def on_sent(error: ScalableError | None, place: MessageId | None, number: int = number) -> None:
@@ -120,7 +122,7 @@ def test_a_consumer(seed: int) -> None:
     """Each message comes, and all are acknowledged in the end."""
     broker_side, seen = Redelivering(seed), set[int]()
     with FakeBroker(broker_side) as broker, NativeClient(broker.url) as client:
-        consumer = client.subscribe(TOPIC, "sub", receiver_queue_size=20)
+        consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(receiver_queue_size=20))
         until = time.monotonic() + 30
         while len(broker_side.acknowledged) < MESSAGES and time.monotonic() < until:
             try:

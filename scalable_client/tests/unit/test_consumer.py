@@ -15,7 +15,7 @@ from scalable_client.tests.support.fake_broker import NONE, FakeBroker, Peer
 from pulsar_scalable.errors import AlreadyClosed, ConsumerBusy, Refused, TimedOut, UnreadableMessage, Unsupported
 from pulsar_scalable.messages import Message
 from pulsar_scalable.native import ConsumerType, InitialPosition, MessageId, NativeClient, SegmentConsumer
-from pulsar_scalable.native.consumer import Batches
+from pulsar_scalable.native.consumer import Batches, SegmentConsumerOptions
 from pulsar_scalable.native.payload import framed
 from pulsar_scalable.native_backend import NativeReceiver
 from pulsar_wire import pulsar_api_pb2 as api
@@ -81,11 +81,13 @@ def test_options_are_told() -> None:
         client.subscribe(
             TOPIC,
             "sub",
-            ConsumerType.KeyShared,
-            InitialPosition.Earliest,
-            consumer_name="me",
-            receiver_queue_size=7,
-            properties={"a": "b"},
+            SegmentConsumerOptions(
+                consumer_type=ConsumerType.KeyShared,
+                initial_position=InitialPosition.Earliest,
+                consumer_name="me",
+                receiver_queue_size=7,
+                properties={"a": "b"},
+            ),
         )
         wait_for("permits", lambda: broker.of(api.CommandFlow), 2)
         (one,) = broker.of(api.CommandSubscribe)
@@ -103,7 +105,7 @@ def test_messages_and_permits() -> None:
         return [*entries] if isinstance(command, api.CommandFlow) and command.messagePermits == 4 else None
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
-        consumer = client.subscribe(TOPIC, "sub", receiver_queue_size=4)
+        consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(receiver_queue_size=4))
         message = consumer.receive(3000)
         assert (message.data(), message.message_id(), message.topic_name()) == (b"m0", MessageId(7, 0), TOPIC)
         assert (message.publish_timestamp(), message.partition_key(), message.redelivery_count()) == (5, "", 0)
@@ -118,7 +120,7 @@ def test_messages_and_permits() -> None:
 def test_batches_are_acknowledged_whole() -> None:
     """Once all of their messages are; and what is acknowledged does not come again with the rest."""
     with FakeBroker(giving(batch(3, 3))) as broker, NativeClient(broker.url) as client:
-        consumer = client.subscribe(TOPIC, "sub", ConsumerType.Shared)
+        consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(consumer_type=ConsumerType.Shared))
         messages = [consumer.receive(3000) for _ in range(3)]
         assert [one.message_id() for one in messages] == [MessageId(7, 3, number, 3) for number in range(3)]
         consumer.acknowledge(messages[1])
@@ -139,13 +141,13 @@ def test_brokers_that_know_parts_of_batches() -> None:
 def test_cumulative_acknowledgements() -> None:
     """Up to an entry, or the one before it where its batch is not complete."""
     with FakeBroker(giving(single(0), batch(1, 3), single(2))) as broker, NativeClient(broker.url) as client:
-        consumer = client.subscribe(TOPIC, "sub", ConsumerType.Failover)
+        consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(consumer_type=ConsumerType.Failover))
         messages = [consumer.receive(3000) for _ in range(5)]
         for number in (0, 2, 3, 4):
             consumer.acknowledge_cumulative(messages[number])
         expected = [(api.CommandAck.Cumulative, [entry]) for entry in (0, 0, 1, 2)]
         wait_until_equal("acknowledgements", lambda: acks(broker), expected, 3)
-        shared = client.subscribe(TOPIC, "other", ConsumerType.Shared)
+        shared = client.subscribe(TOPIC, "other", SegmentConsumerOptions(consumer_type=ConsumerType.Shared))
         with pytest.raises(Unsupported, match="one by one"):
             shared.acknowledge_cumulative(messages[0])
 
@@ -153,7 +155,11 @@ def test_cumulative_acknowledgements() -> None:
 def test_a_segment_that_is_shared_by_entry_buckets() -> None:
     """A consumer attaches to it sticky, with all of its buckets, and any other consumer without."""
     with FakeBroker(giving()) as broker, NativeClient(broker.url) as client:
-        client.subscribe(TOPIC, "sub", ConsumerType.KeyShared, buckets=((0, 0x7FFF), (0x8000, 0xFFFF)))
+        client.subscribe(
+            TOPIC,
+            "sub",
+            SegmentConsumerOptions(consumer_type=ConsumerType.KeyShared, buckets=((0, 0x7FFF), (0x8000, 0xFFFF))),
+        )
         client.subscribe(TOPIC, "other")
         shared, other = broker.of(api.CommandSubscribe)
     assert isinstance(shared, api.CommandSubscribe)
@@ -193,7 +199,7 @@ def test_receipts() -> None:
         return giving(single(0), single(1))(_peer, command)
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
-        consumer = client.subscribe(TOPIC, "sub", ack_receipt_enabled=True)
+        consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(ack_receipt_enabled=True))
         consumer.acknowledge(consumer.receive(3000))
         with pytest.raises(Refused, match="no"):
             consumer.acknowledge(consumer.receive(3000))
@@ -202,7 +208,11 @@ def test_receipts() -> None:
 def test_negative_acknowledgements() -> None:
     """After their delay, and not for what was acknowledged since."""
     with FakeBroker(giving(single(0), single(1), single(2))) as broker, NativeClient(broker.url) as client:
-        consumer = client.subscribe(TOPIC, "sub", ConsumerType.Shared, negative_ack_redelivery_delay_ms=300)
+        consumer = client.subscribe(
+            TOPIC,
+            "sub",
+            SegmentConsumerOptions(consumer_type=ConsumerType.Shared, negative_ack_redelivery_delay_ms=300),
+        )
         messages = [consumer.receive(3000) for _ in range(3)]
         begun = time.monotonic()
         consumer.negative_acknowledge(messages[0])
@@ -219,7 +229,7 @@ def test_negative_acknowledgements() -> None:
 def test_redelivery_in_order() -> None:
     """All comes again, once: what waits here, and what the broker sent before it knew, are dropped."""
     with FakeBroker(giving(single(0), single(1))) as broker, NativeClient(broker.url) as client:
-        consumer = client.subscribe(TOPIC, "sub", negative_ack_redelivery_delay_ms=0)
+        consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(negative_ack_redelivery_delay_ms=0))
         consumer.negative_acknowledge(consumer.receive(3000))
         wait_for("a request", lambda: broker.of(api.CommandRedeliverUnacknowledgedMessages), 3)
         assert broker.of(api.CommandRedeliverUnacknowledgedMessages) == [
@@ -279,7 +289,7 @@ def test_the_end_of_a_topic() -> None:
     """It is told once, in its time."""
     told: list[SegmentConsumer] = []
     with FakeBroker(giving(single(0))) as broker, NativeClient(broker.url) as client:
-        consumer = client.subscribe(TOPIC, "sub", end_of_topic=told.append)
+        consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(end_of_topic=told.append))
         assert data_of(consumer, 1) == [b"m0"]
         assert not consumer.has_reached_end_of_topic
         for _ in range(2):

@@ -16,7 +16,7 @@ from pulsar_scalable.send_queue import SegmentSendQueue
 
 def pending(number: int, data: bytes) -> PendingMessage:
     """A message that was sent at second 1."""
-    one = PendingMessage(number, Content(data), 0, wanted_sequence_id=None, deadline=0, on_outcome=lambda _, __: None)
+    one = PendingMessage(number, Content(data), 0, deadline=0, on_outcome=lambda _, __: None)
     one.sent_ms = 1000
     return one
 

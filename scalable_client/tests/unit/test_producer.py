@@ -23,7 +23,9 @@ from pulsar_scalable.errors import (
 )
 from pulsar_scalable.native import Compression, MessageId, NativeClient, SegmentProducer
 from pulsar_scalable.native.payload import Entry
+from pulsar_scalable.options import ProducerOptions
 from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.access import Access
 from pulsar_wire.frames import Command, decode
 from tests.support.waiting import wait_until_equal
 
@@ -78,7 +80,7 @@ def sent(broker: FakeBroker) -> list[int]:
 def test_messages_are_stored() -> None:
     """One after the other, with growing numbers and the broker's places."""
     with FakeBroker(storing) as broker, NativeClient(broker.url) as client:
-        producer = client.create_producer(TOPIC, "mine")
+        producer = client.create_producer(TOPIC, ProducerOptions(producer_name="mine"))
         assert producer.last_sequence_id() == -1
         assert [producer.send(b"x") for _ in range(3)] == [MessageId(7, number) for number in range(3)]
         assert (producer.last_sequence_id(), producer.producer_name, producer.topic) == (2, "mine", TOPIC)
@@ -90,7 +92,7 @@ def test_messages_are_stored() -> None:
 def test_numbers_of_the_application() -> None:
     """They may jump ahead, and a message may be sent again with its number; the next one follows the highest."""
     with FakeBroker(storing) as broker, NativeClient(broker.url) as client:
-        producer = client.create_producer(TOPIC, initial_sequence_id=9)
+        producer = client.create_producer(TOPIC, ProducerOptions(initial_sequence_id=9))
         producer.send(b"x")
         producer.send(b"x", sequence_id=20)
         producer.send(b"x")
@@ -134,7 +136,7 @@ def test_numbers_go_on_where_deduplication_is() -> None:
         return storing(_peer, command)
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
-        producer = client.create_producer(TOPIC, "mine")
+        producer = client.create_producer(TOPIC, ProducerOptions(producer_name="mine"))
         assert producer.last_sequence_id() == 41
         producer.send(b"x")
         assert sent(broker) == [42]
@@ -304,7 +306,7 @@ def test_send_timeouts() -> None:
     """What is not stored in time fails, and a receipt that comes later is nobody's."""
     outcomes = Outcomes()
     with FakeBroker(holding) as broker, NativeClient(broker.url) as client:
-        producer = client.create_producer(TOPIC, send_timeout_millis=300)
+        producer = client.create_producer(TOPIC, ProducerOptions(send_timeout_millis=300))
         producer.send_async(b"x", outcomes.of(0))
         producer.send_async(b"x", outcomes.of(1))
         wait_until_equal("both to fail", lambda: len(outcomes.all), 2, 3)
@@ -316,13 +318,13 @@ def test_send_timeouts() -> None:
 def test_full_queues() -> None:
     """They refuse, or wait for room."""
     with FakeBroker(holding) as broker, NativeClient(broker.url) as client:
-        producer = client.create_producer(TOPIC, max_pending_messages=2)
+        producer = client.create_producer(TOPIC, ProducerOptions(max_pending_messages=2))
         producer.send_async(b"x", unheard)
         producer.send_async(b"x", unheard)
         with pytest.raises(QueueFull):
             producer.send_async(b"x", unheard)
         waiting = client.create_producer(
-            TOPIC, max_pending_messages=1, block_if_queue_full=True, send_timeout_millis=300
+            TOPIC, ProducerOptions(max_pending_messages=1, block_if_queue_full=True, send_timeout_millis=300)
         )
         waiting.send_async(b"x", unheard)
         begun = time.monotonic()
@@ -337,10 +339,10 @@ def test_messages_that_are_too_big() -> None:
         with pytest.raises(MessageTooBig):
             producer.send(bytes(1000))
         producer.send(b"x")
-        packed = client.create_producer(TOPIC, compression_type=Compression.ZLIB)
+        packed = client.create_producer(TOPIC, ProducerOptions(compression_type=Compression.ZLIB))
         packed.send(bytes(5000))
         with pytest.raises(Unsupported, match="LZ4"):
-            client.create_producer(TOPIC, compression_type=Compression.LZ4)
+            client.create_producer(TOPIC, ProducerOptions(compression_type=Compression.LZ4))
 
 
 def test_closing() -> None:
@@ -369,7 +371,7 @@ def test_names_that_are_taken() -> None:
         return storing(peer, command)
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
-        producer = client.create_producer(TOPIC, "mine")
+        producer = client.create_producer(TOPIC, ProducerOptions(producer_name="mine"))
         # However many connections it takes.
         refusals = 2
         broker.drop_all()
@@ -377,7 +379,7 @@ def test_names_that_are_taken() -> None:
         assert refusals == 0
     refusals = 1
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client, pytest.raises(ProducerBusy):
-        client.create_producer(TOPIC, "mine")
+        client.create_producer(TOPIC, ProducerOptions(producer_name="mine"))
 
 
 def test_unready_brokers() -> None:
@@ -393,7 +395,7 @@ def test_unready_brokers() -> None:
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         client.create_producer(TOPIC).send(b"x")
     left[0] = 1000
-    with FakeBroker(answer) as broker, NativeClient(broker.url, operation_timeout_seconds=0.5) as client:
+    with FakeBroker(answer) as broker, NativeClient(broker.url, Access(operation_timeout=0.5)) as client:
         begun = time.monotonic()
         with pytest.raises(Refused, match="not yet"):
             client.create_producer(TOPIC)

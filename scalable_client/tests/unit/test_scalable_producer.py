@@ -282,6 +282,8 @@ def test_what_timed_out_is_not_stored_later() -> None:
                 data = f"{turn}-{number}".encode()
                 producer.send_async(data, told.of(data), partition_key="k")
             wait_for("they fail", lambda: not producer.pending_messages, 5)
+        # Callbacks come later than that, from another thread.
+        producer.flush()
         assert all(isinstance(outcome, TimedOut) for [outcome] in told.told.values())
         world.is_away = False
         for number in range(10):

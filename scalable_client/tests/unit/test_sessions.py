@@ -11,7 +11,9 @@ from pulsar_scalable import ScalableClient
 from pulsar_scalable.errors import NotTheLeader, Refused, ScalableError, TopicNotFound, Unsupported
 from pulsar_scalable.layout import Layout
 from pulsar_scalable.native import Assignment, ConsumerKind, NativeClient
+from pulsar_scalable.options import ClientOptions
 from pulsar_wire import pulsar_api_pb2 as api
+from pulsar_wire.access import Access
 from pulsar_wire.frames import Command
 from tests.support.waiting import wait_for, wait_until_equal
 
@@ -148,7 +150,7 @@ def test_topics_are_created_only_on_demand() -> None:
     with FakeBroker(answer) as broker, ScalableClient(broker.url) as client:
         client.create_producer(TOPIC).close()
         assert {*asked(broker)} == {False}
-    with FakeBroker(answer) as broker, ScalableClient(broker.url, create_topics=True) as client:
+    with FakeBroker(answer) as broker, ScalableClient(broker.url, ClientOptions(create_topics=True)) as client:
         client.create_producer(TOPIC).close()
         first, *others = asked(broker)
         assert (first, {*others}) == (True, {False})
@@ -246,7 +248,7 @@ def test_callbacks_that_fail() -> None:
 
 def test_silent_brokers() -> None:
     """A watch fails in time where nobody tells anything."""
-    with FakeBroker(unheard) as broker, NativeClient(broker.url, operation_timeout_seconds=0.3) as client:
+    with FakeBroker(unheard) as broker, NativeClient(broker.url, Access(operation_timeout=0.3)) as client:
         begun = time.monotonic()
         with pytest.raises(ScalableError):
             client.watch(TOPIC, lambda _: None)
@@ -383,7 +385,7 @@ def test_brokers_that_do_not_lead_yet() -> None:
 def test_no_leader_in_time() -> None:
     """The error says so; and what no attempt can change fails at once."""
     leader = Leader()
-    with FakeBroker(leader) as broker, NativeClient(broker.url, operation_timeout_seconds=0.5) as client:
+    with FakeBroker(leader) as broker, NativeClient(broker.url, Access(operation_timeout=0.5)) as client:
         leader.refusals = [(0, "This broker is not the leader")] * 99
         with pytest.raises(NotTheLeader):
             client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, lambda _: None)

@@ -21,7 +21,7 @@ from models.topic_controller.input import controller_id
 from models.topic_controller.state import ControllerStatus
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.keyed_traffic import Arrivals, Receiving, Sending
-from pulsar_scalable import ScalableClient, errors
+from pulsar_scalable import ClientOptions, ConsumerOptions, ProducerOptions, ScalableClient, errors
 from pulsar_scalable.stream_consumer import StreamConsumer
 from tests.integration.gateway.conftest import CONSUMER, ROOT, OpenGateway, operator, token_line
 from tests.support.clients.certificates import Authority
@@ -119,13 +119,17 @@ def test_consumers_through_a_split(
     received = Arrivals()
     with ScalableClient(
         stack.broker_url,
-        token=CONSUMER,
-        tls_trust_certs_file_path=str(authority.cert_file),
-        tls_validate_hostname=True,
-        controller_url=gateway.url,
+        ClientOptions(
+            token=CONSUMER,
+            tls_trust_certs_file_path=str(authority.cert_file),
+            tls_validate_hostname=True,
+            controller_url=gateway.url,
+        ),
     ) as client:
-        producer = client.create_producer(topic, block_if_queue_full=True)
-        consumers = [client.subscribe_stream(topic, "bill", consumer_name=name) for name in ("one", "two")]
+        producer = client.create_producer(topic, ProducerOptions(block_if_queue_full=True))
+        consumers = [
+            client.subscribe_stream(topic, "bill", ConsumerOptions(consumer_name=name)) for name in ("one", "two")
+        ]
         receiving = [Receiving(one, received) for one in consumers]
         sending = Sending(producer, 0.01)
         wait_for("messages", lambda: received.distinct > 50, 60)
@@ -168,7 +172,9 @@ def test_the_address_in_the_layout(open_gateway: OpenGateway, stack: Stack) -> N
     with operator(gateway.url) as anybody, ScalableClient(stack.broker_url) as client:
         put(anybody, f"{SPACE}/rest-found")
         put(anybody, f"{SPACE}/rest-found/subscriptions/bill")
-        consumer = client.subscribe_stream("persistent://public/default/rest-found", "bill", consumer_name="one")
+        consumer = client.subscribe_stream(
+            "persistent://public/default/rest-found", "bill", ConsumerOptions(consumer_name="one")
+        )
         producer = client.create_producer("persistent://public/default/rest-found")
         producer.send(b"hello", partition_key="k")
         assert consumer.receive(30_000).data() == b"hello"
@@ -183,15 +189,17 @@ def test_two_gateways(open_gateway: OpenGateway, stack: Stack) -> None:
     with (
         operator(gone.url) as first,
         operator(left.url) as second,
-        ScalableClient(stack.broker_url, controller_url=f"{gone.url},{left.url}") as client,
+        ScalableClient(stack.broker_url, ClientOptions(controller_url=f"{gone.url},{left.url}")) as client,
     ):
         put(first, f"{SPACE}/rest-two?numInitialSegments=2")
         put(second, f"{SPACE}/rest-two/subscriptions/bill")
-        consumers = {name: client.subscribe_stream(topic, "bill", consumer_name=name) for name in ("a", "b")}
+        consumers = {
+            name: client.subscribe_stream(topic, "bill", ConsumerOptions(consumer_name=name)) for name in ("a", "b")
+        }
         wait_until_equal("a segment for each", lambda: _read(consumers), {"a": [0], "b": [1]}, 30)
         gone.kill()
         assert second.post(f"{SPACE}/rest-two/split/1").status_code == NO_CONTENT
-        consumers["c"] = client.subscribe_stream(topic, "bill", consumer_name="c")
+        consumers["c"] = client.subscribe_stream(topic, "bill", ConsumerOptions(consumer_name="c"))
         wait_until_equal("a segment for each of three", lambda: _read(consumers), {"a": [0], "b": [2], "c": [3]}, 30)
         consumers.pop("a").close()
         wait_until_equal("what it had to be read", lambda: _read(consumers), {"b": [0, 3], "c": [2]}, 30)
@@ -225,7 +233,8 @@ def test_tls_and_tokens(
     put(root, f"{SPACE}/rest-denied")
     with (
         ScalableClient(
-            stack.broker_url, token="nobody", tls_trust_certs_file_path=verify, controller_url=gateway.url
+            stack.broker_url,
+            ClientOptions(token="nobody", tls_trust_certs_file_path=verify, controller_url=gateway.url),
         ) as client,
         pytest.raises(errors.AuthenticationFailed, match="not known here"),
     ):

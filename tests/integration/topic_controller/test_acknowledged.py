@@ -5,7 +5,7 @@ from __future__ import annotations
 from activities.topic_controller.names import segment_topic
 from clients.pulsar.admin.client import PulsarAdmin
 from pulsar_devstack.servers.stack import Stack
-from pulsar_scalable import InitialPosition, ScalableClient, StreamConsumer
+from pulsar_scalable import ConsumerOptions, InitialPosition, ScalableClient, StreamConsumer
 from tests.integration.topic_controller.conftest import Control
 from tests.integration.topic_controller.test_people import clients
 
@@ -64,7 +64,7 @@ def test_who_subscribes_at_the_end_gets_what_is_sent_from_then_on(control: Contr
     controller.subscribe("others")
     with ScalableClient(stack.broker_url) as client, client.create_producer(LATEST) as producer:
         for name in ("first", "second"):
-            consumer = client.subscribe(LATEST, name, initial_position=InitialPosition.Latest)
+            consumer = client.subscribe(LATEST, name, ConsumerOptions(initial_position=InitialPosition.Latest))
             for number in range(100):
                 producer.send_async(f"{name}-{number}".encode(), _ignore, partition_key=str(number))
             producer.flush()

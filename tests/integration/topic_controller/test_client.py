@@ -14,7 +14,17 @@ from models.releases import parse_release
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import KIND
 from pulsar_devstack.servers.stack import Stack
-from pulsar_scalable import Message, MessageId, QueueConsumer, ScalableClient, ScalableProducer, StreamConsumer
+from pulsar_scalable import (
+    ClientOptions,
+    ConsumerOptions,
+    Message,
+    MessageId,
+    ProducerOptions,
+    QueueConsumer,
+    ScalableClient,
+    ScalableProducer,
+    StreamConsumer,
+)
 from pulsar_scalable.errors import ScalableError, TimedOut, TopicNotFound
 from tests.integration.topic_controller.conftest import Control
 from tests.support.releases import with_sample
@@ -44,9 +54,11 @@ def test_a_batch_of_which_one_is_wanted_again(control: Control, client: Scalable
     controller.subscribe("work", SubscriptionKind.QUEUE)
     with (
         client.create_producer(
-            controller.input.topic, batching_enabled=True, batching_max_publish_delay_ms=500
+            controller.input.topic, ProducerOptions(batching_enabled=True, batching_max_publish_delay_ms=500)
         ) as producer,
-        client.subscribe(controller.input.topic, "work", negative_ack_redelivery_delay_ms=500) as consumer,
+        client.subscribe(
+            controller.input.topic, "work", ConsumerOptions(negative_ack_redelivery_delay_ms=500)
+        ) as consumer,
     ):
         for number in range(BATCH):
             producer.send_async(str(number).encode(), _ignore, partition_key="k")
@@ -96,7 +108,7 @@ def test_created_again(control: Control, stack: Stack) -> None:
     _subscribe(controllers[0])
     with (
         Registrar(lambda: controllers[-1]) as registrar,
-        ScalableClient(stack.broker_url, controller_url=registrar.base_url) as client,
+        ScalableClient(stack.broker_url, ClientOptions(controller_url=registrar.base_url)) as client,
         client.subscribe_stream(topic, "bill") as stream,
         client.subscribe(topic, "work") as queue,
         client.create_producer(topic) as producer,
@@ -122,7 +134,7 @@ def test_bad_messages(control: Control, client: ScalableClient) -> None:
     """What is refused is said at once, and the others of the segment are stored."""
     controller = control(f"{SPACE}/bad-messages", segments=1)
     controller.subscribe("work", SubscriptionKind.QUEUE)
-    with client.create_producer(controller.input.topic, send_timeout_millis=10_000) as producer:
+    with client.create_producer(controller.input.topic, ProducerOptions(send_timeout_millis=10_000)) as producer:
         for said in ({"properties": {"n": 1}}, {"partition_key": b"k"}, {"event_timestamp": 1.5}):
             with pytest.raises(TypeError, match="has to be"):
                 producer.send(b"bad", **said)  # pyright: ignore[reportArgumentType] - what is tested

@@ -14,7 +14,7 @@ from clients.stores import Access, open_cas
 from models.store_url import parse_store_url
 from models.topic_controller.input import Deletion
 from pulsar_devstack.servers.stack import Stack
-from pulsar_scalable import Message, ScalableClient
+from pulsar_scalable import ClientOptions, Message, ScalableClient
 from pulsar_scalable.errors import TopicNotFound
 from tests.integration.topic_controller.conftest import Control
 from tests.support.topic_controller.oracle import Oracle
@@ -93,7 +93,7 @@ def test_nothing_is_left(control: Control, stack: Stack, admin: PulsarAdmin) -> 
     topic = controller.input.topic
     with (
         Registrar(lambda: controller) as registrar,
-        ScalableClient(stack.broker_url, controller_url=registrar.base_url) as client,
+        ScalableClient(stack.broker_url, ClientOptions(controller_url=registrar.base_url)) as client,
         client.create_producer(topic) as producer,
         client.subscribe_stream(topic, "bill") as stream,
         client.create_checkpoint_consumer(topic) as checkpoint,

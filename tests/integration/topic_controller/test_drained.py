@@ -10,7 +10,7 @@ from clients.pulsar.admin.topics import EARLIEST
 from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import InitialPosition
 from pulsar_devstack.servers.stack import Stack
-from pulsar_scalable import Message, ScalableClient, StreamConsumer
+from pulsar_scalable import ClientOptions, Message, ScalableClient, StreamConsumer
 from pulsar_scalable.errors import TimedOut
 from tests.integration.topic_controller.conftest import Control
 from tests.integration.topic_controller.test_people import clients
@@ -98,7 +98,7 @@ def test_what_nobody_looked_at(control: Control, stack: Stack, admin: PulsarAdmi
     controller.subscribe("bill")
     with (
         Registrar(lambda: controller) as registrar,
-        ScalableClient(stack.broker_url, controller_url=registrar.base_url) as client,
+        ScalableClient(stack.broker_url, ClientOptions(controller_url=registrar.base_url)) as client,
         client.create_producer(ALONE) as producer,
     ):
 
@@ -129,7 +129,7 @@ def test_where_a_new_subscription_starts(control: Control, stack: Stack) -> None
     count = len(KEYS)
     with (
         Registrar(lambda: controller) as registrar,
-        ScalableClient(stack.broker_url, controller_url=registrar.base_url) as client,
+        ScalableClient(stack.broker_url, ClientOptions(controller_url=registrar.base_url)) as client,
         client.create_producer(LATER) as producer,
     ):
         for data, segment in ((b"1", 0), (b"2", 1), (b"3", None)):

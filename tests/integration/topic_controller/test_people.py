@@ -18,7 +18,7 @@ from models.segments.segment import SubscriptionKind
 from models.topic_controller.input import Deletion, SplitRequest, SubscriptionRequest
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.pulsar_client import quiet_client
-from pulsar_scalable import ScalableClient, ScalableProducer, StreamConsumer
+from pulsar_scalable import ClientOptions, ConsumerOptions, ScalableClient, ScalableProducer, StreamConsumer
 from pulsar_scalable.errors import TimedOut
 from tests.integration.topic_controller.conftest import Control
 from tests.support.topic_controller.controllers import Controller
@@ -36,9 +36,9 @@ def clients(stack: Stack, controller: Controller) -> Generator[tuple[ScalablePro
     topic = controller.input.topic
     with (
         Registrar(lambda: controller) as registrar,
-        ScalableClient(stack.broker_url, controller_url=registrar.base_url) as client,
+        ScalableClient(stack.broker_url, ClientOptions(controller_url=registrar.base_url)) as client,
         client.create_producer(topic) as producer,
-        client.subscribe_stream(topic, "bill", consumer_name="one") as consumer,
+        client.subscribe_stream(topic, "bill", ConsumerOptions(consumer_name="one")) as consumer,
     ):
         yield producer, consumer
 

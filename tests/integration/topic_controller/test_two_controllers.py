@@ -28,7 +28,7 @@ from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.audit import Tolerated
 from pulsar_devstack.traffic.keyed_traffic import Arrivals, Receiving, Sending, delivery
 from pulsar_devstack.traffic.plan import Subscribed
-from pulsar_scalable import ScalableClient, ScalableProducer
+from pulsar_scalable import ClientOptions, ConsumerOptions, ProducerOptions, ScalableClient, ScalableProducer
 from pulsar_scalable.controlled.library import pulsar
 from tests.integration.topic_controller.conftest import Control
 from tests.support.gateway.processes import GatewayProcess
@@ -140,7 +140,7 @@ class Clients:
         opened = self._consumers[topic, subscription] = ExitStack()
         for name in ("a", "b"):
             subscribe = self._client.subscribe_stream if subscription == ORDERED else self._client.subscribe
-            consumer = opened.enter_context(subscribe(topic, subscription, consumer_name=name))
+            consumer = opened.enter_context(subscribe(topic, subscription, ConsumerOptions(consumer_name=name)))
             opened.callback(Receiving(consumer, self.received[subscription]).stop)
 
     def close(self, topic: str, subscription: str) -> None:
@@ -174,7 +174,9 @@ class Clients:
         return [*audit.faults(Tolerated.DUPLICATES), *(fault for one in self.sendings for fault in one.faults())]
 
     def _produce(self, topic: str) -> ScalableProducer:
-        return self._producers.enter_context(self._client.create_producer(topic, block_if_queue_full=True))
+        return self._producers.enter_context(
+            self._client.create_producer(topic, ProducerOptions(block_if_queue_full=True))
+        )
 
 
 @pytest.fixture
@@ -183,7 +185,8 @@ def client(environment: Environment, stack: Stack, tmp_path: Path) -> Generator[
     with (
         GatewayProcess(environment.stack.temporal_address, stack, tmp_path) as gateway,
         ScalableClient(
-            stack.broker_url, controller_url=gateway.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
+            stack.broker_url,
+            ClientOptions(controller_url=gateway.url, logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)),
         ) as client,
     ):
         yield client

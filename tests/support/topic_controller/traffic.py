@@ -14,7 +14,7 @@ from typing import Self
 from pulsar_devstack.traffic.audit import Tolerated
 from pulsar_devstack.traffic.keyed_traffic import Arrivals, Receiving, Sending, delivery
 from pulsar_devstack.traffic.plan import Subscribed
-from pulsar_scalable import ScalableClient, StreamConsumer
+from pulsar_scalable import ClientOptions, ConsumerOptions, ProducerOptions, ScalableClient, StreamConsumer
 from pulsar_scalable.controlled.library import pulsar
 from tests.support.waiting import wait_for, wait_until_equal
 
@@ -54,9 +54,11 @@ class Traffic:
             client = self.client = opened.enter_context(
                 ScalableClient(
                     self._urls,
-                    controller_url=self._registrar,
-                    logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
-                    operation_timeout_seconds=30,
+                    ClientOptions(
+                        controller_url=self._registrar,
+                        logger=pulsar.ConsoleLogger(pulsar.LoggerLevel.Error),
+                        operation_timeout_seconds=30,
+                    ),
                 )
             )
             for number in range(self._consumers):
@@ -65,10 +67,12 @@ class Traffic:
             for manner in _MANNERS:
                 producer = client.create_producer(
                     self._topic,
-                    f"{manner}-producer" if manner == "named" else None,
-                    send_timeout_millis=_SEND_TIMEOUT_MS,
-                    block_if_queue_full=True,
-                    batching_enabled=manner == "batched",
+                    ProducerOptions(
+                        producer_name=f"{manner}-producer" if manner == "named" else None,
+                        send_timeout_millis=_SEND_TIMEOUT_MS,
+                        block_if_queue_full=True,
+                        batching_enabled=manner == "batched",
+                    ),
                 )
                 self.sendings.append(Sending(producer, len(_MANNERS) / self._rate, manner))
             self._opened = opened.pop_all()
@@ -85,7 +89,7 @@ class Traffic:
 
     def join(self, name: str) -> None:
         """One more consumer of the ordered subscription."""
-        consumer = self.client.subscribe_stream(self._topic, ORDERED, consumer_name=name)
+        consumer = self.client.subscribe_stream(self._topic, ORDERED, ConsumerOptions(consumer_name=name))
         self._receiving.append(Receiving(consumer, self.ordered))
         self.streams[name] = consumer
 
