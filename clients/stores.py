@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from clients.cas.oxia import OxiaCas
 from clients.cas.store import CasReader, CasStore
-from clients.cas.zookeeper import ZooKeeperCas, ZooKeeperCasReader
+from clients.oxia.cas import OxiaCas
 from clients.oxia.reader import OxiaReader
 from clients.oxia.remover import OxiaRemover, end_removers
 from clients.oxia.version_floor import level_versions
 from clients.oxia.writer import STREAM_SECONDS, OxiaWriter
 from clients.store import Guard, StoreReader, StoreRemover, StoreWriter
+from clients.zookeeper.cas import ZooKeeperCas, ZooKeeperCasReader
 from clients.zookeeper.connection import Connection
 from clients.zookeeper.coordination import Coordination, CoordinationReader
 from clients.zookeeper.identity import lead_to_one_ensemble

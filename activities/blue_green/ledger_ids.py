@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from activities.pulsar.ledger_ids import ledgers_of, next_ledger_id
 from clients.bookkeeper.idgen import raise_generator
-from clients.oxia.idgen import raise_oxia_generator
+from clients.bookkeeper.oxia_idgen import raise_oxia_generator
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.late_requests import ChangeOrNever

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from clients.bookkeeper.idgen import read_generator
-from clients.oxia.idgen import read_oxia_generator
+from clients.bookkeeper.oxia_idgen import read_oxia_generator
 from clients.stores import Access
 from clients.zookeeper.coordination import CoordinationReader
 from models.store_url import StoreUrl

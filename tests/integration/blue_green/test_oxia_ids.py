@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from clients.bookkeeper.idgen import IdGenerator
-from clients.oxia.idgen import raise_oxia_generator, read_oxia_generator
+from clients.bookkeeper.oxia_idgen import raise_oxia_generator, read_oxia_generator
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.names import TopicName
