@@ -179,7 +179,7 @@ MUTANTS = mutants(
             "bookie-cluster/a-cleanup-before-the-flip": drop,
             "bookie-cluster/a-cleanup-next-to-an-earlier-attempt": drop,
             "bookie-cluster/copies-are-deleted-next-to-an-earlier-attempt": drop,
-            "bookie-cluster/a-late-attempt-deletes": drop,
+            "bookie-cluster/a-late-attempt-deletes": becomes("progress.note_deleted = lambda *_: None"),
             "bookie-cluster/a-repeated-step-deletes-more": swap("max(0, most - before)", "most"),
             "bookie-cluster/references-are-read-before-ledgers-only": drop,
             "bookie-cluster/ledgers-of-any-version-are-deleted": swap("record.version", "None"),
