@@ -126,7 +126,7 @@ def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FU
     task = task.toward(direction)
     target = task.ends.target
     controller = BrokerController(task)
-    with task.registry() as registry, task.broker_store() as store, BrokerView(task.runtime.admin) as view:
+    with task.registry() as registry, task.broker_store() as store, task.broker_view() as view:
         registry.claim.renew()  # mutant: bookie-cluster/a-late-attempt-starts-brokers
         absences = read_absences(task, registry)
         _refuse_misrouted_ledgers(task)  # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-before-the-start

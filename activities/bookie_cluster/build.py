@@ -14,7 +14,6 @@ from activities.bookie_cluster.ledgers import (
 )
 from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledger_id
 from activities.lifecycle.step import step
-from clients.bookkeeper.cluster import open_cluster
 from clients.bookkeeper.digests import read_header
 from clients.bookkeeper.idgen import raise_generator, read_generator
 from clients.bookkeeper.last_entries import last_entries
@@ -192,8 +191,7 @@ class _CatchUp:
         task, unclosed = self._task, self._seen.open
         if task.input.routing is Routing.ATTRIBUTION or not unclosed:
             return left
-        root, tls = task.ends.source.root, task.runtime.bookie_tls
-        with open_cluster(root, task.access, tls, task.pair.read_timeout) as source:
+        with task.bookkeeper(task.ends.source) as source:
             for record in filter(None, source.directory.read(list(unclosed))):
                 # Those of bookies that do not answer count as none.
                 with contextlib.suppress(StoreError):

@@ -17,13 +17,11 @@ from activities.bookie_cluster.ledger_copier import name, usage
 from activities.bookie_cluster.ledgers import HIDDEN, Ledgers, attributed_references, progress_path, scan
 from activities.bookie_cluster.progress import SwitchProgress, read_cutover_ledger_id, read_failed, read_verified
 from activities.lifecycle.step import step
-from activities.pulsar.brokers import BrokerView, SeenCluster
+from activities.pulsar.brokers import SeenCluster
 from activities.pulsar.registrations import brokers
-from clients.bookkeeper.cluster import open_cluster
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import LedgerState
-from clients.bookkeeper.replicas import require_replicas
 from clients.errors import LedgerUnreadable, StoreConflict, StoreUnreachable
 from clients.pulsar.reference_table import ReferenceTable
 from clients.pulsar.references import LedgerReference
@@ -218,13 +216,13 @@ def _require_copies(task: BookieClusterTask, facts: Facts, records: Ledgers) -> 
     _require_whole(task, facts.lacking)  # mutant: bookie-cluster/originals-are-deleted-while-a-bookie-is-away
     ids = [record.ledger_id for record in records.values() if record.last_entry >= 0]
     chosen = _sample(ids)
-    with open_cluster(target.root, task.access, task.runtime.bookie_tls, task.pair.read_timeout) as cluster:
+    with task.bookkeeper(target) as cluster:
         for ledger_id, record in zip(chosen, cluster.directory.read(chosen), strict=True):
             # What was never copied has no copy either, see `_never_copied`.
             if record is not None and record.metadata.closed:
                 try:
                     # mutant: bookie-cluster/originals-are-deleted-though-a-replica-is-lost
-                    require_replicas(cluster.bookies, ledger_id, record.metadata)
+                    cluster.require_replicas(ledger_id, record.metadata)
                 except LedgerUnreadable as cause:
                     # Auto-recovery replicates it perhaps, or an operator does.
                     why = f"nothing more is deleted: in {target.name}, {cause}; {_UNTIL_PROCEED}"
@@ -242,7 +240,7 @@ def _named(task: BookieClusterTask, astray: Ledgers) -> list[LedgerRecord]:
 
 def _brokers(task: BookieClusterTask) -> list[tuple[str, SeenCluster]]:
     """Each registered broker, with the bookie cluster that it uses."""
-    with task.broker_store() as store, BrokerView(task.runtime.admin) as view:
+    with task.broker_store() as store, task.broker_view() as view:
         return [(broker.name, view.bookie_cluster(broker)) for broker in brokers(store)]
 
 

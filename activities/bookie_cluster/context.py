@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import Self
 
 from activities.lifecycle.step import StepTask
+from activities.pulsar.brokers import BrokerView
 from activities.pulsar.coverage import survey
 from activities.pulsar.feature_census import FeatureCensus
+from clients.bookkeeper.cluster import Cluster, open_cluster
 from clients.bookkeeper.ledgers import LedgerDirectory, LedgerDirectoryWriter
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasReader
@@ -135,6 +137,14 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
     def ledgers_to_change(self, cluster: BookieCluster) -> LedgerDirectoryWriter:
         """A cluster's ledgers, to create, close and delete."""
         return LedgerDirectoryWriter(cluster.root, self.access, self.input.store)
+
+    def bookkeeper(self, cluster: BookieCluster) -> AbstractContextManager[Cluster]:
+        """A cluster's ledgers, and connections to its bookies."""
+        return open_cluster(cluster.root, self.access, self.runtime.bookie_tls, self.pair.read_timeout)
+
+    def broker_view(self) -> BrokerView:
+        """What each broker answers."""
+        return BrokerView(self.runtime.admin)
 
     def _session(self, url: StoreUrl) -> Coordination:
         return Coordination(url, auth=self.access.zookeeper_auth, timeout=self.access.timeout)

@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.progress import IdNumbers, read_begun, read_verified
-from clients.bookkeeper.cluster import Cluster, open_cluster
+from clients.bookkeeper.cluster import Cluster
 from clients.bookkeeper.copy_result import Begun
 from clients.bookkeeper.digests import read_data
 from clients.bookkeeper.last_entries import last_entries
@@ -211,7 +211,7 @@ def compacted(
     ]
     if task.input.routing is Routing.ATTRIBUTION or not cursors:
         return []
-    with open_cluster(task.ends.source.root, task.access, task.runtime.bookie_tls, task.pair.read_timeout) as source:
+    with task.bookkeeper(task.ends.source) as source:
         return [
             found
             for begin in range(0, len(cursors), _AT_ONCE)

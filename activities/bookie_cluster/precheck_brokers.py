@@ -8,7 +8,7 @@ from activities.bookie_cluster.broker_control import missing_settings
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
-from activities.pulsar.brokers import BrokerView, bookie_cluster_of
+from activities.pulsar.brokers import bookie_cluster_of
 from activities.pulsar.exclusion import no_brokers
 from activities.pulsar.registrations import BROKERS, Service, brokers, persistent_registration
 from activities.pulsar.releases import SeenBroker, check_releases
@@ -66,7 +66,7 @@ def ask_brokers(
         committed: brokers were directed to the target already, and may be there.
     """
     input = task.input
-    with BrokerView(task.runtime.admin) as view:
+    with task.broker_view() as view:
         seen = [view.read(broker) for broker in running]
         for known in seen:
             _check_settings(task, known, findings, bookies, committed=committed)

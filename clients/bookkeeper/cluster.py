@@ -5,10 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
 from typing import NamedTuple
 
 from clients.bookkeeper.ledgers import LedgerDirectoryWriter
+from clients.bookkeeper.metadata import LedgerMetadata, Segment
 from clients.bookkeeper.pool import Bookies
+from clients.bookkeeper.reader import LedgerReader
 from clients.bookkeeper.transport import EventLoop
 from clients.stores import Access
 from clients.tls import Tls
@@ -29,6 +32,25 @@ class Cluster(NamedTuple):
     directory: LedgerDirectoryWriter
     bookies: Bookies
     may_be_down: bool = False
+
+    def require_replicas(self, ledger_id: int, metadata: LedgerMetadata) -> None:
+        """Read the first, middle and last entry of a closed ledger from every bookie that should have it.
+
+        Usually the first replica that answers is enough.
+
+        Raises:
+            LedgerUnreadable: a bookie lacks one of them, or has a bad copy; the message names it.
+            StoreUnreachable: a bookie does not answer.
+            StoreError: a bookie refuses.
+        """
+        reader = LedgerReader(self.bookies)
+        last = metadata.last_entry
+        for entry in sorted({0, last // 2, last}) if last >= 0 else ():
+            for bookie_id in metadata.replicas(entry):
+                alone = replace(
+                    metadata, ensemble_size=1, write_quorum=1, ack_quorum=1, segments=(Segment(0, (bookie_id,)),)
+                )
+                reader.read_entry(ledger_id, alone, entry)
 
 
 @contextmanager

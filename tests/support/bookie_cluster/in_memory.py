@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
+from activities.pulsar.registrations import BROKERS
 from clients.cas.claims import ClaimKeeper
 from clients.pulsar.records.bookie_registry import BookieRegistry
+from clients.store import Record
 from models.bookie_cluster.input import Direction
 from models.bookie_registry import REGISTRY, ClusterStatus, RegisteredCluster, SwitchClaim
 from models.lifecycle.claim import Attempt
@@ -66,12 +68,30 @@ class MemorySwitch:
         # Clusters are told apart by their names.
         task.ledgers = opened
         task.stop_earlier_deletions = lambda: self.happens("permits")
-        task.broker_store = task.ledgers_to_change = answering(lambda: opened(self))
+        task.broker_store = task.ledgers_to_change = task.broker_view = answering(lambda: opened(self))
         return task
 
     def happens(self, moment: str) -> None:
         """Let others act, once."""
         self.at.pop(moment, lambda: None)()
+
+
+class MemoryReader:
+    """Reads a `MemoryStore` as bulk work does; a session holds what brokers have registered."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+
+    def children(self, path: bytes) -> list[bytes]:
+        """Return full paths of the direct children."""
+        return [path + b"/" + name.encode() for name in self._store.children(path.decode())]
+
+    def read(self, paths: Sequence[bytes]) -> list[Record | None]:
+        """Return the records of these paths."""
+        nodes = [(path, self._store.get(path.decode())) for path in paths]
+        return [
+            node and Record(path, node.value, node.version, 0, path.startswith(BROKERS), 0, 0) for path, node in nodes
+        ]
 
 
 @contextmanager

@@ -30,7 +30,7 @@ from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import Blocker, FailureKind
 from models.migration_flag import FLAG, Flag, FlagPhase
 from models.store_url import parse_store_url
-from tests.support.bookie_cluster.in_memory import MemorySwitch, answering, opened
+from tests.support.bookie_cluster.in_memory import MemorySwitch, answering
 
 ONE, TWO = (Service(f"broker {name}", number, b"{}") for number, name in enumerate(("one", "two"), 1))
 ON_A, ON_B = (SeenCluster(parse_store_url(f"zk:127.0.0.1:2181/{name}"), name, "") for name in ("ledgers", "ledgersB"))
@@ -50,6 +50,7 @@ class Scene(MemorySwitch):
         on: the cluster that brokers say they use.
         wrote: the ledger to which each one's health check wrote.
         unfit: why PRECHECK would refuse them.
+        unhealthy: what their health checks say.
         silent: whether they do not answer.
         asked: who was asked by routing `attribution`.
         surveys: how many orders there were when it was asked what the cluster uses.
@@ -66,9 +67,18 @@ class Scene(MemorySwitch):
         self.on = ON_B
         self.wrote: int | None = 7
         self.unfit = ""
+        self.unhealthy = ""
         self.silent = False
         self.asked: list[str] = []
         self.surveys: list[int] = []
+
+    def bookie_cluster(self, _: Service) -> SeenCluster:
+        """Return what a broker says of itself."""
+        return self.on
+
+    def health(self, _: Service) -> str:
+        """Return what a broker's health check says."""
+        return self.unhealthy
 
     def stop(self, direction: Direction = Direction.FORWARD, control: str = "command") -> BrokersStopped:
         """Have them stopped."""
@@ -131,9 +141,6 @@ def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     monkeypatch.setattr(brokers, "_misrouted_ledgers", answering(lambda: made.misrouted))
     monkeypatch.setattr(brokers, "_written_ledger", answering(lambda: made.wrote))
     monkeypatch.setattr(brokers, "check_brokers", check_brokers)
-    monkeypatch.setattr(brokers, "BrokerView", answering(lambda: opened(made)))
-    monkeypatch.setattr(MemorySwitch, "bookie_cluster", answering(lambda: made.on), raising=False)
-    monkeypatch.setattr(MemorySwitch, "health", answering(str), raising=False)
     monkeypatch.setattr(ActivityContext, "pause", answering(lambda: made.happens("waiting")))
     return made
 
@@ -278,9 +285,9 @@ def test_a_broker_that_cannot_write_is_to_be_restarted(scene: Scene, monkeypatch
         told.append(action)
 
     def write() -> None:
-        monkeypatch.setattr(MemorySwitch, "health", answering(str))
+        scene.unhealthy = ""
 
-    monkeypatch.setattr(MemorySwitch, "health", answering(lambda: "its health check failed"))
+    scene.unhealthy = "its health check failed"
     monkeypatch.setattr(ActivityContext, "waiting_for", waiting_for)
     scene.at["waiting"] = write
     assert scene.start().brokers

@@ -5,15 +5,16 @@ Which ledgers may go is judged in test_cleanup_targets.py; real ones go in tests
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from activities.bookie_cluster import cleanup
-from activities.bookie_cluster.ledgers import Ledgers
+from activities.bookie_cluster.progress import SwitchProgress
 from activities.pulsar.brokers import SeenCluster
+from activities.pulsar.registrations import BROKERS, Service
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
@@ -23,7 +24,7 @@ from clients.pulsar.references import LedgerReference
 from models.bookie_cluster.results import LedgersDeleted
 from models.bookie_cluster.updates import CleanupOrder
 from models.store_url import parse_store_url
-from tests.support.bookie_cluster.in_memory import MemorySwitch, answering, opened
+from tests.support.bookie_cluster.in_memory import MemoryReader, MemorySwitch, answering, opened
 from tests.support.bookie_cluster.records import by_id, ledger, reference
 
 ORDER = CleanupOrder(src_cluster="a")
@@ -32,15 +33,14 @@ ON_A, ON_B = (parse_store_url(f"zk:127.0.0.1:2181/{name}") for name in ("ledgers
 
 
 class Scene(MemorySwitch):
-    """Two clusters with the same ledgers, each of which was compared.
+    """Two clusters with the same ledgers, each of which was compared; both, and what brokers answer, are this object.
 
     Attributes:
         ledgers: of both.
         named: what Pulsar's metadata refer to.
-        brokers: the clusters that brokers use.
         deleted: ids, with the versions that were expected.
-        lacking: why copies may lack replicas.
-        at_first_sight: what a few copies show of that.
+        changed: ledgers that somebody writes before they are deleted.
+        members: the bookies that copies lie on; `one` is registered.
         damaged: ledgers of which a replica cannot be read.
     """
 
@@ -48,11 +48,21 @@ class Scene(MemorySwitch):
         super().__init__()
         self.ledgers = dict(by_id(ledger(number) for number in range(1, 6)))
         self.named: list[LedgerReference] = []
-        self.brokers: list[tuple[str, SeenCluster]] = []
         self.deleted: list[tuple[int, int | None]] = []
-        self.lacking: tuple[str, ...] = ()
-        self.at_first_sight: tuple[str, ...] = ()
+        self.changed: set[int] = set()
+        self.members: set[str] = set()
         self.damaged: set[int] = set()
+        self.undecodable: dict[int, str] = {}
+        self.directory = self
+        self._clusters: dict[str, SeenCluster] = {}
+        SwitchProgress(self.task(), self.newest()).add_verified(dict.fromkeys(self.ledgers, 5))
+
+    def task(self, *arguments: Any, **more: Any) -> Any:
+        """Return a step's view of the switch."""
+        task = super().task(*arguments, **more)
+        task.broker_store = lambda: opened(MemoryReader(self.store))
+        task.ledgers = task.bookkeeper = task.broker_view = answering(lambda: opened(self))
+        return task
 
     def clean(self, order: CleanupOrder = ORDER, **more: Any) -> LedgersDeleted:
         """Delete in the source."""
@@ -63,17 +73,54 @@ class Scene(MemorySwitch):
         return cleanup.remove_copies(self.task())
 
     def flip(self) -> None:
-        """The target becomes ACTIVE."""
+        """Make the target ACTIVE."""
         self.newest().flip(new="b", old="a")
 
+    def register(self, **clusters: SeenCluster) -> None:
+        """Let these brokers run, and no others."""
+        for name in self._clusters:
+            self.store.delete(f"{BROKERS.decode()}/{name}", -1)
+        for name in clusters:
+            self.store.create(f"{BROKERS.decode()}/{name}", b"{}")
+        self._clusters = clusters
+
+    def bookie_cluster(self, broker: Service) -> SeenCluster:
+        """Return what a broker says."""
+        return self._clusters[broker.name.removeprefix("broker ")]
+
+    def facts(self, *_: object) -> list[LedgerFacts]:
+        """Return all ledgers."""
+        self.happens("scanned")
+        return [*self.ledgers.values()]
+
+    def read(self, numbers: Sequence[int]) -> list[LedgerRecord | None]:
+        """Return the ledgers that are there."""
+        return [LedgerRecord(number, METADATA, 1, 5) if number in self.ledgers else None for number in numbers]
+
+    def bookies(self) -> dict[str, None]:
+        """Return what is registered."""
+        return {"one": None}
+
+    def underreplicated(self) -> Iterator[int]:
+        """Return what the auditor has marked."""
+        return iter(())
+
+    def require_replicas(self, ledger_id: int, _: LedgerMetadata) -> None:
+        """Read each replica."""
+        if ledger_id in self.damaged:
+            raise LedgerUnreadable(f"entry 0 of ledger {ledger_id} cannot be read", ledger_id=ledger_id)
+
     def delete(self, items: Sequence[tuple[int, int | None]], fence: Callable[[], object]) -> int:
-        """Of either cluster."""
+        """Delete from either cluster what nobody has changed."""
         self.happens("connected")
         fence()
         self.happens("deleted")
         self.deleted += items
-        for number, _ in items:
+        gone = {number for number, _ in items} - self.changed
+        for number in gone:
             del self.ledgers[number]
+        if len(gone) < len(items):
+            raise StoreConflict("another version")
         return len(items)
 
 
@@ -81,45 +128,7 @@ class Scene(MemorySwitch):
 def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
     """Five ledgers; `a` is ACTIVE, and no broker runs."""
     made = Scene()
-
-    def scan(_: object, **__: object) -> Ledgers:
-        made.happens("scanned")
-        return by_id(made.ledgers.values())
-
-    def verified(*_: object) -> dict[int, int]:
-        return {number: one.mzxid for number, one in made.ledgers.items()}
-
-    def references(*_: object) -> ReferenceTable:
-        return ReferenceTable(made.named)
-
-    def none(*_: object) -> None:
-        return None
-
-    def empty(*_: object) -> dict[int, str]:
-        return {}
-
-    def read(numbers: Sequence[int]) -> list[LedgerRecord]:
-        return [LedgerRecord(number, METADATA, 1, 5) for number in numbers]
-
-    def replicas(_: object, ledger_id: int, __: object) -> None:
-        if ledger_id in made.damaged:
-            raise LedgerUnreadable(f"entry 0 of ledger {ledger_id} cannot be read", ledger_id=ledger_id)
-
-    cluster = SimpleNamespace(bookies=None, directory=SimpleNamespace(read=read))
-
-    def brokers(_: object) -> list[tuple[str, SeenCluster]]:
-        return made.brokers
-
-    monkeypatch.setattr(cleanup, "scan", scan)
-    monkeypatch.setattr(cleanup, "read_verified", verified)
-    monkeypatch.setattr(cleanup, "attributed_references", references)
-    monkeypatch.setattr(cleanup, "read_cutover_ledger_id", none)
-    monkeypatch.setattr(cleanup, "read_failed", empty)
-    monkeypatch.setattr(cleanup, "_brokers", brokers)
-    monkeypatch.setattr(cleanup, "lacking_replicas", answering(lambda: made.lacking))
-    monkeypatch.setattr(cleanup, "lacking_at_first_sight", answering(lambda: made.at_first_sight))
-    monkeypatch.setattr(cleanup, "open_cluster", answering(lambda: opened(cluster)))
-    monkeypatch.setattr(cleanup, "require_replicas", replicas)
+    monkeypatch.setattr(cleanup, "attributed_references", answering(lambda: ReferenceTable(made.named)))
     return made
 
 
@@ -141,7 +150,8 @@ def test_nothing_goes_before_the_target_is_active(scene: Scene) -> None:
 def test_nothing_goes_while_copies_may_lack_replicas(scene: Scene) -> None:
     """While a bookie of the target is away its copies are not whole, and the originals stay, unless that is forced."""
     scene.flip()
-    scene.lacking = ("second-bookie-1 is not registered",)
+    # Seen once all ledgers are read, and not in a sample of them.
+    scene.at["scanned"] = lambda: scene.members.add("second-bookie-1")
     with pytest.raises(StoreUnreachable, match="second-bookie-1 is not registered"):
         scene.clean()
     assert scene.deleted == []
@@ -163,7 +173,7 @@ def test_nothing_goes_while_a_replica_cannot_be_read(scene: Scene) -> None:
 def test_a_cleanup_that_waits_scans_nothing(scene: Scene) -> None:
     """While a few copies show that a bookie is away, the step is refused before all ledgers are read."""
     scene.flip()
-    scene.at_first_sight = ("second-bookie-1 is not registered",)
+    scene.members = {"second-bookie-1"}
     scene.at["scanned"] = lambda: None
     with pytest.raises(StoreUnreachable, match=r"second-bookie-1 is not registered.*`proceed` ends the cleanup"):
         scene.clean()
@@ -172,7 +182,7 @@ def test_a_cleanup_that_waits_scans_nothing(scene: Scene) -> None:
 
 def test_a_listing_says_what_a_cleanup_waits_for(scene: Scene) -> None:
     """A dry run names missing replicas, unless the order overrides them."""
-    scene.lacking = ("second-bookie-1 is not registered",)
+    scene.members = {"second-bookie-1"}
     listed = cleanup.list_targets(scene.task(), ORDER)
     assert "second-bookie-1 is not registered" in listed.reasons[-1]
     assert "`proceed` ends the cleanup" in listed.reasons[-1]
@@ -256,16 +266,7 @@ def test_what_changed_since_it_was_judged_stays(scene: Scene) -> None:
     """A ledger that somebody has written since conflicts, and is counted as left."""
     scene.flip()
 
-    def refuse(items: Sequence[tuple[int, int | None]], fence: Callable[[], object]) -> int:
-        fence()
-        scene.deleted += items
-        raise StoreConflict("another version")
-
-    def read(numbers: Sequence[int]) -> list[LedgerFacts | None]:
-        return [ledger(number) if number == 2 else None for number in numbers]
-
-    setattr(scene, "delete", refuse)  # noqa: B010 - a method of this one scene
-    setattr(scene, "read", read)  # noqa: B010
+    scene.changed = {2}
     assert scene.clean() == LedgersDeleted(deleted=4, left=1)
 
 
@@ -275,16 +276,16 @@ def test_copies_stay_where_brokers_may_use_them(scene: Scene) -> None:
         (SeenCluster(ON_B, "b", ""), StoreConflict),
         (SeenCluster(None, "", "it does not answer"), StoreUnreachable),
     ):
-        scene.brokers = [("one", SeenCluster(ON_A, "a", "")), ("two", broker)]
+        scene.register(one=SeenCluster(ON_A, "a", ""), two=broker)
         with pytest.raises(error, match="two"):
             scene.remove_copies()
-    scene.brokers = []
+    scene.register()
     scene.newest().set_target("b", "switch/one/run-1/forward")
     with pytest.raises(StoreConflict, match="directed to b"):
         scene.remove_copies()
     assert scene.deleted == []
     scene.newest().set_target("a", "switch/one/run-1/back")
-    scene.brokers = [("one", SeenCluster(ON_A, "a", ""))]
+    scene.register(one=SeenCluster(ON_A, "a", ""))
     assert scene.remove_copies().deleted == 5
 
 

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from activities.bookie_cluster import precheck_brokers
 from activities.bookie_cluster.precheck_brokers import ask_brokers
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.registrations import Service
 from activities.pulsar.releases import SeenBroker
-from tests.support.bookie_cluster.in_memory import MemorySwitch, answering, opened
+from tests.support.bookie_cluster.in_memory import MemorySwitch, opened
 
 SETTINGS = {"bookkeeperMetadataServiceUri": "zk+hierarchical://127.0.0.1:2181/ledgers"}
 NAME = "broker one"
@@ -26,11 +25,11 @@ class _View:
         return self._seen
 
 
-def codes(monkeypatch: pytest.MonkeyPatch, seen: SeenBroker) -> list[str]:
+def codes(seen: SeenBroker) -> list[str]:
     """Return the codes of the blockers for one broker."""
-    monkeypatch.setattr(precheck_brokers, "BrokerView", answering(lambda: opened(_View(seen))))
-    findings = Findings()
-    ask_brokers(MemorySwitch().task(), [Service(NAME, 1, b"{}")], findings, 3, committed=False)
+    task, findings = MemorySwitch().task(), Findings()
+    task.broker_view = lambda: opened(_View(seen))
+    ask_brokers(task, [Service(NAME, 1, b"{}")], findings, 3, committed=False)
     return [blocker.code for blocker in findings.blockers]
 
 
@@ -47,8 +46,6 @@ def codes(monkeypatch: pytest.MonkeyPatch, seen: SeenBroker) -> list[str]:
     ],
     ids=["all read", "no release", "nothing", "no configuration", "no store", "skips", "too many bookies"],
 )
-def test_what_could_not_be_read_of_a_broker_stops_the_switch(
-    monkeypatch: pytest.MonkeyPatch, seen: SeenBroker, blockers: list[str]
-) -> None:
+def test_what_could_not_be_read_of_a_broker_stops_the_switch(seen: SeenBroker, blockers: list[str]) -> None:
     """A broker whose release or configuration was not read may have any defect and use any cluster."""
-    assert codes(monkeypatch, seen) == blockers
+    assert codes(seen) == blockers

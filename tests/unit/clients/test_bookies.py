@@ -9,13 +9,13 @@ from typing import Any, cast
 import pytest
 
 from clients.bookkeeper import pool, wire_v2
+from clients.bookkeeper.cluster import Cluster
 from clients.bookkeeper.compare import read_all
 from clients.bookkeeper.digests import pack_entry
-from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.ledgers import LedgerDirectoryWriter, LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
-from clients.bookkeeper.replicas import require_replicas
 from clients.errors import LedgerUnreadable, StoreUnreachable
 from tests.support.clients.bookie_double import BatchReads, BookieDouble
 
@@ -77,10 +77,11 @@ def test_every_replica_is_read() -> None:
         registered = {**whole.registered("whole"), **cut.registered("cut")}
         both = replace(metadata("whole"), ensemble_size=2, write_quorum=2, segments=(Segment(0, ("whole", "cut")),))
         with Bookies(lambda: registered) as bookies:
-            require_replicas(bookies, LEDGER, metadata("whole"))
-            require_replicas(bookies, LEDGER, replace(both, last_entry=199))
+            cluster = Cluster(cast("LedgerDirectoryWriter", None), bookies)
+            cluster.require_replicas(LEDGER, metadata("whole"))
+            cluster.require_replicas(LEDGER, replace(both, last_entry=199))
             with pytest.raises(LedgerUnreadable, match="entry 299 of ledger 7 cannot be read: cut does not have"):
-                require_replicas(bookies, LEDGER, both)
+                cluster.require_replicas(LEDGER, both)
 
 
 def test_a_ledger_of_a_false_length_is_read_part_by_part() -> None:
