@@ -7,16 +7,20 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 from activities.blue_green.context import REQUEST_LIMIT, AnyBlueGreenTask, BlueGreenTask, NamespaceGuard, is_held
-from activities.blue_green.flags import urls_of, wait_until_cluster_seen
-from activities.blue_green.leftovers import use_of
+from activities.blue_green.copy.subscription_copy import forget_copies
+from activities.blue_green.failback import forget_kept, send_away_again, take_rest_back, widen_cluster_flag
 from activities.blue_green.listing import forget_failures, is_of_brokers, namespaces_of
-from activities.blue_green.overridden_policies import INACTIVE, put_back
-from activities.blue_green.records import records, sent_away, sent_elsewhere
+from activities.blue_green.namespace_redirect import (
+    records,
+    sent_away,
+    sent_elsewhere,
+    urls_of,
+    wait_until_cluster_seen,
+)
+from activities.blue_green.policies import INACTIVE, put_back
 from activities.blue_green.saved_clients import forget_clients
-from activities.blue_green.subscription_copy import forget_copies
-from activities.blue_green.throttle import let_go, let_go_of_ended
-from activities.blue_green.topics import topics_of
-from activities.blue_green.way_back import forget_kept, send_away_again, take_rest_back, widen_cluster_flag
+from activities.blue_green.topics import topics_of, use_of
+from activities.blue_green.write_limit import let_go, let_go_of_ended
 from activities.lifecycle.step import step
 from activities.pulsar.namespace_guard import recorded_namespaces
 from activities.pulsar.overridden_policies import LOOK_EVERY, SEEN_WITHIN

@@ -26,7 +26,7 @@ from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.admin.late_requests import change_or_never
 from clients.stores import Access, open_cas, open_reader
 from models.blue_green.batch import BatchInput, attempt_of
-from models.blue_green.claims import BlueGreenClaim, NamespaceClaim
+from models.blue_green.claims import BlueGreenClaim, NamespaceClaim, Stage
 from models.blue_green.input import KIND, BlueGreenInput, PulsarCluster
 from models.lifecycle.claim import Attempt
 from models.lifecycle.execution import Execution
@@ -266,3 +266,8 @@ class BatchTask(BothClusters[BatchInput]):
         for guard in guards:
             guard.take()
         return guards
+
+
+def guards_that_move(guards: Sequence[NamespaceGuard]) -> list[NamespaceGuard]:
+    """The namespaces of a batch without those that a rollback has left on blue."""
+    return [guard for guard in guards if guard.require().stage is not Stage.RETURNED]

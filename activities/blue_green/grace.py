@@ -6,11 +6,9 @@ from collections.abc import Callable
 from contextlib import suppress
 
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, NamespaceGuard
-from activities.blue_green.flags import urls_of
-from activities.blue_green.leftovers import DeletionRules, deletion_refusal, needed_by
-from activities.blue_green.overridden_policies import INACTIVE, put_back
-from activities.blue_green.records import records
-from activities.blue_green.topics import look_at, topics_of
+from activities.blue_green.namespace_redirect import records, urls_of
+from activities.blue_green.policies import INACTIVE, put_back
+from activities.blue_green.topics import DeletionRules, deletion_refusal, look_at, needed_by, topics_of
 from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore

@@ -6,9 +6,8 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
 
-from activities.blue_green.access import lacking_credentials
-from activities.blue_green.client_access import check_clients
-from activities.blue_green.client_versions import (
+from activities.blue_green.checks.access import check_clients, lacking_credentials
+from activities.blue_green.checks.client_versions import (
     cannot_follow,
     check_redirect,
     is_known,
@@ -16,21 +15,26 @@ from activities.blue_green.client_versions import (
     is_untested,
     lacking_address,
 )
+from activities.blue_green.checks.clusters import check_clusters, check_replication
+from activities.blue_green.checks.green import (
+    check_fit,
+    check_green,
+    check_isolation,
+    check_resource_group,
+    check_way_back,
+    judge,
+)
+from activities.blue_green.checks.names import check_namespace_names, check_patterns, check_topics
+from activities.blue_green.checks.use import TopicUse, check_expiry
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask
-from activities.blue_green.differences import differences
-from activities.blue_green.inventory import NamespaceInventory, TopicInventory, read_namespace
-from activities.blue_green.ledger_ids import compare_ids
+from activities.blue_green.failback import after_return
 from activities.blue_green.listing import namespaces_of, selected
-from activities.blue_green.overridden_policies import as_before
-from activities.blue_green.precheck_brokers import check_isolation, check_resource_group
-from activities.blue_green.precheck_clusters import check_clusters, check_replication
-from activities.blue_green.precheck_green import check_fit, check_green, judge
-from activities.blue_green.precheck_names import check_namespace_names, check_patterns, check_topics
-from activities.blue_green.precheck_use import TopicUse, check_expiry
-from activities.blue_green.precheck_way_back import check_way_back
-from activities.blue_green.provision import judged
-from activities.blue_green.records import records, sent_away
-from activities.blue_green.way_back import after_return
+from activities.blue_green.namespace_redirect import records, sent_away
+from activities.blue_green.policies import as_before
+from activities.blue_green.provisioning.differences import differences
+from activities.blue_green.provisioning.inventory import NamespaceInventory, TopicInventory, read_namespace
+from activities.blue_green.provisioning.ledger_ids import compare_ids
+from activities.blue_green.provisioning.namespaces import judged
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from activities.pulsar.coverage import covered

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 
 from pydantic import TypeAdapter
 
-from activities.blue_green.context import NamespaceGuard
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
+from activities.blue_green.topics import look_at
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreContention, VersionConflict
+from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
 from models.blue_green.claims import TopicClients, clients_record
 
@@ -101,3 +103,30 @@ def _older_parts(store: CasReader, namespace: str) -> Iterable[bytes]:
     while (node := store.get(clients_record(namespace, str(number)))) and node.value:
         yield node.value
         number += 1
+
+
+def clients_of(stats: TopicStats) -> TopicClients:
+    """Who uses a topic: durable subscriptions only, since a reader's ends with the reader."""
+    durable = stats.durable_subscriptions
+    return TopicClients(
+        producers=tuple(sorted(one.producer_name for one in stats.publishers)),
+        consumers={name: len(sub.consumers) for name, sub in durable.items()},
+        properties={name: found for name, sub in durable.items() if (found := sub.subscription_properties)},
+        replicated=tuple(name for name, sub in durable.items() if sub.is_replicated),
+    )
+
+
+def note_consumers(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
+    """Note subscriptions that have got consumers since LOAD: what they have left is not given up as idle."""
+    for guard in guards:
+        before = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
+        looks = task.each(before, lambda topic: look_at(task.blue, topic))
+        now = {look.topic: clients_of(look.stats) for look in looks if look.stats}
+        after = {topic: _with_consumers(clients, now.get(topic, TopicClients())) for topic, clients in before.items()}
+        if after != before:
+            save_clients(store, guard, after)
+
+
+def _with_consumers(before: TopicClients, now: TopicClients) -> TopicClients:
+    consumers = {name: count or now.consumers.get(name, 0) for name, count in before.consumers.items()}
+    return before.model_copy(update={"consumers": consumers})

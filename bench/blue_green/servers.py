@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from activities.blue_green.ledger_ids import raise_ids
+from activities.blue_green.provisioning.ledger_ids import raise_ids
 from bench.lifecycle.measure import execute, reported, serving_worker
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin

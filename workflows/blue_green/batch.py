@@ -8,7 +8,8 @@ from typing import Any
 from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
-from activities.blue_green import backlogs, drain, flip, load, quiesce, undo, verify
+from activities.blue_green.batch import drain, flip, load, quiesce, undo, verify
+from activities.blue_green.copy import backlogs
 from models.blue_green.batch import BatchInput
 from models.blue_green.copies import Carried
 from models.blue_green.input import KIND, IdleSubscriptions

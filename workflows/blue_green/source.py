@@ -7,7 +7,8 @@ from typing import Any
 
 from temporalio.exceptions import ActivityError, ApplicationError
 
-from activities.blue_green import listing, undo
+from activities.blue_green import listing
+from activities.blue_green.batch import undo
 from models.blue_green.batch import BatchInput
 from models.blue_green.input import BlueGreenInput
 from models.blue_green.state import BatchCertificate, BatchFigures, BlueGreenState

@@ -8,7 +8,7 @@ from types import TracebackType
 from typing import NamedTuple, Self
 
 from activities.blue_green.cluster import HELD_OFF
-from activities.blue_green.records import records
+from activities.blue_green.namespace_redirect import records
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasReader
 from clients.pulsar.admin.access import AdminAccess

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green import cluster, grace, verify
+from activities.blue_green import cluster, grace
+from activities.blue_green.batch import verify
 from clients.cas.claims import read_claim
 from clients.errors import StoreUnreachable
 from clients.pulsar.admin.namespaces import Retention

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.blue_green.client_versions import is_untested
+from activities.blue_green.checks.client_versions import is_untested
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import TopicStats

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green import cluster, load
-from activities.blue_green.precheck_way_back import check_way_back
+from activities.blue_green import cluster
+from activities.blue_green.batch import load
+from activities.blue_green.checks.green import check_way_back
 from activities.blue_green.topics import look_at
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.stored_topics import stored

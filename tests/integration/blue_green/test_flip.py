@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 
-from activities.blue_green import cluster, drain, flags, flip, grace, undo, verify
+from activities.blue_green import cluster, grace, namespace_redirect, termination
+from activities.blue_green.batch import drain, flip, undo, verify
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, BothClusters
 from activities.blue_green.topics import is_terminated, look_at
 from clients.errors import StoreConflict
@@ -61,7 +62,7 @@ def test_writes_are_held_back_until_topics_are_ended(
     namespace, _ = _quiet(clusters, steps)
     steps.input = steps.input.model_copy(update={"flip_timeout": timedelta(seconds=3)})
     with monkeypatch.context() as patch:
-        patch.setattr(flip, "is_terminated", _never)
+        patch.setattr(termination, "is_terminated", _never)
         with pytest.raises(StoreConflict, match="1 topics are not terminated 3 s after their flags were set"):
             steps.batch(flip.flip)
         assert clusters.blue_admin.namespaces.publish_rate(namespace) is not None
@@ -89,7 +90,7 @@ def test_a_broker_that_does_not_answer_keeps_no_writes_back(
     clusters: Clusters, steps: Steps, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nothing is flipped while a registered broker is silent, and the rollback names it and does not wait for it."""
-    monkeypatch.setattr(flags, "_SESSION_ENDS_WITHIN", 1.0)
+    monkeypatch.setattr(namespace_redirect, "_SESSION_ENDS_WITHIN", 1.0)
     namespace, _ = _quiet(clusters, steps)
     with (
         _silent_broker(),
@@ -147,10 +148,10 @@ def test_no_client_creates_a_topic_while_the_flag_is_off(
         with closing(quiet_client(clusters.blue.broker_url)) as client, pytest.raises(pulsar.PulsarException):
             client.create_producer(newcomer)
 
-    monkeypatch.setattr(flip, "look_at_all", load_beside_a_client)
+    monkeypatch.setattr(termination, "look_at_all", load_beside_a_client)
     with steps.task() as task, task.blue_store() as store:
         (guard,) = take(task, store, [namespace])
-        flip.reload(task, guard, store, [topic])
+        termination.reload(task, guard, store, [topic])
         assert guard.require().auto_creation is None
     assert newcomer not in clusters.blue_admin.topics.names(namespace)
     assert "autoTopicCreationOverride" not in _set(clusters.blue_admin.namespaces.policies(namespace).raw)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green import backlogs, drain, flip, undo
+from activities.blue_green.batch import drain, flip, undo
+from activities.blue_green.copy import backlogs
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName
 from clients.stores import Access, open_cas_reader

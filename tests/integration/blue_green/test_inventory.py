@@ -9,8 +9,8 @@ from collections.abc import Generator
 import httpx
 import pytest
 
-from activities.blue_green.inventory import read_namespace
-from activities.blue_green.quotas import broker_differences, green_clusters, green_quotas, green_room
+from activities.blue_green.checks.quotas import broker_differences, green_clusters, green_quotas, green_room
+from activities.blue_green.provisioning.inventory import read_namespace
 from activities.pulsar.stored_topics import stored
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdminReader

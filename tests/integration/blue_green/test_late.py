@@ -6,8 +6,9 @@ from contextlib import closing
 
 import pytest
 
-from activities.blue_green import backlogs, drain, flip, load, verify
-from activities.blue_green.late import create_late
+from activities.blue_green.batch import drain, flip, load, verify
+from activities.blue_green.copy import backlogs
+from activities.blue_green.provisioning.late_topics import create_late
 from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
 from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.blue_green.ledger_ids import compare_ids, raise_ids, renew_ledgers
+from activities.blue_green.provisioning.ledger_ids import compare_ids, raise_ids, renew_ledgers
 from clients.bookkeeper.idgen import raise_generator
 from clients.stores import Access
 from clients.zookeeper.coordination import Coordination

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from temporalio.exceptions import WorkflowAlreadyStartedError
 
-from activities.blue_green.records import records
+from activities.blue_green.namespace_redirect import records
 from clients.pulsar.admin.namespaces import PublishRate
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName

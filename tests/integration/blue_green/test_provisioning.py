@@ -12,9 +12,9 @@ from typing import Any
 import httpx
 import pytest
 
-from activities.blue_green.inventory import read_namespace
-from activities.blue_green.provisioning import compare_namespace, provision_namespace
-from activities.blue_green.quotas import green_quotas
+from activities.blue_green.checks.quotas import green_quotas
+from activities.blue_green.provisioning.inventory import read_namespace
+from activities.blue_green.provisioning.namespaces import compare_namespace, provision_namespace
 from clients.errors import Superseded
 from clients.pulsar.admin.namespaces import BookieAffinity, NamespaceAction
 from clients.pulsar.names import TopicName

@@ -12,7 +12,8 @@ from typing import TypeVar
 
 import pytest
 
-from activities.blue_green import drain, flip, verify
+from activities.blue_green import namespace_redirect, termination
+from activities.blue_green.batch import drain, flip, verify
 from activities.blue_green.context import BatchTask, BlueGreenTask, NamespaceGuard
 from clients.errors import StoreContention, StoreUnreachable
 from clients.pulsar.admin.errors import AdminServerError
@@ -54,7 +55,7 @@ def clusters(make_stack: MakeStack, shared_stack: SharedStack, blue_tools: Toolc
 def test_no_acknowledged_message_is_lost_silently(clusters: Clusters, monkeypatch: pytest.MonkeyPatch) -> None:
     """Brokers open topics again, or fence them: what was acknowledged is received, or its topic is a fault."""
     monkeypatch.setattr(flip, "require_quiet", _quiet_now)
-    monkeypatch.setattr(flip, "wait_until_seen", _freeze_zookeeper(clusters))
+    monkeypatch.setattr(termination, "wait_until_seen", _freeze_zookeeper(clusters))
     for number in range(_ROUNDS):
         if _flip_amid_writes(clusters, f"reopened/round-{number}").reopened:
             return
@@ -144,7 +145,7 @@ def _receive(url: str, topic: TopicName, received: set[bytes]) -> None:
 
 def _freeze_zookeeper(clusters: Clusters) -> Callable[..., None]:
     """Return a wait for the flag after which brokers' metadata store is frozen until after the next sweep."""
-    zookeeper, wait_until_seen = clusters.blue["zookeeper-1"], flip.wait_until_seen
+    zookeeper, wait_until_seen = clusters.blue["zookeeper-1"], namespace_redirect.wait_until_seen
 
     def wait_then_freeze(task: BlueGreenTask, namespace: str, *, migrated: bool) -> None:
         wait_until_seen(task, namespace, migrated=migrated)

@@ -10,8 +10,8 @@ import pulsar as untyped_pulsar
 import pytest
 from pulsar import schema as untyped_schema
 
-from activities.blue_green.copied_cursors import compare_cursors, compare_entries, place_cursors
-from activities.blue_green.subscription_copy import Idle, SubscriptionCopy, copy_tail, forget_copies, seed_topics
+from activities.blue_green.copy.copied_cursors import compare_cursors, compare_entries, place_cursors
+from activities.blue_green.copy.subscription_copy import Idle, SubscriptionCopy, copy_tail, forget_copies, seed_topics
 from clients.errors import RetryableError, StoreConflict, StoreUnsupported, Superseded
 from clients.pulsar.admin.tenants import Tenant
 from clients.pulsar.names import TopicName

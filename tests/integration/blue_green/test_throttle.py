@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from activities.blue_green import undo
+from activities.blue_green.batch import undo
 from clients.pulsar.names import TopicName
 from models.defects import has_defect
 from models.releases import parse_release

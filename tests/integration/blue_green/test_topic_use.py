@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from activities.blue_green import cluster, flip
-from activities.blue_green.movable import await_movable
+from activities.blue_green import cluster
+from activities.blue_green.batch import flip
+from activities.blue_green.checks.use import await_movable
 from activities.blue_green.precheck import precheck
 from clients.errors import StoreConflict
 from clients.pulsar.admin.clusters import ClusterUrls

@@ -12,7 +12,9 @@ from typing import Any
 
 import pytest
 
-from activities.blue_green import drain, flip, green_ready, quiesce, throttle, undo, verify
+from activities.blue_green import write_limit
+from activities.blue_green.batch import drain, flip, quiesce, undo, verify
+from activities.blue_green.checks import readiness
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.topics import TopicLook, look_at
 from activities.lifecycle.context import ActivityContext
@@ -247,7 +249,7 @@ def test_a_batch_that_takes_long_to_check_is_not_flipped(
         time.sleep(2.2)
         return look
 
-    monkeypatch.setattr(throttle, "look_at", look_slowly)
+    monkeypatch.setattr(write_limit, "look_at", look_slowly)
     with pytest.raises(StoreConflict, match=r"it takes \d s to see that 1 topics take no messages.*batch_size"):
         steps.batch(flip.flip)
     assert not _is_flagged(clusters, namespace)
@@ -286,7 +288,7 @@ def test_late_attempt_does_not_flip(clusters: Clusters, steps: Steps) -> None:
             set_flag(store, namespace, freeze, migrated=True)
         assert not read_flag(store, namespace)
         with pytest.raises(Superseded):
-            throttle.throttle(task, guard)
+            write_limit.throttle(task, guard)
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
 
 
@@ -309,7 +311,7 @@ def test_late_attempt_does_not_hold_writes_back(clusters: Clusters, steps: Steps
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(guard, "require", freeze)
             with pytest.raises(Superseded):
-                throttle.throttle(task, guard)
+                write_limit.throttle(task, guard)
         assert undone
         assert read_policy(store, namespace, ("publishMaxMessageRate", BLUE)) is None
 
@@ -397,7 +399,7 @@ def test_drain_sets_a_flag_again_that_a_lost_attempt_took_off(clusters: Clusters
     steps.batch(flip.flip)
     with steps.task() as task, task.blue_store() as store:
         (guard,) = take(task, store, [namespace])
-        throttle.throttle(task, guard)
+        write_limit.throttle(task, guard)
         set_flag(store, namespace, guard.require, migrated=False)
     assert steps.batch(drain.drain).left == ()
     assert _is_flagged(clusters, namespace)
@@ -479,7 +481,7 @@ def test_a_scalable_topic_that_comes_late_is_not_cut_off(
         """Return what the check before the flag finds of a topic that comes right after it."""
         return []
 
-    monkeypatch.setattr(green_ready, "scalable_topics", none)
+    monkeypatch.setattr(readiness, "scalable_topics", none)
     steps.batch(flip.flip)
     steps.batch(drain.drain)
     assert [fault.path for fault in steps.batch(verify.verify).faults] == [f"topic://{namespace}/elastic"]

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from activities.blue_green import cluster, flip, undo
+from activities.blue_green import cluster
+from activities.blue_green.batch import flip, undo
 from activities.pulsar.stored_topics import stored
 from clients.pulsar.admin.topics import Position
 from clients.pulsar.names import TopicName

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from activities.blue_green.records import records
+from activities.blue_green.namespace_redirect import records
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.records.namespace_flag import read_flag
 from clients.stores import Access, open_cas_reader

@@ -9,7 +9,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeVar, cast
 
-from activities.blue_green import cluster, drain, flip, load, quiesce
+from activities.blue_green import cluster
+from activities.blue_green.batch import drain, flip, load, quiesce
 from activities.blue_green.context import AnyBlueGreenTask, BatchTask, BlueGreenTask, NamespaceGuard
 from activities.lifecycle.context import ActivityContext
 from activities.lifecycle.runtime import Runtime

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from activities.blue_green.access import lacking_credentials
+from activities.blue_green.checks.access import lacking_credentials
 from activities.lifecycle.runtime import Runtime
 from models.blue_green.input import BlueGreenInput
 from models.settings import Settings

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from activities.blue_green import asked_again
-from activities.blue_green.asked_again import require_as_asked
-from activities.blue_green.inventory import NamespaceInventory
+from activities.blue_green.checks import readiness
+from activities.blue_green.checks.readiness import require_as_asked
+from activities.blue_green.provisioning.inventory import NamespaceInventory
 from clients.pulsar.admin.topics import TopicStats
 from tests.unit.blue_green.test_differences import namespace
 from tests.unit.blue_green.test_topic_use import IN_USE, READY, guards, task, topic
@@ -32,7 +32,7 @@ def test_what_came_into_use_after_the_precheck(
     def read(*_: object) -> NamespaceInventory:
         return found
 
-    monkeypatch.setattr(asked_again, "read_namespace", read)
+    monkeypatch.setattr(readiness, "read_namespace", read)
     with pytest.raises(ApplicationError, match=rf"since PRECHECK the cluster has changed: \[{code}\]"):
         require_as_asked(task(), guards())
     found = namespace(topic(READY), replication_clusters=["b"])
@@ -45,5 +45,5 @@ def test_what_is_accepted_is_accepted_later(monkeypatch: pytest.MonkeyPatch) -> 
     def read(*_: object) -> NamespaceInventory:
         return namespace(topic(READY, entryFilters={"entryFilterNames": "f"}))
 
-    monkeypatch.setattr(asked_again, "read_namespace", read)
+    monkeypatch.setattr(readiness, "read_namespace", read)
     require_as_asked(task(accept=["ENTRY_FILTERS"]), guards())

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green.differences import differences
-from activities.blue_green.inventory import NamespaceInventory
+from activities.blue_green.provisioning.differences import differences
+from activities.blue_green.provisioning.inventory import NamespaceInventory
 from models.blue_green.differences import Difference, DifferenceKind
 from models.releases import parse_release
 from tests.unit.blue_green.test_differences import NAMES, SPACE, TOPIC, namespace, topic

@@ -7,8 +7,8 @@ from typing import Any, cast
 
 import pytest
 
-from activities.blue_green import client_access
-from activities.blue_green.client_access import check_clients, require_clients
+from activities.blue_green.checks import access
+from activities.blue_green.checks.access import check_clients, require_clients
 from activities.blue_green.context import BlueGreenTask
 from activities.lifecycle.precheck import Findings
 from clients.errors import StoreDenied, StoreError, StoreNotFound, StoreUnreachable
@@ -69,8 +69,8 @@ def double(
 ) -> Double:
     """A double in place of the binary protocol."""
     made = Double(refused or {}, lacking)
-    monkeypatch.setattr(client_access, "greet", made.greet)
-    monkeypatch.setattr(client_access, "connect", made.connect)
+    monkeypatch.setattr(access, "greet", made.greet)
+    monkeypatch.setattr(access, "connect", made.connect)
     return made
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green.client_versions import cannot_follow, check_redirect, is_known, is_untested
+from activities.blue_green.checks.client_versions import cannot_follow, check_redirect, is_known, is_untested
 from activities.lifecycle.precheck import Findings
 from models.blue_green.input import PulsarCluster
 from models.releases import parse_release

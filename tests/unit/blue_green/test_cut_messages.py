@@ -9,9 +9,9 @@ from typing import Any, cast
 
 import pytest
 
-from activities.blue_green import throttle
+from activities.blue_green import write_limit
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.throttle import require_quiet
+from activities.blue_green.write_limit import require_quiet
 from activities.lifecycle.context import ActivityContext
 from clients.errors import StoreConflict
 from clients.pulsar.admin.topics import Client, EntryHead, InternalStats, TopicStats
@@ -78,7 +78,7 @@ def _flip(monkeypatch: pytest.MonkeyPatch, topic: _Topic) -> None:
     def each(items: Iterable[Any], work: Any) -> list[Any]:
         return [work(item) for item in items]
 
-    monkeypatch.setattr(throttle, "is_held", held)
+    monkeypatch.setattr(write_limit, "is_held", held)
     double = SimpleNamespace(
         blue=SimpleNamespace(topics=topic),
         context=ActivityContext(),

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from activities.blue_green.differences import differences, tenant_differences
-from activities.blue_green.inventory import NamespaceInventory
-from activities.blue_green.quotas import are_defaults, broker_differences, is_default
-from activities.blue_green.translation import translated_policies, translated_tenant
+from activities.blue_green.checks.quotas import are_defaults, broker_differences, is_default
+from activities.blue_green.provisioning.differences import differences, tenant_differences
+from activities.blue_green.provisioning.inventory import NamespaceInventory
+from activities.blue_green.provisioning.translation import translated_policies, translated_tenant
 from activities.pulsar.topic_inventory import Part, TopicInventory, is_system_topic
 from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.schemas import Schema

@@ -8,9 +8,9 @@ from typing import Any, cast
 
 import pytest
 
-from activities.blue_green import drain
+from activities.blue_green.batch import drain
+from activities.blue_green.batch.drain import CLIENTS_WITHIN, DrainWatch, Left, are_too_many, why_attached, why_unread
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.drain import CLIENTS_WITHIN, DrainWatch, Left, are_too_many, why_attached, why_unread
 from activities.blue_green.topics import TopicLook
 from activities.lifecycle.context import ActivityContext
 from clients.cas.store import CasStore

@@ -7,11 +7,11 @@ from typing import Any, cast
 
 import pytest
 
-from activities.blue_green import precheck_clusters
+from activities.blue_green.checks import clusters
+from activities.blue_green.checks.clusters import check_running
+from activities.blue_green.checks.green import check_isolation, check_resource_group
+from activities.blue_green.checks.quotas import green_quotas
 from activities.blue_green.context import BlueGreenTask
-from activities.blue_green.precheck_brokers import check_isolation, check_resource_group
-from activities.blue_green.precheck_clusters import check_running
-from activities.blue_green.quotas import green_quotas
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import Part, TopicInventory
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -151,7 +151,7 @@ def test_each_broker_of_green_is_asked_again(monkeypatch: pytest.MonkeyPatch) ->
     silent = SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=refuse))
     there = [("a", broker("false")), ("b", broker("true")), ("c", silent)]
     task = SimpleNamespace(blue=broker("false"), green_brokers=lambda: there)
-    monkeypatch.setattr(precheck_clusters, "_sides", no_sides)
+    monkeypatch.setattr(clusters, "_sides", no_sides)
     findings = Findings()
     check_running(cast("BlueGreenTask", task), findings)
     (blocker,) = findings.blockers

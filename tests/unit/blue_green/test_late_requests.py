@@ -10,7 +10,7 @@ import pytest
 
 _ROOT = Path(__file__).parents[3]
 _FILES = (
-    *sorted((_ROOT / "activities/blue_green").glob("*.py")),
+    *sorted((_ROOT / "activities/blue_green").rglob("*.py")),
     _ROOT / "activities/pulsar/schema_versions.py",
     _ROOT / "activities/scalable_topic/operations/copy_out/target.py",
 )

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green.client_versions import is_of_cpp
-from activities.blue_green.ledger_ids import LedgerIds
+from activities.blue_green.checks.client_versions import is_of_cpp
+from activities.blue_green.provisioning.ledger_ids import LedgerIds
 from clients.bookkeeper.idgen import standing_of
 
 

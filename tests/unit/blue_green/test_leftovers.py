@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green.leftovers import needed_by
+from activities.blue_green.topics import needed_by
 from clients.pulsar.admin.topics import InternalInfo, is_brokers_cursor
 
 _OWN = ["__compaction", "pulsar.dedup", "pulsar.repl.far"]

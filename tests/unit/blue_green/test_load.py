@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from activities.blue_green import load
+from activities.blue_green.batch import load
 from activities.blue_green.context import BatchTask, NamespaceGuard
 from activities.blue_green.topics import TopicLook
 from clients.errors import StoreConflict

@@ -11,9 +11,9 @@ from typing import cast
 import pytest
 
 from activities.blue_green import cluster
+from activities.blue_green.checks.names import check_namespace_names, check_patterns, check_topics
 from activities.blue_green.context import BlueGreenTask
 from activities.blue_green.listing import is_of_brokers
-from activities.blue_green.precheck_names import check_namespace_names, check_patterns, check_topics
 from activities.lifecycle.precheck import Findings
 from clients.cas.store import CasStore
 from clients.pulsar.names import TopicName

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from activities.blue_green.copied_cursors import acknowledged
+from activities.blue_green.copy.copied_cursors import acknowledged
 from clients.errors import StoreUnsupported
 from clients.pulsar.admin.topics import CursorStats
 from clients.pulsar.wire.position import EARLIEST, EntryPosition

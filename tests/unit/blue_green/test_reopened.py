@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.reopened import end_again
+from activities.blue_green.termination import end_again
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminServerError
 from clients.pulsar.admin.topics import InternalStats

@@ -7,9 +7,8 @@ from typing import Any, cast
 
 import pytest
 
+from activities.blue_green.checks.clusters import Side, check_broker, check_configuration_stores
 from activities.blue_green.context import BlueGreenTask
-from activities.blue_green.precheck_clusters import Side, check_broker
-from activities.blue_green.precheck_stores import check_configuration_stores
 from activities.lifecycle.precheck import Findings
 from models.blue_green.input import PulsarCluster
 from models.store_url import parse_broker_setting, parse_store_url

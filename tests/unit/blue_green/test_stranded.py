@@ -9,12 +9,13 @@ from typing import Any, cast
 
 import pytest
 
-from activities.blue_green import drain, flip, throttle, undo
-from activities.blue_green import verify as verifying
+from activities.blue_green import termination, write_limit
+from activities.blue_green.batch import drain, undo
+from activities.blue_green.batch import verify as verifying
+from activities.blue_green.batch.drain import DrainWatch
+from activities.blue_green.batch.verify import verify
 from activities.blue_green.context import BatchTask, BlueGreenTask, NamespaceGuard
-from activities.blue_green.drain import DrainWatch
-from activities.blue_green.flip import NotTerminated
-from activities.blue_green.verify import verify
+from activities.blue_green.termination import NotTerminated
 from activities.lifecycle.context import ActivityContext
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminServerError
@@ -155,8 +156,8 @@ def _unended(monkeypatch: pytest.MonkeyPatch, held: _HeldBack, *, minutes: float
     def let_go(*_: object) -> str:
         raise AssertionError("writes are released")
 
-    monkeypatch.setattr(flip, "end_topics", end_topics)
-    for module in (drain, throttle, undo):
+    monkeypatch.setattr(termination, "end_topics", end_topics)
+    for module in (drain, write_limit, undo):
         monkeypatch.setattr(module, "read_flag", flag)
         monkeypatch.setattr(module, "let_go", let_go)
     monkeypatch.setattr(drain, "saved_clients", clients)
@@ -203,9 +204,9 @@ def test_writes_wait_while_a_flag_is_off(monkeypatch: pytest.MonkeyPatch) -> Non
 
     names = ("hold_writes", "hold", "wait_until_known", "set_flag", "wait_until_seen", "look_at_all", "put_back")
     for name in names:
-        monkeypatch.setattr(flip, name, note(name))
+        monkeypatch.setattr(termination, name, note(name))
     task = _task({})
     task.blue_brokers = list[Any]
-    flip.reload(task, cast("NamespaceGuard", _Guard()), cast("CasStore", None), [_TOPIC])
+    termination.reload(task, cast("NamespaceGuard", _Guard()), cast("CasStore", None), [_TOPIC])
     assert steps[0] == "hold_writes"
     assert [step for step in steps if step.startswith("set_flag")] == ["set_flag False", "set_flag True"]

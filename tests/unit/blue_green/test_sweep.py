@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from activities.blue_green.precheck_clusters import check_flip_timeout
+from activities.blue_green.checks.clusters import check_flip_timeout
 from activities.lifecycle.precheck import Findings
 
 

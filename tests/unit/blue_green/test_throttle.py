@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.throttle import limit_that_ends, round_of, wait_until_quiet
+from activities.blue_green.write_limit import limit_that_ends, round_of, wait_until_quiet
 from activities.lifecycle.context import ActivityContext
 from clients.pulsar.admin.topics import Client, InternalStats, TopicStats
 from clients.pulsar.names import TopicName

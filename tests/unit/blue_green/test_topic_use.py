@@ -9,11 +9,10 @@ from typing import Any, cast
 
 import pytest
 
+from activities.blue_green.checks.clusters import check_replication
+from activities.blue_green.checks.use import TopicUse, await_movable, check_expiry, require_movable
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.cut_messages import unfinished_of
-from activities.blue_green.movable import await_movable, require_movable
-from activities.blue_green.precheck_clusters import check_replication
-from activities.blue_green.precheck_use import TopicUse, check_expiry
+from activities.blue_green.write_limit import unfinished_of
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import Part, TopicInventory, is_system_topic, is_transaction_topic
 from clients.errors import StoreConflict

@@ -1,0 +1,1 @@
+"""The phases of one batch of namespaces; none imports another."""

@@ -1,0 +1,68 @@
+"""FLIP: the flag of each namespace of a batch, until brokers have terminated all its topics."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from activities.blue_green.checks.readiness import green_trouble
+from activities.blue_green.checks.use import await_movable
+from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard
+from activities.blue_green.copy.backlogs import carry_again
+from activities.blue_green.namespace_redirect import require_answers, sends_to_green, urls_of
+from activities.blue_green.provisioning.late_topics import provision_late
+from activities.blue_green.saved_clients import note_consumers
+from activities.blue_green.termination import NotTerminated, redirect_clients
+from activities.blue_green.topics import topics_of
+from activities.blue_green.write_limit import require_quiet
+from activities.lifecycle.step import step
+from clients.errors import StoreConflict
+from clients.pulsar.records.namespace_flag import read_flag
+from models.blue_green.claims import FLIPPED, Stage
+from models.blue_green.input import IdleSubscriptions
+from models.blue_green.results import Flipped
+
+
+@step(BatchTask)
+def flip(task: BatchTask) -> Flipped:
+    """Send the clients of a batch to green, and wait until each topic is terminated; then writes are released.
+
+    Raises:
+        StoreConflict: nothing is flipped, or topics are not terminated in time; writes are held back still.
+    """
+    guards, store = task.guards, task.store
+    _require_url(task)
+    begun = [guard for guard in guards if guard.require().stage not in FLIPPED or not read_flag(store, guard.namespace)]
+    if begun:
+        require_answers(task)  # mutant: blue-green/flag-that-a-silent-broker-does-not-see
+    _require_green(task, begun)  # mutant: blue-green/flip-without-a-check-of-green
+    await_movable(task, begun, drained=True)
+    late = provision_late(task, begun, store)  # mutant: blue-green/flip-without-what-came-late
+    carried = carry_again(task, guards, store, anew=late)  # mutant: blue-green/flip-without-what-came-after-the-copy
+    if task.input.idle_subscriptions is IdleSubscriptions.SKIP:
+        note_consumers(task, begun, store)  # mutant: blue-green/skip-of-what-is-in-use-at-the-flag
+    since = require_quiet(task, begun)  # mutant: blue-green/flip-without-a-check-of-the-limit
+    for guard in begun:
+        guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)
+    try:
+        return redirect_clients(task, guards, store, quiet_since=since).model_copy(update={"carried": carried})
+    except NotTerminated as error:
+        raise StoreConflict(str(error)) from error
+
+
+def _require_url(task: AnyBlueGreenTask) -> None:
+    if not sends_to_green(task):
+        known = task.blue.clusters.migration(task.input.cluster)
+        raise StoreConflict(
+            f"brokers of {task.input.cluster} would send clients to {known and known.migrated_cluster_url}, and not to "
+            f"{urls_of(task.input.green)}; somebody has changed the address, so nothing is flipped"
+        )
+
+
+def _require_green(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+    names = [guard.namespace for guard in guards]
+    topics = [topic for name in names for topic in topics_of(task.blue, name)]
+    if names and (trouble := green_trouble(task, names, topics)):
+        raise StoreConflict(
+            f"{task.input.green_cluster} does not take the clients of {', '.join(names)} now, so nothing is flipped: "
+            f"{trouble}"
+        )

@@ -1,0 +1,51 @@
+"""QUIESCE: green is brought up to date once more, then writes to a batch are held back."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+
+from activities.blue_green.checks.readiness import require_as_asked
+from activities.blue_green.checks.use import await_movable
+from activities.blue_green.context import BatchTask, NamespaceGuard
+from activities.blue_green.policies import INACTIVE
+from activities.blue_green.provisioning.late_topics import provision_batch, provision_late
+from activities.blue_green.write_limit import throttled_rate, topics_by_guard, wait_until_quiet
+from activities.lifecycle.step import step
+from activities.pulsar.overridden_policies import hold
+from models.blue_green.claims import FLIPPED, Stage
+from models.blue_green.results import Quiet
+
+
+@step(BatchTask)
+def catch_up(task: BatchTask) -> None:
+    """Create on green what came to blue since LOAD, which may be long ago: backlogs were copied, or people paused.
+
+    Raises:
+        StoreConflict: both sides differ by now in what cannot be created, or topics cannot be moved as they are used.
+        ApplicationError: something is in use that PRECHECK would refuse.
+    """
+    guards, store = task.guards, task.store
+    # Where writes are held back already, blue has a limit that green must not get.
+    waiting = [guard for guard in _not_flipped(guards) if guard.require().stage is not Stage.THROTTLED]
+    require_as_asked(task, waiting)
+    provision_late(task, waiting, store)
+    provision_batch(task, waiting, served=True)  # mutant: blue-green/what-changed-after-load
+    await_movable(task, waiting, drained=False)
+
+
+@step(BatchTask)
+def quiesce(task: BatchTask) -> Quiet:
+    """Throttle the namespaces of a batch, and wait until nothing is sent to any of their topics."""
+    guards = task.guards
+    held = _not_flipped(guards)
+    begun = time.monotonic()
+    for guard in held:
+        guard.note(stage=Stage.THROTTLED)
+        hold(guard, INACTIVE, throttled_rate(task, guard))  # mutant: blue-green/topics-that-brokers-delete
+    return wait_until_quiet(task, topics_by_guard(task, held), begun)
+
+
+def _not_flipped(guards: Sequence[NamespaceGuard]) -> list[NamespaceGuard]:
+    """Who was flipped by an earlier run has no writes to hold back."""
+    return [guard for guard in guards if guard.require().stage not in FLIPPED]

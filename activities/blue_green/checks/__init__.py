@@ -1,0 +1,1 @@
+"""What is asked of both clusters and of namespaces, in PRECHECK and again before each batch."""

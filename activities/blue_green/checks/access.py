@@ -1,0 +1,115 @@
+"""Whether clients can use green: with credentials of their kind, by the protocol that they speak.
+
+A client that is sent on keeps its credentials. So what it may look up on blue has to be open to it on green, which may
+know neither the key of its token, nor its role, nor the authority of its certificate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+
+from activities.blue_green.context import AnyBlueGreenTask
+from activities.blue_green.topics import topics_of
+from activities.lifecycle.precheck import Findings
+from activities.lifecycle.runtime import Runtime
+from clients.errors import NoCredentials, StoreDenied, StoreNotFound
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.http import HttpSession
+from clients.pulsar.names import TopicName
+from clients.pulsar.wire.lookup import connect, greet
+from models.blue_green.input import BlueGreenInput
+from models.lifecycle.failures import Blocker
+
+_CURE = "let green accept the clients' tokens or certificates, and give their role the same permissions as on blue"
+
+
+def check_clients(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
+    """Connect to green as clients, and look a topic up in each namespace that both sides have.
+
+    Args:
+        task: of the precheck.
+        findings: gets a blocker for each refusal, and for what cannot be asked.
+        namespaces: those that move.
+    """
+    for credentials in task.input.client_credentials:
+        findings.attempt(
+            f"{task.input.green_cluster}, with the clients' credentials {credentials!r},",
+            lambda credentials=credentials: findings.blockers.extend(_refusals(task, credentials, namespaces)),
+            of="GREEN_CLIENTS",
+        )
+
+
+def require_clients(task: AnyBlueGreenTask, namespaces: Sequence[str]) -> None:
+    """The same once green has all namespaces.
+
+    Raises:
+        StoreDenied: green refuses clients what blue grants them.
+        StoreError: it cannot be asked.
+    """
+    refusals = [one for name in task.input.client_credentials for one in _refusals(task, name, namespaces)]
+    if refusals:
+        raise StoreDenied(" ".join(map(str, refusals)))
+
+
+def _refusals(task: AnyBlueGreenTask, credentials: str, namespaces: Sequence[str]) -> Iterator[Blocker]:
+    access, blue, green = task.runtime.wire_of(credentials), task.input.blue, task.input.green
+    who = f"clients with the credentials {credentials!r}"
+    if why := _refusal(lambda: greet(green.brokers_url, access)):
+        yield _blocker(f"{who} cannot connect to {green.brokers_url}: {why}")
+        return
+    for namespace in namespaces:
+        task.context.check()
+        topic = _a_topic(task, namespace)
+        # Who has no business in a namespace on blue needs none on green.
+        if topic is None or _refusal(lambda topic=topic: connect(blue.brokers_url, topic, access).close()):
+            continue
+        if why := _refusal(lambda topic=topic: connect(green.brokers_url, topic, access).close()):
+            yield _blocker(f"{who} may use {namespace} on {task.input.cluster} only: {why}")
+
+
+def _refusal(ask: Callable[[], None]) -> str:
+    """Why a broker refuses credentials; empty if it does not."""
+    try:
+        ask()
+    except StoreDenied as error:
+        return str(error)
+    except StoreNotFound:
+        # Of a topic that is not there yet; whoever must not look it up is not told so.
+        return ""
+    return ""
+
+
+def _a_topic(task: AnyBlueGreenTask, namespace: str) -> TopicName | None:
+    """A topic of blue; None if there is none, or if green does not have the namespace yet."""
+    try:
+        task.green.namespaces.policies(namespace)
+        return next(iter(topics_of(task.blue, namespace)), None)
+    except AdminNotFound:
+        return None
+
+
+def _blocker(cause: str) -> Blocker:
+    return Blocker(code="GREEN_CLIENTS", cause=f"{cause}.", cure=_CURE)
+
+
+def lacking_credentials(runtime: Runtime, input: BlueGreenInput) -> list[Blocker]:
+    """What keeps this worker from asking one of both clusters anything."""
+    return list(_lacking(runtime, input))
+
+
+def _lacking(runtime: Runtime, input: BlueGreenInput) -> Iterator[Blocker]:
+    named = [("blue", input.blue.credentials), ("green", input.green.credentials)]
+    for side, name in (*named, *(("client", name) for name in input.client_credentials)):
+        code = f"{side.upper()}_CREDENTIALS"
+        try:
+            HttpSession(runtime.admin_of(name)).close()
+        except NoCredentials as error:
+            variables = f"PULSAR_MIGRATE_CREDENTIALS__{name.upper()}__…"
+            cure = f"correct the name in the input, or set {variables} for all workers"
+            yield Blocker(code=code, cause=f"{error}.", cure=cure)
+        except StoreDenied as error:
+            yield Blocker(
+                code=code,
+                cause=f"the credentials {name!r} cannot be used: {error}.",
+                cure="correct the worker's settings",
+            )

@@ -1,0 +1,360 @@
+"""What PRECHECK asks of both clusters as a whole: names, brokers' settings, addresses, and who else is at work."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
+from typing import NamedTuple
+
+from activities.blue_green.checks.quotas import broker_differences
+from activities.blue_green.context import AnyBlueGreenTask
+from activities.blue_green.listing import is_v1, namespaces_of
+from activities.blue_green.namespace_redirect import sent_elsewhere, urls_of
+from activities.blue_green.provisioning.inventory import NamespaceInventory
+from activities.blue_green.topics import topics_of
+from activities.lifecycle.precheck import Findings
+from activities.pulsar.cluster_checks import check_store
+from activities.pulsar.exclusion import no_brokers
+from activities.pulsar.registrations import brokers
+from activities.pulsar.releases import SeenBroker, check_releases, read_broker
+from activities.pulsar.topic_inventory import TopicInventory
+from clients.cas.store import CasReader
+from clients.errors import StoreError
+from clients.pulsar.admin.brokers import broker_addresses, registered_urls
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminUnreachable
+from clients.pulsar.admin.http import HttpSession
+from clients.pulsar.admin.topic_policies import GLOBAL
+from clients.pulsar.names import TopicName
+from clients.pulsar.records.cluster_flag import read_cluster_flag
+from clients.pulsar.records.namespace_flag import read_flag
+from clients.pulsar.wire.lookup import named_owner
+from clients.reach import obstacle
+from clients.stores import open_cas_reader, open_reader
+from models.blue_green.input import BlueGreenInput, IdleSubscriptions, PulsarCluster
+from models.broker_settings import configuration_store_apart, metadata_store_of
+from models.lifecycle.failures import some
+from models.lifecycle.input import Accepted
+from models.store_url import parse_broker_setting
+
+_SWEEP = "clusterMigrationCheckDurationSeconds"
+_AUTO = "clusterMigrationAutoResourceCreation"
+_SLOW_SWEEP = 10
+_REPLICATION = "replication"
+# In a namespace that each cluster has; to look it up creates nothing.
+_ANY_TOPIC = TopicName.parse("persistent://pulsar/system/pulsar-migrate")
+
+
+class Side(NamedTuple):
+    """One of both clusters.
+
+    Attributes:
+        code: how codes of its blockers begin.
+        name: that it shall have.
+        cluster: how it is reached.
+        admin: through the addresses of the input, which may be those of a proxy.
+    """
+
+    code: str
+    name: str
+    cluster: PulsarCluster
+    admin: PulsarAdminReader
+
+
+def check_clusters(task: AnyBlueGreenTask, findings: Findings) -> None:
+    """Check both clusters; what cannot be asked is a blocker of its own."""
+    input = task.input
+    for side in _sides(task):
+        store = f"the metadata store {side.cluster.metadata_url}"
+        findings.attempt(store, _store_check(task, findings, side), of=f"{side.code}_STORE")
+        findings.attempt(f"the brokers of {side.name}", _brokers_check(task, findings, side), of=f"{side.code}_BROKERS")
+    findings.attempt("the configuration stores", lambda: check_configuration_stores(task, findings), of="CLUSTERS")
+    findings.attempt(f"the flag of {input.cluster}", lambda: check_redirects(task, findings), of="BLUE_FLAG")
+    findings.attempt(f"the address of {input.green_cluster}", lambda: _check_address(task, findings), of="GREEN_URL")
+
+
+def check_running(task: AnyBlueGreenTask, findings: Findings) -> None:
+    """Ask the brokers of both clusters again what PRECHECK asked them; those that do not answer now are left out.
+
+    Raises:
+        StoreError: a metadata store cannot be read.
+    """
+    for side in _sides(task):
+        with _session(task, side) as session:
+            _ask_brokers(task, findings, side, session, answering=True)
+    check_stricter(task, findings)  # mutant: blue-green/settings-of-green-are-asked-once
+
+
+def check_stricter(task: AnyBlueGreenTask, findings: Findings) -> None:
+    """Note a blocker for each broker of green that refuses or filters what blue's brokers take, if it answers."""
+    blue = task.blue.brokers.runtime_configuration()
+    for name, admin in task.green_brokers():
+        with suppress(AdminUnreachable):
+            for difference in broker_differences(blue, admin.brokers.runtime_configuration()):
+                if difference.blocks:
+                    findings.block("GREEN_BROKERS_DIFFER", f"{name}: {difference}", "set green's brokers as blue's")
+
+
+def _sides(task: AnyBlueGreenTask) -> tuple[Side, Side]:
+    input = task.input
+    return (
+        Side("BLUE", input.cluster, input.blue, task.blue),
+        Side("GREEN", input.green_cluster, input.green, task.green),
+    )
+
+
+def _session(task: AnyBlueGreenTask, side: Side) -> HttpSession:
+    return HttpSession(task.runtime.admin_of(side.cluster.credentials))
+
+
+def _store_check(task: AnyBlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
+    def check() -> None:
+        with open_cas_reader(side.cluster.store, task.stores(side.cluster)) as store:
+            check_store(findings, store, side.name, task.attempt.workflow_id, taken=f"{side.code}_CLAIMED")
+        with open_reader(side.cluster.store, task.stores(side.cluster)) as reader:
+            if not brokers(reader):
+                cause = no_brokers(side.cluster.metadata_url).cause
+                findings.block(f"{side.code}_NO_BROKERS", cause, "name the store as the brokers do, and start them")
+
+    return check
+
+
+def _brokers_check(task: AnyBlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
+    def check() -> None:
+        told = side.admin.brokers.runtime_configuration().get("clusterName")
+        if told != side.name:
+            cause = f"{', '.join(side.cluster.admin_urls)} is the cluster {told!r}, and not {side.name!r}"
+            findings.block(f"{side.code}_CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
+            return
+        with _session(task, side) as session:
+            _check_admin_urls(findings, side, session)
+            _ask_brokers(task, findings, side, session)
+
+    return check
+
+
+def _ask_brokers(
+    task: AnyBlueGreenTask, findings: Findings, side: Side, session: HttpSession, *, answering: bool = False
+) -> None:
+    with open_reader(side.cluster.store, task.stores(side.cluster)) as reader:
+        services = brokers(reader)
+    seen: list[SeenBroker] = []
+    for service in services:
+        admin = PulsarAdminReader(session, registered_urls(service.data, session.access))
+        broker = read_broker(service.name, admin)
+        if broker.settings is None and answering:
+            continue
+        seen.append(broker)
+        # Where it did not answer, the second request says why.
+        settings = broker.settings or admin.brokers.runtime_configuration()
+        check_broker(findings, side, service.name, settings)
+        if side.code == "BLUE":
+            check_flip_timeout(findings, service.name, settings, task.input.flip_timeout.total_seconds())
+    # Defects that matter are those of brokers that give topics away; green's release has to be supported.
+    if side.code == "BLUE":
+        check_releases(findings, task.input.kind, seen, accepted=task.input.accepted)
+    else:
+        check_releases(findings, "", seen, accepted=Accepted(untested_versions=task.input.allow_untested_versions))
+
+
+def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> None:
+    """Each address is asked where the one before it does not answer."""
+    for url in side.cluster.admin_urls:
+        try:
+            told = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
+        except StoreError as error:
+            findings.warn(f"{url} does not answer; of which cluster it is, is not known: {error}")
+            continue
+        if told != side.name:
+            cause = f"{url} is the cluster {told!r}, and not {side.name!r}"
+            findings.block(f"{side.code}_CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
+
+
+def check_broker(findings: Findings, side: Side, broker: str, settings: Mapping[str, str]) -> None:
+    """Note a blocker for each setting of a broker with which its cluster cannot take part."""
+    store = side.cluster.store
+    if settings.get("clusterName") != side.name:
+        cause = f"{broker} in {store} is of the cluster {settings.get('clusterName')!r}, not {side.name!r}"
+        cure = "correct the address of the metadata store, or the name of the cluster"
+        findings.block(f"{side.code}_CLUSTER_NAME", cause, cure)
+    if url := metadata_store_of(settings):
+        try:
+            used = parse_broker_setting(url)
+        except ValueError:
+            used = None
+        if used is None or (used.scheme, used.root) != (store.scheme, store.root):
+            cause = f"{broker} uses the metadata store {url}, and not {store}"
+            findings.block(f"{side.code}_OTHER_STORE", cause, "name the store as the brokers do")
+    if side.code == "BLUE":
+        _check_sweep(findings, broker, settings)
+
+
+def _check_sweep(findings: Findings, broker: str, settings: Mapping[str, str]) -> None:
+    sweep = int(settings.get(_SWEEP) or 0)
+    if sweep <= 0:
+        cause = f"{broker} never looks for topics to move: {_SWEEP} is {sweep}"
+        findings.block("BLUE_NO_SWEEP", cause, f"set {_SWEEP}=1 in its broker.conf, and restart it")
+    elif sweep > _SLOW_SWEEP:
+        findings.warn(f"{broker} looks for topics to move every {sweep} s ({_SWEEP}); writes are held for so long")
+    if settings.get(_AUTO, "false") == "true":
+        cause = f"{broker} would create resources on green by itself, and takes each refusal for success"
+        findings.block("BLUE_AUTO_CREATION", cause, f"set {_AUTO}=false in its broker.conf, and restart it")
+
+
+def check_flip_timeout(findings: Findings, broker: str, settings: Mapping[str, str], limit: float) -> None:
+    """Note a blocker where a broker may not end topics in time, so that their batch would be undone."""
+    sweep = int(settings.get(_SWEEP) or 0)
+    if 2 * sweep >= limit:  # mutant: blue-green/sweep-that-is-too-slow-for-the-timeout
+        cause = f"{broker} looks for topics to move every {sweep} s ({_SWEEP}), and flip_timeout is {limit:.0f} s"
+        cure = f"set {_SWEEP}=1 in its broker.conf, and restart it; or give a flip_timeout of more than {2 * sweep} s"
+        findings.block("BLUE_SLOW_SWEEP", cause, cure)
+
+
+def _check_address(task: AnyBlueGreenTask, findings: Findings) -> None:
+    """Clients really are sent to green: ask the address that brokers would give them."""
+    green, input = task.input.green, task.input
+    access = task.runtime.admin_of(green.credentials)
+    with HttpSession(access) as session:
+        for url in filter(None, (green.service_url, green.service_url_tls)):
+            told = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
+            if told != input.green_cluster:
+                cause = f"{url} is the cluster {told!r}; clients would be sent there"
+                findings.block("GREEN_URL", cause, f"give an address of {input.green_cluster}")
+    with open_reader(green.store, task.stores(green)) as reader:
+        registered = {address for service in brokers(reader) for address in broker_addresses(service.data)}
+    for url in filter(None, (green.broker_service_url, green.broker_service_url_tls)):
+        _check_broker_address(task, findings, url, registered)
+
+
+def _check_broker_address(task: AnyBlueGreenTask, findings: Findings, url: str, registered: Collection[str]) -> None:
+    """Whoever answers there names brokers of green as the owners of topics."""
+    cure = f"give the address of the brokers of {task.input.green_cluster}, or of their proxy"
+    for address in url.partition("://")[2].split(","):
+        if why := obstacle(address):
+            findings.block("GREEN_URL", f"nobody can connect to {url}: {why}", cure)
+            return
+    try:
+        owner = named_owner(url, _ANY_TOPIC, task.runtime.wire_of(task.input.green.credentials))
+    except StoreError as error:
+        findings.block("GREEN_URL", f"{url} does not answer as a broker does: {error}", cure)
+        return
+    if owner.rstrip("/") not in registered:  # mutant: blue-green/address-of-any-broker
+        cause = f"{url} sends clients to {owner}, which is no broker of {task.input.green_cluster}"
+        findings.block("GREEN_URL", cause, cure)
+
+
+def check_replication(task: AnyBlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
+    """Replication between both clusters, and to others, by policies of a namespace and of its topics."""
+    input = task.input
+    replicated = {namespace.name: set(namespace.policies.replication_clusters)}
+    for topic in namespace.topics.values():
+        if own := _own_clusters(topic):
+            replicated[str(topic.name)] = own
+    others = {name: clusters - {input.cluster} for name, clusters in replicated.items()}
+    if round_trips := [name for name, clusters in others.items() if input.green_cluster in clusters]:
+        cause = f"replicated to {input.green_cluster}: messages would go round between both: {some(round_trips)}"
+        findings.block("REPLICATED_TO_GREEN", cause, "take that cluster out of their replication clusters")
+    elif far := {name: clusters for name, clusters in others.items() if clusters}:
+        listed = [f"{name} to {', '.join(sorted(clusters))}" for name, clusters in far.items()]
+        findings.warn(f"replicated: {some(listed)}. From the flip on its topics take no messages until all are there")
+        if input.idle_subscriptions is IdleSubscriptions.COPY:  # mutant: blue-green/copy-of-what-is-replicated
+            findings.block(
+                "COPY_REPLICATED",
+                f"{input.green_cluster} would replicate copied backlogs again: {some(listed)}",
+                'move these namespaces with "idle_subscriptions": "wait" or "skip", by a migration of their own',
+            )
+
+
+def _own_clusters(topic: TopicInventory) -> set[str]:
+    """The clusters of a topic's own policies, those of all clusters among them."""
+    policies = (topic.policies or {}).items()
+    return {cluster for name, value in policies if name.removeprefix(GLOBAL) == _REPLICATION for cluster in value}
+
+
+# Configuration stores, which keep tenants and policies of namespaces --------------------------------------------------
+
+
+def check_configuration_stores(task: AnyBlueGreenTask, findings: Findings) -> None:
+    """Note a blocker for each broker whose tenants and policies are elsewhere than in the store of the input.
+
+    Limits and flags are set by compare-and-set in the metadata store. Two clusters with one configuration store have
+    each namespace and its policies once, so that a change to one of them is a change to both.
+    """
+    input = task.input
+    blue, green = _elsewhere(task.blue_brokers()), _elsewhere(task.green_brokers())
+    shared = sorted({*map(_canonical, blue.values())} & {*map(_canonical, green.values())})
+    if shared:  # mutant: blue-green/configuration-store-of-both
+        findings.block(
+            "SHARED_CONFIGURATION_STORE",
+            f"{input.cluster} and {input.green_cluster} have one configuration store, {shared[0]}: each namespace and "
+            "its policies exist once for both",
+            f"give {input.green_cluster} a configuration store of its own (configurationMetadataStoreUrl), or move "
+            "clients by replication between both",
+        )
+        return
+    for code, found in (("BLUE", blue), ("GREEN", green)):
+        for broker, used in found.items():
+            findings.block(
+                f"{code}_CONFIGURATION_STORE",
+                f"{broker} keeps tenants and policies in {used}, and not in its metadata store",
+                "a configuration store apart from the metadata store is not supported; if both are one tree, name it "
+                "equally in metadataStoreUrl and configurationMetadataStoreUrl",
+            )
+
+
+def _elsewhere(brokers: Iterable[tuple[str, PulsarAdminReader]]) -> dict[str, str]:
+    """Return the configuration store of each broker where that is not its metadata store."""
+    found: dict[str, str] = {}
+    for name, admin in brokers:
+        if used := configuration_store_apart(admin.brokers.runtime_configuration())[1]:
+            found[name] = used
+    return found
+
+
+def _canonical(text: str) -> str:
+    try:
+        return str(parse_broker_setting(text))
+    except ValueError:
+        return text
+
+
+# Whom blue sends away already, by whose hand, and where to ------------------------------------------------------------
+
+
+def check_redirects(task: AnyBlueGreenTask, findings: Findings) -> None:
+    """Whom blue sends away already, and whether that is to green."""
+    input = task.input
+    with open_cas_reader(input.blue.store, task.stores(input.blue)) as store:
+        flag = read_cluster_flag(store, input.cluster)
+        if away := sent_elsewhere(task, store):
+            cure = (
+                f"name the cluster where they are as green, or migrate from there to {input.cluster} first. If they "
+                f"are on {input.green_cluster}, and only the address was lost, store it again: {_store_address(input)}"
+            )
+            findings.block("BLUE_SENDS_ELSEWHERE", f"{away}, and not to {input.green_cluster}", cure)
+        elif flag and flag.migrated:
+            _check_set_flag(task, findings, store)
+
+
+def _check_set_flag(task: AnyBlueGreenTask, findings: Findings, store: CasReader) -> None:
+    """The flag of all of blue is set: by an earlier run, if each namespace with topics has its own as well."""
+    input, cluster = task.input, task.input.cluster
+    names = [name for name in namespaces_of(task.blue) if not (name.startswith("pulsar/") or is_v1(name))]
+    if unflagged := [name for name in names if not read_flag(store, name) and topics_of(task.blue, name)]:
+        findings.block(
+            "BLUE_FLAG_SET",
+            f"the flag of the whole cluster {cluster} was set without a migration: nobody has looked whether all is on "
+            f"{input.green_cluster} that clients of {some(unflagged)} need there",
+            "have each of these namespaces carry it, which are brought to their end then: pulsar-admin namespaces "
+            f"update-migration-state --migrated true; then take it off: {_store_address(input)}",
+        )
+    else:
+        findings.warn(f"the flag of the whole cluster {cluster} is set already; what an earlier run left is finished")
+
+
+def _store_address(input: BlueGreenInput) -> str:
+    """How to store green's address, with the flag of the cluster off."""
+    # The command of pulsar-admin loses every address that it is not given.
+    address = json.dumps(urls_of(input.green).body())
+    return f"POST {address} to {input.blue.admin_urls[0]}/admin/v2/clusters/{input.cluster}/migrate?migrated=false"

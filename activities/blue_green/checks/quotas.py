@@ -1,0 +1,359 @@
+"""What would keep green from taking a namespace, looked at before anything is created there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from typing import NamedTuple
+
+from activities.blue_green.provisioning.inventory import NamespaceInventory
+from activities.blue_green.provisioning.translation import cluster_names
+from activities.pulsar.topic_inventory import TopicInventory
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.namespaces import Policies
+from clients.pulsar.admin.tenants import Tenant
+from clients.pulsar.admin.topics import TopicStats
+from models.blue_green.differences import Difference, DifferenceKind
+from models.lifecycle.failures import Blocker, some
+from models.releases import DEFAULTS, Release
+
+# Where a namespace says nothing, these of the brokers hold.
+_DEFAULTS = (
+    "allowAutoSubscriptionCreation",
+    "allowAutoTopicCreation",
+    "allowAutoTopicCreationType",
+    "authenticationEnabled",
+    "authorizationEnabled",
+    "backlogQuotaDefaultLimitBytes",
+    "backlogQuotaDefaultLimitGB",
+    "backlogQuotaDefaultLimitSecond",
+    "backlogQuotaDefaultRetentionPolicy",
+    "brokerDeduplicationEnabled",
+    "brokerDeleteInactiveTopicsEnabled",
+    "brokerDeleteInactiveTopicsMode",
+    "brokerServiceCompactionThresholdInBytes",
+    "defaultNumPartitions",
+    "defaultNumberOfNamespaceBundles",
+    "defaultRetentionSizeInMB",
+    "defaultRetentionTimeInMinutes",
+    "delayedDeliveryEnabled",
+    "delayedDeliveryMaxDelayInMillis",
+    "dispatchThrottlingRatePerSubscriptionInByte",
+    "dispatchThrottlingRatePerSubscriptionInMsg",
+    "dispatchThrottlingRatePerTopicInByte",
+    "dispatchThrottlingRatePerTopicInMsg",
+    "enableReplicatedSubscriptions",
+    "isAllowAutoUpdateSchemaEnabled",
+    "isSchemaValidationEnforced",
+    "managedLedgerDefaultAckQuorum",
+    "managedLedgerDefaultEnsembleSize",
+    "managedLedgerDefaultWriteQuorum",
+    "maxConsumersPerSubscription",
+    "maxConsumersPerTopic",
+    "maxMessageSize",
+    "maxProducersPerTopic",
+    "maxPublishRatePerTopicInBytes",
+    "maxPublishRatePerTopicInMessages",
+    "maxUnackedMessagesPerConsumer",
+    "maxUnackedMessagesPerSubscription",
+    "schemaCompatibilityStrategy",
+    "subscribeThrottlingRatePerConsumer",
+    "subscriptionExpirationTimeMinutes",
+    "subscriptionTypesEnabled",
+    "transactionCoordinatorEnabled",
+    "ttlDurationDefaultInSeconds",
+)
+# These hold for the whole cluster.
+_OF_CLUSTER = (
+    "acknowledgmentAtBatchIndexLevelEnabled",
+    "authenticateOriginalAuthData",
+    "encryptionRequireOnProducer",
+    "entryFilterNames",
+    "loadBalancerLoadPlacementStrategy",
+    "loadBalancerLoadSheddingStrategy",
+    "loadManagerClassName",
+    "subscriptionKeySharedEnable",
+    "systemTopicEnabled",
+    "tlsHostnameVerificationEnabled",
+    "topicLevelPoliciesEnabled",
+)
+_BROKERS = "brokers: "
+
+
+def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> list[Difference]:
+    """Return settings of the brokers that differ: defaults of namespaces first, then those of the whole cluster.
+
+    Args:
+        blue: the configuration of a broker of blue.
+        green: of one of green.
+    """
+    return [
+        Difference(
+            path=f"{_BROKERS}{name}",
+            kind=DifferenceKind.DIFFERS,
+            blue=blue[name],
+            green=green[name],
+            harmless=not _is_harmful(name, blue[name], green[name]),
+        )
+        for name in (*_DEFAULTS, *_OF_CLUSTER)
+        if name in blue and name in green and _plain(blue[name]) != _plain(green[name])
+    ]
+
+
+def _is_harmful(name: str, blue: str, green: str) -> bool:
+    """Return whether clients of blue may not send or receive with green's setting as they do with blue's."""
+    match name:
+        case "maxMessageSize":
+            return int(green) < int(blue)
+        case "encryptionRequireOnProducer":
+            return green == "true"  # mutant: blue-green/settings-of-green-pass
+        case "subscriptionKeySharedEnable":
+            return green == "false"
+        case "entryFilterNames":
+            # Where green has none, the census asks.
+            return bool(any(_plain(green)))
+        case _:
+            return False
+
+
+def is_default(difference: Difference) -> bool:
+    """Return whether a setting of the brokers holds only for namespaces without a policy of their own."""
+    return difference.path.removeprefix(_BROKERS) in _DEFAULTS
+
+
+def are_defaults(difference: Difference, blue: Release, green: Release) -> bool:
+    """Return whether a setting differs because it is the default of either release.
+
+    Args:
+        difference: one of `broker_differences`.
+        blue: the release of blue's brokers.
+        green: that of green's.
+    """
+    name = difference.path.removeprefix(_BROKERS)
+    return name in DEFAULTS and (difference.blue, difference.green) == (blue.default(name), green.default(name))
+
+
+def green_room(green: PulsarAdminReader, namespaces: Iterable[str]) -> list[Blocker]:
+    """Limits on tenants and on namespaces that all these namespaces together would exceed on green."""
+    limits = _Limits(green.brokers.runtime_configuration())
+    tenants, wanted = set(green.tenants.names()), set(namespaces)
+    found: list[Blocker] = []
+    names = {name.partition("/")[0] for name in wanted}
+    if limits.exceeded("maxTenants", len(tenants | names)) and names - tenants:
+        found.append(limits.blocker("maxTenants", "tenants", len(tenants | names)))
+    for tenant in sorted(names):
+        there = set(green.namespaces.names(tenant)) if tenant in tenants else set[str]()
+        both = there | {name for name in wanted if name.startswith(f"{tenant}/")}
+        if both != there and limits.exceeded("maxNamespacesPerTenant", len(both)):
+            found.append(limits.blocker("maxNamespacesPerTenant", f"namespaces of tenant {tenant}", len(both)))
+    return found
+
+
+def green_clusters(
+    green: PulsarAdminReader, inventory: NamespaceInventory, tenant: Tenant, *, names: Mapping[str, str]
+) -> list[Blocker]:
+    """Clusters that a namespace of blue uses, or its tenant may use, and that green does not know."""
+    known = {*green.clusters.names(), "global"}
+    policies = inventory.policies
+    found: list[Blocker] = []
+    for what, clusters in (
+        (f"tenant {inventory.name.partition('/')[0]}", tenant.allowed_clusters),
+        (f"namespace {inventory.name}", policies.replication_clusters),
+    ):
+        if lacking := [name for name in cluster_names(clusters, names) if name not in known]:
+            cause = f"{what} uses {', '.join(lacking)}, which green does not know."
+            cure = f"Make it known on green (pulsar-admin clusters create), or take it from {what} on blue."
+            found.append(Blocker(code="GREEN_LACKS_CLUSTER", cause=cause, cure=cure))
+    return found
+
+
+def green_quotas(green: PulsarAdminReader, inventory: NamespaceInventory) -> list[Blocker]:
+    """Limits of green that a namespace of blue would exceed there."""
+    limits = _Limits(green.brokers.runtime_configuration())
+    policies = _policies(green, inventory.name)
+    there = set(green.topics.names(inventory.name)) if policies else set[str]()
+    limits = limits.of_namespace(policies or inventory.policies)
+    found: list[Blocker] = []
+    topics = [topic for topic in inventory.topics.values() if topic.lasting]
+    wanted = {str(part) for topic in topics if topic.persistent for part in _parts(topic)}
+    if wanted - there and limits.exceeded("maxTopicsPerNamespace", len(wanted | there)):
+        what = f"topics and partitions in namespace {inventory.name}"
+        found.append(limits.blocker("maxTopicsPerNamespace", what, len(wanted | there)))
+    found += limits.most("maxNumPartitionsPerPartitionedTopic", "partitions", _partitions(topics))
+    found += limits.most("maxSubscriptionsPerTopic", "subscriptions", _subscriptions(topics))
+    persistent = [topic for topic in topics if topic.persistent]
+    for limit in _CLIENT_LIMITS:
+        if inventory.policies.raw.get(limit.of_namespace) is None:
+            found += limits.most(limit.of_brokers, limit.what, _most_clients(persistent, limit))
+    found += _refused_types(limits, inventory, persistent)
+    if any(topic.policies for topic in topics) and not limits.topic_policies:
+        cause = f"topics of {inventory.name} have policies of their own, and green's brokers have them switched off."
+        cure = "Set topicLevelPoliciesEnabled=true and systemTopicEnabled=true on green's brokers, and restart them."
+        found.append(Blocker(code="GREEN_LACKS_TOPIC_POLICIES", cause=cause, cure=cure))
+    affinity = inventory.affinity
+    if affinity and (lacking := sorted({*affinity.groups} - {*green.brokers.bookie_groups()})):
+        cause = f"bookies of {', '.join(lacking)} keep the messages of {inventory.name}, and green has no such group."
+        cure = (
+            "Put bookies of green into it (pulsar-admin bookies set-bookie-rack --group), or take the namespace out of "
+            "it on blue (pulsar-admin namespaces delete-bookie-affinity-group)."
+        )
+        found.append(Blocker(code="GREEN_LACKS_BOOKIE_GROUP", cause=cause, cure=cure))
+    group = inventory.policies.raw.get("resource_group_name")
+    if group and group not in green.namespaces.resource_groups():
+        cause = f"namespace {inventory.name} belongs to resource group {group}, which green does not have."
+        cure = "Create it on green (pulsar-admin resourcegroups create), or take the namespace out of it on blue."
+        found.append(Blocker(code="GREEN_LACKS_RESOURCE_GROUP", cause=cause, cure=cure))
+    return found
+
+
+class _ClientLimit(NamedTuple):
+    """A limit on clients of one topic or subscription, by its names on each level.
+
+    Attributes:
+        of_brokers: in the brokers' configuration.
+        of_namespace: among a namespace's policies.
+        of_topic: among a topic's.
+        what: is limited.
+        counts: numbers of it in one topic, of which each must be within the limit.
+    """
+
+    of_brokers: str
+    of_namespace: str
+    of_topic: str
+    what: str
+    counts: Callable[[TopicStats], Iterable[int]]
+
+
+def _producers(stats: TopicStats) -> list[int]:
+    return [len(stats.publishers)]
+
+
+def _consumers_of_each(stats: TopicStats) -> list[int]:
+    return [len(sub.consumers) for sub in stats.subscriptions.values()]
+
+
+def _consumers(stats: TopicStats) -> list[int]:
+    return [sum(_consumers_of_each(stats))]
+
+
+_CLIENT_LIMITS = (
+    _ClientLimit(
+        "maxProducersPerTopic",
+        "max_producers_per_topic",
+        "maxProducers",
+        "producers",
+        _producers,
+    ),
+    _ClientLimit(
+        "maxConsumersPerTopic",
+        "max_consumers_per_topic",
+        "maxConsumers",
+        "consumers",
+        _consumers,
+    ),
+    _ClientLimit(
+        "maxConsumersPerSubscription",
+        "max_consumers_per_subscription",
+        "maxConsumersPerSubscription",
+        "consumers in one subscription",
+        _consumers_of_each,
+    ),
+)
+_TYPES = "subscriptionTypesEnabled"
+
+
+def _most_clients(topics: Iterable[TopicInventory], limit: _ClientLimit) -> dict[str, int]:
+    """Return by topic the largest number that a limit of brokers would count; a topic's own limit is copied with it."""
+    return {
+        str(topic.name): max((count for stats in topic.stats for count in limit.counts(stats)), default=0)
+        for topic in topics
+        if topic.own_policy(limit.of_topic) is None
+    }
+
+
+def _refused_types(limits: _Limits, inventory: NamespaceInventory, topics: Iterable[TopicInventory]) -> list[Blocker]:
+    """Return the blocker for subscriptions in use of types that brokers of green do not allow."""
+    # Policies of the namespace and of its topics are copied, and are stronger.
+    if inventory.policies.raw.get("subscription_types_enabled") or _TYPES not in limits.values:
+        return []
+    allowed = _plain(limits.values[_TYPES])
+    refused = [
+        f"{topic.name} {sub.name} ({sub.type})"
+        for topic in topics
+        if topic.own_policy(_TYPES) is None
+        for sub in topic.subscriptions.values()
+        if sub.consumers and sub.type not in allowed  # mutant: blue-green/types-of-subscriptions
+    ]
+    if not refused:
+        return []
+    cause = (
+        f"brokers of green allow subscriptions of {', '.join(allowed)} only, and others are in use: {some(refused)}."
+    )
+    cure = (
+        f"Allow their types on green ({_TYPES} in its broker.conf), or set them for the namespace on blue "
+        "(pulsar-admin namespaces set-subscription-types-enabled)."
+    )
+    return [Blocker(code="GREEN_SUBSCRIPTION_TYPES", cause=cause, cure=cure)]
+
+
+class _Limits(NamedTuple):
+    values: Mapping[str, str]
+
+    @property
+    def topic_policies(self) -> bool:
+        return all(self.values.get(name) != "false" for name in ("topicLevelPoliciesEnabled", "systemTopicEnabled"))
+
+    def of_namespace(self, policies: Policies) -> _Limits:
+        """With what the namespace says itself, which is stronger."""
+        named = {
+            "maxTopicsPerNamespace": policies.raw.get("max_topics_per_namespace"),
+            "maxSubscriptionsPerTopic": policies.raw.get("max_subscriptions_per_topic"),
+        }
+        return _Limits({**self.values, **{name: str(value) for name, value in named.items() if value is not None}})
+
+    def exceeded(self, name: str, count: int) -> bool:
+        return 0 < self._limit(name) < count
+
+    def most(self, name: str, what: str, counts: Mapping[str, int]) -> list[Blocker]:
+        """The blocker of topics that have too many of something."""
+        over = [topic for topic, count in Counter(counts).most_common() if self.exceeded(name, count)]
+        if not over:
+            return []
+        return [self.blocker(name, f"{what} of {some(over)}", counts[over[0]])]
+
+    def blocker(self, name: str, what: str, count: int) -> Blocker:
+        cause = f"green would have {count} {what}; its limit {name} is {self._limit(name)}."
+        cure = f"Raise {name} on green, in its brokers' configuration or in the namespace's policies."
+        return Blocker(code="GREEN_QUOTA", cause=cause, cure=cure)
+
+    def _limit(self, name: str) -> int:
+        # 0 is no limit.
+        return int(self.values.get(name) or 0)
+
+
+def _plain(value: str) -> list[str]:
+    # Sets are told in any order.
+    return sorted(value.strip("[]").split(", "))
+
+
+def _policies(green: PulsarAdminReader, namespace: str) -> Policies | None:
+    try:
+        return green.namespaces.policies(namespace)
+    except AdminNotFound:
+        return None
+
+
+def _parts(topic: TopicInventory) -> list[str]:
+    names = [topic.name.of_partition(number) for number in range(topic.partitions)] or [topic.name]
+    return [str(name) for name in names]
+
+
+def _partitions(topics: Iterable[TopicInventory]) -> dict[str, int]:
+    return {str(topic.name): topic.partitions for topic in topics}
+
+
+def _subscriptions(topics: Iterable[TopicInventory]) -> dict[str, int]:
+    # A topic's own limit is copied with it, and blue keeps it already.
+    own = "maxSubscriptionsPerTopic"
+    return {str(topic.name): len(topic.durable) for topic in topics if own not in (topic.policies or {})}

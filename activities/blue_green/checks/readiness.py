@@ -1,0 +1,105 @@
+"""What is asked again before a batch moves, since days may have passed: of its namespaces, and of green."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+
+from activities.blue_green.checks.clusters import check_replication, check_running
+from activities.blue_green.checks.names import check_shadows
+from activities.blue_green.checks.use import check_expiry
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
+from activities.blue_green.listing import scalable_topics
+from activities.blue_green.provisioning.inventory import read_namespace
+from activities.blue_green.topics import look_at
+from activities.lifecycle.precheck import Findings
+from activities.pulsar.able_brokers import BROKERS_UNKNOWN
+from activities.pulsar.brokers import BrokerView
+from activities.pulsar.coverage import require_unblocked
+from activities.pulsar.feature_census import FeatureCensus
+from activities.pulsar.overridden_policies import LOOK_EVERY
+from activities.pulsar.registrations import brokers
+from clients.errors import StoreError
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.names import TopicName
+from clients.stores import open_reader
+
+_LOOKED_AT = 16
+"""Topics of a batch, spread over all, that are looked at: each broker is asked besides."""
+
+
+def green_trouble(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> str:
+    """Why clients of these namespaces must not be sent to green now; empty where they may.
+
+    What passes, as a broker that another one replaces, is waited for, and no longer than for writes to become quiet.
+    """
+    end = time.monotonic() + task.input.quiesce_timeout.total_seconds()
+    while (trouble := next(_troubles(task, namespaces, topics), "")) and time.monotonic() < end:
+        task.context.pause(LOOK_EVERY)
+    return trouble
+
+
+def _troubles(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> Iterator[str]:
+    name = task.input.green_cluster
+    try:
+        yield from _of_brokers(task)
+        # Waves may go on for weeks: a broker may have been restarted with other settings, or replaced by another one.
+        findings = Findings()
+        check_running(task, findings)
+        yield from map(str, findings.blockers)
+        yield from (
+            f"{namespace} has scalable topics, which its flag would cut off from their clients: {', '.join(names)}"
+            for namespace in namespaces
+            if (names := scalable_topics(task, namespace))
+        )
+        known = task.green.clusters.migration(name)
+        if known and known.migrated:
+            yield f"the flag of {name} is set: clients would go round between both clusters"
+        for broker, admin in task.green_brokers():
+            yield from (f"{broker} {why}" for why in _sent_back(admin, namespaces))
+        step = max(len(topics) // _LOOKED_AT, 1)
+        # One that is not there yet is created for its first client.
+        looks = task.each(topics[::step], lambda topic: look_at(task.green, topic))
+        yield from (f"{look.topic} is not served there" for look in looks if look.blocked)
+    except StoreError as error:
+        yield str(error)
+
+
+def _of_brokers(task: AnyBlueGreenTask) -> Iterator[str]:
+    with open_reader(task.input.green.store, task.stores(task.input.green)) as reader:
+        services = brokers(reader)
+    if not services:
+        yield "no broker is registered"
+    with BrokerView(task.runtime.admin_of(task.input.green.credentials)) as view:
+        for service, trouble in zip(services, task.each(services, view.health), strict=True):
+            if trouble:
+                yield f"{service.name}: {trouble}"
+
+
+def _sent_back(admin: PulsarAdminReader, namespaces: Sequence[str]) -> Iterator[str]:
+    for namespace in namespaces:
+        if admin.namespaces.policies(namespace).migrated:
+            yield f"sends clients of {namespace} elsewhere: they would go round"
+
+
+def require_as_asked(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+    """Ask again how namespaces and their topics replicate, what shadows them, when they expire and what is unknown.
+
+    Raises:
+        ApplicationError: `ParticipantsNotReady`, where PRECHECK would have refused it.
+    """
+    if not guards:
+        return
+    findings, census = Findings(), FeatureCensus(task.input.cluster)
+    settings = task.green.brokers.runtime_configuration()
+    for guard in guards:
+        blue = read_namespace(task.blue, guard.namespace, task.context.check)
+        if blue is None:
+            continue
+        check_replication(task, findings, blue)
+        check_shadows(findings, task.input.green_cluster, blue)
+        check_expiry(task, findings, blue, settings)
+        for topic in blue.topics.values():
+            census.add_topic(topic)
+    census.check(findings, task.input.kind, task.input.accept, [BROKERS_UNKNOWN])
+    require_unblocked(findings)

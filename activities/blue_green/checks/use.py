@@ -1,0 +1,268 @@
+"""Whether topics can be moved as they are used: asked in PRECHECK, in LOAD, and while writes are held back.
+
+A flip cuts a topic between two of its entries. What belongs to several entries, such as a message in chunks or a
+transaction, would be in part on blue and in part on green, where nobody gets it.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from activities.blue_green.checks.client_versions import cannot_follow, lacking_address
+from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
+from activities.blue_green.provisioning.inventory import NamespaceInventory
+from activities.blue_green.topics import look_at, topics_of
+from activities.lifecycle.precheck import Findings
+from activities.pulsar.overridden_policies import LOOK_EVERY
+from clients.errors import StoreConflict
+from clients.pulsar.admin.topics import Client, TopicStats
+from clients.pulsar.names import TopicName
+from models.broker_settings import message_ttl, subscription_expiration
+from models.lifecycle.failures import some
+from models.lifecycle.status import WaitKind
+
+# Brokers connect replicators after they have loaded a topic.
+_CONNECTS_WITHIN = 15.0
+_PENDING_ACKNOWLEDGEMENTS = "__transaction_pending_ack"
+_TTL, _EXPIRATION = "messageTTL", "subscriptionExpirationTime"
+
+
+@dataclass
+class TopicUse:
+    """What was found in all namespaces.
+
+    Attributes:
+        chunked: topics that take messages in chunks.
+        transactional: topics that transactions use, with their counts.
+        transaction_topics: topics of brokers that hold what transactions have done.
+        down: replicated topics, with clusters that do not answer.
+        behind: replicated topics, with messages that are not there yet.
+    """
+
+    chunked: list[str] = field(default_factory=list[str])
+    transactional: list[str] = field(default_factory=list[str])
+    transaction_topics: list[str] = field(default_factory=list[str])
+    down: list[TopicName] = field(default_factory=list[TopicName])
+    behind: list[str] = field(default_factory=list[str])
+
+    def add(self, task: AnyBlueGreenTask, namespace: NamespaceInventory) -> None:
+        """Add what the topics of a namespace are used for."""
+        for topic in namespace.topics.values():
+            if topic.chunked:
+                self.chunked.append(str(topic.name))
+            for part in topic.parts:
+                if part.stats is not None:
+                    self._add_part(part.name, part.stats)
+        self.transaction_topics += [str(name) for name in namespace.transactions if _has_content(task, name)]
+
+    def _add_part(self, name: TopicName, stats: TopicStats) -> None:
+        if counts := transactions_in(stats):
+            self.transactional.append(f"{name} ({counts})")
+        if replicators_down(stats):
+            self.down.append(name)
+        for remote, replication in stats.replication.items():
+            if replication.replication_backlog:
+                self.behind.append(f"{name} ({replication.replication_backlog:,} messages for {remote})")
+
+    def judge(self, task: AnyBlueGreenTask, findings: Findings) -> None:
+        """Note a blocker for each use that a flip would break."""
+        if self.chunked:
+            findings.block(
+                "BLUE_CHUNKED_MESSAGES",
+                f"topics take messages in chunks. A flip cuts such a message in two: its producer gets an "
+                f"acknowledgement, and no consumer gets the message: {some(sorted(self.chunked))}",
+                "switch chunking off in their producers, or stop these, until the flip is over; then unload the topics "
+                "(pulsar-admin topics unload), which makes their broker forget it. Or exclude their namespaces",
+            )
+        if self.transactional:
+            findings.block(
+                "BLUE_TRANSACTIONS",
+                f"topics are used in transactions, whose coordinators stay on {task.input.cluster}: what such a "
+                f"transaction sends to {task.input.green_cluster} is never committed, and keeps all later messages of "
+                f"the topic from all consumers: {some(sorted(self.transactional))}",
+                "stop the clients that use transactions until the flip is over, and start them with the address of "
+                f"{task.input.green_cluster}; then unload the topics (pulsar-admin topics unload), which makes their "
+                "broker forget these counts. Or exclude their namespaces",
+            )
+        if down := _still_down(task, self.down):
+            findings.block(
+                "BLUE_REPLICATOR_DOWN",
+                f"topics are replicated to clusters that do not answer, and would take no messages from their flip on "
+                f"until these do: {some(down)}",
+                "have these clusters answer, take them out of the replication clusters (pulsar-admin namespaces "
+                "set-clusters), or exclude the namespaces",
+            )
+        if self.behind:
+            findings.warn(
+                f"{len(self.behind)} topics have messages that are not in third clusters yet. While writes are held "
+                "back, these have to arrive within quiesce_timeout, or the batch is undone: "
+                f"{some(sorted(self.behind))}"
+            )
+
+    @property
+    def question(self) -> str:
+        """What only an operator knows; empty for nothing."""
+        if not self.transaction_topics or self.transactional:
+            return ""
+        return (
+            "transactions were used, and no topic takes part in one now. Clients that use them must not be sent to "
+            "another cluster: stop them until the flip is over, and start them with its address. Traces of them are in "
+            f"{some(sorted(self.transaction_topics))}"
+        )
+
+
+def check_expiry(
+    task: AnyBlueGreenTask, findings: Findings, namespace: NamespaceInventory, brokers: Mapping[str, str]
+) -> None:
+    """Note a blocker for topics whose subscriptions green may delete while their consumers still read on blue.
+
+    Messages that may expire in that time are a warning.
+
+    Brokers delete a subscription without consumers after some time, with its backlog. On green none has a consumer
+    until blue is drained, and producers send to it.
+
+    Args:
+        task: the step.
+        findings: where blockers go.
+        namespace: of blue.
+        brokers: settings of green's.
+    """
+    policies = namespace.policies.raw
+    expiration, ttl = subscription_expiration(policies, brokers), message_ttl(policies, brokers)
+    drain = task.input.drain_timeout.total_seconds()
+    short, old = list[str](), list[str]()
+    for name, topic in sorted(namespace.topics.items()):
+        used = topic.durable
+        minutes = expiration if (own := topic.own_policy(_EXPIRATION)) is None else own
+        # mutant: blue-green/subscriptions-that-expire-pass
+        if topic.persistent and not all(sub.replicated for sub in used) and 0 < minutes * 60 <= drain:
+            short.append(f"{name} (after {minutes} minutes)")
+        seconds = ttl if (own := topic.own_policy(_TTL)) is None else own
+        if topic.persistent and used and 0 < seconds <= drain:
+            old.append(f"{name} (after {seconds} s)")
+    if old:
+        findings.warn(
+            f"messages of {len(old)} topics expire within drain_timeout: those that {task.input.green_cluster} takes "
+            f"while consumers still read on {task.input.cluster} may be lost to them: {some(old)}"
+        )
+    if short:
+        findings.block(
+            "GREEN_EXPIRES_SUBSCRIPTIONS",
+            f"{task.input.green_cluster} would delete subscriptions, with the messages that it has for them, while "
+            f"their consumers still read on {task.input.cluster}, for up to drain_timeout: {some(short)}",
+            "let subscriptions live longer until the migration is over (pulsar-admin namespaces "
+            "set-subscription-expiration-time --time 0, for topics topicPolicies set-subscription-expiration-time), or "
+            "give a shorter drain_timeout",
+        )
+
+
+def _has_content(task: AnyBlueGreenTask, name: TopicName) -> bool:
+    """Whether transactions have used a topic of brokers: those of snapshots are there also without any."""
+    if _PENDING_ACKNOWLEDGEMENTS in name.topic:
+        return True
+    stats = look_at(task.blue, name).stats
+    return stats is None or stats.storage_size > 0
+
+
+def _still_down(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[str]:
+    """Return those of some topics whose replicators do not connect, with the clusters."""
+    end = time.monotonic() + _CONNECTS_WITHIN
+    while topics:
+        looks = task.each(topics, lambda topic: look_at(task.blue, topic))
+        down = {look.topic: names for look in looks if look.stats and (names := replicators_down(look.stats))}
+        if not down or time.monotonic() > end:
+            return [f"{topic} ({', '.join(names)})" for topic, names in sorted(down.items())]
+        topics = list(down)
+        task.context.pause(LOOK_EVERY)
+    return []
+
+
+CHUNKS = "its producers send messages in chunks"
+
+
+def clients_in(stats: TopicStats) -> Iterator[Client]:
+    """All clients that are connected to a topic."""
+    yield from stats.publishers
+    for sub in stats.subscriptions.values():
+        yield from sub.consumers
+
+
+def transactions_in(stats: TopicStats) -> str:
+    """Return what transactions have done in a topic since its broker loaded it; empty for nothing."""
+    counts = {
+        "open": stats.ongoing_txn_count,
+        "committed": stats.committed_txn_count,
+        "aborted": stats.aborted_txn_count,
+    }
+    return ", ".join(f"{count:,} {what}" for what, count in counts.items() if count > 0)
+
+
+def replicators_down(stats: TopicStats) -> list[str]:
+    """Return the clusters that do not answer to which a topic is replicated, unless it is idle."""
+    return sorted(
+        remote
+        for remote, replication in stats.replication.items()
+        if not replication.connected and (replication.replication_backlog or stats.publishers)
+    )
+
+
+def require_movable(task: AnyBlueGreenTask, topics: Iterable[tuple[TopicName, TopicStats]]) -> None:
+    """Ask of topics what PRECHECK asked; days may have passed since then.
+
+    Raises:
+        StoreConflict: clients of one of them use what a flip would break.
+    """
+    if problems := [f"{topic}: {why}" for topic, stats in topics for why in _problems(task, stats)]:
+        raise StoreConflict(f"topics cannot be moved as they are used now, so nothing is flipped: {some(problems)}")
+
+
+def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, drained: bool) -> None:
+    """Wait until the replicators of all topics of a batch run, and ask of the topics what `require_movable` asks.
+
+    A topic that is ended with a backlog for a third cluster takes no messages until that cluster has it.
+
+    Args:
+        task: the step.
+        guards: of the namespaces.
+        drained: wait also until the replicators have nothing left, while writes are held back.
+
+    Raises:
+        StoreConflict: a topic cannot be moved, or a replicator is not ready within `quiesce_timeout`.
+    """
+    end = time.monotonic() + task.input.quiesce_timeout.total_seconds()
+    topics = [topic for guard in guards for topic in topics_of(task.blue, guard.namespace)]
+    while topics:
+        looks = task.each(topics, lambda topic: look_at(task.blue, topic))
+        loaded = [(look.topic, look.stats) for look in looks if look.stats]
+        require_movable(task, loaded)
+        waiting = {topic: why for topic, stats in loaded if (why := _unready(stats, drained=drained))}
+        if not waiting:
+            break
+        reasons = some([f"{topic}: {why}" for topic, why in waiting.items()])
+        if time.monotonic() > end:
+            raise StoreConflict(f"topics would take no messages after their flip, so nothing is flipped: {reasons}")
+        task.context.waiting_for(WaitKind.CLIENTS, f"replication: {reasons}")
+        task.context.pause(LOOK_EVERY)
+        topics = list(waiting)
+    task.context.waits_no_more()
+
+
+def _problems(task: AnyBlueGreenTask, stats: TopicStats) -> Iterator[str]:
+    if stats.msg_chunk_published:  # mutant: blue-green/chunks-that-came-since-the-precheck
+        yield CHUNKS
+    if counts := transactions_in(stats):  # mutant: blue-green/transactions-since-the-precheck
+        yield f"it is used in transactions ({counts})"
+    for client in clients_in(stats):  # mutant: blue-green/old-clients-since-the-precheck
+        if why := cannot_follow(client.client_version or "", lacks_address=lacking_address(task.input.green)):
+            yield f"the client {client.address} cannot follow: {why}"
+
+
+def _unready(stats: TopicStats, *, drained: bool) -> str:
+    """Why a topic's replicators are not ready; empty if they are."""
+    if not drained:  # mutant: blue-green/backlog-of-replication-at-the-flag
+        down = replicators_down(stats)  # mutant: blue-green/replicators-that-are-down
+        return f"{', '.join(down)} is not connected" if down else ""
+    left = {remote: one.replication_backlog for remote, one in stats.replication.items() if one.replication_backlog}
+    return ", ".join(f"{count:,} messages are not in {remote} yet" for remote, count in left.items())

@@ -1,0 +1,1 @@
+"""Copies of the backlogs of idle subscriptions."""

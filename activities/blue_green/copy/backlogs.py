@@ -1,0 +1,243 @@
+"""SEED, and the end of QUIESCE: the backlogs of idle subscriptions come to green, with `idle_subscriptions: "copy"`.
+
+SEED copies and compares beside traffic. What is sent meanwhile is copied and compared while writes are quiet, when also
+the cursors are placed. The backlog on blue is given up in DRAIN only, and only of subscriptions that a record names.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from typing import TypeVar
+
+from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard
+from activities.blue_green.copy.copied_cursors import compare_cursors, compare_entries, place_cursors
+from activities.blue_green.copy.subscription_copy import Idle, SubscriptionCopy, comes_behind, copy_tail, seed_topics
+from activities.blue_green.saved_clients import saved_clients
+from activities.blue_green.topics import look_at, topics_of
+from activities.lifecycle.step import step
+from activities.pulsar.ledger_ids import ledgers_of
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict
+from clients.pulsar.names import TopicName
+from clients.pulsar.records.namespace_flag import read_flag
+from clients.zookeeper.coordination import CoordinationReader
+from models.base import Result
+from models.blue_green.claims import FLIPPED
+from models.blue_green.copies import Carried, CopyFigures, CopyProof, CursorFigures
+from models.blue_green.input import IdleSubscriptions
+from models.lifecycle.claim import namespace_record
+from models.lifecycle.status import ProgressTask, ProgressUnit
+from models.store_url import StoreUrl
+from spark.blue_green.copy_record import recorded_copies
+from spark.blue_green.spec import CopyEnds
+
+# A round copies what was sent during the one before; the rest is left for the time when writes are quiet.
+_SEED_ROUNDS = 5
+_LITTLE = 1_000
+_NAMED = 5
+
+
+ResultT = TypeVar("ResultT", bound=Result)
+
+
+class _LateError(Exception):
+    """Writes were held back long enough."""
+
+
+@step(BatchTask)
+def seed(task: BatchTask) -> CopyFigures:
+    """Copy the backlogs of idle subscriptions, and compare the copies, beside traffic.
+
+    Raises:
+        StoreConflict: a copy differs from what it is a copy of; or see `seed_topics`.
+    """
+    guards, store = task.guards, task.store
+    parts: list[CopyFigures] = []
+    for guard, idle in _idle(task, guards, store).items():
+        guard.note(throttle=task.input.copy_throttle)
+        copy = _copy_of(task, guard)
+        for _ in range(_SEED_ROUNDS):
+            part = seed_topics(copy, idle)
+            parts.append(part)
+            _require_equal(compare_entries(copy, idle))
+            if part.entries <= _LITTLE:
+                break
+    # Rounds see the same topics again.
+    return _sum(parts).model_copy(update={"topics": max((part.topics for part in parts), default=0)})
+
+
+@step(BatchTask)
+def carry(task: BatchTask) -> Carried:
+    """Copy the rest while writes are quiet, place the cursors, and compare; gives up after `quiesce_timeout`.
+
+    Raises:
+        StoreConflict: a copy or a cursor differs; or see `place_cursors`.
+    """
+    return _carry(task, task.guards, task.store)
+
+
+def _carry(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Carried:
+    begun = time.monotonic()
+    end = begun + task.input.quiesce_timeout.total_seconds()
+
+    def check() -> None:
+        task.context.check()
+        if time.monotonic() > end:
+            raise _LateError
+
+    copied: list[CopyFigures] = []
+    cursors: list[CursorFigures] = []
+    proofs: list[CopyProof] = []
+    in_time = True
+    try:
+        for guard, before in _idle(task, guards, store).items():
+            # Who has consumers by now consumes its backlog on blue.
+            idle = _still_idle(task, before)
+            copy = _copy_of(task, guard, check, urgent=True)
+            copied.append(copy_tail(copy, idle))
+            _require_equal(compare_entries(copy, idle))
+            cursors.append(place_cursors(copy, idle))
+            proof = compare_cursors(copy, idle)
+            _require_equal(proof.differences)
+            proofs.append(proof)
+            guard.note(copied_in=task.attempt.run_id)
+    except _LateError:
+        in_time = False
+    return Carried(
+        seconds=round(time.monotonic() - begun, 3),
+        copied=_sum(copied),
+        cursors=reduce(_plus, cursors, CursorFigures()),
+        proof=reduce(_plus, proofs, CopyProof()),
+        in_time=in_time,
+    )
+
+
+def carry_again(
+    task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, anew: bool
+) -> Carried | None:
+    """Right before the flag: also copy what came behind the copies since `carry`; None if nothing did.
+
+    A producer that connects while writes are quiet gets one message through, and so does each at the next turn of the
+    limit, which comes if `carry` took long or a worker died in it.
+
+    Args:
+        task: of the attempt.
+        guards: of the batch.
+        store: blue's metadata store.
+        anew: subscriptions have come, whose places on green are to be found.
+
+    Raises:
+        StoreConflict: it took too long; or see `carry`.
+    """
+    late = [
+        guard.namespace
+        for guard, idle in _idle(task, guards, store).items()
+        if anew or comes_behind(_copy_of(task, guard), idle)
+    ]
+    if not late:
+        return None
+    carried = _carry(task, guards, store)
+    if not carried.in_time:
+        raise StoreConflict(
+            f"messages came behind the copies of {', '.join(late)}, and copying them took longer than quiesce_timeout, "
+            f"{carried.seconds:.0f} s; nothing is flipped: give a longer one"
+        )
+    return carried
+
+
+def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> dict[NamespaceGuard, Idle]:
+    """The subscriptions that had no consumer in LOAD, of namespaces that are not flipped yet."""
+    if task.input.idle_subscriptions is not IdleSubscriptions.COPY:
+        return {}
+    found: dict[NamespaceGuard, Idle] = {}
+    for guard in guards:
+        # An attempt may have been lost between the record and the flag: then all this is still to be done.
+        if guard.require().stage in FLIPPED and read_flag(store, guard.namespace):
+            continue
+        # What an earlier run has copied lies before everybody now, also where nobody is idle any more.
+        there = {*topics_of(task.blue, guard.namespace)}
+        idle: dict[TopicName, tuple[str, ...]] = dict.fromkeys(
+            there.intersection(recorded_copies(store, guard.namespace)), ()
+        )
+        idle |= {
+            TopicName.parse(topic): names
+            for topic, clients in saved_clients(store, guard.namespace).items()
+            if (names := tuple(name for name, count in clients.consumers.items() if not count))
+        }
+        if idle:
+            found[guard] = idle
+    return found
+
+
+def _still_idle(task: AnyBlueGreenTask, idle: Idle) -> Idle:
+    def names(topic: TopicName) -> tuple[str, ...]:
+        stats = look_at(task.blue, topic).stats
+        there: Mapping[str, object] = (
+            {name: sub for name, sub in stats.client_subscriptions.items() if not sub.consumers} if stats else {}
+        )
+        return tuple(name for name in idle[topic] if name in there)
+
+    # Also topics where nobody is idle any more: theirs have a copy by now, behind which all have to begin.
+    return dict(zip(idle, task.each(idle, names), strict=True))
+
+
+def _copy_of(
+    task: AnyBlueGreenTask, guard: NamespaceGuard, check: Callable[[], None] | None = None, *, urgent: bool = False
+) -> SubscriptionCopy:
+    """A copy on behalf of a namespace's record, which is the claim that its tasks look at."""
+    runtime, context, input = task.runtime, task.context, task.input
+    ends = CopyEnds(
+        store=input.blue.store,
+        attempt=task.attempt,
+        blue_url=input.blue.brokers_url,
+        green_url=input.green.brokers_url,
+        green_admin=input.green.admin_urls,
+        ledgers=_ledgers(task),
+        access=runtime.stores_of(input.blue.credentials),
+        bookies_tls=runtime.bookie_tls,
+        blue_access=runtime.wire_of(input.blue.credentials),
+        green_access=runtime.wire_of(input.green.credentials),
+        claim=namespace_record(guard.namespace),
+        urgent=urgent,
+    )
+    return SubscriptionCopy(
+        engine=runtime.engine,
+        ends=ends,
+        blue=task.blue,
+        green=task.green,
+        change_green=task.change_green,
+        fence=lambda: (guard.require(), None)[1],
+        check=check or context.check,
+        progress=lambda done, total: context.progress(
+            ProgressTask.COPY, ProgressUnit.ENTRIES, done, total, detail=guard.namespace
+        ),
+    )
+
+
+def _ledgers(task: AnyBlueGreenTask) -> StoreUrl | None:
+    """Where the ledgers of blue are; None if they cannot be read past its brokers."""
+    root, access = ledgers_of(task.input.blue.store), task.runtime.stores_of(task.input.blue.credentials)
+    if root.scheme != "zk":
+        return None
+    with CoordinationReader(root, auth=access.zookeeper_auth, timeout=access.timeout) as reader:
+        return root if reader.exists("/available") else None
+
+
+def _require_equal(differences: Sequence[str]) -> None:
+    if differences:
+        more = f" and {len(differences) - _NAMED} more" if len(differences) > _NAMED else ""
+        raise StoreConflict(
+            f"copies on the new cluster differ: {'; '.join(differences[:_NAMED])}{more}. Nothing is flipped; delete "
+            "these topics there, and try again"
+        )
+
+
+def _sum(parts: Sequence[CopyFigures]) -> CopyFigures:
+    return reduce(_plus, parts, CopyFigures())
+
+
+def _plus(one: ResultT, other: ResultT) -> ResultT:
+    mine, theirs = one.model_dump(), other.model_dump()
+    return type(one).model_validate({name: value + theirs[name] for name, value in mine.items()})

@@ -1,0 +1,250 @@
+"""Subscriptions of topics that have a copy: put each where it belongs on green, and prove that it is there."""
+
+from __future__ import annotations
+
+import re
+import threading
+from collections.abc import Callable, Collection, Iterator, Sequence
+from itertools import chain
+
+from activities.blue_green.copy.subscription_copy import Idle, SubscriptionCopy, read_through_broker, what_is_there
+from clients.errors import StoreConflict, StoreUnsupported
+from clients.pulsar.admin.topics import CursorStats, Position
+from clients.pulsar.names import TopicName
+from clients.pulsar.wire.lookup import connect
+from clients.pulsar.wire.position import EntryPosition
+from clients.pulsar.wire.subscription import RawSubscription
+from models.blue_green.copies import CopyProof, CursorFigures
+from spark.blue_green import jobs
+from spark.blue_green.copy_record import CopyRecord
+from spark.blue_green.positions import PositionMap, Span, count_after, joined
+from spark.blue_green.spec import CopyPart, TopicCopy
+from spark.blue_green.tasks import Recorded
+
+_RANGE = re.compile(r"([(\[])(-?\d+:-?\d+)(?:\.\.|‥)(-?\d+:-?\d+)([)\]])")
+_MOST_DIFFERENCES = 100
+
+
+def place_cursors(copy: SubscriptionCopy, idle: Idle) -> CursorFigures:
+    """Acknowledge on green what each subscription shall not receive there, and read it back.
+
+    Idle subscriptions keep what they have not acknowledged on blue, with all holes; the record of the copy names them.
+    The others consume everything on blue, and begin behind the copy. Acknowledgements only add, so that a late attempt
+    does no harm. Brokers write them to disk at once up to the first that is left, and those behind it within a minute.
+
+    Args:
+        copy: both clusters.
+        idle: subscriptions that go on with the copy.
+
+    Raises:
+        StoreConflict: a subscription is missing on green, or stands elsewhere than it should.
+        StoreContention: somebody consumes it there.
+        StoreError: a store or a broker failed; the step can be repeated.
+    """
+    carried = unacknowledged = behind = 0
+    for topic in idle:
+        copy.check()
+        known = copy.record(topic)
+        if known is None:
+            continue
+        positions = known.record.positions
+        wanted = _wanted(copy, topic, idle[topic], positions)
+        _acknowledge(copy, topic, positions, wanted)
+        stats, _ = what_is_there(copy.green, topic)
+        for name, spans in wanted.items():
+            if acknowledged(stats.cursors[name], positions.up_to_on_green) != spans:
+                raise StoreConflict(
+                    f"subscription {name} of {topic} does not stand on the new cluster where it should; nobody may "
+                    "move it before the flip: reset it to the earliest message there, and try again"
+                )
+            carried += name in idle[topic]
+            behind += name not in idle[topic]
+            unacknowledged += len(positions) - sum(end - first for first, end in spans)
+        carries = tuple(sorted({*idle[topic]} & wanted.keys()))
+        copy.note(topic, known, carried=carries, carried_in=copy.ends.attempt.run_id)
+    return CursorFigures(carried=carried, unacknowledged=unacknowledged, behind=behind)
+
+
+def compare_entries(copy: SubscriptionCopy, topics: Collection[TopicName]) -> tuple[str, ...]:
+    """Read the entries that were copied since they were compared last on both sides, and compare them.
+
+    Returns:
+        What differs; the records of topics without a difference say that they are compared.
+
+    Raises:
+        StoreError: a store or a broker failed; the step can be repeated.
+    """
+    differences: list[str] = []
+    seen: dict[TopicName, Recorded] = {}
+    compared = 0
+    lock = threading.Lock()
+
+    def look(topic: TopicName) -> TopicCopy | None:
+        known = copy.record(topic)
+        if known is None or known.record.compared == len(known.record.positions):
+            return None
+        seen[topic] = known
+        stats, ledgers = what_is_there(copy.blue, topic)
+        return TopicCopy(topic, ledgers, through_broker=read_through_broker(stats))
+
+    def take(topic: TopicName, part: CopyPart) -> None:
+        nonlocal compared
+        with lock:
+            compared += part.entries
+            if part.difference:
+                differences.append(f"{topic}: {part.difference}")
+            total = compared
+        if not part.difference:
+            copy.note(topic, seen[topic], compared=len(seen[topic].record.positions))
+        copy.progress(total, total)
+
+    tag = copy.engine.new_tag("compare")
+    jobs.compare(copy.engine, copy.ends, list(topics), look, tag=tag, on_part=take, check=copy.check)
+    return tuple(sorted(differences)[:_MOST_DIFFERENCES])
+
+
+def compare_cursors(copy: SubscriptionCopy, idle: Idle) -> CopyProof:
+    """Compare what each copied subscription has left, and sum up what was compared.
+
+    Args:
+        copy: both clusters.
+        idle: subscriptions whose backlog was copied; they must not have been skipped on blue yet.
+
+    Raises:
+        StoreError: a store or a broker failed; the step can be repeated. A difference is a part of the result.
+    """
+    differences: list[str] = []
+    topics = entries = messages = size = subscriptions = unacknowledged = 0
+    for topic in idle:
+        copy.check()
+        known = copy.record(topic)
+        if known is None:
+            continue
+        topics += 1
+        entries += known.record.compared
+        messages += known.record.messages
+        size += known.record.size
+        equal, left, unlike = _compare_cursors(copy, topic, idle[topic], known.record)
+        subscriptions += equal
+        unacknowledged += left
+        differences += unlike
+    return CopyProof(
+        topics=topics,
+        entries=entries,
+        messages=messages,
+        size=size,
+        subscriptions=subscriptions,
+        unacknowledged=unacknowledged,
+        differences=tuple(differences[:_MOST_DIFFERENCES]),
+    )
+
+
+def acknowledged(cursor: CursorStats, up_to: Callable[[EntryPosition], int]) -> list[Span]:
+    """Which of the copied entries a cursor has acknowledged, by their numbers.
+
+    Args:
+        cursor: of blue or of green.
+        up_to: how many copied entries stand up to and with a place of that cluster.
+
+    Raises:
+        StoreUnsupported: the broker tells its single acknowledgements in another form.
+    """
+    spans: list[Span] = [(0, up_to(EntryPosition.parse(cursor.mark_delete_position)))]
+    text = cursor.individually_deleted_messages
+    found = list(_RANGE.finditer(text))
+    if not found and text.strip("[] "):
+        raise StoreUnsupported(f"single acknowledgements are told in an unknown form: {text[:100]!r}")
+    for opened, lower, upper, closed in (one.groups() for one in found):
+        first, last = EntryPosition.parse(lower), EntryPosition.parse(upper)
+        spans.append(
+            (
+                up_to(first if opened == "(" else first.moved(-1)),
+                up_to(last if closed == "]" else last.moved(-1)),
+            )
+        )
+    return joined(spans)
+
+
+def _wanted(
+    copy: SubscriptionCopy, topic: TopicName, idle: Collection[str], positions: PositionMap
+) -> dict[str, list[Span]]:
+    """What each subscription of a topic shall have acknowledged of the copy."""
+    stats, _ = what_is_there(copy.blue, topic)
+    durable = [*copy.blue.topics.stats(topic).durable_subscriptions]
+    return {
+        name: acknowledged(stats.cursors[name], positions.up_to_on_blue)
+        if name in idle
+        else joined([(0, len(positions))])
+        for name in durable
+        if name in stats.cursors
+    }
+
+
+def _acknowledge(
+    copy: SubscriptionCopy, topic: TopicName, positions: PositionMap, wanted: dict[str, list[Span]]
+) -> None:
+    ends = copy.ends
+    there = set(copy.green.subscriptions.names(topic))
+    if missing := sorted(set(wanted) - there):
+        raise StoreConflict(
+            f"{topic} lacks the subscription {missing[0]} on the new cluster; provision it there first, at the "
+            "earliest message"
+        )
+    stats, _ = what_is_there(copy.green, topic)
+    for name, spans in wanted.items():
+        before = acknowledged(stats.cursors[name], positions.up_to_on_green)
+        if joined([*before, *spans]) != joined(spans):
+            # An earlier run had placed it behind the copy, when it had consumers.
+            _begin_anew(copy, topic, name, positions)
+    with connect(ends.green_url, topic, ends.green_access) as connection:
+        for name, spans in wanted.items():
+            copy.fence()
+            subscription = RawSubscription(connection, topic, name, notes=ends.notes)
+            begun = bool(spans) and spans[0][0] == 0
+            # First, since the broker writes the first acknowledgement to disk at once.
+            if begun:
+                subscription.acknowledge_up_to(positions.green_at(spans[0][1] - 1))
+            subscription.acknowledge(_places(positions, spans[begun:]))
+            subscription.close()
+
+
+def _begin_anew(copy: SubscriptionCopy, topic: TopicName, name: str, positions: PositionMap) -> None:
+    """Move a subscription on green, which nobody uses, back to the first copied entry."""
+    if copy.green.topics.stats(topic).subscriptions[name].consumers:
+        raise StoreConflict(f"subscription {name} of {topic} has consumers on the new cluster, before the flip")
+    first = positions.green_at(0)
+    position = Position(ledger_id=first.ledger_id, entry_id=first.entry_id)
+    copy.change_green(
+        look=lambda admin: admin.topics.internal_info(topic),
+        fence=copy.fence,
+        change=lambda admin: admin.subscriptions.reset_to(topic, name, position),
+    )
+
+
+def _places(positions: PositionMap, spans: Sequence[Span]) -> Iterator[EntryPosition]:
+    return (positions.green_at(number) for number in chain.from_iterable(range(*span) for span in spans))
+
+
+def _compare_cursors(
+    copy: SubscriptionCopy, topic: TopicName, idle: Collection[str], record: CopyRecord
+) -> tuple[int, int, list[str]]:
+    positions = record.positions
+    blue, ledgers = what_is_there(copy.blue, topic)
+    green, _ = what_is_there(copy.green, topic)
+    unlike: list[str] = []
+    last = positions.last[0] if positions.last else EntryPosition(*record.start)
+    if more := count_after(ledgers, last):
+        unlike.append(f"{topic}: {more} entries of blue were not copied")
+    if more := len(positions) - record.compared:
+        unlike.append(f"{topic}: {more} entries were not compared")
+    equal = left = 0
+    for name in sorted(idle):
+        mine, theirs = blue.cursors.get(name), green.cursors.get(name)
+        if mine is None or theirs is None:
+            unlike.append(f"{topic}: subscription {name} is missing on {'blue' if mine is None else 'green'}")
+        elif (spans := acknowledged(mine, positions.up_to_on_blue)) != acknowledged(theirs, positions.up_to_on_green):
+            unlike.append(f"{topic}: subscription {name} has other entries left on green than on blue")
+        else:
+            equal += 1
+            left += len(positions) - sum(end - first for first, end in spans)
+    return equal, left, unlike

@@ -1,0 +1,352 @@
+"""The backlogs of idle subscriptions are copied to green, before its first message.
+
+`seed_topics` copies beside traffic, `copy_tail` the rest while writes are quiet, `place_cursors`
+(`activities/blue_green/copy/copied_cursors.py`) puts each subscription where it belongs; `compare_entries` and
+`compare_cursors` prove it.
+
+What is kept: each stored entry byte for byte, and so payload, properties, keys, ordering keys, event and publish times,
+producer names, sequence ids, schema versions, batches, chunks, compression, encryption and delivery times; the order of
+each topic and partition; and for each copied subscription exactly the entries that it has not acknowledged.
+
+What is not: message ids are new. A batch of which a part is acknowledged is delivered whole again. Messages of
+transactions and brokers' own marks are not copied; a topic with such is refused. Who consumes a copied subscription on
+blue after its cursor was placed gets those messages again on green.
+
+Only one attempt writes a copy: it is the exclusive producer of the topic on green, which fences the one before it, and
+it finds on green itself how far that came. A topic on green that holds anything else is refused.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Collection, Generator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import NamedTuple
+
+from clients.cas.store import CasStore
+from clients.errors import StoreConflict, StoreContention, StoreUnsupported, VersionConflict
+from clients.pulsar.admin.client import PulsarAdminReader
+from clients.pulsar.admin.errors import AdminNotFound
+from clients.pulsar.admin.late_requests import ChangeOrNever
+from clients.pulsar.admin.topics import InternalStats
+from clients.pulsar.names import TopicName
+from clients.pulsar.wire.access import NOTE
+from clients.pulsar.wire.position import EARLIEST, EntryPosition
+from clients.stores import open_cas
+from models.blue_green.copies import CopyFigures
+from spark.blue_green import jobs
+from spark.blue_green.copy_record import copy_record, recorded_copies
+from spark.blue_green.positions import LedgerLength, count_after
+from spark.blue_green.spec import CopyEnds, CopyPart, TopicCopy
+from spark.blue_green.tasks import Recorded, ledger_lengths, read_record
+from spark.engine import SparkEngine
+
+Idle = Mapping[TopicName, Collection[str]]
+"""Subscriptions whose backlog is copied, by topic; of a partitioned topic, by partition."""
+
+Progress = Callable[[int, int], None]
+"""Called with the entries that are done, and with all that are known."""
+
+_TAIL_ROUNDS = 5
+
+
+@contextmanager
+def _expected(topic: TopicName) -> Generator[None]:
+    try:
+        yield
+    except VersionConflict as cause:
+        raise StoreContention(f"{topic}: another attempt changes the record of its copy") from cause
+
+
+def forget_copies(store: CasStore, namespace: str, fence: Callable[[], object]) -> int:
+    """Delete the records of a namespace's copies, which nobody needs once it has moved; returns how many there were."""
+    topics = recorded_copies(store, namespace)
+    for topic in topics:
+        forget_copy(store, topic, fence)
+    return len(topics)
+
+
+def forget_copy(store: CasStore, topic: TopicName, fence: Callable[[], object]) -> None:
+    """Delete the record of one copy.
+
+    Raises:
+        StoreContention: it was changed meanwhile.
+    """
+    if (node := store.get(copy_record(str(topic)))) is not None:
+        fence()
+        with _expected(topic):
+            store.delete(copy_record(str(topic)), node.version)
+
+
+@dataclass(frozen=True)
+class SubscriptionCopy:
+    """What the steps of a copy work with.
+
+    Attributes:
+        engine: the Spark session.
+        ends: both clusters, as executors reach them.
+        blue: blue's admin interface.
+        green: green's.
+        change_green: makes changes to green that remove something.
+        fence: called before each change; raises when this attempt must not write any more.
+        check: called often; raises when the activity was cancelled.
+        progress: hears how far the work is.
+    """
+
+    engine: SparkEngine
+    ends: CopyEnds
+    blue: PulsarAdminReader
+    green: PulsarAdminReader
+    change_green: ChangeOrNever
+    fence: Callable[[], None]
+    check: Callable[[], None]
+    progress: Progress
+
+    def record(self, topic: TopicName) -> Recorded | None:
+        """How far the copy of a topic is; None if it has none."""
+        with open_cas(self.ends.store, self.ends.access) as store:
+            return read_record(store, topic)
+
+    def note(self, topic: TopicName, known: Recorded, **fields: object) -> None:
+        """Write into the record of a topic, as it was read.
+
+        Raises:
+            StoreContention: it was changed meanwhile.
+        """
+        with open_cas(self.ends.store, self.ends.access) as store, _expected(topic):
+            # The record was read before, and is set at the version that it had then.
+            self.fence()
+            store.set(copy_record(str(topic)), known.record.model_copy(update=fields).encode(), known.version)
+
+
+def seed_topics(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
+    """Copy what subscriptions have left, beside traffic, to the end as it is when each part begins.
+
+    Args:
+        copy: both clusters.
+        idle: subscriptions without consumers. Topics where they have nothing left get no copy.
+
+    Raises:
+        StoreConflict: a topic on green holds other messages, or has other producers; or its schemas differ.
+        StoreUnsupported: a topic holds entries that cannot be copied.
+        StoreError: a store or a broker failed; the step can be repeated, and goes on.
+    """
+    return _copy(copy, idle)
+
+
+def copy_tail(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
+    """Copy what was sent since, until nothing is left; writes to blue have to be quiet.
+
+    Arguments and errors are those of `seed_topics`.
+
+    Raises:
+        StoreContention: something is sent to blue all the time.
+    """
+    total = CopyFigures()
+    for _ in range(_TAIL_ROUNDS):
+        part = _copy(copy, idle)
+        total = CopyFigures(
+            topics=part.topics,
+            entries=total.entries + part.entries,
+            messages=total.messages + part.messages,
+            size=total.size + part.size,
+            found=total.found + part.found,
+        )
+        # A look that found nothing new came after all that was copied.
+        if not part.entries:
+            return total
+    raise StoreContention("topics whose backlog is copied still get messages; keep writes quiet, and try again")
+
+
+def comes_behind(copy: SubscriptionCopy, idle: Idle) -> bool:
+    """Whether any of these topics holds something that belongs to its copy, and is not in it."""
+    tally = _Tally(copy, idle)
+    return any(tally.left(topic) for topic in idle)
+
+
+def what_is_there(admin: PulsarAdminReader, topic: TopicName) -> tuple[InternalStats, tuple[LedgerLength, ...]]:
+    """How a topic's managed ledger is, and its ledgers with the entries that are confirmed."""
+    stats = admin.topics.internal_stats(topic)
+    return stats, ledger_lengths(stats)
+
+
+def read_through_broker(stats: InternalStats) -> bool:
+    """Whether some of a topic's ledgers are not on bookies any more."""
+    return any(one.offloaded for one in stats.ledgers)
+
+
+def _copy(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
+    tally = _Tally(copy, idle)
+    tag = copy.engine.new_tag("copy")
+    jobs.copy(
+        copy.engine,
+        # Tasks that run at once share the throttle.
+        replace(copy.ends, parallelism=max(1, min(len(idle), jobs.width(copy.engine, copy.ends, tag)))),
+        list(idle),
+        tally.look,
+        tag=tag,
+        on_part=tally.take,
+        check=copy.check,
+    )
+    return tally.figures()
+
+
+class _Begin(NamedTuple):
+    """A topic that has a copy, or has to get one.
+
+    Attributes:
+        ledgers: its ledgers, with the entries that are confirmed.
+        start: behind which place the copy begins.
+        left: entries that are not copied yet.
+        through_broker: see `read_through_broker`.
+    """
+
+    ledgers: tuple[LedgerLength, ...]
+    start: EntryPosition
+    left: int
+    through_broker: bool
+
+
+class _Tally:
+    """The looks and the sums of one step."""
+
+    def __init__(self, copy: SubscriptionCopy, idle: Idle) -> None:
+        self._copy = copy
+        self._idle = idle
+        self._lock = threading.Lock()
+        self._ready: set[TopicName] = set()
+        self._copies: set[TopicName] = set()
+        self._left: dict[TopicName, int] = {}
+        self._parts: list[CopyPart] = []
+
+    def look(self, topic: TopicName) -> TopicCopy | None:
+        """What of a topic is to be copied next; None for nothing."""
+        self._copy.fence()
+        if (found := self._begin(topic)) is None:
+            return None
+        with self._lock:
+            self._copies.add(topic)
+            self._left[topic] = found.left
+        if not found.left:
+            return None
+        if topic not in self._ready:
+            self._prepare(topic)
+            self._ready.add(topic)
+        return TopicCopy(topic, found.ledgers, found.start, through_broker=found.through_broker)
+
+    def left(self, topic: TopicName) -> int:
+        """Entries of a topic that are to be copied."""
+        try:
+            found = self._begin(topic)
+        except AdminNotFound:
+            return 0
+        return found.left if found else 0
+
+    def take(self, topic: TopicName, part: CopyPart) -> None:
+        """Add what a task has done."""
+        with self._lock:
+            self._parts.append(part)
+            self._left[topic] = part.left
+            done = sum(one.entries for one in self._parts)
+            total = done + sum(self._left.values())
+        self._copy.progress(done, total)
+
+    def figures(self) -> CopyFigures:
+        """The sums."""
+        parts = self._parts
+        return CopyFigures(
+            topics=len(self._copies),
+            entries=sum(one.entries for one in parts),
+            messages=sum(one.messages for one in parts),
+            size=sum(one.size for one in parts),
+            found=sum(one.found for one in parts),
+        )
+
+    def _begin(self, topic: TopicName) -> _Begin | None:
+        copy = self._copy
+        stats, ledgers = what_is_there(copy.blue, topic)
+        marks = [
+            EntryPosition.parse(stats.cursors[name].mark_delete_position)
+            for name in self._idle[topic]
+            if name in stats.cursors
+        ]
+        known = self._standing(topic)
+        if known is None and (not marks or not count_after(ledgers, min(marks))):
+            return None
+        start = min(marks, default=EARLIEST) if known is None else EntryPosition(*known.record.start)
+        if (
+            known is not None
+            and marks
+            and min(marks) < start
+            and count_after(ledgers, min(marks)) > count_after(ledgers, start)
+        ):
+            raise StoreConflict(
+                f"{topic}: a subscription has messages left from before the begin of the copy, {start}; let it wait, "
+                "or delete the topic on the new cluster and copy it anew"
+            )
+        last = known.record.positions.last if known else None
+        left = count_after(ledgers, last[0] if last else start)
+        return _Begin(ledgers, start, left, read_through_broker(stats))
+
+    def _standing(self, topic: TopicName) -> Recorded | None:
+        """The record of a copy that is still on green; that of one whose topic was created anew there is deleted.
+
+        Raises:
+            StoreConflict: something else is there.
+        """
+        copy = self._copy
+        if (known := copy.record(topic)) is None or (last := known.record.positions.last) is None:
+            return known
+        try:
+            _, there = what_is_there(copy.green, topic)
+        except AdminNotFound:
+            there = ()
+        if any(one.ledger_id == last[1].ledger_id and one.entries > last[1].entry_id for one in there):
+            return known
+        if there:
+            raise StoreConflict(
+                f"{topic} on the new cluster does not hold its copy any more, and holds other messages; nobody may "
+                "send there before the flip: delete the topic there and provision it again"
+            )
+        with open_cas(copy.ends.store, copy.ends.access) as store:
+            forget_copy(store, topic, copy.fence)
+        return None
+
+    def _prepare(self, topic: TopicName) -> None:
+        """Look whether green is ready to take a copy.
+
+        Raises:
+            StoreConflict: it is not.
+        """
+        green = self._copy.green
+        try:
+            stats = green.topics.stats(topic)
+        except AdminNotFound as cause:
+            raise StoreConflict(f"{topic} is not on the new cluster; provision it there first") from cause
+        strangers = [one for one in stats.publishers if NOTE not in (one.metadata or {})]
+        if strangers:
+            raise StoreConflict(
+                f"{topic} has {len(strangers)} producers on the new cluster, the first from {strangers[0].address}; "
+                "nobody may send there before the flip: stop them"
+            )
+        if stats.replication:
+            raise StoreConflict(
+                f"{topic} is replicated from the new cluster to {', '.join(sorted(stats.replication))}: its copy would "
+                "arrive there as well, after what blue has sent. Let its subscriptions wait, or stop its replication"
+            )
+        self._compare_schemas(topic)
+
+    def _compare_schemas(self, topic: TopicName) -> None:
+        """Messages name versions of their topic's schema by number: each number has to mean the same on green."""
+        whole = topic.whole
+        mine, theirs = self._copy.blue.schemas.versions(whole), self._copy.green.schemas.versions(whole)
+        known = {one.version: one for one in theirs}
+        for one in mine:
+            other = known.get(one.version)
+            if other is None or (one.type, one.data) != (other.type, other.data):
+                raise StoreUnsupported(
+                    f"{whole}: version {one.version} of its schema is "
+                    f"{'missing' if other is None else 'another'} on the new cluster, and messages name it; provision "
+                    "the schemas again, in their order"
+                )

@@ -1,0 +1,1 @@
+"""What namespaces have on both clusters, and what green gets of it."""

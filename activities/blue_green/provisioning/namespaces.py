@@ -1,0 +1,284 @@
+"""PROVISION: create on green what blue has, and compare both sides.
+
+Each change is one call that does nothing the second time, or that green refuses then; what counts is what is read back.
+Nothing is deleted, and nothing that only green has is changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from itertools import groupby
+from threading import Lock
+from typing import NamedTuple
+
+from activities.blue_green.context import AnyBlueGreenTask
+from activities.blue_green.provisioning.deltas import Delta
+from activities.blue_green.provisioning.differences import namespace_deltas, reported, tenant_deltas
+from activities.blue_green.provisioning.inventory import read_namespace, read_tenant, side_by_side
+from activities.blue_green.provisioning.topic_differences import PARTITION
+from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
+from clients.pulsar.admin.errors import (
+    AdminConflict,
+    AdminError,
+    AdminPreconditionFailed,
+    AdminServerError,
+    AdminUnreachable,
+)
+from clients.pulsar.admin.late_requests import ChangeOrNever, FencedAdmin
+from clients.pulsar.names import TopicName
+from models.blue_green.differences import Difference, DifferenceKind, Provisioned, short
+from models.blue_green.input import IdleSubscriptions
+from models.blue_green.results import Provision
+from models.lifecycle.failures import NAMED
+from models.lifecycle.status import ProgressTask, ProgressUnit
+from models.releases import Release
+from spark.blue_green.copy_record import recorded_copies
+
+# Before both sides are read again: brokers need a moment until they know what was set for a topic.
+_PAUSES = (0.0, 0.5, 1.0, 2.0, 4.0)
+# A topic that was created a moment ago answers 500 at times.
+_RETRY_PAUSES = (0.2, 0.5, 1.0, 2.0)
+
+
+class Scope(NamedTuple):
+    """What of a namespace is created.
+
+    Attributes:
+        topics: whole topics, alone; None for all of them, with tenant and namespace.
+        grow: also add partitions to topics that have more of them on blue by now.
+        served: green serves clients by now, who may have sent to it.
+    """
+
+    topics: Collection[TopicName] | None = None
+    grow: bool = False
+    served: bool = False
+
+
+EVERYTHING = Scope()
+
+# Without them nothing else can be created.
+_CONTAINERS = frozenset(("tenant", "namespace"))
+
+
+def compare_namespace(
+    blue: PulsarAdminReader,
+    green: PulsarAdminReader,
+    namespace: str,
+    *,
+    names: Mapping[str, str],
+    release: Release,
+    check: Callable[[], None] = lambda: None,
+) -> list[Difference]:
+    """How a namespace and its tenant on green differ from blue's, as both are now; empty if blue has none.
+
+    Args:
+        blue: the cluster that is left.
+        green: the cluster that takes over.
+        namespace: `tenant/namespace`.
+        names: what blue's clusters are called on green.
+        release: of green's brokers.
+        check: raises where the work shall stop.
+
+    Raises:
+        AdminError: a broker of either side does not answer.
+    """
+    return reported(_deltas(blue, green, namespace, names, release, check=check))
+
+
+def provision_namespace(
+    blue: PulsarAdminReader,
+    green: PulsarAdmin,
+    namespace: str,
+    *,
+    names: Mapping[str, str],
+    release: Release,
+    fence: Callable[[], None],
+    change_or_never: ChangeOrNever,
+    align: bool,
+    check: Callable[[], None],
+    scope: Scope = EVERYTHING,
+) -> Provisioned:
+    """Create a namespace on green with its tenant and all that is in it, and read both sides again.
+
+    It can be done twice, also by two at once.
+
+    Args:
+        blue: the cluster that is left; needs eight connections, as green does.
+        green: the cluster that takes over.
+        namespace: `tenant/namespace`.
+        names: what blue's clusters are called on green.
+        release: of green's brokers.
+        fence: called right before each change on green, from eight threads; raises if this attempt is late.
+        change_or_never: makes changes to green that remove something.
+        align: change also what exists on green and differs.
+        check: raises where the work shall stop.
+        scope: what of the namespace; the rest is neither changed nor compared.
+
+    Returns:
+        What was created, and what still differs.
+
+    Raises:
+        AdminError: a broker of either side does not answer.
+    """
+
+    def read() -> list[Delta]:
+        deltas = _deltas(blue, green, namespace, names, release, check=check, topics=scope.topics)
+        return deltas if scope.topics is None else [delta for delta in deltas if delta.topic in scope.topics]
+
+    def is_wanted(delta: Delta) -> bool:
+        return delta.wanted_always or align or (scope.grow and delta.what == PARTITION)
+
+    work = _Work(FencedAdmin.of(green, fence, change_or_never), check)
+    deltas, tried = read(), None
+    for pause in _PAUSES:
+        wanted = [delta for delta in deltas if delta.change and is_wanted(delta)]
+        paths = [delta.difference.path for delta in wanted]
+        if not wanted or (not work.end(wanted) and paths == tried):
+            break
+        tried = paths
+        _wait(pause, check)
+        deltas = read()
+    return Provisioned(
+        created=dict(sorted(work.done.items())), differences=tuple(map(work.explained, reported(deltas)))
+    )
+
+
+def _deltas(
+    blue: PulsarAdminReader,
+    green: PulsarAdminReader,
+    namespace: str,
+    names: Mapping[str, str],
+    release: Release,
+    *,
+    check: Callable[[], None],
+    topics: Collection[TopicName] | None = None,
+) -> list[Delta]:
+    there = read_namespace(blue, namespace, check, only=topics)
+    if there is None:
+        return []
+    tenant = namespace.partition("/")[0]
+    of_tenant = tenant_deltas(tenant, blue.tenants.get(tenant), read_tenant(green, tenant), names)
+    return [*of_tenant, *namespace_deltas(there, read_namespace(green, namespace, check, only=topics), names, release)]
+
+
+class _Work:
+    """Makes changes, and remembers what green said to those that it refused.
+
+    Attributes:
+        done: changes by kind.
+    """
+
+    def __init__(self, green: FencedAdmin, check: Callable[[], None]) -> None:
+        self._green, self._check = green, check
+        self._lock = Lock()
+        self._refusals: dict[str, str] = {}
+        self.done: Counter[str] = Counter()
+
+    def end(self, deltas: Iterable[Delta]) -> bool:
+        """Make the changes: what belongs to the namespace first, then topics side by side. Whether any was made."""
+        groups = {of: list(group) for of, group in groupby(deltas, lambda delta: delta.topic)}
+        before, around = self.done.total(), groups.pop(None, [])
+        self._in_order(around)
+        if not any(one.what in _CONTAINERS and one.difference.path in self._refusals for one in around):
+            side_by_side([self._later(group) for group in groups.values()])
+        return self.done.total() > before
+
+    def explained(self, difference: Difference) -> Difference:
+        """The same difference, with what green said to the change that would have ended it."""
+        refusal = self._refusals.get(difference.path)
+        if refusal is None:
+            return difference
+        green = f"{difference.green}; it" if difference.green else "it"
+        return difference.model_copy(update={"green": short(f"{green} answered: {refusal}")})
+
+    def _later(self, deltas: list[Delta]) -> Callable[[], None]:
+        return lambda: self._in_order(deltas)
+
+    def _in_order(self, deltas: list[Delta]) -> None:
+        again = [delta for delta in deltas if not self._made(delta)]
+        # A policy may contradict another one until that is set as well: a backlog quota and a retention, for example.
+        for delta in again:
+            self._made(delta)
+
+    def _made(self, delta: Delta) -> bool:
+        """Make a change; False where another one may have to be made before it."""
+        try:
+            self._repeat(delta)
+        except AdminError as error:
+            if isinstance(error, AdminUnreachable) and not isinstance(error, AdminServerError):
+                raise
+            if type(error) is AdminConflict and delta.what in _CONTAINERS:
+                # Somebody else was first.
+                return True
+            with self._lock:
+                self._refusals[delta.difference.path] = error.reason
+            return not isinstance(error, AdminPreconditionFailed)
+        with self._lock:
+            self._refusals.pop(delta.difference.path, None)
+            self.done[delta.what] += 1
+        return True
+
+    def _repeat(self, delta: Delta) -> None:
+        assert delta.change is not None
+        for pause in _RETRY_PAUSES:
+            self._check()
+            try:
+                return delta.change(self._green)
+            except AdminUnreachable:
+                _wait(pause, self._check)
+        return delta.change(self._green)
+
+
+def _wait(seconds: float, check: Callable[[], None]) -> None:
+    end = time.monotonic() + seconds
+    while (left := end - time.monotonic()) > 0:
+        check()
+        time.sleep(min(left, 0.2))
+
+
+def judged(task: AnyBlueGreenTask, namespace: str, differing: Sequence[Difference]) -> list[Difference]:
+    """Differences of a namespace, where those are harmless that are copies of an earlier attempt or run."""
+    full = any(one.kind is DifferenceKind.GREEN_HAS_MESSAGES for one in differing)
+    if not full or task.input.idle_subscriptions is not IdleSubscriptions.COPY:
+        return list(differing)
+    with task.blue_store() as store:
+        copied = {f"topic {topic.whole}" for topic in recorded_copies(store, namespace)}
+    return [
+        one.model_copy(update={"harmless": True})
+        if one.kind is DifferenceKind.GREEN_HAS_MESSAGES and one.path in copied
+        else one
+        for one in differing
+    ]
+
+
+def provision_all(
+    task: AnyBlueGreenTask, namespaces: list[str], fence: Callable[[], object], scope: Scope = EVERYTHING
+) -> Provision:
+    """The same for some namespaces, or for a part of them."""
+    created = Counter[str]()
+    left: list[str] = []
+    harmless = 0
+    for done, namespace in enumerate(namespaces):
+        task.context.progress(ProgressTask.PROVISION, ProgressUnit.NAMESPACES, done, len(namespaces), detail=namespace)
+        found = provision_namespace(
+            task.blue,
+            task.green,
+            namespace,
+            names=task.names,
+            release=task.green_release,
+            fence=lambda: (fence(), None)[1],
+            change_or_never=task.change_green,
+            align=task.input.align_differences,
+            check=task.context.check,
+            scope=scope,
+        )
+        created.update(found.created)
+        differing = judged(task, namespace, found.differences)
+        if scope.served:
+            differing = [one for one in differing if one.kind is not DifferenceKind.GREEN_HAS_MESSAGES]
+        blocking = [str(one) for one in differing if one.blocks]
+        left += blocking
+        harmless += len(differing) - len(blocking)
+    return Provision(created=dict(created), left=tuple(left[:NAMED]), left_count=len(left), harmless=harmless)
