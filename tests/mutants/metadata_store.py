@@ -65,11 +65,9 @@ MUTANTS = mutants(
             "metadata-store/participants-lose-the-time-before-the-flag": swap("blocked", "begun"),
         },
         f"{_WINDOW}::test_late_writes_keep_the_window_open": {
-            "metadata-store/a-first-proceed-ends-a-window-that-is-still-written": becomes(
-                "vouched and refusal == _STILL_WRITTEN"
-            ),
+            "metadata-store/a-first-proceed-ends-a-window-that-is-still-written": becomes("vouched"),
             "metadata-store/no-check-before-the-watch-ends": becomes(
-                "await self._take_census() if self._removal_is_due else 0"
+                "await self._take_census() if self._window.cleanup_is_due else 0"
             ),
             "metadata-store/late-writes-end-the-window": becomes("''"),
         },

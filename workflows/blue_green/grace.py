@@ -4,26 +4,19 @@ from __future__ import annotations
 
 from datetime import timedelta
 
-from temporalio import workflow
-from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
-
 from activities.blue_green import cluster, grace
 from models.blue_green.input import BlueGreenInput
 from models.blue_green.phases import Phase
 from models.blue_green.results import Census
 from models.blue_green.state import BlueGreenState
 from models.lifecycle.failures import FailedItems
-from models.lifecycle.input import SourceCleanup
 from models.lifecycle.status import Outcome
 from workflows.lifecycle.activity_calls import Call
-from workflows.lifecycle.failures import cause_of
 from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.retention_window import RetentionWindow
 
 # Blue may be turned off in the window, and what asks it must not keep `proceed` from ending that.
 _LOOKING = timedelta(minutes=2)
-
-# How often a cleanup that was refused is tried again.
-_CHECK_EVERY = timedelta(minutes=10)
 
 
 class GraceWindow:
@@ -37,62 +30,33 @@ class GraceWindow:
         self._migration = migration
         self._input = migration.input
         self._state = migration.state
-        self._verbs = migration.verbs
         self._board = migration.board
-        self._timers = migration.timers
         self._activities = migration.activities
+        self._window = RetentionWindow(migration, migration.input, migration.input.cluster)
 
     async def watch(self) -> None:
         """Wait for the end of the window; a cleanup waits as long as clients still begin by asking blue."""
-        opened, length = self._state.history[-1].started, self._input.grace_window
-        while True:
-            end = await self._timers.window("grace", length, check=self._look)
-            if not self._removal_is_due or not (asking := await self._clients_that_ask()):
-                return
-            refusal = f"cleanup refused: {asking}"
-            # Whoever never leaves must not fill the history: tell each state once, and look ever more seldom.
-            if self._verbs.cleanup_wanted or refusal != self._state.refused_cleanup:
-                self._board.note(refusal)
-            self._state.refused_cleanup, self._verbs.cleanup_wanted = refusal, False
-            now = workflow.now()
-            length = max(end - now, _CHECK_EVERY, (now - opened) / 10)
+        length = self._input.grace_window
+        await self._window.keep("grace", length, check=self._look, open_because=self._clients_that_ask)
 
     async def clean_up(self) -> Outcome:
         """Delete blue's topics, where that is asked for, and give the claims up; how the migration ends."""
-        outcome = Outcome.DONE
-        if self._removal_is_due or self._state.running_phase == Phase.CLEANUP:
-            try:
-                await self._migration.phases.run(Phase.CLEANUP, self._clean_blue)
-            except (ActivityError, ApplicationError) as error:
-                if is_cancelled_exception(error):
-                    raise
-                # Clients use green for good; what is left on blue takes nothing from that.
-                self._board.note(f"blue was not cleaned up to its end: {cause_of(error)}")
-                outcome = Outcome.DONE_WITH_FAILURES
-        else:
-            self._migration.board.note(f"{self._input.cluster} was left as it is")
+        outcome = await self._window.clean_up(Phase.CLEANUP, self._delete_topics)
         call = Call("Give both claims up", total=_LOOKING)
         finished = await self._activities.try_run(cluster.finish, call, "the claims were not given up")
         for kept in finished.kept if finished else ():
-            self._migration.board.note(kept)
+            self._board.note(kept)
         return outcome
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
-    @property
-    def _removal_is_due(self) -> bool:
-        """Whether the end of the window asks to delete blue's topics."""
-        asked = self._verbs.cleanup_wanted or (self._input.cleanup_at_window_end and not self._verbs.proceed_wanted)
-        return asked and self._input.cleanup is SourceCleanup.REMOVE
-
     async def _look(self) -> Census | None:
-        call = Call("Who still asks blue?", total=_LOOKING)
-        try:
-            census = await self._activities.ask(grace.census, call)
-        except (ActivityError, ApplicationError) as error:
-            if is_cancelled_exception(error):
-                raise
-            self._board.note(f"who still asks {self._input.cluster} is not known: {cause_of(error)}")
+        call, otherwise = (
+            Call("Who still asks blue?", total=_LOOKING),
+            f"who still asks {self._input.cluster} is not known",
+        )
+        census = await self._activities.try_run(grace.census, call, otherwise)
+        if census is None:
             return None
         for drift in census.drift:
             self._board.alarm(f"{drift}: clients may write to {self._input.cluster} again")
@@ -103,24 +67,25 @@ class GraceWindow:
         return census
 
     async def _clients_that_ask(self) -> str:
-        """Why blue's topics must stay for now; empty where nobody asks for them."""
+        """Return why blue's topics must stay for now; empty where they are not to be deleted, or no client asks."""
+        if not self._window.cleanup_is_due:
+            return ""
         before = self._state.facts.census
         now = await self._look()
+        # `proceed` may have come since.
+        if not self._window.cleanup_is_due:
+            return ""
         if now is None:
-            return f"who still asks {self._input.cluster} is not known"
+            return f"cleanup refused: who still asks {self._input.cluster} is not known"
         if before is None:
-            return "nobody has looked who asks before; the next look tells who came since this one"
+            return "cleanup refused: there was no check before this one; the next one shows who came since"
         more = now.opened_since(before)
         if not more:
             return ""
         return (
-            f"{more} connections were opened to {self._input.cluster} since the last look. Clients that begin there "
-            f"find {self._input.green_cluster} only through it; give them its address"
+            f"cleanup refused: {more} connections were opened to {self._input.cluster} since the last look. Clients "
+            f"that begin there find {self._input.green_cluster} only through it; give them its address"
         )
-
-    async def _clean_blue(self) -> None:
-        if not await self._timers.until_proceed(self._delete_topics()):
-            self._migration.board.note(f"the cleanup was ended by `proceed`; the rest of {self._input.cluster} stays")
 
     async def _delete_topics(self) -> None:
         remaining = 1
@@ -132,7 +97,7 @@ class GraceWindow:
             refused = FailedItems(what="topic(s) of blue that stay", items=part.refused, count=part.refused_count)
             self._board.report_failures(refused)
             if remaining and not part.deleted:
-                self._migration.board.note(f"{remaining} topics of {self._input.cluster} cannot be deleted")
+                self._board.note(f"{remaining} topics of {self._input.cluster} cannot be deleted")
                 return
             if remaining:
                 await self._migration.continuation.checkpoint()

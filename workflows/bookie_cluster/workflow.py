@@ -163,13 +163,9 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         await self.timers.window("rollback", self.input.rollback_window, check=self._take_census)
 
     async def _take_census(self) -> None:
-        call = Call("Who uses which cluster?", total=_CENSUS)
-        try:
-            census = await self.activities.ask(cleanup.take_census, call)
-        except ActivityError as error:
-            if is_cancelled_exception(error):
-                raise
-            self.board.note(f"it could not be seen who uses which cluster: {cause_of(error)}")
+        call, otherwise = Call("Who uses which cluster?", total=_CENSUS), "it could not be seen who uses which cluster"
+        census = await self.activities.try_run(cleanup.take_census, call, otherwise)
+        if census is None:
             return
         self.state.targets = census.targets
         if census.misplaced and list(census.misplaced) != self.state.facts.misplaced_brokers:

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, cast
+from typing import Any, Generic, ParamSpec, Protocol, TypeVar, cast
 
 from temporalio import workflow
 from temporalio.api.common.v1 import Payload
@@ -19,9 +18,6 @@ from models.lifecycle.failures import FailureKind
 
 ArgsT = ParamSpec("ArgsT")
 ResultT = TypeVar("ResultT")
-
-Activity: TypeAlias = AnyStep[ArgsT, ResultT] | Callable[Concatenate[Any, Execution[InputT], ArgsT], Awaitable[ResultT]]
-"""What a workflow names: a step, or a method that is marked as an activity."""
 
 HEARTBEAT = timedelta(seconds=10)
 """Longest silence of a running activity before Temporal starts it anew."""
@@ -77,7 +73,7 @@ class FencedCalls(Generic[InputT]):
 
     async def ask(
         self,
-        activity: Activity[ArgsT, ResultT, InputT],
+        step: AnyStep[ArgsT, ResultT],
         call: Call,
         *args: ArgsT.args,
         **nothing: ArgsT.kwargs,
@@ -89,12 +85,11 @@ class FencedCalls(Generic[InputT]):
             ApplicationError: its answer cannot be read.
         """
         del nothing  # activities take their arguments by place
-        definition = definition_of(activity)
-        return cast("ResultT", decode(definition, await self.execute(definition, call, args)))
+        return cast("ResultT", decode(step, await self.execute(step, call, args)))
 
-    async def execute(self, definition: Definition, call: Call, args: tuple[Any, ...]) -> str:
+    async def execute(self, step: AnyStep[..., Any], call: Call, args: tuple[Any, ...]) -> str:
         """Run an activity; the answer, as JSON."""
-        return await answer_of(definition.name, **self.options(call, args))
+        return await answer_of(step.name, **self.options(call, args))
 
     def options(self, call: Call, args: tuple[Any, ...]) -> dict[str, Any]:
         """How an activity is scheduled, with the next numbers."""
@@ -126,28 +121,6 @@ class FencedCalls(Generic[InputT]):
         }
 
 
-@dataclass(frozen=True)
-class Definition:
-    """An activity as its method says.
-
-    Attributes:
-        name: by which workers know it.
-        answer: type of what it returns.
-    """
-
-    name: str
-    answer: Any
-
-
-def definition_of(activity: AnyStep[..., Any] | Callable[..., Any]) -> Definition:
-    """Return the definition of a step, or of a method that is marked as an activity."""
-    if isinstance(activity, AnyStep):
-        return Definition(activity.name, activity.answer)
-    # The SDK keeps the definition on the method; it has no public way to ask for it.
-    found: Any = getattr(activity, "__temporal_activity_definition")
-    return Definition(found.name, found.ret_type)
-
-
 async def answer_of(activity: str, **options: Any) -> str:
     """Run an activity; its answer as JSON.
 
@@ -163,17 +136,17 @@ async def answer_of(activity: str, **options: Any) -> str:
     return answer.payload.data.decode() or "null"
 
 
-def decode(definition: Definition, answer: str) -> Any:
+def decode(step: AnyStep[..., Any], answer: str) -> Any:
     """What an activity answered.
 
     Decoded here and not by the SDK, where a failure would stop the workflow's task, and with it the way back.
     """
     try:
         payload = Payload(metadata=_JSON, data=answer.encode())
-        return workflow.payload_converter().from_payload(payload, definition.answer)
+        return workflow.payload_converter().from_payload(payload, step.answer)
     except Exception as error:
         raise ApplicationError(
-            f"the answer of {definition.name} cannot be read: {error}. Do workers of different versions run?",
+            f"the answer of {step.name} cannot be read: {error}. Do workers of different versions run?",
             type=FailureKind.UNEXPECTED,
             non_retryable=True,
         ) from error

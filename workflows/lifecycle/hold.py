@@ -20,8 +20,8 @@ from workflows.lifecycle.status import StatusBoard
 Round = Callable[[timedelta], Awaitable[object]]
 """Brings the copy up to date, and may keep it so for the given time; the next round comes no sooner."""
 
-# Each round stays in the history, so they grow longer as the hold grows old.
-_SHORTEST_ROUND, _LONGEST_ROUND, _ROUNDS_PER_AGE = timedelta(seconds=10), timedelta(minutes=10), 20
+# Each round stays in the history, so they grow longer as the hold grows old: a week takes some 300 of them.
+_SHORTEST_ROUND, _LONGEST_ROUND, _ROUNDS_PER_AGE = timedelta(seconds=10), timedelta(hours=1), 20
 _BEGUN = "the cut-over has begun"
 
 

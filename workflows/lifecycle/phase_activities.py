@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any, cast
@@ -15,15 +14,12 @@ from models.lifecycle.execution import InputT
 from models.lifecycle.state import MigrationState
 from workflows.lifecycle.activity_calls import (
     RETRIES,
-    Activity,
     ArgsT,
     Call,
-    Definition,
     FencedCalls,
     ResultT,
     answer_of,
     decode,
-    definition_of,
 )
 from workflows.lifecycle.failures import cause_of
 from workflows.lifecycle.status import StatusBoard
@@ -48,13 +44,13 @@ class ActivityRunner(FencedCalls[InputT]):
         self._status = status
         self._running = ""
 
-    def is_running(self, *activities: AnyStep[..., Any] | Callable[..., Any]) -> bool:
-        """Whether the phase waits for one of these."""
-        return self._running in {definition_of(activity).name for activity in activities}
+    def is_running(self, *steps: AnyStep[..., Any]) -> bool:
+        """Return whether the phase waits for one of these."""
+        return self._running in {step.name for step in steps}
 
     async def run(
         self,
-        activity: Activity[ArgsT, ResultT, InputT],
+        step: AnyStep[ArgsT, ResultT],
         call: Call,
         *args: ArgsT.args,
         **nothing: ArgsT.kwargs,
@@ -66,17 +62,16 @@ class ActivityRunner(FencedCalls[InputT]):
             ApplicationError: its answer cannot be read.
         """
         del nothing  # activities take their arguments by place
-        definition = definition_of(activity)
-        self._running = definition.name
+        self._running = step.name
         try:
-            answer = await self.execute(definition, call, args)
+            answer = await self.execute(step, call, args)
         finally:
             self._running = ""
-        return cast("ResultT", decode(definition, answer))
+        return cast("ResultT", decode(step, answer))
 
     async def try_run(
         self,
-        activity: Activity[ArgsT, ResultT, InputT],
+        step: AnyStep[ArgsT, ResultT],
         call: Call,
         otherwise: str,
         *args: ArgsT.args,
@@ -88,7 +83,7 @@ class ActivityRunner(FencedCalls[InputT]):
             ActivityError: it was cancelled.
         """
         try:
-            return await self.run(activity, call, *args, **nothing)
+            return await self.run(step, call, *args, **nothing)
         except (ActivityError, ApplicationError) as error:
             if is_cancelled_exception(error):
                 raise
@@ -97,7 +92,7 @@ class ActivityRunner(FencedCalls[InputT]):
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
-    async def execute(self, definition: Definition, call: Call, args: tuple[Any, ...]) -> str:
+    async def execute(self, step: AnyStep[..., Any], call: Call, args: tuple[Any, ...]) -> str:
         """The answer, as JSON."""
         options = self.options(replace(call, queue=None), args)
         if call.queue and call.queue not in self._state.lost_queues:
@@ -108,7 +103,7 @@ class ActivityRunner(FencedCalls[InputT]):
                 "retry_policy": _RETRIES_OF_ONE,
             }
             try:
-                return await answer_of(definition.name, **own)
+                return await answer_of(step.name, **own)
             except ActivityError as error:
                 if not _worker_is_lost(error):
                     raise
@@ -116,7 +111,7 @@ class ActivityRunner(FencedCalls[InputT]):
                 self._status.note(
                     f"the worker that watches the source, or Temporal, was away; any worker takes over: {call.summary}"
                 )
-        return await answer_of(definition.name, **options)
+        return await answer_of(step.name, **options)
 
 
 def _worker_is_lost(error: ActivityError) -> bool:

@@ -183,7 +183,8 @@ class Timers:
             await self._continuation.checkpoint()
 
     def _window_ended(self) -> bool:
-        asked = self._verbs.cleanup_wanted or self._verbs.proceed_wanted or self._verbs.rollback_wanted
+        # A rollback interrupts the phase, see `until_interrupted`.
+        asked = self._verbs.cleanup_wanted or self._verbs.proceed_wanted
         return asked or workflow.now() >= self._deadlines[WINDOW]
 
     def _passed_bound(self) -> str:

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 
-from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from activities.metadata_store import catch_up, census, cleanup, cutover
 from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
-from models.lifecycle.input import SourceCleanup
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.metadata_store.phases import Phase
@@ -19,6 +17,7 @@ from models.metadata_store.state import MetadataStoreState
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.failures import cause_of
 from workflows.lifecycle.migration import Migration
+from workflows.lifecycle.retention_window import RetentionWindow
 from workflows.metadata_store.watcher import on_watcher
 
 # The watch of a worker that is gone needs no end.
@@ -26,9 +25,6 @@ _FORGETTING = timedelta(seconds=10)
 
 # A source may be gone for good in the window, and what asks it must not keep `proceed` from ending that.
 _LOOKING, _FOLLOWING, _LAST_CHECK = timedelta(minutes=2), timedelta(hours=1), timedelta(minutes=10)
-
-# How often a cleanup that was refused is tried again.
-_CHECK_EVERY = timedelta(minutes=10)
 
 LATE = (
     "after the commit brokers or bookies still wrote to the source: it is copied at each look, and lost if they go on "
@@ -62,8 +58,8 @@ class ValidationWindow:
         self._state = migration.state
         self._verbs = migration.verbs
         self._board = migration.board
-        self._timers = migration.timers
         self._activities = migration.activities
+        self._window = RetentionWindow(migration, migration.input, f"the source {migration.input.source}")
 
     async def watch(self) -> None:
         """Wait for the end of the window.
@@ -71,45 +67,14 @@ class ValidationWindow:
         It stays open for a cleanup that would hit a service, and where services still write to the source, until
         `proceed` follows that note.
         """
-        opened, length = self._state.history[-1].started, self._input.validation_window
-        while True:
-            end = await self._timers.window("validation", length, check=self._take_census)
-            if not (refusal := await self._last_check()):
-                return
-            vouched = self._verbs.proceed_wanted and not self._verbs.cleanup_wanted
-            # mutant: metadata-store/a-first-proceed-ends-a-window-that-is-still-written
-            if vouched and refusal == self._state.refused_cleanup == _STILL_WRITTEN:
-                self._migration.board.note(
-                    "`proceed` ended the window although services wrote to the source since the check before; that was "
-                    f"copied (records after the commit: {self._state.certificate.late_writes_followed or 0:,}), and "
-                    "what they write from now on is not"
-                )
-                return
-            # Whoever never leaves must not fill the history: tell each state once, and look ever more seldom.
-            if self._verbs.cleanup_wanted or self._verbs.proceed_wanted or refusal != self._state.refused_cleanup:
-                self._board.note(refusal)
-            self._state.refused_cleanup = refusal
-            self._verbs.cleanup_wanted = self._verbs.proceed_wanted = False
-            now = workflow.now()
-            length = max(end - now, _CHECK_EVERY, (now - opened) / 10)
+        length = self._input.validation_window
+        await self._window.keep("validation", length, check=self._take_census, open_because=self._last_check)
 
     async def clean_up(self) -> Outcome:
         """Remove the source's records, where that is asked for; how the migration ends."""
-        cleaning = self._state.running_phase == Phase.CLEANUP
-        if not cleaning:
+        if self._state.running_phase != Phase.CLEANUP:
             await self.forget_watch()
-        if not (self._removal_is_due or cleaning):
-            self._migration.board.note(f"the source {self._input.source} was left as it is")
-            return Outcome.DONE
-        try:
-            await self._migration.phases.run(Phase.CLEANUP, self._clean_source)
-        except (ActivityError, ApplicationError) as error:
-            if is_cancelled_exception(error):
-                raise
-            # The cluster uses the target for good; what is left in the source takes nothing from that.
-            self._board.note(f"the source was not cleaned up to its end: {cause_of(error)}")
-            return Outcome.DONE_WITH_FAILURES
-        return Outcome.DONE
+        return await self._window.clean_up(Phase.CLEANUP, self._remove_records)
 
     async def forget_watch(self) -> None:
         """End the watch of the source, which nobody asks any more."""
@@ -126,27 +91,32 @@ class ValidationWindow:
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
-    @property
-    def _removal_is_due(self) -> bool:
-        """Whether the end of the window asks to remove the source's records."""
-        asked = self._verbs.cleanup_wanted or (self._input.cleanup_at_window_end and not self._verbs.proceed_wanted)
-        return asked and self._input.cleanup is SourceCleanup.REMOVE
-
     async def _last_check(self) -> str:
         """Return why the window stays open; empty if it ends.
 
         Checks are up to 2.4 hours apart, and what a service writes to the source after the last one is lost.
         """
         # mutant: metadata-store/no-check-before-the-watch-ends
-        late = await (self._take_census() if self._removal_is_due else self._follow(_LAST_CHECK))
+        late = await (self._take_census() if self._window.cleanup_is_due else self._follow(_LAST_CHECK))
         # `proceed` may have come since.
-        if self._removal_is_due:
+        if self._window.cleanup_is_due:
             facts = self._state.facts
             if facts.still_on_source:  # mutant: metadata-store/a-source-in-use-is-removed
                 return f"cleanup refused, the source is still in use: {'; '.join(facts.still_on_source)}"
             if facts.not_known:  # mutant: metadata-store/removed-while-users-are-unknown
                 return f"cleanup refused, it is not known who uses the source: {'; '.join(facts.not_known)}"
-        return _STILL_WRITTEN if late else ""  # mutant: metadata-store/late-writes-end-the-window
+        if not late:
+            return ""
+        vouched = self._verbs.proceed_wanted and not self._verbs.cleanup_wanted
+        # mutant: metadata-store/a-first-proceed-ends-a-window-that-is-still-written
+        if vouched and self._state.refused_cleanup == _STILL_WRITTEN:
+            self._board.note(
+                "`proceed` ended the window although services wrote to the source since the check before; that was "
+                f"copied (records after the commit: {self._state.certificate.late_writes_followed or 0:,}), and "
+                "what they write from now on is not"
+            )
+            return ""
+        return _STILL_WRITTEN  # mutant: metadata-store/late-writes-end-the-window
 
     async def _take_census(self) -> int:
         """Ask who uses the source, and follow what is written there; returns how many writes services made."""
@@ -190,14 +160,10 @@ class ValidationWindow:
         self.report_contested(late.contested)
         return services
 
-    async def _clean_source(self) -> None:
-        if not await self._timers.until_proceed(self._remove_records()):
-            self._migration.board.note(f"the cleanup was ended by `proceed`; the rest of {self._input.source} stays")
-
     async def _remove_records(self) -> None:
         if self._state.figures.removed_from_source is None:
             count = await self._activities.run(cleanup.count_source, Call("Dry run: count what will be removed"))
-            self._migration.board.note(f"cleanup removes {count:,} records from {self._input.source}")
+            self._board.note(f"cleanup removes {count:,} records from {self._input.source}")
         remaining = 1
         while remaining:
             call = Call("Remove a bounded part of the source")

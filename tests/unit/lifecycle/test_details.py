@@ -19,7 +19,7 @@ from models.lifecycle.status import (
     WaitKind,
 )
 from models.lifecycle.verbs import Verb
-from workflows.lifecycle.details import render
+from workflows.lifecycle.status import render
 
 BEGIN = datetime(2026, 5, 4, 12, 0, 0, tzinfo=UTC)
 RECORDS = Progress(task=ProgressTask.COPY, unit=ProgressUnit.RECORDS, done=7, as_of=BEGIN)

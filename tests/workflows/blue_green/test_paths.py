@@ -142,12 +142,12 @@ async def test_cleanup_waits_while_clients_begin_at_blue(stage: Harness) -> None
 
 
 async def test_cleanup_waits_for_a_look_to_compare_with(stage: Harness) -> None:
-    """Where nobody has looked before, who still begins at blue is not known; the next look tells."""
+    """A cleanup without a check before it is refused: only the next check shows who connects to blue."""
     unknown = ApplicationError("blue does not answer", type=FailureKind.DENIED, non_retryable=True)
     looks = [unknown, Census(opened={"broker-1": 50}), Census(opened={"broker-1": 50})]
     run = await stage.start(Script(census=looks), cleanup="remove", cleanup_at_window_end=True, grace_window="PT5M")
     report = await run.report()
-    assert any("nobody has looked who asks before" in note for note in report.notes)
+    assert any("there was no check before this one" in note for note in report.notes)
     assert run.script.steps[-2:] == ["clean_up", "finish"]
 
 

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from temporalio import activity, workflow
@@ -22,6 +22,9 @@ from temporalio.api.operatorservice.v1 import RemoveSearchAttributesRequest
 from temporalio.client import Client
 from temporalio.exceptions import ApplicationError
 
+from activities.lifecycle.runtime import Runtime
+from activities.lifecycle.step import async_step
+from activities.metadata_store.context import MetadataStoreTask
 from cli.commands.history import replay
 from cli.commands.status import watch
 from cli.options import Form
@@ -53,16 +56,13 @@ PLAN = ("--source", "zk:zk:2181", "--target", "oxia://oxia:6648")
 released = asyncio.Event()
 
 
-class SmallActivities:
-    """The activities of the small migration."""
-
-    @activity.defn
-    async def fetch(self, execution: Execution[MetadataStoreInput]) -> int:
-        """Fails until the test lets it succeed."""
-        del execution
-        if not released.is_set():
-            raise ApplicationError("the store is down")
-        return activity.info().attempt
+@async_step(MetadataStoreTask)
+async def fetch(runtime: Runtime, execution: Execution[MetadataStoreInput]) -> int:
+    """Fail until the test lets it succeed."""
+    del runtime, execution
+    if not released.is_set():
+        raise ApplicationError("the store is down")
+    return activity.info().attempt
 
 
 @workflow.defn(name="MetadataStoreMigration", sandboxed=False)
@@ -87,7 +87,7 @@ class SmallMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         if input.cluster.startswith("fails-"):
             raise ApplicationError("it went wrong", type=input.cluster.removeprefix("fails-"), non_retryable=True)
         if input.cluster == "flaky":
-            await self.phases.run("WORK", lambda: self.activities.run(SmallActivities.fetch, Call("Fetch")))
+            await self.phases.run("WORK", lambda: self.activities.run(fetch, Call("Fetch")))
         else:
             await self.phases.run("WORK", lambda: self.timers.window("trial", timedelta(hours=24)))
         await self.phases.run("FINISH", self._finish)
@@ -176,7 +176,7 @@ async def small_worker(client: Client) -> AsyncGenerator[None]:
     options: dict[str, Any] = {
         "task_queue": TASK_QUEUE,
         "workflows": [SmallMigration],
-        "activities": [SmallActivities().fetch],
+        "activities": [fetch.bind(cast("Runtime", None))],
     }
     async with workers(client, options):
         yield
@@ -296,7 +296,7 @@ async def test_a_retried_step_is_seen(shell: Shell) -> None:
     async with small_worker(shell.client):
         workflow_id = await shell.attend("flaky")
         view = await shell.status_with(workflow_id, lambda view: view["steps"] and view["steps"][0]["attempt"] > 1)
-        assert view["steps"][0]["name"] == "fetch"
+        assert view["steps"][0]["name"] == fetch.name
         assert "the store is down" in view["steps"][0]["last_failure"]
         text = await shell("status", workflow_id)
         assert "last failure: the store is down" in text.out

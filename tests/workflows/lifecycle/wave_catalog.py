@@ -11,6 +11,7 @@ from typing import Any
 
 from temporalio import activity
 
+from activities.lifecycle.step import StepTask, async_step
 from models.base import Frozen, Result
 from models.lifecycle.execution import Execution
 from models.lifecycle.failures import FailedItem
@@ -134,14 +135,23 @@ class Catalogs:
         failed = tuple(item for item in begun.items if source.items[item].failed)
         return source.items[begun.items[0]].model_copy(update={"failed": failed})
 
-    @activity.defn
-    async def list_topics(self, execution: Execution[ManyTopicsInput], cursor: str, limit: int) -> Page:
-        """As `list_items`, for a migration: its cluster is the catalog."""
-        return await self.list_items(execution.input.cluster, cursor, limit)
 
-    @activity.defn
-    async def append_failed_topics(
-        self, execution: Execution[ManyTopicsInput], failures: list[FailedItem], offset: int
-    ) -> str:
-        """As `append_failures`, for a migration."""
-        return await self.append_failures(execution.input.cluster, failures, offset)
+class ManyTopicsTask(StepTask[ManyTopicsInput]):
+    """One attempt at a step of `ManyTopics`."""
+
+    kind = "many-topics"
+    input_type = ManyTopicsInput
+
+
+@async_step(ManyTopicsTask)
+async def list_topics(catalogs: Any, execution: Execution[ManyTopicsInput], cursor: str, limit: int) -> Page:
+    """As `list_items`, for a migration: its cluster is the catalog."""
+    return await catalogs.list_items(execution.input.cluster, cursor, limit)
+
+
+@async_step(ManyTopicsTask)
+async def append_failed_topics(
+    catalogs: Any, execution: Execution[ManyTopicsInput], failures: list[FailedItem], offset: int
+) -> str:
+    """As `append_failures`, for a migration."""
+    return await catalogs.append_failures(execution.input.cluster, failures, offset)

@@ -17,7 +17,7 @@ from models.lifecycle.report import Report
 from models.lifecycle.state import MigrationState
 from models.lifecycle.status import Outcome, ProgressUnit, Undo
 from models.lifecycle.waves import BatchResult, Page, WaveState, WaveStatus
-from tests.workflows.lifecycle.wave_catalog import SHOWN, Catalogs, ManyTopicsInput
+from tests.workflows.lifecycle.wave_catalog import SHOWN, ManyTopicsInput, append_failed_topics, list_topics
 from tests.workflows.lifecycle.wave_workflows import BatchInput
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
@@ -59,12 +59,12 @@ class TopicSource:
 
     async def next_items(self, cursor: str, limit: int) -> Page:
         """List topics."""
-        return await self._migration.activities.ask(Catalogs.list_topics, Call("list topics"), cursor, limit)
+        return await self._migration.activities.ask(list_topics, Call("list topics"), cursor, limit)
 
     async def record_failures(self, failures: Sequence[FailedItem], offset: int) -> str:
         """List failed topics."""
-        record = Catalogs.append_failed_topics
-        return await self._migration.activities.ask(record, Call("list failed topics"), list(failures), offset)
+        call = Call("list failed topics")
+        return await self._migration.activities.ask(append_failed_topics, call, list(failures), offset)
 
     def child(self, items: tuple[str, ...]) -> ChildSpec:
         """Migrate some topics."""

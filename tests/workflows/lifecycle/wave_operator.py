@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from temporalio.client import Client, WorkflowHandle
 from temporalio.testing import WorkflowEnvironment
@@ -17,7 +17,15 @@ from temporalio.testing import WorkflowEnvironment
 from models.lifecycle.status import WaitKind
 from models.lifecycle.waves import WavePolicy, WaveStatus
 from tests.workflows.lifecycle.harness import Run as MigrationRun
-from tests.workflows.lifecycle.wave_catalog import SHOWN, Behaviour, Catalog, Catalogs, ManyTopicsInput
+from tests.workflows.lifecycle.wave_catalog import (
+    SHOWN,
+    Behaviour,
+    Catalog,
+    Catalogs,
+    ManyTopicsInput,
+    append_failed_topics,
+    list_topics,
+)
 from tests.workflows.lifecycle.wave_migration import ManyTopics
 from tests.workflows.lifecycle.wave_workflows import Batch, Many, ManyInput
 from tests.workflows.lifecycle.workers import workers
@@ -121,8 +129,8 @@ async def wave_operator(
         catalogs.list_items,
         catalogs.append_failures,
         catalogs.begin_items,
-        catalogs.list_topics,
-        catalogs.append_failed_topics,
+        list_topics.bind(cast("Any", catalogs)),
+        append_failed_topics.bind(cast("Any", catalogs)),
     ]
     options: dict[str, Any] = {"task_queue": QUEUE, "workflows": [Many, ManyTopics, Batch], "activities": activities}
     async with workers(client, options):

@@ -20,7 +20,7 @@ from tests.workflows.metadata_store.activities import HELD, LIVE, Script, betwee
 async def test_hold_before_cutover(stage: Harness) -> None:
     """A held migration catches up for as long as it likes, says who ends the wait, and `proceed` cuts over."""
     run = await _held(stage, hold_before_cutover=True)
-    await stage.env.sleep(timedelta(hours=8))
+    await stage.env.sleep(timedelta(hours=30))
     status = await _between_rounds(run)
     assert (status.phase, status.cutover.hold, status.deadlines) == (Phase.CATCH_UP, True, {})
     assert status.legal_verbs == [Verb.ROLLBACK, Verb.PAUSE, Verb.PROCEED]
@@ -33,7 +33,7 @@ async def test_hold_before_cutover(stage: Harness) -> None:
     assert run.script.stages == HELD
     rounds = [call.args[1] for call in run.script.calls if call.step == "catch_up"]
     # They grow longer, and the last one waits for nothing.
-    assert (rounds[0], max(rounds), rounds[-1]) == (10, 600, 0)
+    assert (rounds[0], max(rounds), rounds[-1]) == (10, 3600, 0)
     prepared = [call for call in run.script.calls if call.step in ("copy_changes", "verify", "complete")]
     assert {call.args[0].since_zxid for call in prepared if call.args} == {99}
 

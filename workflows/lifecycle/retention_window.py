@@ -1,0 +1,107 @@
+"""The window after a commit, in which the old side is kept, and the cleanup that may follow it."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable
+from datetime import timedelta
+from typing import Any, Protocol
+
+from temporalio import workflow
+from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
+
+from models.lifecycle.input import SourceCleanup
+from models.lifecycle.status import Outcome
+from workflows.lifecycle.failures import cause_of
+from workflows.lifecycle.migration import Migration
+
+# How often a cleanup that was refused is tried again.
+_CHECK_EVERY = timedelta(minutes=10)
+
+
+class _Input(Protocol):
+    """What the input says of the old side."""
+
+    @property
+    def cleanup(self) -> SourceCleanup: ...
+
+    @property
+    def cleanup_at_window_end(self) -> bool: ...
+
+
+class RetentionWindow:
+    """Keeps the old side for a while, and cleans it up where that is asked for and nobody uses it any more.
+
+    Args:
+        migration: whose state and parts it uses. Its state has `refused_cleanup`, so that each reason is noted once.
+        input: of the migration.
+        old: what is kept, as notes call it.
+    """
+
+    def __init__(self, migration: Migration[Any, Any], input: _Input, old: str) -> None:
+        self._migration = migration
+        self._input = input
+        self._old = old
+
+    @property
+    def cleanup_is_due(self) -> bool:
+        """Return whether the end of the window asks to clean up the old side."""
+        verbs = self._migration.verbs
+        asked = verbs.cleanup_wanted or (self._input.cleanup_at_window_end and not verbs.proceed_wanted)
+        return asked and self._input.cleanup is SourceCleanup.REMOVE
+
+    async def keep(
+        self,
+        name: str,
+        length: timedelta,
+        *,
+        check: Callable[[], Awaitable[object]],
+        open_because: Callable[[], Awaitable[str]],
+    ) -> None:
+        """Wait for the end of the window, which stays open for as long as there is a reason.
+
+        Args:
+            name: of the window.
+            length: how long the old side is kept.
+            check: keeps the status fresh meanwhile.
+            open_because: asked at each end of the window; returns why it stays open, or nothing. A verb that came
+                while it was asked counts, or is answered by the reason.
+        """
+        state, verbs, board = self._migration.state, self._migration.verbs, self._migration.board
+        opened = state.history[-1].started
+        while True:
+            end = await self._migration.timers.window(name, length, check=check)
+            if not (reason := await open_because()):
+                return
+            # A client that never leaves must not fill the history: note each reason once, and check less and less.
+            if verbs.cleanup_wanted or verbs.proceed_wanted or reason != state.refused_cleanup:
+                board.note(reason)
+            state.refused_cleanup = reason
+            verbs.cleanup_wanted = verbs.proceed_wanted = False
+            now = workflow.now()
+            length = max(end - now, _CHECK_EVERY, (now - opened) / 10)
+
+    async def clean_up(self, phase: str, delete: Callable[[], Awaitable[object]]) -> Outcome:
+        """Clean up where that is due; return how the migration ends.
+
+        Args:
+            phase: of the cleanup.
+            delete: deletes part by part; `proceed` ends it.
+        """
+        board = self._migration.board
+        if not (self.cleanup_is_due or self._migration.state.running_phase == phase):
+            board.note(f"{self._old} was left as it is")
+            return Outcome.DONE
+
+        async def until_proceed() -> None:
+            if not await self._migration.timers.until_proceed(delete()):
+                board.note(f"the cleanup was ended by `proceed`; the rest of {self._old} stays")
+
+        try:
+            await self._migration.phases.run(phase, until_proceed)
+        except (ActivityError, ApplicationError) as error:
+            if is_cancelled_exception(error):
+                raise
+            # The cluster uses the new side for good; what is left of the old one takes nothing from that.
+            board.note(f"{self._old} was not cleaned up to its end: {cause_of(error)}")
+            return Outcome.DONE_WITH_FAILURES
+        return Outcome.DONE
