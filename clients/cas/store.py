@@ -152,6 +152,32 @@ def retry(change: Callable[[], ResultT], what: str) -> ResultT:
                 raise StoreContention(f"{what} was changed by others {TRIES} times in a row: {error}") from error
 
 
+def write_alone(store: CasStore, path: str, value: bytes, version: int | None) -> int:
+    """Write a record that one attempt at a time writes; returns the version at which it stands now.
+
+    Args:
+        store: where it is.
+        path: of the record.
+        value: of the record.
+        version: at which it was read; None where there was none.
+
+    Raises:
+        StoreContention: another attempt has written it, before or right after.
+    """
+    try:
+        if version is None:
+            store.create(path, value)
+        else:
+            store.set(path, value, version)
+    except VersionConflict as cause:
+        raise StoreContention(f"{path}: another attempt has written it, and goes on") from cause
+    node = store.get(path)
+    # With the version of another attempt's value, this one would overwrite it.
+    if node is None or node.value != value:
+        raise StoreContention(f"{path}: another attempt has written it, and goes on")
+    return node.version
+
+
 def remove_tree(store: CasReader, path: str, delete: Callable[[str, int], None]) -> None:
     """Remove a record with all beneath it; harmless where there is none.
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from typing import NamedTuple
 
-from clients.cas.store import CasReader, CasStore
-from clients.errors import StoreConflict, StoreContention, VersionConflict
+from clients.cas.store import CasReader, CasStore, write_alone
+from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.topics import InternalStats
 from clients.pulsar.names import TopicName
@@ -140,17 +140,10 @@ class _TopicCopier:
 
     def _begin(self) -> Recorded:
         topic = self._copy.topic
-        known = read_record(self._store, topic)
-        if known is None:
-            record = CopyRecord(start=self._copy.start)
-            try:
-                self._store.create(copy_record(str(topic)), record.encode())
-            except VersionConflict as cause:
-                raise StoreContention(f"{topic}: another attempt has begun the same copy") from cause
-            known = read_record(self._store, topic)
-        if known is None:
-            raise StoreContention(f"{topic}: the record of the copy was deleted meanwhile")
-        return known
+        if known := read_record(self._store, topic):
+            return known
+        record = CopyRecord(start=self._copy.start)
+        return Recorded(record, write_alone(self._store, copy_record(str(topic)), record.encode(), None))
 
     def _find_again(self, originals: Entries, producer: RawProducer) -> CopyPart:
         """Take over what is on green without a record; what is not ours is refused."""
@@ -210,11 +203,7 @@ class _TopicCopier:
     def _note(self, record: CopyRecord, version: int, messages: int, size: int) -> int:
         path = copy_record(str(self._copy.topic))
         changed = record.with_positions(self._positions, messages=record.messages + messages, size=record.size + size)
-        try:
-            self._store.set(path, changed.encode(), version)
-        except VersionConflict as cause:
-            raise StoreContention(f"{self._copy.topic}: another attempt has taken over the copy") from cause
-        return node.version if (node := self._store.get(path)) else version
+        return write_alone(self._store, path, changed.encode(), version)
 
     def _on_stored(self, place: EntryPosition) -> None:
         mine = self._unstored[self._stored]

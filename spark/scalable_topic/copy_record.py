@@ -11,8 +11,8 @@ from urllib.parse import quote
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from clients.cas.store import CasReader, CasStore
-from clients.errors import StoreConflict, StoreContention, VersionConflict
+from clients.cas.store import CasReader, CasStore, write_alone
+from clients.errors import StoreConflict
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from models.base import faults
@@ -167,18 +167,7 @@ def write_stored(store: CasStore, held: Held, record: Stored) -> Held:
     Raises:
         StoreContention: somebody has: another attempt.
     """
-    path, version = held
-    try:
-        if version is None:
-            store.create(path, record.encode())
-        else:
-            store.set(path, record.encode(), version)
-    except VersionConflict as cause:
-        raise StoreContention(f"{path}: another attempt has taken over the copy") from cause
-    node = store.get(path)
-    if node is None or node.value != record.encode():
-        raise StoreContention(f"{path}: another attempt changes the record of the copy")
-    return Held(path, node.version)
+    return Held(held.path, write_alone(store, held.path, record.encode(), held.version))
 
 
 def place_of(stored: tuple[int, int]) -> EntryPosition:

@@ -204,7 +204,8 @@ def test_producers_with_many_messages_under_way_go_on(
     producers, _ = clients.collect()
     assert [record.errors for record in producers] == 4 * [[]]
     sent = {(one.key, one.number) for record in producers for one in record.sent}
-    wait_until_equal("all messages", lambda: {*_received(clients)}, sent, 60)
+    # A broker that could not read while the bookie was frozen reads again after up to half a minute.
+    wait_until_equal("all messages", lambda: {*_received(clients)}, sent, 120)
     # What the first consumer had got, and not yet acknowledged, may come again.
     assert admin.topics.stats(name).subscriptions["queue"].msg_backlog == 0
 

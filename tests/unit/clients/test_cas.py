@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 import spark.fence
 from clients.cas.claims import ClaimKeeper, require_newest
-from clients.cas.store import TRIES, Check, Create, retry, retry_each
+from clients.cas.store import TRIES, Check, Create, retry, retry_each, write_alone
 from clients.errors import ClaimHeld, StoreConflict, StoreContention, Superseded, VersionConflict
 from models.lifecycle.claim import CLAIM, Attempt, PacedClaim
 from spark.fence import WriteFence
@@ -70,6 +70,27 @@ def test_the_loop_reads_again_where_others_came_first() -> None:
     with pytest.raises(StoreContention, match="/n was changed by others"):
         retry(lambda: add(1), "/n")
     assert store.nodes["/n"].value == b"91"
+
+
+def test_a_record_of_one_attempt_is_not_written_over_another_ones() -> None:
+    """Who writes alone goes on from its own value only, whether another attempt comes before or right after it."""
+    store = MemoryStore()
+    version = write_alone(store, "/n", b"mine", None)
+    version = write_alone(store, "/n", b"mine too", version)
+    assert (store.nodes["/n"].value, store.nodes["/n"].version) == (b"mine too", version)
+    store.set("/n", b"another's", version)
+    with pytest.raises(StoreContention):
+        write_alone(store, "/n", b"late", version)
+
+    class Overtaken(MemoryStore):
+        def set(self, path: str, value: bytes, version: int) -> None:
+            super().set(path, value, version)
+            super().set(path, b"right after", version + 1)
+
+    store = Overtaken()
+    with pytest.raises(StoreContention):
+        write_alone(store, "/n", b"mine too", write_alone(store, "/n", b"mine", None))
+    assert store.nodes["/n"].value == b"right after"
 
 
 def test_the_loop_passes_final_conflicts_on() -> None:
