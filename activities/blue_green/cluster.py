@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
-from contextlib import suppress
 
 from activities.blue_green.context import REQUEST_LIMIT, AnyBlueGreenTask, BlueGreenTask, NamespaceGuard, is_held
 from activities.blue_green.copy.subscription_copy import forget_copies
@@ -22,13 +20,13 @@ from activities.blue_green.saved_clients import forget_clients
 from activities.blue_green.topics import topics_of, use_of
 from activities.blue_green.write_limit import let_go, let_go_of_ended
 from activities.lifecycle.step import step
+from activities.pulsar.await_on_brokers import await_on_brokers
 from activities.pulsar.namespace_guard import recorded_namespaces
-from activities.pulsar.overridden_policies import LOOK_EVERY, SEEN_WITHIN
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasStore
-from clients.errors import StoreConflict, StoreContention, StoreUnreachable
+from clients.errors import StoreConflict, StoreUnreachable
+from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.clusters import ClusterMigration
-from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.records.cluster_flag import set_cluster_flag
 from clients.pulsar.records.namespace_flag import read_flag
 from models.blue_green.claims import BlueGreenClaim, ChangedSetting, NamespaceClaim, Stage, is_held_back
@@ -255,14 +253,13 @@ def _wait_until_run_on(task: AnyBlueGreenTask, name: str, value: str) -> None:
     Raises:
         StoreContention: one does not, for half a minute.
     """
-    end = time.monotonic() + SEEN_WITHIN
-    for url, admin in task.blue_brokers():
-        # One that does not answer is not waited for: it has been told by the metadata store.
-        with suppress(AdminUnreachable):
-            while admin.brokers.runtime_configuration().get(name) != value:
-                if time.monotonic() > end:
-                    raise StoreContention(f"the broker {url} still runs without {name}={value}")
-                task.context.pause(LOOK_EVERY)
+
+    def lag_of(admin: PulsarAdminReader) -> str:
+        runs_on_it = admin.brokers.runtime_configuration().get(name) == value
+        return "" if runs_on_it else f"still runs without {name}={value}"
+
+    # One that does not answer is not waited for: its metadata store notifies it.
+    await_on_brokers(task.context, task.blue_brokers(), lag_of, silent=set())
 
 
 def _let_writes_go(task: AnyBlueGreenTask, store: CasStore) -> tuple[str, ...]:

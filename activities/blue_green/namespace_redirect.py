@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Mapping, Sequence
 
 from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.topics import topics_of
+from activities.pulsar.await_on_brokers import Deadline, await_on_brokers
 from activities.pulsar.namespace_guard import recorded_namespaces
-from activities.pulsar.overridden_policies import LOOK_EVERY, SEEN_WITHIN
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasReader
-from clients.errors import StoreConflict, StoreContention, StoreError
+from clients.errors import StoreConflict, StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.clusters import ClusterMigration, ClusterUrls
 from clients.pulsar.admin.errors import AdminNotFound, AdminUnreachable
@@ -76,12 +75,12 @@ def wait_until_cluster_seen(
     Raises:
         StoreContention: one does not, for half a minute.
     """
-    end = time.monotonic() + SEEN_WITHIN
-    for url, admin in brokers:
-        while (now := admin.clusters.migration(name)) != wanted:
-            if time.monotonic() > end:
-                raise StoreContention(f"the broker {url} sees {now and now.body()}, and not what was set for {name}")
-            task.context.pause(LOOK_EVERY)
+
+    def lag_of(admin: PulsarAdminReader) -> str:
+        now = admin.clusters.migration(name)
+        return "" if now == wanted else f"sees {now and now.body()}, and not what was set for {name}"
+
+    await_on_brokers(task.context, brokers, lag_of)
 
 
 def wait_until_seen(
@@ -106,17 +105,12 @@ def wait_until_seen(
         AdminUnreachable: a broker does not answer.
         StoreContention: one does not, for half a minute.
     """
-    end = time.monotonic() + SEEN_WITHIN
-    for url, admin in task.blue_brokers() if by is None else by:
-        try:
-            while _is_migrated(admin, namespace, wanted=migrated) is not migrated:
-                if time.monotonic() > end:
-                    raise StoreContention(f"the broker {url} does not see the flag of {namespace} as it was set")
-                task.context.pause(LOOK_EVERY)
-        except AdminUnreachable:
-            if silent is None:
-                raise
-            silent.add(url)
+
+    def lag_of(admin: PulsarAdminReader) -> str:
+        is_seen = _is_migrated(admin, namespace, wanted=migrated) is migrated
+        return "" if is_seen else f"does not see the flag of {namespace} as it was set"
+
+    await_on_brokers(task.context, task.blue_brokers() if by is None else by, lag_of, silent=silent)
 
 
 def require_answers(task: AnyBlueGreenTask) -> None:
@@ -125,9 +119,9 @@ def require_answers(task: AnyBlueGreenTask) -> None:
     Raises:
         StoreConflict: one does not, for longer than the session of a broker that has died lasts.
     """
-    end = time.monotonic() + _SESSION_ENDS_WITHIN
+    deadline = Deadline(_SESSION_ENDS_WITHIN)
     while silent := [name for name, admin in task.blue_brokers_now() if not _answers(admin)]:
-        if time.monotonic() > end:
+        if deadline.passed:
             raise StoreConflict(
                 f"brokers of {task.input.cluster} are registered and do not answer, so nothing is flipped: "
                 f"{some(silent)}. Restart or stop them"

@@ -22,7 +22,8 @@ from activities.blue_green.provisioning.late_topics import create_late
 from activities.blue_green.saved_clients import save_clients, saved_clients
 from activities.blue_green.topics import is_terminated, look_at, look_at_all, topics_of
 from activities.blue_green.write_limit import hold_writes, let_go, require_seen_quiet
-from activities.pulsar.overridden_policies import LOOK_EVERY, hold, wait_until_known
+from activities.pulsar.await_on_brokers import LOOK_EVERY
+from activities.pulsar.overridden_policies import hold, wait_until_known
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.errors import StoreContention

@@ -6,28 +6,22 @@ of it any more, would leave a namespace changed for ever.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from activities.lifecycle.context import ActivityContext
+from activities.pulsar.await_on_brokers import await_on_brokers
 from activities.pulsar.namespace_guard import NamespaceGuard
 from clients.cas.store import CasStore
-from clients.errors import StoreContention, StoreNotFound
+from clients.errors import StoreNotFound
 from clients.pulsar.admin.answers import Answer
 from clients.pulsar.admin.client import PulsarAdminReader
-from clients.pulsar.admin.errors import AdminUnreachable
 from clients.pulsar.json_records import Record
 from clients.pulsar.namespace_policy import change_policies, read_policy, value_at, with_value
 from models.lifecycle.claim import Changed, Claim
 
 AnswerT = TypeVar("AnswerT", bound=Answer)
-
-LOOK_EVERY = 0.2
-"""Seconds between two looks at brokers that have been told something."""
-SEEN_WITHIN = 30.0
-"""Seconds within which they have to know it."""
 
 Brokers = Callable[[], Iterable[tuple[str, PulsarAdminReader]]]
 """Gives every broker that is active, with its address."""
@@ -152,19 +146,13 @@ def wait_until_known(
     guard: PolicyGuard, policy: HeldPolicy[AnswerT], context: ActivityContext, brokers: Brokers
 ) -> None:
     """Wait until every broker that answers tells the value that the store has; see `put_back`."""
-    end = time.monotonic() + SEEN_WITHIN
-    for url, admin in brokers():
-        # Who does not answer tells nobody a value of before.
-        with suppress(AdminUnreachable):
-            while _told(admin, guard, policy) != held_value(guard, policy):
-                if time.monotonic() > end:
-                    raise StoreContention(f"the broker {url} does not see the {policy.name} of {guard.namespace}")
-                context.pause(LOOK_EVERY)
 
+    def lag_of(admin: PulsarAdminReader) -> str:
+        seen = policy.parsed(value_at(admin.namespaces.policies(guard.namespace).raw, policy.path))
+        return "" if seen == held_value(guard, policy) else f"does not see the {policy.name} of {guard.namespace}"
 
-def _told(admin: PulsarAdminReader, guard: PolicyGuard, policy: HeldPolicy[AnswerT]) -> AnswerT | None:
-    policies = admin.namespaces.policies(guard.namespace)
-    return policy.parsed(value_at(policies.raw, policy.path))
+    # A broker that does not answer gives no client the previous value.
+    await_on_brokers(context, brokers(), lag_of, silent=set())
 
 
 def exchange(store: CasStore, guard: PolicyGuard, policy: HeldPolicy[AnswerT], change: Changed) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
+from activities.pulsar.await_on_brokers import Deadline
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.late_requests import FencedAdmin
@@ -92,11 +93,11 @@ def _use_up(admin: FencedAdmin, topic: TopicName, number: int) -> None:
 def _add_freely(admin: PulsarAdmin, topic: TopicName, schema: Schema) -> None:
     admin.topics.set_properties(topic, {FREED: "true"})
     admin.topic_policies.set(topic, STRATEGY, _FREE)
-    end = time.monotonic() + _LIMIT
+    deadline = Deadline(_LIMIT)
     while True:
         try:
             return admin.schemas.add(topic, schema.type, schema.data, schema.properties)
         except AdminConflict:
-            if time.monotonic() > end:
+            if deadline.passed:
                 raise
         time.sleep(_PAUSE)

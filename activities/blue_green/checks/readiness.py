@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator, Sequence
 
 from activities.blue_green.checks.clusters import check_replication, check_running
@@ -14,10 +13,10 @@ from activities.blue_green.provisioning.inventory import read_namespace
 from activities.blue_green.topics import look_at
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
+from activities.pulsar.await_on_brokers import LOOK_EVERY, Deadline
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.coverage import require_unblocked
 from activities.pulsar.feature_census import FeatureCensus
-from activities.pulsar.overridden_policies import LOOK_EVERY
 from activities.pulsar.registrations import brokers
 from clients.errors import StoreError
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -33,8 +32,8 @@ def green_trouble(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Seq
 
     What passes, as a broker that another one replaces, is waited for, and no longer than for writes to become quiet.
     """
-    end = time.monotonic() + task.input.quiesce_timeout.total_seconds()
-    while (trouble := next(_troubles(task, namespaces, topics), "")) and time.monotonic() < end:
+    deadline = Deadline(task.input.quiesce_timeout.total_seconds())
+    while (trouble := next(_troubles(task, namespaces, topics), "")) and not deadline.passed:
         task.context.pause(LOOK_EVERY)
     return trouble
 

@@ -6,7 +6,6 @@ transaction, would be in part on blue and in part on green, where nobody gets it
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -15,7 +14,7 @@ from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.blue_green.topics import look_at, topics_of
 from activities.lifecycle.precheck import Findings
-from activities.pulsar.overridden_policies import LOOK_EVERY
+from activities.pulsar.await_on_brokers import LOOK_EVERY, Deadline
 from clients.errors import StoreConflict
 from clients.pulsar.admin.topics import Client, TopicStats
 from clients.pulsar.names import TopicName
@@ -168,11 +167,11 @@ def _has_content(task: AnyBlueGreenTask, name: TopicName) -> bool:
 
 def _still_down(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[str]:
     """Return those of some topics whose replicators do not connect, with the clusters."""
-    end = time.monotonic() + _CONNECTS_WITHIN
+    deadline = Deadline(_CONNECTS_WITHIN)
     while topics:
         looks = task.each(topics, lambda topic: look_at(task.blue, topic))
         down = {look.topic: names for look in looks if look.stats and (names := replicators_down(look.stats))}
-        if not down or time.monotonic() > end:
+        if not down or deadline.passed:
             return [f"{topic} ({', '.join(names)})" for topic, names in sorted(down.items())]
         topics = list(down)
         task.context.pause(LOOK_EVERY)
@@ -231,7 +230,7 @@ def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, d
     Raises:
         StoreConflict: a topic cannot be moved, or a replicator is not ready within `quiesce_timeout`.
     """
-    end = time.monotonic() + task.input.quiesce_timeout.total_seconds()
+    deadline = Deadline(task.input.quiesce_timeout.total_seconds())
     topics = [topic for guard in guards for topic in topics_of(task.blue, guard.namespace)]
     while topics:
         looks = task.each(topics, lambda topic: look_at(task.blue, topic))
@@ -241,7 +240,7 @@ def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, d
         if not waiting:
             break
         reasons = some([f"{topic}: {why}" for topic, why in waiting.items()])
-        if time.monotonic() > end:
+        if deadline.passed:
             raise StoreConflict(f"topics would take no messages after their flip, so nothing is flipped: {reasons}")
         task.context.waiting_for(WaitKind.CLIENTS, f"replication: {reasons}")
         task.context.pause(LOOK_EVERY)
