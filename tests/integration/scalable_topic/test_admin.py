@@ -19,7 +19,7 @@ from models.segments.segment import SubscriptionKind
 from models.store_url import parse_store_url
 from pulsar_devstack.servers.stack import Stack, StackSpec
 from pulsar_devstack.traffic.pulsar_client import quiet_client, send_to
-from tests.support.scalable_topic.topics import delete_scalable
+from tests.support.scalable_topic.topics import delete_scalable, make_scalable
 from tests.support.stacks import SharedStack
 
 SPACE = "public/default"
@@ -103,7 +103,7 @@ def test_migrated_topics(stack: Stack, admin: PulsarAdmin, partitions: int) -> N
     send_to(stack.broker_url, [str(part) for part in parts])
     with pytest.raises(AdminNotFound):
         scalable.layout(topic)
-    scalable.migrate(topic)
+    make_scalable(stack, admin, topic)
     with pytest.raises(AdminConflict):
         scalable.migrate(topic)
     layout = scalable.layout(topic)

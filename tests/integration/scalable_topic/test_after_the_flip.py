@@ -29,6 +29,7 @@ from tests.support.scalable_topic.topics import (
     drain_all,
     fill,
     forget_parents,
+    make_scalable,
     make_topic,
     pulsar,
 )
@@ -76,7 +77,7 @@ class Topics:
             guard = task.topic_guard(store, name)
             guard.take()
             guard.note(stage=Stage.FLIPPING)
-        self.admin.scalable_topics.migrate(name)
+        make_scalable(self.stack, self.admin, name)
 
 
 @pytest.fixture

@@ -19,6 +19,7 @@ from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
 from pulsar_devstack.traffic.runner import Traffic
 from tests.support.scalable_topic.flips import flip_of
+from tests.support.scalable_topic.topics import make_scalable
 from tests.support.stacks import SharedStack
 
 
@@ -43,7 +44,7 @@ def test_clients_go_on_when_their_topic_becomes_scalable(
             admin.topics.create(topic)
         with Traffic.in_programs(stack.broker_url, [plan], tmp_path, tools) as traffic:
             traffic.wait_for_more(20)
-            admin.scalable_topics.migrate(topic)
+            make_scalable(stack, admin, topic)
             admin.scalable_topics.register(topic, Subscribed.SHARED.value, SubscriptionKind.QUEUE)
             traffic.wait_for_more(20)
             audit = traffic.stop()

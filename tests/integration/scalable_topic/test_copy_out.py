@@ -39,6 +39,7 @@ from tests.support.scalable_topic.copies import (
     stored_in,
     topic,
 )
+from tests.support.scalable_topic.topics import make_scalable
 from tests.support.waiting import wait_for
 
 STEP = 150
@@ -60,7 +61,7 @@ def source(stack: Stack, admin: PulsarAdmin, copier: Copier) -> TopicName:
     name = topic("history")
     admin.topics.create_partitioned(name, 3)
     send_as_regular(stack, name, range(STEP), batching_enabled=True, batching_max_messages=5)
-    admin.scalable_topics.migrate(name)
+    make_scalable(stack, admin, name)
     admin.scalable_topics.set_auto_scale_policy(name, AutoScalePolicy(enabled=False))
     send_to_segments(stack, admin, name, range(STEP, 2 * STEP))
     layout = admin.scalable_topics.layout(name)

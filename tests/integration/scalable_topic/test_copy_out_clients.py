@@ -42,7 +42,7 @@ from tests.support.scalable_topic.copies import (
     stored_in,
     topic,
 )
-from tests.support.scalable_topic.topics import pulsar
+from tests.support.scalable_topic.topics import make_scalable, pulsar
 from tests.support.stacks import MakeStack
 
 # The package has no type hints.
@@ -103,7 +103,7 @@ def test_producers_go_on_while_their_topic_is_copied(
     plan = TopicPlan(str(name), 3, tuple(producers), ())
     with Traffic.in_programs(stack.broker_url, [plan], tmp_path, with_scalable_clients(toolchain)) as traffic:
         traffic.wait_for_more(20)
-        admin.scalable_topics.migrate(name)
+        make_scalable(stack, admin, name)
         admin.scalable_topics.set_auto_scale_policy(name, AutoScalePolicy(enabled=False))
         traffic.wait_for_more(20)
         first = copier.copy_at_last(name, target, partitions=2, subscriptions=(APP,))
@@ -150,7 +150,7 @@ def test_batches_and_compressions(stack: Stack, admin: PulsarAdmin, copier: Copi
             stack, name, numbers, compression_type=kind, batching_enabled=bool(index % 2), batching_max_messages=10
         )
     send_as_regular(stack, name, range(200, 250), batching_enabled=True, batching_max_messages=25)
-    admin.scalable_topics.migrate(name)
+    make_scalable(stack, admin, name)
     copied = copier.copy(name, target, partitions=3, hashing=KeyHash.CPP, subscriptions=(APP, "behind"))
     require_certificate(copied, 250)
     assert copied.entries < 250
@@ -171,7 +171,7 @@ def test_chunks(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
             for chunk in _chunks(text, body, "key" if number % 2 else ""):
                 producer.send(chunk)
         producer.flush()
-    admin.scalable_topics.migrate(name)
+    make_scalable(stack, admin, name)
     copied = copier.copy(name, target, partitions=3, subscriptions=(APP,))
     assert copied.entries == 3 * len(bodies)
     with closing(quiet_client(stack.broker_url)) as client:
@@ -213,7 +213,7 @@ def test_schema_versions(stack: Stack, admin: PulsarAdmin, copier: Copier) -> No
                 producer.send(kind(number=number), partition_key="key")
             producer.close()
     admin.namespaces.set_schema_compatibility(name.namespace_path, "FULL")
-    admin.scalable_topics.migrate(name)
+    make_scalable(stack, admin, name)
     copier.copy(name, target, partitions=2, subscriptions=(APP,))
     assert _versions(admin, target) == _versions(admin, name)
     with closing(quiet_client(stack.broker_url)) as client:

@@ -12,7 +12,7 @@ from models.segments.segment import SubscriptionKind
 from pulsar_devstack.servers.stack import Stack
 from pulsar_devstack.traffic.client_program import ClientProgram
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, pulsar
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, fill, make_scalable, pulsar
 from tests.support.waiting import wait_for, wait_until_equal
 
 # A broker waits for 60 s until a consumer is gone for good, and ZooKeeper looks every 60 s.
@@ -55,7 +55,7 @@ def _early_consumer(stack: Stack, admin: PulsarAdmin, clients: ClientProgram, to
     fill(stack, admin, name, 0)
     drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)
     stream = ConsumerPlan(topic, f"topic://{name.local_path}", Language.JAVA_V5, Subscribed.FAILOVER, named=STREAM)
-    admin.scalable_topics.migrate(name)
+    make_scalable(stack, admin, name)
     assert clients.attach([stream]) == {}
     for subscription, kind in _KINDS.items():
         admin.scalable_topics.register(name, subscription, kind)

@@ -29,7 +29,7 @@ from tests.support.lifecycle.environment import Environment
 from tests.support.lifecycle.operator import Run
 from tests.support.scalable_topic.lying_broker import Act, Answer, Ask, LyingBroker, failed, failed_but_done, hung_up
 from tests.support.scalable_topic.standing import Standing, changes, read_standing, topic_faults
-from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, make_topic, pulsar
+from tests.support.scalable_topic.topics import MESSAGES, QUEUE, STREAM, drain, make_scalable, make_topic, pulsar
 from tests.support.waiting import wait_for
 
 PARTS = 2
@@ -235,7 +235,7 @@ def test_a_topic_that_somebody_has_made_scalable_meanwhile_is_completed(topics: 
     before = topics.standing(name)
     run = topics.start(name, hold_before_cutover=True)
     run.wait_until_it_waits_for(WaitKind.HOLD)
-    topics.admin.scalable_topics.migrate(name)
+    make_scalable(topics.stack, topics.admin, name)
     run.steer(Verb.PROCEED)
     topics.ends_well(run, name, before)
 

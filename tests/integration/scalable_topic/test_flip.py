@@ -24,7 +24,7 @@ from pulsar_devstack.traffic.client_program import ClientProgram
 from pulsar_devstack.traffic.plan import ConsumerPlan, Language, ProducerPlan, Subscribed
 from pulsar_devstack.traffic.pulsar_client import quiet_client
 from tests.support.scalable_topic.flips import FreeTopic, flip_of
-from tests.support.scalable_topic.topics import MESSAGES, fill, pulsar
+from tests.support.scalable_topic.topics import MESSAGES, fill, make_scalable, pulsar
 from tests.support.waiting import wait_for, wait_until_equal
 
 
@@ -68,7 +68,7 @@ def test_an_attempt_that_died_behind_the_call_is_completed(stack: Stack, admin: 
     """The next one finds the topic scalable, and does the rest."""
     name = TopicName.parse("persistent://public/default/died")
     fill(stack, admin, name, 2)
-    admin.scalable_topics.migrate(name)
+    make_scalable(stack, admin, name)
     assert recorded_subscriptions(store, name) == {}
     done = flip_of(admin, store, name, 2).run()
     assert (done.registered, done.faults) == (2, ())
