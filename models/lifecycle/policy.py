@@ -15,6 +15,7 @@ from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb, VerbResponse
 
 ENDED = "the migration has ended"
+COMMITTED = "what could be undone is over; the migration goes on to its end"
 
 # Reasons of refusals that migrations share.
 TOO_SHORT = "the phase is too short to pause"
@@ -99,8 +100,11 @@ class VerbState(BaseModel):
         self.rollback_wanted = False
 
     def commit(self) -> None:
-        """The migration turned out to be committed: a rollback that was taken came too late."""
+        """Nothing is undone any more: a rollback that was taken came too late, and none is legal from now on."""
         self.rollback_wanted = False
+        if not self.policy.no_rollback:
+            # The next phase may begin much later, behind a pause for example.
+            self.policy = self.policy.model_copy(update={"no_rollback": COMMITTED})
 
     def end(self) -> None:
         """Nothing is legal from now on."""

@@ -15,6 +15,7 @@ _COVERAGE = "tests/unit/lifecycle/test_coverage.py"
 _DEFECTS = "tests/unit/lifecycle/test_defects.py"
 _OPERATIONS_WORKFLOW = "tests/integration/scalable_topic/test_operations_workflow.py"
 _NAMESPACES = "tests/integration/topic_controller/test_namespaces.py"
+_WAY_BACK = "tests/workflows/blue_green/test_rollback.py"
 
 MUTANTS = mutants(
     {
@@ -41,6 +42,9 @@ MUTANTS = mutants(
             "shared/newer-epoch-is-not-newer": becomes("self.attempt > other.attempt"),
             "shared/final-conflicts-are-tried-again": becomes("StoreConflict"),
             "shared/throttle-while-clients-are-blocked": without(1),
+        },
+        f"{_WAY_BACK}::test_rollback_is_refused_once_all_have_moved": {
+            "shared/a-rollback-behind-the-commit": drop,
         },
         f"{_OXIA_CLIENT}::test_an_answer_of_the_guard_counts_from_the_question_on": {
             "shared/guard-of-oxia-is-fresh-from-its-answer-on": becomes("time.monotonic() + _GUARD_SECONDS"),

@@ -131,10 +131,10 @@ class Phases:
             goes_on = await undo(state.undoing.why)
             if not goes_on:
                 raise raised_again(state.undoing)
-            state.verbs.commit()
             state.cancelled |= state.undoing.how == "cancelled"
             self._status.note(goes_on)
         state.undoing, state.committed = None, True
+        state.verbs.commit()  # mutant: shared/a-rollback-behind-the-commit
 
     async def rest(self, why: str, patience: timedelta, *, effect: str) -> None:
         """Wait before another attempt, which `proceed` begins at once.

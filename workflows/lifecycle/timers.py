@@ -109,7 +109,7 @@ class Timers:
                 WaitKind.PAUSE,
                 "paused by the operator",
                 action="give `resume` to go on",
-                ends_on=(Verb.RESUME, Verb.ROLLBACK),
+                ends_on=[verb for verb in (Verb.RESUME, Verb.ROLLBACK) if verb in self._verbs.legal()],
             )
             await self._until(lambda: not self._verbs.paused, None, "", may_continue=not self._state.running_phase)
             self._status.stop_waiting()

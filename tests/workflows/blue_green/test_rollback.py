@@ -127,6 +127,25 @@ async def test_nothing_moved_is_a_failure(stage: Harness) -> None:
     assert run.script.steps[-2:] == ["undo", "release"]
 
 
+async def test_rollback_is_refused_once_all_have_moved(stage: Harness) -> None:
+    """A pause that came while the last batch ran waits behind it, where there is nothing to undo any more."""
+    hang = Hang()
+    run = await stage.start(Script(drain=hang, names=("acme/audit",)), grace_window="PT0S")
+    await hang.entered()
+    await run.signal(Verb.PAUSE)
+    hang.release()
+    status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.PAUSE)
+    assert status.legal_verbs == [Verb.RESUME]
+    assert status.waiting is not None
+    assert status.waiting.ends_on == (Verb.RESUME,)
+    await run.signal(Verb.ROLLBACK)
+    await run.signal(Verb.RESUME)
+    report = await run.report()
+    assert run.script.steps == [*BEFORE, *BATCH, "complete", "finish"]
+    assert report.outcome is Outcome.DONE
+    assert any("rollback refused" in note for note in report.notes)
+
+
 async def test_rollback_is_refused_in_the_window(stage: Harness) -> None:
     """Once all have moved, a rollback is refused, with the way that there is."""
     run = await stage.start(Script())
