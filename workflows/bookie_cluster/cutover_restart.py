@@ -141,10 +141,12 @@ class RestartCutover(Cutover):
         if state.stage >= CutoverStage.PROMOTED and not state.without_target:
             # While brokers serve, so that they are away for what came last only; which is looked at again then.
             built = await self._unless_given_up(self._build_back())
+            if built is not None:
+                # At once: a way back that is tried again, in whichever run, finds these equal.
+                figures.rollback_build = CopyFigures.of(built, before=figures.rollback_build)
             if (built is None and not state.without_target) or not await self._may_go_back():
                 return False
             if built is not None:
-                figures.rollback_build = CopyFigures.of(built)
                 self.tell_what_is_left(built)
         await self._stop_brokers(BACK)  # mutant: bookie-cluster/the-rollback-stops-no-brokers
         # Nobody serves any more: a way back that is repeated copies nothing at the pace of a copy beside brokers.

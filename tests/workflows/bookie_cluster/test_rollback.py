@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError, CancelledError
 
 from models.bookie_cluster.input import Direction, Proof
 from models.bookie_cluster.phases import Phase
-from models.bookie_cluster.results import BrokersStopped, Directive, LedgersDeleted
+from models.bookie_cluster.results import BrokersStopped, CopySummary, Directive, LedgersDeleted
 from models.bookie_cluster.updates import ReadModeChange
 from models.bookie_registry import ReadMode
 from models.lifecycle.failures import FailureKind
@@ -123,6 +123,18 @@ async def test_cancellation_in_each_step(
     assert isinstance(await run.failure(), CancelledError)
     assert run.script.steps == [*road[: road.index(step) + 1], *undo]
     assert (await run.handle.describe()).status is WorkflowExecutionStatus.CANCELED
+
+
+async def test_every_try_of_the_way_back_counts(stage: Harness) -> None:
+    """What a try copied back before it failed counts, also where the next one begins in another run."""
+    again = CopySummary(equal=BUILT.copied, compared=BUILT.compared)
+    script = Script(build=[BUILT, BUILT, again], stop_brokers=[stopped, DENIED, stopped])
+    run = await stage.start(script, history_limit=3)
+    await window_open(run)
+    await run.signal(Verb.ROLLBACK)
+    report = await run.report()
+    assert run.script.steps.count("build") == 3
+    assert report.certificate["copied_back"] == BUILT.copied + TAIL.copy_summary.copied
 
 
 @pytest.mark.parametrize(
