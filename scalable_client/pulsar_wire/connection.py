@@ -260,6 +260,7 @@ class Connection:
             raise ProtocolViolation(f"{self.broker} answers the handshake with {type(answer).__name__}")
         self.server = answer.server_version
         self.largest_message = answer.max_message_size or _MESSAGE_SIZE
+        self._transport.allow(self.largest_message)
         self.scalable = answer.feature_flags.supports_scalable_topics
 
     def _wait_for(self, pending: _Pending, what: str, timeout: float) -> Command:
@@ -309,7 +310,7 @@ class Connection:
     def _reason(self, error: PulsarError | OSError) -> PulsarError:
         if isinstance(error, OSError):
             return ConnectionLost(f"the connection to {self.broker} is lost: {error}")
-        return error
+        return error if self.broker in str(error) else type(error)(f"{self.broker}: {error}")
 
     def _keep_alive(self) -> None:
         silence = time.monotonic() - self._transport.heard

@@ -15,8 +15,10 @@ from pulsar_wire.pulsar_api_pb2 import BaseCommand
 
 SIZE = struct.Struct(">I")
 _HEAD = struct.Struct(">II")
-# No broker sends more, whatever its limit for messages is.
+# Of a command alone, or of a message of a broker with an ordinary limit, which is 5 MB.
 _LARGEST = 64 << 20
+# What a message may have beside itself: the command, and what the broker noted.
+_BESIDE = 64 << 10
 
 Command = Message
 """The type of a command: one of the fields of `BaseCommand`."""
@@ -81,6 +83,11 @@ class FrameBuffer:
 
     def __init__(self) -> None:
         self._received = bytearray()
+        self._largest = _LARGEST
+
+    def allow(self, message: int) -> None:
+        """Take messages of so many bytes, where the broker says that it takes and sends them."""
+        self._largest = max(_LARGEST, message + _BESIDE)
 
     def feed(self, data: bytes) -> list[bytes]:
         """Take in what arrived; return the frames that are whole now, without their sizes.
@@ -94,7 +101,7 @@ class FrameBuffer:
         at = 0
         while len(received) - at >= SIZE.size:
             size = SIZE.unpack_from(received, at)[0]
-            if size > _LARGEST:
+            if size > self._largest:
                 raise ProtocolViolation(f"a frame of {size} bytes is announced")
             end = at + SIZE.size + size
             if end > len(received):

@@ -39,6 +39,10 @@ def connect(address: Address, access: Access) -> socket.socket:
             return plain
         context = access.tls or ssl.create_default_context()
         return context.wrap_socket(plain, server_hostname=address.host)
+    except ssl.SSLEOFError as cause:
+        plain.close()
+        # It says nothing of certificates: a broker that goes down, or a balancer without one, ends the handshake so.
+        raise ConnectionLost(f"TLS with {address} fails: the other side closed the connection") from cause
     except ssl.SSLError as cause:
         plain.close()
         raise TlsFailed(
@@ -81,6 +85,10 @@ class Transport:
         """Send frames after all others."""
         self._queue.append(frames)
         self._wake()
+
+    def allow(self, message: int) -> None:
+        """Take messages of so many bytes from now on."""
+        self._buffer.allow(message)
 
     def finish(self) -> None:
         """Send what is queued, and end."""
@@ -140,7 +148,7 @@ class Transport:
             while True:
                 data = self._socket.recv(_READ)
                 if not data:
-                    raise ConnectionLost("the broker closed the connection")
+                    raise ConnectionLost("the connection was closed by the other side")
                 self.heard = time.monotonic()
                 for frame in self._buffer.feed(data):
                     take(frame)

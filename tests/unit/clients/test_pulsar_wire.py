@@ -25,7 +25,7 @@ from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.auth import Token
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import WireAccess
-from clients.pulsar.wire.connection import refused
+from clients.pulsar.wire.connection import BrokerConnection, refused
 from clients.pulsar.wire.frames import message
 from clients.pulsar.wire.lookup import greet
 from clients.pulsar.wire.position import EntryPosition
@@ -33,7 +33,7 @@ from clients.pulsar.wire.producer import RawProducer
 from clients.tls import Tls
 from pulsar_wire.access import addresses
 from pulsar_wire.errors import ProtocolViolation, ServerError
-from pulsar_wire.frames import Command, decode, encode
+from pulsar_wire.frames import SIZE, Command, decode, encode
 from pulsar_wire.pulsar_api_pb2 import (
     CommandAuthChallenge,
     CommandAuthResponse,
@@ -232,6 +232,47 @@ def test_a_broker_that_says_no() -> None:
         _producer(url, [])
     with pytest.raises(StoreUnreachable, match="cannot be reached"):
         _producer(url, [])
+
+
+def test_frames_are_as_large_as_the_broker_allows() -> None:
+    """A frame that is larger than any ordinary one is taken from a broker that takes such messages only."""
+    for allowed, kind in ((5 << 20, StoreProtocolError), (100 << 20, StoreUnreachable)):
+        with socket.create_server(("127.0.0.1", 0)) as server:
+
+            def announce(server: socket.socket = server, allowed: int = allowed) -> None:
+                connection, _ = server.accept()
+                with connection, suppress(ConnectionError):
+                    connection.recv(10_000)
+                    connection.sendall(encode(CommandConnected(server_version="double", max_message_size=allowed)))
+                    connection.recv(10_000)
+                    connection.sendall(SIZE.pack(70 << 20))
+                    # Until the client gives up.
+                    connection.recv(10_000)
+
+            thread = threading.Thread(target=announce, daemon=True)
+            thread.start()
+            url = f"pulsar://127.0.0.1:{server.getsockname()[1]}"
+            with BrokerConnection(addresses(url)[0], SHORT) as connection:
+                connection.send(encode(CommandPing()))
+                with pytest.raises(kind, match=url):
+                    connection.receive("waiting")
+            thread.join(5)
+
+
+def test_a_tls_handshake_that_the_other_side_ends() -> None:
+    """A broker that goes down amid the handshake of TLS has refused nothing: another attempt may succeed."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def hang_up() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(10_000)
+
+        thread = threading.Thread(target=hang_up, daemon=True)
+        thread.start()
+        with pytest.raises(StoreUnreachable, match="closed the connection"):
+            greet(f"pulsar+ssl://127.0.0.1:{server.getsockname()[1]}", SHORT)
+        thread.join(5)
 
 
 def test_the_first_broker_that_can_be_reached_looks_at_the_credentials() -> None:
