@@ -31,7 +31,8 @@ def connect(address: Address, access: Access) -> socket.socket:
     """
     try:
         plain = socket.create_connection((address.host, address.port), timeout=access.connection_timeout)
-    except OSError as cause:
+    # A UnicodeError says that the host's name cannot be one, which a lookup may answer as well.
+    except (OSError, UnicodeError) as cause:
         raise ConnectionLost(f"{address} cannot be reached: {cause}") from cause
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

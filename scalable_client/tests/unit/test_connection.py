@@ -23,6 +23,7 @@ from pulsar_wire.access import Access, Address, addresses
 from pulsar_wire.connection import Channel, Connection
 from pulsar_wire.frames import Command
 from pulsar_wire.pool import Pool
+from pulsar_wire.transport import connect
 from tests.support.waiting import wait_for, wait_until_equal
 
 ACCESS = Access(operation_timeout=2, connection_timeout=2)
@@ -150,6 +151,13 @@ def test_nobody_there() -> None:
         address = addresses(broker.url)[0]
     with pytest.raises(ConnectionLost, match="cannot be reached"):
         Connection(address, ACCESS)
+
+
+@pytest.mark.parametrize("host", ["", "a..b", 64 * "a"])
+def test_names_that_no_host_can_have(host: str) -> None:
+    """What a lookup answers may be no name of a host; that is an address that cannot be reached."""
+    with pytest.raises(ConnectionLost, match="cannot be reached"):
+        connect(Address(host, 1), ACCESS)
 
 
 def test_all_that_wait_learn_of_the_loss() -> None:
