@@ -60,6 +60,7 @@ def demo() -> int:
         _migrate(stage, plan, traffic)
         _after_commit(stage, admin, [*topics, *churn.created], before)
         report = _end_window(stage)
+        traffic.stop()
     _verify(stage, report, traffic)
     _verify_churn(stage, admin, churn)
     return stage.conclude(f"metadata writes were blocked for {report.figures['blocked_seconds']:.2f} s")
