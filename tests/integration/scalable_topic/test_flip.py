@@ -126,7 +126,7 @@ def test_an_empty_record_that_comes_amid_the_request(stack: Stack, admin: Pulsar
         fence()
         store.create(report, b"{}")
         states.append(read_scalable(store, name).state)
-        # What a broker answers when the record comes between its look and its own write: seen 6 times in 8.
+        # What a broker answers when the record comes between its look and its own write: seen 5 times in 8.
         reason = f"Topic is already scalable: topic://{name.local_path}"
         raise AdminConflict(reason, method="POST", url=f"{name.local_path}/migrate", status=409)
 
