@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from activities.blue_green.context import REQUEST_LIMIT, AnyBlueGreenTask, BlueGreenTask, NamespaceGuard, is_held
 from activities.blue_green.copy.subscription_copy import forget_copies
 from activities.blue_green.failback import forget_kept, send_away_again, take_rest_back, widen_cluster_flag
-from activities.blue_green.listing import forget_failures, is_of_brokers, namespaces_of
+from activities.blue_green.listing import is_of_brokers, namespaces_of
 from activities.blue_green.namespace_redirect import (
     records,
     sent_away,
@@ -19,6 +19,7 @@ from activities.blue_green.policies import INACTIVE, put_back
 from activities.blue_green.saved_clients import forget_clients
 from activities.blue_green.topics import topics_of, use_of
 from activities.blue_green.write_limit import let_go, let_go_of_ended
+from activities.lifecycle.failed_items import forget_failed_items
 from activities.lifecycle.step import step
 from activities.pulsar.await_on_brokers import await_on_brokers
 from activities.pulsar.namespace_guard import recorded_namespaces
@@ -58,7 +59,7 @@ def register(task: BlueGreenTask) -> Released:
         guard.require()
         task.keeper(green).take()
         served = _let_writes_go(task, blue)
-        forget_failures(blue)
+        forget_failed_items(blue)
     return Released(kept=served)
 
 

@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import json
 import re
 
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask
+from activities.lifecycle.failed_items import FAILED_ITEMS, record_failed_items
 from activities.lifecycle.step import step
-from clients.cas.store import CasStore
 from clients.pulsar.admin.client import PulsarAdminReader
 from models.blue_green.input import BlueGreenInput
-from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.waves import Page, WaveItem
 
-_FAILED = f"{CLAIM}-failed"
 # Of the load manager and of transactions; and of each broker, for its health checks.
 _OF_BROKERS = re.compile(r"pulsar/system|(?:pulsar|sla-monitor)/(?:[^/]+/)?[^/]+:\d+")
 
@@ -59,18 +56,5 @@ def record_failures(task: BlueGreenTask, failures: list[FailedItem], offset: int
     """Keep failed namespaces in blue's metadata store, a node for each call; says where."""
     with task.blue_store() as store:
         task.keeper(store).renew()
-        path = f"{_FAILED}/{offset:09d}"
-        value = json.dumps([failure.model_dump(mode="json") for failure in failures]).encode()
-        node = store.get(path)
-        if node is None:
-            store.create(path, value)
-        elif node.value != value:
-            store.set(path, value, node.version)
-    return f"{_FAILED} of {task.input.blue.metadata_url}"
-
-
-def forget_failures(store: CasStore) -> None:
-    """Remove the list of an earlier run."""
-    for name in store.children(_FAILED):
-        if node := store.get(f"{_FAILED}/{name}"):
-            store.delete(f"{_FAILED}/{name}", node.version)
+        record_failed_items(store, failures, offset)
+    return f"{FAILED_ITEMS} of {task.input.blue.metadata_url}"

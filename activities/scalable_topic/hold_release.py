@@ -5,10 +5,10 @@ The topic may be one of many, for which another migration holds the cluster.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from types import MappingProxyType
 
+from activities.lifecycle.failed_items import FAILED_ITEMS, forget_failed_items, record_failed_items
 from activities.lifecycle.step import step
 from activities.pulsar.coverage import require_covered
 from activities.pulsar.namespace_guard import RecordGuard
@@ -21,13 +21,10 @@ from activities.scalable_topic.conversion.topic import conversion_of
 from activities.scalable_topic.topic_list import namespace_of, selected
 from clients.cas.store import CasStore
 from clients.pulsar.records.scalable_topics import RecordState, read_scalable
-from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailedItem
 from models.scalable_topic.claims import Stage, TopicClaim
 from models.scalable_topic.input import cleans_up
 from models.scalable_topic.results import Released, Undone
-
-_FAILED = f"{CLAIM}-failed"
 
 
 @step(TopicTask, needs_open_run=True)
@@ -120,9 +117,7 @@ def hold_all(task: NamespaceTask) -> Released:
     require_covered(task.input, lambda census: task.survey(census, namespaces))
     released = take(task, namespaces)
     with task.cluster.store() as store:
-        for name in store.children(_FAILED):
-            if node := store.get(f"{_FAILED}/{name}"):
-                store.delete(f"{_FAILED}/{name}", node.version)
+        forget_failed_items(store)
     return released
 
 
@@ -131,14 +126,8 @@ def record_failures(task: NamespaceTask, failures: list[FailedItem], offset: int
     """Keep failed topics in the metadata store, a node for each call; says where."""
     with task.cluster.store() as store:
         task.keeper(store).renew()
-        path = f"{_FAILED}/{offset:09d}"
-        value = json.dumps([failure.model_dump(mode="json") for failure in failures]).encode()
-        node = store.get(path)
-        if node is None:
-            store.create(path, value)
-        elif node.value != value:
-            store.set(path, value, node.version)
-    return f"{_FAILED} of {task.input.metadata_url}"
+        record_failed_items(store, failures, offset)
+    return f"{FAILED_ITEMS} of {task.input.metadata_url}"
 
 
 @step(NamespaceTask)
