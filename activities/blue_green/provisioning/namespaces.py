@@ -6,7 +6,6 @@ Nothing is deleted, and nothing that only green has is changed.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from itertools import groupby
@@ -18,6 +17,7 @@ from activities.blue_green.provisioning.deltas import Delta
 from activities.blue_green.provisioning.differences import namespace_deltas, reported, tenant_deltas
 from activities.blue_green.provisioning.inventory import read_namespace, read_tenant, side_by_side
 from activities.blue_green.provisioning.topic_differences import PARTITION
+from activities.lifecycle.context import ActivityContext
 from clients.pulsar.admin.client import PulsarAdmin, PulsarAdminReader
 from clients.pulsar.admin.errors import (
     AdminConflict,
@@ -32,7 +32,7 @@ from models.blue_green.differences import Difference, DifferenceKind, Provisione
 from models.blue_green.input import IdleSubscriptions
 from models.blue_green.results import Provision
 from models.lifecycle.failures import NAMED
-from models.lifecycle.status import ProgressTask, ProgressUnit
+from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from models.releases import Release
 from spark.blue_green.copy_record import recorded_copies
 
@@ -97,7 +97,7 @@ def provision_namespace(
     fence: Callable[[], None],
     change_or_never: ChangeOrNever,
     align: bool,
-    check: Callable[[], None],
+    context: ActivityContext,
     scope: Scope = EVERYTHING,
 ) -> Provisioned:
     """Create a namespace on green with its tenant and all that is in it, and read both sides again.
@@ -113,7 +113,7 @@ def provision_namespace(
         fence: called right before each change on green, from eight threads; raises if this attempt is late.
         change_or_never: makes changes to green that remove something.
         align: change also what exists on green and differs.
-        check: raises where the work shall stop.
+        context: of the activity; ends the work when that is cancelled, and shows what it waits for.
         scope: what of the namespace; the rest is neither changed nor compared.
 
     Returns:
@@ -124,13 +124,13 @@ def provision_namespace(
     """
 
     def read() -> list[Delta]:
-        deltas = _deltas(blue, green, namespace, names, release, check=check, topics=scope.topics)
+        deltas = _deltas(blue, green, namespace, names, release, check=context.check, topics=scope.topics)
         return deltas if scope.topics is None else [delta for delta in deltas if delta.topic in scope.topics]
 
     def is_wanted(delta: Delta) -> bool:
         return delta.wanted_always or align or (scope.grow and delta.what == PARTITION)
 
-    work = _Work(FencedAdmin.of(green, fence, change_or_never), check)
+    work = _Work(FencedAdmin.of(green, fence, change_or_never), context)
     deltas, tried = read(), None
     for pause in _PAUSES:
         wanted = [delta for delta in deltas if delta.change and is_wanted(delta)]
@@ -138,7 +138,8 @@ def provision_namespace(
         if not wanted or (not work.end(wanted) and paths == tried):
             break
         tried = paths
-        _wait(pause, check)
+        with context.waiting(WaitKind.STORE, f"green's brokers to show what was set for {namespace}"):
+            context.pause(pause)
         deltas = read()
     return Provisioned(
         created=dict(sorted(work.done.items())), differences=tuple(map(work.explained, reported(deltas)))
@@ -170,8 +171,8 @@ class _Work:
         done: changes by kind.
     """
 
-    def __init__(self, green: FencedAdmin, check: Callable[[], None]) -> None:
-        self._green, self._check = green, check
+    def __init__(self, green: FencedAdmin, context: ActivityContext) -> None:
+        self._green, self._context = green, context
         self._lock = Lock()
         self._refusals: dict[str, str] = {}
         self.done: Counter[str] = Counter()
@@ -223,19 +224,13 @@ class _Work:
     def _repeat(self, delta: Delta) -> None:
         assert delta.change is not None
         for pause in _RETRY_PAUSES:
-            self._check()
+            self._context.check()
             try:
                 return delta.change(self._green)
-            except AdminUnreachable:
-                _wait(pause, self._check)
+            except AdminUnreachable as error:
+                with self._context.waiting(WaitKind.STORE, f"green to accept {delta.difference.path}: {error}"):
+                    self._context.pause(pause)
         return delta.change(self._green)
-
-
-def _wait(seconds: float, check: Callable[[], None]) -> None:
-    end = time.monotonic() + seconds
-    while (left := end - time.monotonic()) > 0:
-        check()
-        time.sleep(min(left, 0.2))
 
 
 def judged(task: AnyBlueGreenTask, namespace: str, differing: Sequence[Difference]) -> list[Difference]:
@@ -271,7 +266,7 @@ def provision_all(
             fence=lambda: (fence(), None)[1],
             change_or_never=task.change_green,
             align=task.input.align_differences,
-            check=task.context.check,
+            context=task.context,
             scope=scope,
         )
         created.update(found.created)

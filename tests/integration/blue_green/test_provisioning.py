@@ -15,6 +15,7 @@ import pytest
 from activities.blue_green.checks.quotas import green_quotas
 from activities.blue_green.provisioning.inventory import read_namespace
 from activities.blue_green.provisioning.namespaces import compare_namespace, provision_namespace
+from activities.lifecycle.context import ActivityContext
 from clients.errors import Superseded
 from clients.pulsar.admin.namespaces import BookieAffinity, NamespaceAction
 from clients.pulsar.names import TopicName
@@ -53,7 +54,7 @@ def provision(
         fence=fence,
         change_or_never=clusters.change_green,
         align=align,
-        check=nothing,
+        context=ActivityContext(),
     )
 
 
