@@ -6,6 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
+from activities.pulsar.await_on_brokers import Deadline
 from clients.store import Partition, Record, StoreReader
 from clients.stores import Access, open_reader
 from models.lifecycle.failures import Blocker, some
@@ -50,9 +51,9 @@ def brokers(reader: StoreReader) -> list[Service]:
 
 def becomes_true(good: Callable[[], bool]) -> bool:
     """Return whether something becomes true within `AWAY_SECONDS`, so that no one moment decides who is registered."""
-    end = time.monotonic() + AWAY_SECONDS
+    deadline = Deadline(AWAY_SECONDS)
     while not good():
-        if time.monotonic() > end:
+        if deadline.passed:
             return False
         time.sleep(_LOOK_EVERY)
     return True
