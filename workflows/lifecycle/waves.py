@@ -185,7 +185,8 @@ class Waves:
 
     async def _wait_if_paused(self) -> None:
         while self._steering.paused:
-            # Those that run go on; and the wait may last for many runs of the workflow, which need a complete state.
+            # `wait_if_paused` may continue as new, which needs a complete state: children that run end first, and
+            # failed items are recorded.
             await workflow.wait_condition(lambda: not self._pool or not self._steering.paused)
             if self._steering.paused:
                 await self._record_failures()
