@@ -6,12 +6,14 @@ Sizes have 4 bytes, big-endian. Source: "Pulsar binary protocol specification", 
 from __future__ import annotations
 
 import struct
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
+from google.protobuf.descriptor import FieldDescriptor
 from google.protobuf.message import DecodeError, Message
 
 from pulsar_wire.errors import ProtocolViolation
-from pulsar_wire.pulsar_api_pb2 import BaseCommand
+from pulsar_wire.pulsar_api_pb2 import BaseCommand, CommandProducerSuccess
 
 SIZE = struct.Struct(">I")
 _HEAD = struct.Struct(">II")
@@ -29,6 +31,22 @@ _TYPE_BY_NAME = {
     for field in BaseCommand.DESCRIPTOR.fields
     if field.message_type is not None
 }
+
+
+def _have_text(fields: Iterable[Any]) -> bool:
+    return any(
+        field.type == FieldDescriptor.TYPE_STRING
+        or (field.message_type is not None and _have_text(field.message_type.fields))
+        for field in fields
+    )
+
+
+# Messages and receipts, of which very many come, have no text.
+_TYPES_WITH_TEXT = frozenset(
+    field.number
+    for field in BaseCommand.DESCRIPTOR.fields
+    if field.message_type is not None and _have_text(field.message_type.fields)
+)
 
 
 class Frame(NamedTuple):
@@ -65,7 +83,7 @@ def decode(data: bytes) -> Frame:
         raise ProtocolViolation("a command is longer than its frame")
     try:
         base = BaseCommand.FromString(data[SIZE.size : end])
-    except DecodeError as cause:
+    except (DecodeError, UnicodeDecodeError) as cause:
         raise ProtocolViolation(f"a frame holds no command of Pulsar's: {cause}") from cause
     # protobuf does not check that required fields are there.
     if not base.HasField("type"):
@@ -75,7 +93,25 @@ def decode(data: bytes) -> Frame:
         return Frame(None, b"")
     if not base.HasField(field):
         raise ProtocolViolation(f"a command of type {base.type} has another field")
-    return Frame(getattr(base, field), data[end:])
+    command: Command = getattr(base, field)
+    if base.type in _TYPES_WITH_TEXT:
+        _require_text(command)
+    # -1 says that nothing is stored; what counts on from a lower number has no room in a command.
+    if isinstance(command, CommandProducerSuccess) and command.last_sequence_id < -1:
+        raise ProtocolViolation(f"the last sequence id of {command.producer_name} is {command.last_sequence_id}")
+    return Frame(command, data[end:])
+
+
+def _require_text(message: Message) -> None:
+    """Raise an error if a text is none: protobuf gives its bytes then, which no caller expects."""
+    for field, value in message.ListFields():
+        values: Iterable[Any] = [value] if isinstance(value, str | bytes | Message) else value
+        if field.type == FieldDescriptor.TYPE_STRING:
+            if any(isinstance(text, bytes) for text in values):
+                raise ProtocolViolation(f"{field.full_name} is not UTF-8")
+        elif field.message_type is not None:
+            for part in values:
+                _require_text(part)
 
 
 class FrameBuffer:

@@ -135,6 +135,36 @@ def test_what_is_no_frame_is_refused(data: bytes) -> None:
         decode(data)
 
 
+@pytest.mark.parametrize(
+    "command",
+    [
+        api.CommandError(request_id=1, error=1, message="WORD"),
+        api.CommandLookupTopicResponse(request_id=1, brokerServiceUrl="WORD"),
+        api.CommandScalableTopicUpdate(
+            session_id=1,
+            dag=api.ScalableTopicDAG(
+                epoch=1, segment_brokers=[api.SegmentBrokerAddress(segment_id=1, broker_url="WORD")]
+            ),
+        ),
+    ],
+    ids=lambda command: type(command).__name__,
+)
+def test_a_text_that_is_not_utf_8_is_refused(command: Command) -> None:
+    """A command whose text is not UTF-8 is none, at whatever depth: protobuf would give bytes in its place."""
+    data = encode(command)[4:]
+    assert decode(data).command == command
+    with pytest.raises(ProtocolViolation, match="UTF-8"):
+        decode(data.replace(b"WORD", b"\xff\xfe\xc3("))
+
+
+def test_a_sequence_id_that_no_message_can_follow_is_refused() -> None:
+    """Brokers say -1 where nothing is stored; below that, the next number would be negative."""
+    data = encode(api.CommandProducerSuccess(request_id=1, producer_name="p", last_sequence_id=-1))[4:]
+    assert decode(data).command is not None
+    with pytest.raises(ProtocolViolation, match="last sequence id"):
+        decode(encode(api.CommandProducerSuccess(request_id=1, producer_name="p", last_sequence_id=-2))[4:])
+
+
 def test_a_frame_that_is_too_large_is_refused() -> None:
     """Nobody waits for what can only be something else than Pulsar."""
     with pytest.raises(ProtocolViolation, match="announced"):
