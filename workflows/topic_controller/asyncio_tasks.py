@@ -31,6 +31,11 @@ async def ended(*tasks: asyncio.Task[Any]) -> None:
             await workflow.wait(tasks)
         except asyncio.CancelledError as error:
             cancelled = error
+    for task in tasks:
+        if not task.cancelled():
+            # Looked at, or asyncio would report it as never retrieved: a cancelled activity fails, and a caller that
+            # was cancelled itself does not look at it.
+            task.exception()
     if cancelled is not None:
         raise cancelled
 
