@@ -101,6 +101,7 @@ class MetadataStoreState(MigrationState[MetadataStoreFacts, MetadataStoreFigures
 
     Attributes:
         pre: the result of the bulk copy, from which the following phases go on.
+        cutover_gaps: how often writes were not blocked since a worker did not know all changes of the source.
         restored: the result of the way back; None before that.
         refused_cleanup: why the last cleanup was refused, so that it is told once.
         sessions: of services in the target at the commit; see `Completion`.
@@ -110,6 +111,7 @@ class MetadataStoreState(MigrationState[MetadataStoreFacts, MetadataStoreFigures
     figures: MetadataStoreFigures = Field(default_factory=MetadataStoreFigures)
     certificate: MetadataStoreCertificate = Field(default_factory=MetadataStoreCertificate)
     pre: PreCopy | None = None
+    cutover_gaps: int = 0
     restored: Restoration | None = None
     refused_cleanup: str = ""
     sessions: dict[str, int] = Field(default_factory=dict[str, int])

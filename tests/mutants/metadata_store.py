@@ -241,6 +241,9 @@ MUTANTS = mutants(
         f"{_HOLD}::test_watcher_lost_before_the_cutover": {
             "metadata-store/the-cutover-does-not-wait-for-a-new-watcher": becomes("break"),
         },
+        f"{_HOLD}::test_no_deadline_while_a_new_watcher_catches_up": {
+            "metadata-store/a-deadline-before-writes-are-blocked": drop,
+        },
         f"{_WINDOW}::test_cleanup_is_refused_while_the_source_is_in_use": {
             "metadata-store/a-source-in-use-is-removed": drop,
         },

@@ -94,8 +94,12 @@ class Timers:
         finally:
             self._deadlines.pop(name, None)
 
+    def stop(self, name: str) -> None:
+        """Stop a deadline that runs until `restart`: what it bounds has not begun yet."""
+        self._deadlines.pop(name, None)
+
     def restart(self, name: str, length: timedelta) -> None:
-        """Count a deadline that runs from now on anew: what it bounds begins only now."""
+        """Count a deadline from now on again: what it bounds begins only now."""
         self._deadlines[name] = workflow.now() + length
 
     async def wait_if_paused(self) -> None:

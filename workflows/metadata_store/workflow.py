@@ -6,8 +6,10 @@ from datetime import timedelta
 from typing import Any
 
 from temporalio import workflow
+from temporalio.exceptions import ApplicationError
 
 from activities.metadata_store import catch_up, cutover, pre_copy, precheck, preparation, rollback
+from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import Continued
 from models.lifecycle.names import BLOCKED_GAUGE
 from models.lifecycle.policy import VerbState
@@ -38,6 +40,11 @@ _GIVING_BACK = timedelta(minutes=1)
 _THROTTLING = timedelta(seconds=30)
 
 _BLOCKED = "longest time with writes blocked"
+
+# For a watch that is lost again and again at the cut-over, or a source that changes too fast: two more tries follow at
+# once, and the other ones within about ten minutes.
+_GAPS_WITHOUT_REST, _MOST_GAPS = 2, 10
+_SHORTEST_REST, _LONGEST_REST = timedelta(seconds=5), timedelta(minutes=5)
 
 _AUTORECOVERY = (
     "Autorecovery ended in all bookies, and in daemons, when metadata writes were blocked (5.0.1); restart those in "
@@ -154,10 +161,31 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             if not ready.gap:
                 break
             # The worker that watched is gone. Writes are not blocked yet, and are not before another one has caught up.
+            self.timers.stop(_BLOCKED)  # mutant: metadata-store/a-deadline-before-writes-are-blocked
+            await self._rest_after_gap(ready.gap)
             await self._catch_up_for(timedelta(0))  # mutant: metadata-store/the-cutover-does-not-wait-for-a-new-watcher
+            await self.continuation.checkpoint()
             self.timers.restart(_BLOCKED, self.input.blocked_deadline)
         self.state.certificate.ephemerals_recreated = ready.ephemerals
         self.state.figures.preparation_seconds = ready.seconds
+
+    async def _rest_after_gap(self, gap: str) -> None:
+        """Wait before the source is caught up with once more, so that this is not tried without end or pause.
+
+        Raises:
+            ApplicationError: it was tried often enough.
+        """
+        self.state.cutover_gaps += 1
+        if self.state.cutover_gaps >= _MOST_GAPS:
+            raise ApplicationError(
+                f"the cut-over was tried {_MOST_GAPS} times, and each time changes of the source were not known: "
+                f"{gap}. Start again when workers stay alive and the source changes less",
+                type=FailureKind.NOT_READY,
+                non_retryable=True,
+            )
+        if (rests := self.state.cutover_gaps - _GAPS_WITHOUT_REST) > 0:
+            rest = min(_SHORTEST_REST * 2 ** (rests - 1), _LONGEST_REST)
+            await self.phases.rest(f"the next try of the cut-over ({gap})", rest, effect="it is tried again at once")
 
     async def _copy_changes(self) -> None:
         call = on_watcher(self.state, "Copy what changed since PRE_COPY")

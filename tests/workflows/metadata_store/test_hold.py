@@ -14,7 +14,10 @@ from models.metadata_store.phases import Phase
 from models.metadata_store.results import Preparation
 from tests.workflows.lifecycle.doubles import OWN_QUEUE, Hang
 from tests.workflows.lifecycle.harness import Harness, Run
-from tests.workflows.metadata_store.activities import HELD, LIVE, Script, between_rounds
+from tests.workflows.metadata_store.activities import ANSWERS, HELD, LIVE, Script, between_rounds
+
+LOST = Preparation(ephemerals=0, seconds=0.0, gap="this worker did not watch the source from the start")
+READY = ANSWERS["prepare"]
 
 
 async def test_hold_before_cutover(stage: Harness) -> None:
@@ -128,9 +131,8 @@ async def test_failure_while_held(stage: Harness) -> None:
 
 async def test_watcher_lost_before_the_cutover(stage: Harness) -> None:
     """A worker that would have to scan sets no flag: it catches up first, and the deadline counts from then."""
-    lost = Preparation(ephemerals=0, seconds=0.0, gap="this worker did not watch the source from the start")
     preparing = Hang()
-    run = await stage.start(Script(prepare=[lost, preparing]), validation_window="PT0S", blocked_deadline="PT1M")
+    run = await stage.start(Script(prepare=[LOST, preparing]), validation_window="PT0S", blocked_deadline="PT1M")
     await preparing.entered()
     status = await run.status()
     entered = next(entry for entry in status.history if entry.phase == Phase.PREPARATION).started
@@ -139,6 +141,57 @@ async def test_watcher_lost_before_the_cutover(stage: Harness) -> None:
     assert (await run.report()).outcome is Outcome.DONE
     assert run.script.steps == [*LIVE[:2], "prepare", "catch_up", *LIVE[2:]]
     assert {call.queue for call in run.script.calls if call.step in ("catch_up", "prepare")} == {OWN_QUEUE}
+
+
+async def test_no_deadline_while_a_new_watcher_catches_up(stage: Harness) -> None:
+    """The deadline for blocked writes does not run while a new watcher catches up: writes are not blocked then."""
+    catching_up = Hang()
+    script = Script(prepare=[LOST, READY], catch_up=catching_up)
+    run = await stage.start(script, validation_window="PT0S", blocked_deadline="PT1M")
+    await catching_up.entered()
+    status = await run.status()
+    assert (status.phase, status.deadlines) == (Phase.PREPARATION, {})
+    catching_up.release()
+    assert (await run.report()).outcome is Outcome.DONE
+
+
+async def test_watchers_lost_again_and_again(stage: Harness) -> None:
+    """Further tries of the cut-over come at growing intervals; a run that has grown continues as new between them."""
+    script = Script(prepare=[*[LOST] * 9, READY])
+    run = await stage.start(script, history_limit=30, validation_window="PT0S", blocked_deadline="PT1M")
+    report = await run.report()
+    assert report.outcome is Outcome.DONE
+    assert await run.runs() > 1
+    assert script.steps == [*LIVE[:2], *["prepare", "catch_up"] * 9, *LIVE[2:]]
+    preparation = next(entry for entry in report.history if entry.phase == Phase.PREPARATION)
+    assert preparation.seconds(preparation.started) > 600
+
+
+async def test_watchers_lost_too_often(stage: Harness) -> None:
+    """The tenth try of the cut-over that finds a gap ends the migration, which takes the way back."""
+    run = await stage.start(Script(prepare=LOST), validation_window="PT0S")
+    failure = await run.typed_failure()
+    assert failure.type == FailureKind.NOT_READY
+    assert failure.message == (
+        "the cut-over was tried 10 times, and each time changes of the source were not known: "
+        f"{LOST.gap}. Start again when workers stay alive and the source changes less"
+    )
+    assert run.script.steps.count("prepare") == 10
+    assert run.script.steps[-2:] == ["unblock_writes", "clear_target"]
+
+
+async def test_proceed_tries_the_cutover_again_at_once(stage: Harness) -> None:
+    """While the next try of the cut-over is waited for, status says why, and `proceed` ends the wait."""
+    preparing = Hang()
+    run = await stage.start(Script(prepare=[LOST, LOST, LOST, preparing]), validation_window="PT0S")
+    status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.RETRY)
+    assert status.waiting is not None
+    assert status.waiting.why == f"the next try of the cut-over ({LOST.gap})"
+    assert status.legal_verbs == [Verb.ROLLBACK, Verb.PROCEED]
+    await run.signal(Verb.PROCEED)
+    await preparing.entered()
+    preparing.release()
+    assert (await run.report()).outcome is Outcome.DONE
 
 
 async def _between_rounds(run: Run) -> Status:
