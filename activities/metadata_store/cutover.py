@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
@@ -19,7 +20,7 @@ from activities.pulsar.registrations import participants, registered, still_in_u
 from clients.pulsar.roots import is_pulsars
 from clients.store import StoreReader
 from clients.stores import last_transaction, open_reader
-from models.lifecycle.failures import FailureKind
+from models.lifecycle.failures import NAMED, FailureKind
 from models.lifecycle.status import WaitKind
 from models.metadata_store.input import Mode
 from models.metadata_store.results import ChangeCopy, Completion, LateWrites, PreCopy, Verification
@@ -196,11 +197,12 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
     task.repeat_flag()
     with open_reader(task.input.target_url, task.runtime.access) as target:
         sessions = {service.name: service.owner for service in registered(target)}
-    contested = sorted({*late.contested, *later.contested})
+    contested = {*late.contested, *later.contested}
     return Completion(
         blocked_seconds=state.since_ms / 1000 - state.blocked_since,
         late_copied=late.copied + later.copied,
-        contested=tuple(path.decode(errors="backslashreplace") for path in contested),
+        contested=_named(contested),
+        contested_count=len(contested),
         quiet=later.quiet,
         sessions=sessions,
     )
@@ -317,10 +319,16 @@ def follow(task: MetadataStoreTask, pre: PreCopy) -> LateWrites:
             late = follow_once(task, replica, commit, services=services)
     return LateWrites(
         copied=late.copied,
-        contested=tuple(path.decode(errors="backslashreplace") for path in late.contested),
+        contested=_named(late.contested),
+        contested_count=len(late.contested),
         kept=late.kept,
         foreign=late.foreign,
     )
+
+
+def _named(paths: Iterable[bytes]) -> tuple[str, ...]:
+    """The first of these paths: results go through the history, and a broker that missed the flag may write much."""
+    return tuple(path.decode(errors="backslashreplace") for path in sorted(paths)[:NAMED])
 
 
 def _commit_point(state: FlagState, pre: PreCopy, floor: int) -> CommitPoint:

@@ -114,6 +114,16 @@ class FailedItems(Result):
         digest = sha256(repr([item.key for item in items]).encode()).hexdigest()[:16]
         return FailedItems(what=what, items=tuple(items[:NAMED]), count=len(items), digest=digest, listed_in=listed_in)
 
+    def joined(self, other: FailedItems) -> FailedItems:
+        """Return this list with the items of another one, which are counted also where they are not named.
+
+        An item that both name counts once; of those that are not named, nobody knows which are the same.
+        """
+        items = {item.key: item for item in (*self.items, *other.items)}
+        twice = len(self.items) + len(other.items) - len(items)
+        whole = FailedItems.of(self.what, items.values(), listed_in=self.listed_in or other.listed_in)
+        return whole.model_copy(update={"count": self.count + other.count - twice})
+
     @property
     def all_named(self) -> bool:
         """Whether `items` holds all of them."""

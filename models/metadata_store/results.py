@@ -143,7 +143,8 @@ class Completion(Result):
     Attributes:
         blocked_seconds: time from the flag's PREPARATION to its COMPLETED, by the source's own clock; 0 offline.
         late_copied: records that brokers still wrote to the source until they followed the flag, and that were copied.
-        contested: paths that were written on both sides then; the target's state stands.
+        contested: paths that were written on both sides then, where the target's state stands; some of
+            `contested_count`.
         quiet: whether nobody wrote to the source any more in the end.
         sessions: brokers and bookies that were registered in the target at the commit, each with its session there.
     """
@@ -151,6 +152,7 @@ class Completion(Result):
     blocked_seconds: float
     late_copied: int = 0
     contested: tuple[str, ...] = ()
+    contested_count: int = 0
     quiet: bool = True
     sessions: dict[str, int] = Field(default_factory=dict[str, int])
 
@@ -165,6 +167,7 @@ class LateWrites(Result):
 
     copied: int = 0
     contested: tuple[str, ...] = ()
+    contested_count: int = 0
     kept: int = 0
     foreign: int = 0
 

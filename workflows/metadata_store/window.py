@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from datetime import timedelta
 
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
@@ -12,7 +11,7 @@ from models.lifecycle.failures import FailedItem, FailedItems, FailureKind
 from models.lifecycle.status import Outcome
 from models.metadata_store.input import MetadataStoreInput, Mode
 from models.metadata_store.phases import Phase
-from models.metadata_store.results import Census
+from models.metadata_store.results import Census, Completion, LateWrites
 from models.metadata_store.state import MetadataStoreState
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.failures import cause_of
@@ -82,12 +81,13 @@ class ValidationWindow:
             call = on_watcher(self._state, "End the watch of the source", total=_FORGETTING)
             await self._activities.try_run(catch_up.forget_watch, call, "the watch of the source was not ended")
 
-    def report_contested(self, paths: Sequence[str]) -> None:
-        """List records that both sides have written."""
+    def report_contested(self, late: Completion | LateWrites) -> None:
+        """Add records that both sides have written to those of before."""
         why = "written in both stores around the commit; the target's state stands"
-        before = self._state.failed.get(_CONTESTED)
-        items = [*(before.items if before else ()), *(FailedItem(path=path, reason=why) for path in paths)]
-        self._board.report_failures(FailedItems.of(_CONTESTED, dict.fromkeys(items)))
+        items = tuple(FailedItem(path=path, reason=why) for path in late.contested)
+        count = max(late.contested_count, len(items))
+        before = self._state.failed.get(_CONTESTED, FailedItems(what=_CONTESTED))
+        self._board.report_failures(before.joined(FailedItems(what=_CONTESTED, items=items, count=count)))
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
@@ -157,7 +157,7 @@ class ValidationWindow:
         if late.copied:
             certificate = self._state.certificate
             certificate.late_writes_followed = (certificate.late_writes_followed or 0) + late.copied
-        self.report_contested(late.contested)
+        self.report_contested(late)
         return services
 
     async def _remove_records(self) -> None:

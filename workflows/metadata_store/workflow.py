@@ -225,7 +225,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         self.state.figures.blocked_seconds, self.state.sessions = done.blocked_seconds, done.sessions
         self.state.certificate.late_writes_followed = done.late_copied
         self.state.certificate.completed_at = workflow.now()
-        self.window.report_contested(done.contested)
+        self.window.report_contested(done)
         if not done.quiet:
             self.board.alarm(LATE)
         gauge = workflow.metric_meter().create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")

@@ -16,6 +16,7 @@ from activities.metadata_store.flag import FlagKeeper
 from clients.errors import StoreConflict, StoreContention, Superseded
 from clients.stores import Access, last_transaction, open_cas
 from models.lifecycle.claim import CLAIM
+from models.lifecycle.failures import NAMED
 from models.metadata_store.results import PreCopy
 from models.migration_flag import FLAG, FlagPhase
 from models.store_url import parse_store_url
@@ -222,6 +223,20 @@ def test_what_was_written_since_it_was_read_stands(place: Place) -> None:
     with Replica(pair_of(place), written_meanwhile) as replica, pytest.raises(StoreContention):
         replica.apply([b"/tenants/a"])
     assert place.copied()["/tenants/a"][0] == b"service"
+
+
+def test_many_contested_records_fit_into_a_result(place: Place) -> None:
+    """A look that finds very many records written on both sides counts all of them, and names the first."""
+    paths = [f"/tenants/many-{number:03}" for number in range(NAMED + 20)]
+    for path in paths:
+        place.set(path)
+    pre = to_the_commit(place, place.run(pre_copy.pre_copy, 0))
+    place.run(cutover.complete, pre)
+    for path in paths:
+        place.service_writes(path)
+        place.set(path, 2)
+    followed = place.run(cutover.follow, pre)
+    assert (followed.contested_count, followed.contested) == (len(paths), tuple(paths[:NAMED]))
 
 
 def test_a_deleted_copy_is_contested(place: Place) -> None:

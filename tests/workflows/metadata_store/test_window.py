@@ -7,7 +7,7 @@ from datetime import timedelta
 import pytest
 from temporalio.exceptions import ApplicationError
 
-from models.lifecycle.failures import FailureKind
+from models.lifecycle.failures import NAMED, FailureKind
 from models.lifecycle.status import Outcome, ProgressReport, WaitKind, WaitReason
 from models.lifecycle.verbs import Verb, WindowChange
 from models.metadata_store.phases import Phase
@@ -296,6 +296,17 @@ async def test_late_writes_raise_an_alarm_and_are_followed(
     report = await run.report()
     assert report.certificate["late_writes_followed"] == followed
     assert [str(item).partition(":")[0] for failed in report.failed_items for item in failed.items] == ["/a", "/b"]
+
+
+async def test_contested_records_that_are_not_named_stay_counted(stage: Harness) -> None:
+    """Records that both sides have written are counted to the end, also where they are too many to be named."""
+    first = tuple(f"/commit/{number:03}" for number in range(NAMED))
+    done = Completion(blocked_seconds=1.0, contested=first, contested_count=3000)
+    late = [LateWrites(contested=(first[0], "/a"), contested_count=2), LateWrites()]
+    run = await stage.start(Script(complete=done, follow=late), validation_window="PT40M")
+    (failed,) = (await run.report()).failed_items
+    assert (failed.count, len(failed.items)) == (3001, NAMED)
+    assert failed.lines()[-1] == "2,901 more contested record(s)"
 
 
 async def test_a_watch_that_cannot_follow_is_told(stage: Harness) -> None:
