@@ -16,7 +16,7 @@ from activities.pulsar.releases import SeenBroker, check_zookeepers
 from clients.pulsar.admin.access import AdminAccess
 from clients.stores import Access, open_reader
 from clients.zookeeper.coordination import zookeeper_release
-from models.lifecycle.failures import FailureKind
+from models.lifecycle.failures import FailureKind, first_blockers
 from models.lifecycle.input import Accepted, CoveredInput
 from models.lifecycle.report import PrecheckResult
 from models.store_url import StoreUrl
@@ -128,7 +128,7 @@ def require_unblocked(findings: Findings, what: str = "the cluster") -> None:
         ApplicationError: `ParticipantsNotReady`, with all of them.
     """
     if findings.blockers:
-        named = "; ".join(map(str, findings.blockers))
+        named = "; ".join(map(str, first_blockers(findings.blockers)))
         raise ApplicationError(
             f"since PRECHECK {what} has changed: {named}", type=FailureKind.NOT_READY, non_retryable=True
         )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterable, Sequence
 from enum import StrEnum
 from hashlib import sha256
@@ -48,14 +49,45 @@ class FailureKind(StrEnum):
 
 
 class Blocker(Result):
-    """Why a migration cannot start, and what to do about it."""
+    """Why a migration cannot start, and what to do about it.
+
+    Attributes:
+        code: says for programs what it is.
+        cause: in a sentence.
+        cure: what to do about it.
+        count: how many blockers it stands for; see `first_blockers`.
+    """
 
     code: str
     cause: str
     cure: str
+    count: int = 1
 
     def __str__(self) -> str:
         return f"[{self.code}] {self.cause.rstrip('.')}. Cure: {self.cure}"
+
+
+def count_blockers(blockers: Iterable[Blocker]) -> int:
+    """Return how many there are, with those that are not named."""
+    return sum(blocker.count for blocker in blockers)
+
+
+def first_blockers(blockers: Sequence[Blocker]) -> tuple[Blocker, ...]:
+    """Return blockers as results carry them: the first ones, and one that counts the others by their codes.
+
+    A cluster with thousands of namespaces may have as many blockers, and Temporal takes no answer and no failure of
+    that size: the step would be tried indefinitely, or the workflow be terminated by the server.
+    """
+    if len(blockers) <= NAMED:
+        return (*blockers,)
+    others = blockers[NAMED - 1 :]
+    codes = Counter[str]()
+    for blocker in others:
+        codes[blocker.code] += blocker.count
+    listed = some([f"{code} {count:,}" for code, count in codes.most_common()], shown=NAMED)
+    total = codes.total()
+    more = Blocker(code="MORE", cause=f"{total:,} more: {listed}", cure="cure the others, and check again", count=total)
+    return (*blockers[: NAMED - 1], more)
 
 
 class FailedItem(Result):

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Generic
 
-from pydantic import BaseModel
+from pydantic import BaseModel, field_serializer
 from typing_extensions import TypeVar
 
 from models.base import Result
 from models.coverage.results import FeatureUse
-from models.lifecycle.failures import Blocker, FailedItems
+from models.lifecycle.failures import NAMED, Blocker, FailedItems, first_blockers
 from models.lifecycle.status import FiguresT, Outcome, PhaseEntry
 
 CertificateT = TypeVar("CertificateT", default=dict[str, Any])
@@ -50,3 +50,12 @@ class PrecheckResult(Result):
     blockers: tuple[Blocker, ...] = ()
     warnings: tuple[str, ...] = ()
     features: tuple[FeatureUse, ...] = ()
+
+    @field_serializer("blockers")
+    def _named_blockers(self, blockers: tuple[Blocker, ...]) -> tuple[Blocker, ...]:
+        return first_blockers(blockers)
+
+    @field_serializer("warnings")
+    def _named_warnings(self, warnings: tuple[str, ...]) -> tuple[str, ...]:
+        more = len(warnings) - NAMED + 1
+        return warnings if more <= 1 else (*warnings[: NAMED - 1], f"{more:,} more warnings")

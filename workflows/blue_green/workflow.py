@@ -14,7 +14,7 @@ from models.blue_green.input import KIND, BlueGreenInput
 from models.blue_green.phases import Phase
 from models.blue_green.results import Completion, Precheck, Provision
 from models.blue_green.state import BlueGreenState
-from models.lifecycle.failures import FailedItems, FailureKind
+from models.lifecycle.failures import FailedItems, FailureKind, count_blockers
 from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
@@ -88,7 +88,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
         for warning in facts.warnings:
             self.board.note(f"warning: {warning}")
         if self.input.dry_run:
-            self.state.figures.update(blockers=len(facts.blockers), missing=facts.missing)
+            self.state.figures.update(blockers=count_blockers(facts.blockers), missing=facts.missing)
             self.state.facts.differences = list(facts.differences)
             return
         require_ready(facts.blockers)

@@ -14,7 +14,7 @@ from models.bookie_cluster.phases import Phase
 from models.bookie_cluster.results import CleanupTargets, SwitchPrecheck
 from models.bookie_cluster.state import BookieClusterState, CutoverStage
 from models.bookie_cluster.updates import CleanupOrder, ClientClosing, Concurrency, Pace, ReadModeChange, TargetLoss
-from models.lifecycle.failures import FailedItem, FailedItems
+from models.lifecycle.failures import FailedItem, FailedItems, count_blockers
 from models.lifecycle.input import Continued, SourceCleanup
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
@@ -97,7 +97,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         await self.phases.run(Phase.PRECHECK, self._precheck)
         for number, step in enumerate(self._facts.steps, 1):
             self.board.note(f"step {number}: {step}")
-        self.state.figures.blockers = len(self._facts.blockers)
+        self.state.figures.blockers = count_blockers(self._facts.blockers)
         return self.report(Outcome.PLANNED, self._plan_summary(self._facts))
 
     # Registration and precheck (PIP-477, phases 1 and 2) --------------------------------------------------------------

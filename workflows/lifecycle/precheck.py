@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from temporalio.exceptions import ApplicationError
 
-from models.lifecycle.failures import Blocker, FailureKind
+from models.lifecycle.failures import Blocker, FailureKind, count_blockers
 
 
 def require_ready(blockers: Sequence[Blocker]) -> None:
@@ -18,7 +18,7 @@ def require_ready(blockers: Sequence[Blocker]) -> None:
     if blockers:
         listed = "\n".join(f"{number}. {blocker}" for number, blocker in enumerate(blockers, 1))
         raise ApplicationError(
-            f"{len(blockers)} blocker(s):\n{listed}", type=FailureKind.PRECHECK_FAILED, non_retryable=True
+            f"{count_blockers(blockers):,} blocker(s):\n{listed}", type=FailureKind.PRECHECK_FAILED, non_retryable=True
         )
 
 

@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from activities.metadata_store import catch_up, cutover, pre_copy, precheck, preparation, rollback
-from models.lifecycle.failures import FailureKind
+from models.lifecycle.failures import FailureKind, count_blockers
 from models.lifecycle.input import Continued
 from models.lifecycle.names import BLOCKED_GAUGE
 from models.lifecycle.policy import VerbState
@@ -116,7 +116,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         call = Call(f"Check {self.input.source} and {self.input.target}")
         facts = self.state.facts.precheck = await self.activities.run(precheck.precheck, call)
         if self.input.dry_run:
-            self.state.figures.blockers = len(facts.blockers)
+            self.state.figures.blockers = count_blockers(facts.blockers)
         for warning in facts.warnings:
             self.board.note(f"warning: {warning}")
 

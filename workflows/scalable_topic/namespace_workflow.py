@@ -10,7 +10,7 @@ from typing import Any
 from temporalio import workflow
 
 from activities.scalable_topic import cleanup, hold_release, precheck
-from models.lifecycle.failures import FailedItems
+from models.lifecycle.failures import FailedItems, count_blockers
 from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
@@ -89,7 +89,7 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
             FailedItems(what="topic(s) cannot become scalable", items=facts.blocked, count=facts.blocked_count)
         )
         if self.input.dry_run:
-            self.state.figures.blockers = len(facts.blockers)
+            self.state.figures.blockers = count_blockers(facts.blockers)
             return
         require_ready(facts.blockers)
 

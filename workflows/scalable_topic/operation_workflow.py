@@ -7,7 +7,7 @@ from typing import Any
 from temporalio import workflow
 
 from activities.scalable_topic.operations import run as operations
-from models.lifecycle.failures import FailedItems
+from models.lifecycle.failures import FailedItems, count_blockers
 from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
@@ -65,7 +65,7 @@ class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
         if facts.plan is not None:
             self._tell(facts.plan)
         if self.input.dry_run:
-            self.state.figures.blockers = len(facts.blockers)
+            self.state.figures.blockers = count_blockers(facts.blockers)
             return
         require_ready(facts.blockers)
 

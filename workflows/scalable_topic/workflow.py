@@ -9,7 +9,7 @@ from temporalio import workflow
 from temporalio.exceptions import ApplicationError
 
 from activities.scalable_topic import cleanup, clients, drain, flip, hold_release, precheck
-from models.lifecycle.failures import FailureKind
+from models.lifecycle.failures import FailureKind, count_blockers
 from models.lifecycle.input import Continued
 from models.lifecycle.policy import VerbState
 from models.lifecycle.report import Report
@@ -94,7 +94,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
             self.board.note(f"warning: {warning}")
         self.state.figures.update(backlog_messages=facts.backlog, stored_bytes=facts.stored_bytes)
         if self.input.dry_run:
-            self.state.figures.blockers = len(facts.blockers)
+            self.state.figures.blockers = count_blockers(facts.blockers)
             return
         require_ready(facts.blockers)
 
