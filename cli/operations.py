@@ -254,7 +254,7 @@ def _not_in_time(name: str, look: str, *, taken: bool) -> CommandFailed:
 
 
 def _given(arguments: Iterable[Any]) -> list[str]:
-    return [word for one in arguments for word in ("--input", _json(one))]
+    return [word for argument in arguments for word in ("--input", _json(argument))]
 
 
 def _json(value: Any) -> str:

@@ -304,7 +304,7 @@ def status_lines(status: ControllerStatus) -> list[str]:
         ("epoch", f"{status.epoch}, {status.changes} changes in the life of this workflow"),
         *(("active", one) for one in status.active),
         ("sealed", str(status.sealed)),
-        *(("subscr.", one) for one in subscriptions),
+        *(("subscr.", subscription) for subscription in subscriptions),
         *(("away", f"{name} since {format_value(since)}") for name, since in sorted(status.away.items())),
         *(("note", note) for note in status.notes),
     ]
@@ -344,9 +344,9 @@ def stats_lines(report: TopicReport) -> list[str]:
     head = ("SEGMENT", "STATE", "MSG/S", "KB/S", "STORED", "PRODUCERS", "CONSUMERS", "BACKLOG")
     return [
         f"epoch {report.epoch}",
-        *table_lines([head, *(_stats(one) for one in report.segments)]),
+        *table_lines([head, *(_stats(segment) for segment in report.segments)]),
         *(f"backlog of {name}: {count:,} messages" for name, count in sorted(report.subscriptions.items())),
-        *(f"segment {one.descriptor}: {one.trouble}" for one in report.segments if one.trouble),
+        *(f"segment {segment.descriptor}: {segment.trouble}" for segment in report.segments if segment.trouble),
     ]
 
 

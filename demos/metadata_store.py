@@ -93,7 +93,7 @@ def _after_commit(stage: Stage, admin: StackAdmin, topics: list[str], before: Co
 def _verify(stage: Stage, report: Report, traffic: Traffic) -> None:
     title("Verified")
     audit, faults = traffic.audit(), traffic.faults()
-    errors = sum(sum(one.errors.values()) for one in audit.producers)
+    errors = sum(sum(producer.errors.values()) for producer in audit.producers)
     stage.check(f"outcome: {report.outcome} ({report.summary})", report.outcome is Outcome.DONE)
     compared = report.certificate.get("compared_in_pre_copy", 0)
     blocked, differences = (report.certificate.get(name) for name in ("compared_while_blocked", "differences"))

@@ -82,7 +82,9 @@ def _plan(stage: Stage, plan: ScalableTopicPlan) -> dict[str, Any]:
 def _create_topics(admin: PulsarAdmin) -> None:
     create_namespace(admin, CLUSTER, NAMESPACE, [TopicPlan(plan.topic, plan.partitions, (), ()) for plan in TOPICS])
     for plan in TOPICS:
-        subscriptions = ", ".join(f"{one.subscription} ({one.type})" for one in plan.regular_consumers)
+        subscriptions = ", ".join(
+            f"{regular_consumer.subscription} ({regular_consumer.type})" for regular_consumer in plan.regular_consumers
+        )
         say(f"{plan.topic}: {plan.partitions} partitions; subscriptions {subscriptions}")
 
 

@@ -111,13 +111,13 @@ class TopicFigures(_Answer):
     @classmethod
     def of(cls, topic: str, report: TopicReport, status: ControllerStatus) -> Self:
         """What the controller reports of a topic."""
-        active = sum(1 for one in report.segments if one.active)
+        active = sum(1 for segment in report.segments if segment.active)
         return cls(
             epoch=report.epoch,
             total_segments=len(report.segments),
             active_segments=active,
             sealed_segments=len(report.segments) - active,
-            segments={one.segment: SegmentFigures.of(topic, one) for one in report.segments},
+            segments={segment.segment: SegmentFigures.of(topic, segment) for segment in report.segments},
             subscriptions=_subscriptions(report, status),
         )
 
@@ -126,7 +126,7 @@ def _subscriptions(report: TopicReport, status: ControllerStatus) -> dict[str, S
     def consumers(name: str) -> int:
         if status.subscriptions.get(name) is SubscriptionKind.STREAM:
             return status.consumers.get(name, 0)
-        return max((one.consumers.get(name, 0) for one in report.segments), default=0)
+        return max((segment.consumers.get(name, 0) for segment in report.segments), default=0)
 
     return {
         name: SubscriptionFigures(

@@ -241,7 +241,7 @@ class Topics:
 
     async def _find(self, topic: str, descriptor: str) -> SegmentInfo | None:
         segments = (await self.layout(topic)).segments.values()
-        return next((one for one in segments if one.descriptor == descriptor), None)
+        return next((segment for segment in segments if segment.descriptor == descriptor), None)
 
     async def _reshape(
         self, topic: str, update: str, request: BaseModel, segments: tuple[int, ...], children: int
@@ -284,5 +284,5 @@ async def _within(lock: asyncio.Lock, deadline: float, topic: str, change: Calla
 
 def _is_done(layout: SegmentLayout, segments: tuple[int, ...], children: int) -> bool:
     """Whether the layout has what a split or a merge of these segments makes."""
-    made = [one for one in layout.segments.values() if {*one.parent_ids} == {*segments}]
+    made = [segment for segment in layout.segments.values() if {*segment.parent_ids} == {*segments}]
     return len(made) == children

@@ -210,7 +210,7 @@ def activities(runtime: Runtime) -> list[Callable[..., Any]]:
 def observers(activities: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
     """Those of these activities that are served on a queue of their own."""
     names = {step.name for step in _steps() if step.options.observes}
-    return [one for one in activities if getattr(one, "__temporal_activity_definition").name in names]
+    return [activity for activity in activities if getattr(activity, "__temporal_activity_definition").name in names]
 
 
 def _steps() -> list[AnyStep[..., Any]]:

@@ -48,7 +48,7 @@ def narrow_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClai
     known = green.clusters.migration(name)
     if known is None or not known.migrated or known.migrated_cluster_url is None:
         return
-    changed = [one for one in _own_namespaces(task) if not read_flag(store, one)]
+    changed = [own_namespace for own_namespace in _own_namespaces(task) if not read_flag(store, own_namespace)]
     for namespace in changed:
         try:
             set_flag(store, namespace, guard.require, migrated=True)
@@ -70,7 +70,7 @@ def widen_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim
     if not guard.require().cluster_flag:
         return
     known = read_cluster_flag(store, task.input.green_cluster)
-    stays = all(read_flag(store, one) for one in _own_namespaces(task))
+    stays = all(read_flag(store, own_namespace) for own_namespace in _own_namespaces(task))
     if stays and known and known.migrated_cluster_url:
         _set_cluster_flag(task, guard, store, migrated=True)
     guard.renew(cluster_flag=False)

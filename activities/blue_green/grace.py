@@ -35,7 +35,7 @@ def census(task: BlueGreenTask) -> Census:
     connections = {url: admin.brokers.connections() for url, admin in task.blue_brokers()}
     return Census(
         topics=sum(len(topics_of(task.blue, namespace)) for namespace in moved),
-        connections=sum(one.active for one in connections.values()),
+        connections=sum(connection.active for connection in connections.values()),
         opened={url: one.opened for url, one in connections.items()},
         drift=tuple(drift[:NAMED]),
         stranded=tuple(why for namespace in undrained for why in _stranded(task, namespace))[:NAMED],

@@ -109,7 +109,7 @@ def clients_of(stats: TopicStats) -> TopicClients:
     """Who uses a topic: durable subscriptions only, since a reader's ends with the reader."""
     durable = stats.durable_subscriptions
     return TopicClients(
-        producers=tuple(sorted(one.producer_name for one in stats.publishers)),
+        producers=tuple(sorted(publisher.producer_name for publisher in stats.publishers)),
         consumers={name: len(sub.consumers) for name, sub in durable.items()},
         properties={name: found for name, sub in durable.items() if (found := sub.subscription_properties)},
         replicated=tuple(name for name, sub in durable.items() if sub.is_replicated),

@@ -97,7 +97,7 @@ def is_terminated(admin: PulsarAdminReader, topic: TopicName) -> bool:
 
 def traffic_of(stats: TopicStats) -> Traffic:
     """What has moved so far."""
-    backlog = sum(one.msg_backlog for one in stats.client_subscriptions.values())
+    backlog = sum(client_subscription.msg_backlog for client_subscription in stats.client_subscriptions.values())
     return Traffic(stats.msg_in_counter, backlog, len(stats.publishers))
 
 
@@ -204,8 +204,11 @@ def _lengths(info: InternalInfo) -> list[tuple[int, int]]:
     end = info.terminated_position
     # What is stored of the last ledger says 0, also when it was ended with its topic.
     return [
-        (one.ledger_id, end.entry_id + 1 if end and end.ledger_id == one.ledger_id and not one.entries else one.entries)
-        for one in info.ledgers
+        (
+            ledger.ledger_id,
+            end.entry_id + 1 if end and end.ledger_id == ledger.ledger_id and not ledger.entries else ledger.entries,
+        )
+        for ledger in info.ledgers
     ]
 
 

@@ -173,7 +173,11 @@ def reconcile(task: BookieClusterTask) -> int:
         StoreError: the metadata cannot be read or written.
     """
     with task.registry() as registry, task.broker_store() as store:
-        bare = [one for one in all_references(store) if one.kind is ReferenceKind.SCHEMA and one.cluster is None]
+        bare = [
+            reference
+            for reference in all_references(store)
+            if reference.kind is ReferenceKind.SCHEMA and reference.cluster is None
+        ]
         ledgers = _Ledgers(task, store, (one.ledger_id for one in bare))
         serving: defaultdict[str, defaultdict[str, set[int]]] = defaultdict(lambda: defaultdict(set))
         for one in bare:
@@ -228,7 +232,7 @@ def close_client(task: BookieClusterTask, closing: ClientClosing) -> None:
 def _sort_out(task: BookieClusterTask, store: StoreReader) -> _References:
     source, target = task.ends.source.name, task.ends.target.name
     bootstrap = bootstrap_cluster(task, store)
-    named = [one for one in all_references(store) if one.kind in _MOVED_KINDS]
+    named = [reference for reference in all_references(store) if reference.kind in _MOVED_KINDS]
     waiting = [one._replace(cluster=one.cluster or bootstrap) for one in named]
     waiting = [one for one in waiting if one.cluster in (source, None)]
     # Nothing was copied for these: the marker says that they are in the target, or in a third cluster.
@@ -262,10 +266,11 @@ def _users(task: BookieClusterTask, cluster: str) -> list[str]:
     only = {number for number in standing if number not in elsewhere}
     with task.broker_store() as store:
         users = [
-            f"{_named(one)}, ledger {one.ledger_id}"
-            for one in attributed_references(task, store)
+            f"{_named(attributed_reference)}, ledger {attributed_reference.ledger_id}"
+            for attributed_reference in attributed_references(task, store)
             # An offloaded ledger is read from tiered storage; no bookie has it any more.
-            if not one.offloaded and (one.cluster == cluster or one.ledger_id in only)
+            if not attributed_reference.offloaded
+            and (attributed_reference.cluster == cluster or attributed_reference.ledger_id in only)
         ]
     # References to these stand in cursors' ledgers, which are not read here: each counts as needed.
     return users + [f"compacted ledger {number}" for number in sorted(only) if _is_hidden(standing[number])]

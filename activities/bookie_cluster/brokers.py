@@ -446,7 +446,7 @@ def _misrouted_ledgers(task: BookieClusterTask) -> str:
         if not newer:
             return ""
         # The cluster may serve others too, who go on creating ledgers.
-        found = sorted(newer.intersection(one.ledger_id for one in all_references(store)))
+        found = sorted(newer.intersection(reference.ledger_id for reference in all_references(store)))
     with task.ledgers(ends.target) as target:
         # What the target has too is a copy of a way back that was given up; ids of both never meet otherwise (I11).
         found = [number for number, copy in zip(found, target.read(found), strict=True) if copy is None]

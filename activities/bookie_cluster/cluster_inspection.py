@@ -60,7 +60,7 @@ class ClusterInspection:
     @property
     def addresses(self) -> set[str]:
         """Return where its bookies listen or once listened: `host:port`; an id of that form is an address too."""
-        return self.listening | {one for one in self.known | self.bookies.keys() if _is_address(one)}
+        return self.listening | {key for key in self.known | self.bookies.keys() if _is_address(key)}
 
 
 def inspect(task: BookieClusterTask, cluster: BookieCluster, findings: Findings) -> ClusterInspection | None:

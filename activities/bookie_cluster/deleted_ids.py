@@ -59,7 +59,7 @@ def refused_ids(task: BookieClusterTask, store: StoreReader, cluster: BookieClus
     # Where ranges overlap, after a second cleanup, the one that begins next may end before an earlier one.
     ends = list(accumulate((last for _, last in ranges), max))
     starts = [first for first, _ in ranges]
-    return [one for one in ids if (number := bisect_right(starts, one)) and one <= ends[number - 1]]
+    return [id_ for id_ in ids if (number := bisect_right(starts, id_)) and id_ <= ends[number - 1]]
 
 
 def id_ranges(ids: Iterable[int]) -> Iterator[tuple[int, int]]:

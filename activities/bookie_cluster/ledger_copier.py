@@ -115,10 +115,10 @@ class LedgerCopier:
 
         def take(outcomes: list[CopyOutcome]) -> None:
             self._task.context.check()
-            found.update({one.ledger_id: one.begun for one in outcomes if one.begun})
-            self._entries += sum(one.entries for one in outcomes)
-            self._entry_bytes += sum(one.bytes for one in outcomes)
-            self._compared += sum(one.entries for one in outcomes)
+            found.update({outcome.ledger_id: outcome.begun for outcome in outcomes if outcome.begun})
+            self._entries += sum(outcome.entries for outcome in outcomes)
+            self._entry_bytes += sum(outcome.bytes for outcome in outcomes)
+            self._compared += sum(outcome.entries for outcome in outcomes)
             self._concurrency = self._progress.require().concurrency
 
         ledger_jobs.copy_open(self._engine, self._pair, parts, tag=self._tag, on_outcomes=take, concurrency=self._pace)
@@ -195,7 +195,7 @@ class LedgerCopier:
             self._bytes = self._total_bytes = self._ledgers = self._total_ledgers = 0
         self._phase = task
         self._records = records
-        self._total_bytes += sum(one.length for one in records.values())
+        self._total_bytes += sum(record.length for record in records.values())
         self._total_ledgers += len(self._records)
         self._tell()
 

@@ -285,7 +285,7 @@ class SwitchPrecheckRun:
         ids = self._named.ids
         others = source.ledgers.where(lambda one: one.ledger_id not in ids)
         pulsars = others.where(lambda one: one.pulsars)
-        still_open = sum(not one.closed for one in pulsars.values())
+        still_open = sum(not pulsar.closed for pulsar in pulsars.values())
         input = self._task.input
         told = (
             f"{len(others):,} ledgers of {source.cluster.name} are not referred to by {input.metadata_url} "

@@ -104,8 +104,8 @@ def ledgers_only_in(store: StoreUrl, other: StoreUrl, access: Access) -> str:
 
 
 def _strangers(reader: StoreReader) -> Iterator[bytes]:
-    for part in reader.partitions(1):
-        for batch in reader.scan(part):
+    for partition in reader.partitions(1):
+        for batch in reader.scan(partition):
             for record in batch:
                 # A znode without data may stand only because something beneath it needs it; nothing is lost with it.
                 carrier = reader.url.scheme == "zk" and isinstance(record, Record) and not record.value

@@ -109,7 +109,7 @@ class PulsarCluster(Generic[AccessT_co]):
         """
         access, address = self.runtime.admin_of(self.input.credentials), self.input.metadata_url
         with open_reader(self.input.store, self.stores) as reader:
-            urls = [registered_service_url(one.data, access) for one in brokers(reader)]
+            urls = [registered_service_url(broker.data, access) for broker in brokers(reader)]
         if not urls:
             raise NoServer(f"no broker is registered in {address}; start one", server=address)
         scheme = urls[0].partition("://")[0]

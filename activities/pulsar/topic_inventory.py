@@ -155,7 +155,7 @@ class TopicInventory:
     @property
     def durable(self) -> list[SubscriptionInventory]:
         """Those of them that stay when no consumer uses them."""
-        return [one for one in self.subscriptions.values() if one.durable]
+        return [subscription for subscription in self.subscriptions.values() if subscription.durable]
 
     @property
     def stats(self) -> list[TopicStats]:

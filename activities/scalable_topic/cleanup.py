@@ -69,7 +69,7 @@ def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
     """
     if layout is None:
         return "there is no scalable topic of this name any more"
-    there = {one.legacy_topic_name for one in layout.segments.values()}
+    there = {segment.legacy_topic_name for segment in layout.segments.values()}
     if named := [part for part in regular_parts(topic) if str(part) in there]:
         return f"the layout still names {some(named)}: its messages are not consumed, or kept by the retention"
     if topic.unloadable:
@@ -252,7 +252,7 @@ def _await_dropped(task: ClusterTask[ClusterInput], store: CasReader, names: Ite
 def _named(store: CasReader, name: TopicName) -> set[str | None]:
     """Return the regular topics that the layout of a scalable one names."""
     layout = read_scalable(store, name).layout
-    return {one.legacy_topic_name for one in layout.segments.values()} if layout else set()
+    return {segment.legacy_topic_name for segment in layout.segments.values()} if layout else set()
 
 
 def _require_leader(task: ClusterTask[ClusterInput], store: CasReader, name: TopicName) -> None:

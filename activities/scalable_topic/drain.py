@@ -70,7 +70,7 @@ def verify(task: TopicTask) -> TopicCheck:
             faults += _after_ends(task, topic)
         known = recorded_subscriptions(store, task.name)
         faults += [*layout_faults(layout), *_without_cursors(task, layout, known)]
-    there = {one.legacy_topic_name for one in layout.segments.values()}
+    there = {segment.legacy_topic_name for segment in layout.segments.values()}
     if topic is None and (named := sorted(filter(None, there))):
         faults.append(f"the regular topic is gone, with what was not consumed; the layout still names {some(named)}")
     pruned = [part for part in regular_parts(topic) if str(part) not in there] if topic else []
@@ -114,7 +114,9 @@ def _unloadable(topic: TopicInventory | None) -> str:
 
 def _show(task: TopicTask, topic: TopicInventory | None, messages: int) -> None:
     parts = [part.stats for part in topic.parts if part.stats] if topic else []
-    drained = sum(1 for stats in parts if not any(one.msg_backlog for one in stats.subscriptions.values()))
+    drained = sum(
+        1 for stats in parts if not any(subscription.msg_backlog for subscription in stats.subscriptions.values())
+    )
     detail = f"{messages:,} messages left"
     task.context.progress(ProgressTask.DRAIN, ProgressUnit.SEGMENTS, drained, len(parts), detail=detail)
 

@@ -75,8 +75,8 @@ def known_subscriptions(
         regular = topic.subscriptions.values() if topic else ()
         kinds |= {one.name: kind_of(one) for one in regular if one.name in unsure}
     return [
-        Known(one, kinds.get(one) or _guess(registered=one in recorded), recorded=bool(recorded.get(one)))
-        for one in sorted(kinds.keys() | native | legacy)
+        Known(key, kinds.get(key) or _guess(registered=key in recorded), recorded=bool(recorded.get(key)))
+        for key in sorted(kinds.keys() | native | legacy)
     ]
 
 

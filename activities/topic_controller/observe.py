@@ -111,7 +111,9 @@ class Observer:
             return self._known_gone
         # It keeps what it had, so one that is empty was made by a client behind a deletion.
         self._unpublished = not stats.storage_size
-        readers = {client.consumer_name for one in stats.subscriptions.values() for client in one.consumers}
+        readers = {
+            client.consumer_name for subscription in stats.subscriptions.values() for client in subscription.consumers
+        }
         return {
             name: {consumer for consumer in consumers if f"{name}/{consumer}" not in readers}
             for name, consumers in self._registered.items()

@@ -34,17 +34,17 @@ def await_prune(task: ObserverTask, watch: PruneWatch) -> Look[bool]:
     """Look whether a segment may go; it answers True, and never False."""
     name, now = task.name, _now()
     reasons: list[tuple[str, Kept, int]] = []
-    for one in watch.candidates:
-        contents = _contents(task.admin, segment_topic(name, one.descriptor))
-        if (why := kept(one.sealed_at_ms, contents, watch.pruning, now)) is None:
+    for candidate in watch.candidates:
+        contents = _contents(task.admin, segment_topic(name, candidate.descriptor))
+        if (why := kept(candidate.sealed_at_ms, contents, watch.pruning, now)) is None:
             return Look(answer=True)
-        reasons.append((one.descriptor, why, one.sealed_at_ms))
+        reasons.append((candidate.descriptor, why, candidate.sealed_at_ms))
     for descriptor, removed_at_ms in watch.retired.items():
         why = _is_kept(task.admin, segment_topic(name, descriptor), removed_at_ms, watch, now)
         if why is None:
             return Look(answer=True)
         reasons.append((descriptor, why, removed_at_ms))
-    descriptor, first, since = min(reasons, key=lambda one: _next(one[1], one[2], now))
+    descriptor, first, since = min(reasons, key=lambda reason: _next(reason[1], reason[2], now))
     again = timedelta(milliseconds=max(_SOONEST_MS, _next(first, since, now) - now))
     return Look(why=f"segment {descriptor} stays: {first.why}", again=again)
 

@@ -90,7 +90,7 @@ def require_newest(task: ControllerTask, record: ControlledLayout) -> None:
         StoreConflict: they have; somebody has put an old record back.
         StoreError: the topic of the layout cannot be read.
     """
-    epochs = (one.epoch for one in _told_layouts(task) if one.created_ms == record.created_ms)
+    epochs = (told_layout.epoch for told_layout in _told_layouts(task) if told_layout.created_ms == record.created_ms)
     if (newest := max(epochs, default=record.epoch)) > record.epoch:
         raise StoreConflict(f"{task.metadata.url}, {record_path(task.name)}: {record.too_old(newest)}")
 

@@ -35,7 +35,7 @@ def await_scale(task: ObserverTask, watch: ScaleWatch) -> Look[Decision]:
     """
     name, admin = task.name, task.admin
     stats = task.each(watch.segments, lambda one: admin.topics.stats(segment_topic(name, one.descriptor)))
-    subscriptions = {name for one in stats for name in one.durable_subscriptions}
+    subscriptions = {name for stat in stats for name in stat.durable_subscriptions}
     seen = Seen(
         loads={one.segment_id: _load(found) for one, found in zip(watch.segments, stats, strict=True)},
         consumers=_consumers(admin, layout_topic(name), subscriptions),
@@ -68,7 +68,9 @@ def _consumers(admin: PulsarAdminReader, layout: TopicName, subscriptions: Colle
         stats = admin.topics.stats(layout)
     except AdminNotFound:
         return 0
-    readers = {client.consumer_name for one in stats.subscriptions.values() for client in one.consumers}
+    readers = {
+        client.consumer_name for subscription in stats.subscriptions.values() for client in subscription.consumers
+    }
     counted = Counter(name.rpartition("/")[0] for name in readers)
     return max((count for name, count in counted.items() if name in subscriptions), default=0)
 

@@ -90,7 +90,7 @@ def make_segments(
         SegmentsTaken: topics of new ones are there, and hold messages, or take none.
     """
     wanted_segments = [*segments]
-    names = [segment_topic(task.name, one.descriptor) for one in wanted_segments]
+    names = [segment_topic(task.name, wanted_segment.descriptor) for wanted_segment in wanted_segments]
     there, places = at_once(
         lambda: task.each(names, lambda name: _create_topic(task, name)), lambda: subscriptions_by_segment(task, like)
     )

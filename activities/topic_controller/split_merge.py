@@ -115,7 +115,7 @@ def complete_last(task: ControllerTask, record: ControlledLayout) -> None:
         return
     numbers = {*record.last.segments}
     old = [record.segments[number] for number in numbers & {*record.segments}]
-    new = [one for one in record.segments.values() if {*one.parent_ids} == numbers]
+    new = [segment for segment in record.segments.values() if {*segment.parent_ids} == numbers]
     known = task.records.subscriptions()
     at_once(lambda: require_places(task, new, known, like=old), lambda: require_layout_topic(task))
     try:
@@ -136,7 +136,7 @@ def _make_children(task: ControllerTask, mutation: Mutation, record: ControlledL
         except SegmentsTaken as taken:
             # Of an earlier topic of this name, for example: its messages would come as if they were new, and one that
             # has ended would take none.
-            ids, tried = {one.segment_id for one in taken.segments}, record.next_segment_id
+            ids, tried = {segment.segment_id for segment in taken.segments}, record.next_segment_id
             now = time.time_ns() // 1_000_000
             record = task.records.change(
                 lambda found, ids=ids, tried=tried, now=now: (

@@ -167,7 +167,7 @@ def subscribe(task: LeaderTask, request: SubscriptionRequest) -> None:
     try:
         # Sealed segments first: where an attempt dies amid this, the next one finds no cursor on an active segment, or
         # all of them on sealed ones.
-        sealed = [one for one in segments if one.sealed]
+        sealed = [segment for segment in segments if segment.sealed]
         make_places(task, sealed, request.name, EARLIEST if is_fresh and not is_latest else LATEST)
         make_segments(task, record.active, [request.name], position=LATEST if is_fresh and is_latest else EARLIEST)
     except AdminConflict:
@@ -199,7 +199,7 @@ def ensure_segment(task: LeaderTask, request: SegmentRequest) -> None:
 def unsubscribe(task: LeaderTask, request: Unsubscription) -> None:
     """Delete a subscription with its places on all segments; harmless where it is gone."""
     name, segments = request.name, _record(task).segments.values()
-    topics = [segment_topic(task.name, one.descriptor) for one in segments]
+    topics = [segment_topic(task.name, segment.descriptor) for segment in segments]
     _await_clients(
         task, topics, lambda stats: name in stats.subscriptions and bool(stats.subscriptions[name].consumers)
     )
@@ -228,7 +228,8 @@ def delete(task: LeaderTask, deletion: Deletion) -> None:
         made = record.pending.made(record) if record.pending else []
         publish(task)
         names = [
-            segment_topic(task.name, one.descriptor) for one in (*record.segments.values(), *made, *record.retired)
+            segment_topic(task.name, segment.descriptor)
+            for segment in (*record.segments.values(), *made, *record.retired)
         ]
         _await_clients(task, [*names, layout_topic(task.name)], lambda stats: stats.has_clients)
         task.each(names, lambda name: delete_topic(task, name))
@@ -259,7 +260,7 @@ def _await_clients(task: ControllerTask, names: Iterable[TopicName], are_there: 
 
 def _leave(task: ControllerTask, subscription: str, segments: Collection[SegmentInfo]) -> None:
     """Delete a subscription with its places on segments; an attempt that dies amid it leaves a note."""
-    task.records.note_leaving(subscription, [one.segment_id for one in segments])
+    task.records.note_leaving(subscription, [segment.segment_id for segment in segments])
     delete_places(task, segments, subscription)
     if task.await_lost_attempts():
         # One that was to make places may have made them meanwhile.
@@ -339,7 +340,7 @@ def _check_cluster(task: ControllerTask, findings: Findings) -> None:
         findings.warn(f"the settings of brokers are not known: {some(census.silent)}")
     policies, settings = task.admin.namespaces.policies(namespace).raw, [broker.settings or {} for broker in seen]
     # mutant: topic-controller/subscriptions-expire-on-segments
-    if minutes := max((subscription_expiration(policies, one) for one in settings), default=0):
+    if minutes := max((subscription_expiration(policies, setting) for setting in settings), default=0):
         findings.block(
             "SUBSCRIPTIONS_EXPIRE",
             f"brokers delete a subscription from each segment in {namespace} on which it has had no consumer for "

@@ -169,4 +169,4 @@ class Flips(Results[Run]):
 def _over(
     figures: Sequence[dict[str, float]], names: Sequence[str], combine: Callable[[list[float]], float]
 ) -> dict[str, float]:
-    return {name: combine([one[name] for one in figures]) for name in names}
+    return {name: combine([figure[name] for figure in figures]) for name in names}

@@ -122,7 +122,7 @@ class BookieResults:
             "warm_up": self.warm_up,
             "peer": {kind.name: self.peer(kind).value for kind in self._kinds()},
             "scaling_entries_per_second": self.scaling,
-            "passes": [vars(one) for one in self.passes],
+            "passes": [vars(pass_) for pass_ in self.passes],
             "pause": self.pause,
         }
 
@@ -143,11 +143,13 @@ class BookieResults:
         )
 
     def _kinds(self) -> list[Kind]:
-        return [kind for kind in KINDS if any(one.kind == kind.name for one in self.passes)]
+        return [kind for kind in KINDS if any(pass_.kind == kind.name for pass_ in self.passes)]
 
     def _measured(self, kind: Kind, copier: Copier) -> list[Pass]:
         return [
-            one for one in self.passes if (one.kind, one.copier) == (kind.name, copier) and one.number > self.warm_up
+            pass_
+            for pass_ in self.passes
+            if (pass_.kind, pass_.copier) == (kind.name, copier) and pass_.number > self.warm_up
         ]
 
     @staticmethod

@@ -158,10 +158,10 @@ def _carry_out(copier: Copier, line: str) -> dict[str, float]:
     begun = time.perf_counter()
     outcomes = orders[what](first, ledgers)
     seconds = time.perf_counter() - begun
-    wrong = [one for one in outcomes if one.verdict is not wanted]
+    wrong = [outcome for outcome in outcomes if outcome.verdict is not wanted]
     if wrong or len(outcomes) != ledgers:
         raise OursFailed(f"{len(outcomes)} of {ledgers} ledgers, of which not {wanted}: {wrong[:3]}")
-    return {"seconds": seconds, "entries": sum(one.entries for one in outcomes)}
+    return {"seconds": seconds, "entries": sum(outcome.entries for outcome in outcomes)}
 
 
 if __name__ == "__main__":

@@ -118,7 +118,7 @@ def _row(kind: str, step: str, usage: Usage, seconds: float, facts: dict[str, fl
 
 
 def _line(row: Row) -> str:
-    parts = " ".join(f"{part} {row[part]:6.0f}" for part in Usage._fields)
+    parts = " ".join(f"{field} {row[field]:6.0f}" for field in Usage._fields)
     facts = ", ".join(f"{name} {value:,}" for name, value in row["facts"].items())
     return f"{row['kind']:22} {row['step']:17} {row['total']:6.0f} MB ({parts}) {row['seconds']:7.1f} s  {facts}"
 

@@ -124,7 +124,7 @@ def _topics(ledgers: int) -> Iterator[Record]:
         yield _record(parent, b"")
     for first in range(1, ledgers + 1, _LEDGERS_PER_TOPIC):
         ids = range(first, min(first + _LEDGERS_PER_TOPIC, ledgers + 1))
-        named = ManagedLedgerInfo(ledgerInfo=[LedgerInfo(ledgerId=one, entries=1, size=400) for one in ids])
+        named = ManagedLedgerInfo(ledgerInfo=[LedgerInfo(ledgerId=id_, entries=1, size=400) for id_ in ids])
         yield _record(parent + b"/topic-%08d" % first, named.SerializeToString())
 
 

@@ -120,8 +120,8 @@ def damage(source: str, target: str, records: int) -> None:
         open_reader(parse_store_url(source), access) as reader,
         open_writer(parse_store_url(target), access, keep_versions=True) as writer,
     ):
-        for part in reader.partitions(_PARTS):
-            for batch in reader.scan(part):
+        for partition in reader.partitions(_PARTS):
+            for batch in reader.scan(partition):
                 for record in batch[:left]:
                     if isinstance(record, Record) and migrates(record) and record.value:
                         writer.put(record._replace(value=b"damaged"), over=None)

@@ -97,8 +97,8 @@ def _go_on(side: Side, traffic: ScalableTraffic, done: float) -> dict[str, str]:
 
 def _figures(audit: DeliveryAudit) -> dict[str, float]:
     lost: dict[str, int] = dict.fromkeys(_SUBSCRIPTIONS, 0)
-    for one in audit.subscriptions:
-        lost[one.name] += one.lost
+    for subscription in audit.subscriptions:
+        lost[subscription.name] += subscription.lost
     return {
         **delivery_figures(audit),
         **{f"lost_{name.lower()}": count for name, count in lost.items()},

@@ -75,13 +75,13 @@ class TopicResults(Results[TopicRun]):
     def of(self, side: Side) -> dict[str, float] | None:
         """The figures of one side; None where it was left out."""
         run = self.first_of(side)
-        return run and {**run.figures, "call_seconds": statistics.median(one.call_seconds for one in run.flips)}
+        return run and {**run.figures, "call_seconds": statistics.median(flip.call_seconds for flip in run.flips)}
 
     @property
     def overhead_seconds(self) -> float | None:
         """What our step takes for a topic beyond the brokers' own call in it, as a median."""
         run = self.first_of(Side.OURS)
-        return run and statistics.median(one.overhead_seconds for one in run.flips)
+        return run and statistics.median(flip.overhead_seconds for flip in run.flips)
 
     @property
     def overhead_alone_seconds(self) -> float | None:
@@ -99,7 +99,7 @@ class TopicResults(Results[TopicRun]):
             "detail": {
                 "machine": self.machine,
                 "runs": [
-                    {"side": run.side.value, "faults": run.faults, "flips": [vars(one) for one in run.flips]}
+                    {"side": run.side.value, "faults": run.faults, "flips": [vars(flip) for flip in run.flips]}
                     for run in self.runs
                 ],
             },

@@ -94,8 +94,8 @@ async def _period(client: httpx.AsyncClient, topic: Topic, wave: int, consumers:
 
 async def _life(temporal: str, periods: list[Period]) -> Life:
     client = await Client.connect(temporal, data_converter=DATA_CONVERTER)
-    runs = [one async for one in client.list_workflows(f"WorkflowId = '{controller_id(CLUSTER, _TOPIC)}'")]
-    found = [await client.get_workflow_handle(one.id, run_id=one.run_id).describe() for one in runs]
+    runs = [workflow async for workflow in client.list_workflows(f"WorkflowId = '{controller_id(CLUSTER, _TOPIC)}'")]
+    found = [await client.get_workflow_handle(run.id, run_id=run.run_id).describe() for run in runs]
     sizes = [one.raw_description.workflow_execution_info.history_size_bytes for one in found]
     return Life(periods, len(found), max(one.history_length for one in found), max(sizes))
 

@@ -109,7 +109,7 @@ def changes(topic: Topic, clients: Clients, run: ControllerRun, count: int, dice
     run.acknowledged, run.lost, run.order_violations = audit.acknowledged, audit.lost, audit.reordered
     duplicates = audit.duplicates
     run.duplicates = duplicates.other + duplicates.resent + duplicates.unconfirmed
-    run.longest_send = max(one.longest_send for one in audit.producers)
+    run.longest_send = max(producer.longest_send for producer in audit.producers)
     run.faults += audit.faults()
 
 
@@ -160,7 +160,7 @@ def _flows(clients: Clients, topic: Topic) -> None:
 
     def flow() -> bool:
         places = [clients.shared, clients.ordered()]
-        return all(wanted <= _segments(one, begin) for one in places) and all(
+        return all(wanted <= _segments(place, begin) for place in places) and all(
             _segments(clients.ordered(name), begin) for name in READERS
         )
 

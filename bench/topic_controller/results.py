@@ -57,7 +57,7 @@ class ControllerRun:
     @property
     def split_seconds(self) -> float | None:
         """Median from the request for a split to the first message of a child."""
-        return median([one.message_seconds for one in self.changes if one.name == "split"])
+        return median([change.message_seconds for change in self.changes if change.name == "split"])
 
     @property
     def reassign_seconds(self) -> float | None:
@@ -109,7 +109,7 @@ class ControllerResults(Results[ControllerRun]):
 
 def median(values: Sequence[float | None]) -> float | None:
     """The median; None where there is no value, or one is missing."""
-    known = [one for one in values if one is not None]
+    known = [value for value in values if value is not None]
     return statistics.median(known) if known and len(known) == len(values) else None
 
 

@@ -129,9 +129,9 @@ async def list_migrations(client: Client, *, ended: bool, limit: int | None) -> 
 async def _whole(client: Client, query: str, limit: int | None) -> list[WorkflowExecution]:
     """Migrations that fit a query, without those that another one has begun: there may be hundreds."""
     found: list[WorkflowExecution] = []
-    async for one in client.list_workflows(query, rpc_timeout=ANSWER_LIMIT):
-        if one.parent_id is None:
-            found.append(one)
+    async for workflow in client.list_workflows(query, rpc_timeout=ANSWER_LIMIT):
+        if workflow.parent_id is None:
+            found.append(workflow)
         if len(found) == limit:
             break
     return found

@@ -316,9 +316,11 @@ class _BatchCopy:
                 self._outcomes.append(CopyOutcome(ledger_id, Verdict.COPIED, entries, size))
         pairs = [(self._originals[ledger_id], record) for ledger_id, record in copies.items()]
         firsts = {ledger_id: self._firsts[ledger_id] for ledger_id in written}
-        for one in compare_records(self._source, self._target, pairs, self._contents, check=self._check, firsts=firsts):
-            ours = one.verdict is Verdict.EQUAL and one.ledger_id in self._contents
-            self._outcomes.append(one._replace(verdict=Verdict.COPIED) if ours else one)
+        for compare_record in compare_records(
+            self._source, self._target, pairs, self._contents, check=self._check, firsts=firsts
+        ):
+            ours = compare_record.verdict is Verdict.EQUAL and compare_record.ledger_id in self._contents
+            self._outcomes.append(compare_record._replace(verdict=Verdict.COPIED) if ours else compare_record)
 
 
 class _EntryTooLarge(Exception):

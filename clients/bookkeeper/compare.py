@@ -174,7 +174,7 @@ def read_all(
     """
     reader = LedgerReader(cluster.bookies)
     ledgers = [(record.ledger_id, record.metadata) for record in records]
-    for ledger_id, bodies in reader.read_many([one for one in ledgers if _small(*one, firsts)], firsts):
+    for ledger_id, bodies in reader.read_many([ledger for ledger in ledgers if _small(*ledger, firsts)], firsts):
         yield ledger_id, (bodies,)
     for ledger_id, metadata in ledgers:
         if not _small(ledger_id, metadata, firsts):

@@ -110,18 +110,18 @@ class LedgerTable(Mapping[int, LedgerFacts]):
         self._lengths, self._lasts = array("q"), array("q")
         self._origins, self._kind = array("Q"), array("L")
         numbers: dict[_Kind, int] = {}
-        for one in facts:
-            kind = _Kind(one.state, one.ensemble_size, one.write_quorum, one.component, one.pulsars)
+        for fact in facts:
+            kind = _Kind(fact.state, fact.ensemble_size, fact.write_quorum, fact.component, fact.pulsars)
             number = numbers.get(kind)
             if number is None:
                 number = numbers[kind] = len(self._kinds)
                 self._kinds.append(kind)
-            self._ids.append(one.ledger_id)
-            self._versions.append(one.version)
-            self._mzxids.append(one.mzxid)
-            self._lengths.append(one.length)
-            self._lasts.append(one.last_entry)
-            self._origins.append(one.origin)
+            self._ids.append(fact.ledger_id)
+            self._versions.append(fact.version)
+            self._mzxids.append(fact.mzxid)
+            self._lengths.append(fact.length)
+            self._lasts.append(fact.last_entry)
+            self._origins.append(fact.origin)
             self._kind.append(number)
         self._sort()
 

@@ -245,7 +245,7 @@ class LedgerDirectory(Closeable):
 
     def _paths(self, ids: Iterable[int]) -> list[bytes]:
         always_long = self._knows_layout()
-        return [layout.ledger_path(one, always_long=always_long).encode() for one in ids]
+        return [layout.ledger_path(id_, always_long=always_long).encode() for id_ in ids]
 
 
 class LedgerDirectoryWriter(LedgerDirectory):

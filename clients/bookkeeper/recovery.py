@@ -241,7 +241,7 @@ class Recovery:
             f"entry {entry} of ledger {self._ledger_id} cannot be written to its ack quorum of "
             f"{self._metadata.ack_quorum}, and there is no other writable bookie"
         )
-        if refusals := [self._refusing[one] for one in replicas if one in self._refusing]:
+        if refusals := [self._refusing[replica] for replica in replicas if replica in self._refusing]:
             text = f"{text}: {'; '.join(refusals)}; free its disks or start another bookie, then try again"
             return BookieNotWritable(text, ledger_id=self._ledger_id, entry_id=entry)
         return StoreUnreachable(f"{text}; start one, then try again", ledger_id=self._ledger_id, entry_id=entry)

@@ -42,10 +42,10 @@ class OxiaClient(Closeable):
         shard = self._connection.shard_of(path)
         request = pb.ReadRequest(shard=shard, gets=[pb.GetRequest(key=path, include_value=True)])
         for message in self._connection.stream(shard, "Read", request, pb.ReadResponse):
-            for found in message.gets:
-                if found.status != pb.OK:
+            for get in message.gets:
+                if get.status != pb.OK:
                     return None
-                return record_of(path, found), found.version.modified_timestamp
+                return record_of(path, get), get.version.modified_timestamp
         raise StoreProtocolError(f"{self.url} ended its answer to a get without a record")
 
     def put(self, path: bytes, value: bytes, expected: int | None) -> int:

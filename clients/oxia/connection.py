@@ -78,7 +78,7 @@ def shards_of(url: StoreUrl, layout: pb.ShardAssignments) -> tuple[Shard, ...]:
         raise _no_namespace(url)
     if found.shard_key_router != pb.XXHASH3:
         raise StoreUnsupported(f"{url} routes keys by rule {found.shard_key_router}; only XXHASH3 is known")
-    shards = sorted((_shard(url, one) for one in found.assignments), key=lambda shard: shard.low)
+    shards = sorted((_shard(url, assignment) for assignment in found.assignments), key=lambda shard: shard.low)
     # A gap would be keys that nobody takes, an overlap records that are found twice.
     expected = 0
     for shard in shards:

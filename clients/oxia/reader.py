@@ -71,7 +71,7 @@ class OxiaReader(Closeable):
             shard=partition.shard, start_inclusive=partition.start, end_exclusive=partition.end
         )
         for message in self._connection.stream(partition.shard, "RangeScan", request, pb.RangeScanResponse):
-            yield [record_of(found.key, found) for found in message.records if not found.key.startswith(INTERNAL)]
+            yield [record_of(record.key, record) for record in message.records if not record.key.startswith(INTERNAL)]
 
     def read(self, paths: Sequence[bytes]) -> list[Record | Unreadable | None]:
         """The records of these paths, in their order; None where there is none.

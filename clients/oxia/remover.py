@@ -99,7 +99,7 @@ def _sessions(connection: OxiaConnection, shard: int) -> Iterator[int]:
     if not keys:
         return
     read = pb.ReadRequest(shard=shard, gets=[pb.GetRequest(key=key, include_value=True) for key in keys])
-    answers = [one for message in connection.stream(shard, "Read", read, pb.ReadResponse) for one in message.gets]
+    answers = [get for message in connection.stream(shard, "Read", read, pb.ReadResponse) for get in message.gets]
     if len(answers) != len(keys):
         raise StoreProtocolError(f"{connection.url} answered {len(answers)} of {len(keys)} gets on shard {shard}")
     for key, answer in zip(keys, answers, strict=True):

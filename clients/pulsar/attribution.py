@@ -24,7 +24,7 @@ _INFO, _INDEX, _POSITION, _POSITION_PROPERTIES, _PROPERTY_KEY, _PROPERTY_VALUE =
 
 def attribution(properties: Iterable[KeyValue]) -> str | None:
     """The bookie cluster that properties name, None if they name none."""
-    return next((one.value for one in properties if one.key == ATTRIBUTION), None)
+    return next((property_.value for property_ in properties if property_.key == ATTRIBUTION), None)
 
 
 def set_schema_attribution(

@@ -120,7 +120,7 @@ def compacted_ledger(position: ManagedCursorInfo | CursorPosition) -> int | None
     may the last entry for some seconds, because the broker limits how often it writes one. What is there for certain
     are the ledgers whose own metadata has the component `compacted-ledger`.
     """
-    return next((one.value for one in position.properties if one.name == COMPACTED_LEDGER), None)
+    return next((property_.value for property_ in position.properties if property_.name == COMPACTED_LEDGER), None)
 
 
 def delayed_ledgers(cursor: ManagedCursorInfo) -> list[int]:
@@ -130,11 +130,13 @@ def delayed_ledgers(cursor: ManagedCursorInfo) -> list[int]:
         StoreProtocolError: one is no number.
     """
     found: list[int] = []
-    for one in cursor.cursorProperties:
-        if one.key.startswith(DELAYED_BUCKET):
-            if not one.value.isdecimal():
-                raise StoreProtocolError(f"cursor property {one.key} names no ledger: {one.value!r}")
-            found.append(int(one.value))
+    for cursorproperty in cursor.cursorProperties:
+        if cursorproperty.key.startswith(DELAYED_BUCKET):
+            if not cursorproperty.value.isdecimal():
+                raise StoreProtocolError(
+                    f"cursor property {cursorproperty.key} names no ledger: {cursorproperty.value!r}"
+                )
+            found.append(int(cursorproperty.value))
     return found
 
 

@@ -164,6 +164,7 @@ def _in_schema(path: str, value: bytes) -> list[LedgerReference]:
     # The newest version stands in `info` and again in the index, each with an attribution of its own.
     positions = [entry.position for entry in (locator.info, *locator.index)]
     found = [
-        LedgerReference(one.ledgerId, ReferenceKind.SCHEMA, path, attribution(one.properties)) for one in positions
+        LedgerReference(position.ledgerId, ReferenceKind.SCHEMA, path, attribution(position.properties))
+        for position in positions
     ]
     return list(dict.fromkeys(found))

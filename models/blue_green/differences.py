@@ -69,7 +69,7 @@ class Provisioned(Result):
     @property
     def blocking(self) -> tuple[Difference, ...]:
         """Those because of which traffic must not move."""
-        return tuple(one for one in self.differences if one.blocks)
+        return tuple(difference for difference in self.differences if difference.blocks)
 
 
 def short(text: str) -> str:

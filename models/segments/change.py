@@ -75,7 +75,10 @@ class SegmentChange:
             for number, segment in sorted(layout.segments.items())
             if number in heirs or (pruned and number >= self.first_id)
         ]
-        found = [next((one for one in candidates if self._is_child(one, part)), None) for part in self.ranges]
+        found = [
+            next((candidate for candidate in candidates if self._is_child(candidate, range_)), None)
+            for range_ in self.ranges
+        ]
         children = tuple(child for child in found if child is not None)
         if any(parent.active for parent in there) or len(children) < len(found):
             named = ", ".join(parent.descriptor for parent in self.parents)

@@ -193,7 +193,7 @@ class SegmentLayout(Stored):
     @property
     def active(self) -> list[SegmentInfo]:
         """Those that take messages, in the order of their hashes."""
-        found = [one for one in self.segments.values() if one.active]
+        found = [segment for segment in self.segments.values() if segment.active]
         return sorted(found, key=lambda one: (one.hash_range.start, one.hash_range.end, one.segment_id))
 
     def find(self, value: int) -> SegmentInfo:
@@ -263,7 +263,7 @@ class SegmentLayout(Stored):
 
 
 def _by_id(segments: Iterable[SegmentInfo]) -> dict[int, SegmentInfo]:
-    return {one.segment_id: one for one in segments}
+    return {segment.segment_id: segment for segment in segments}
 
 
 def key_hash(key: str) -> int:

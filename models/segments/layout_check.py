@@ -98,7 +98,7 @@ def _edge_faults(layout: SegmentLayout, number: int, segment: SegmentInfo) -> It
     for what, ids in (("parent", segment.parent_ids), ("child", segment.child_ids)):
         if len({*ids}) != len(ids):
             yield f"names a {what} twice"
-        yield from (f"has the {what} {one}, which is not there" for one in ids if one not in layout.segments)
+        yield from (f"has the {what} {id_}, which is not there" for id_ in ids if id_ not in layout.segments)
     for parent in filter(None, map(layout.segments.get, segment.parent_ids)):
         if number not in parent.child_ids:
             yield f"has the parent {parent.segment_id}, which does not have it as a child"

@@ -36,12 +36,15 @@ def assign(layout: SegmentLayout, drained: Collection[int], consumers: Iterable[
 
 def has_turn(segment: SegmentInfo, layout: SegmentLayout, drained: Collection[int]) -> bool:
     """Whether nothing is left of what it came from; what the layout does not name any more is consumed."""
-    return all(one.segment_id in drained for one in layout.ancestors(segment.segment_id))
+    return all(ancestor.segment_id in drained for ancestor in layout.ancestors(segment.segment_id))
 
 
 def in_order(layout: SegmentLayout) -> list[SegmentInfo]:
     """All segments, in the order of their hashes."""
-    return sorted(layout.segments.values(), key=lambda one: (one.hash_range.start, one.hash_range.end, one.segment_id))
+    return sorted(
+        layout.segments.values(),
+        key=lambda segment: (segment.hash_range.start, segment.hash_range.end, segment.segment_id),
+    )
 
 
 def changed(before: Assignments, after: Assignments) -> Assignments:

@@ -81,9 +81,9 @@ class PruneWatch(Result):
         watch = cls(
             pruning=pruning,
             candidates=tuple(
-                Candidate(descriptor=one.descriptor, sealed_at_ms=one.sealed_at_ms)
-                for one in record.segments.values()
-                if one.sealed and one.root
+                Candidate(descriptor=segment.descriptor, sealed_at_ms=segment.sealed_at_ms)
+                for segment in record.segments.values()
+                if segment.sealed and segment.root
             ),
             retired={one.descriptor: one.removed_at_ms for one in record.retired}
             if pruning.delete_after is not None

@@ -116,7 +116,9 @@ class ControlledLayout(SegmentLayout):
 
         A new segment is always active or the parent of newer ones, so pruning takes nothing away from this.
         """
-        return max((one.created_at_ms for one in self.segments.values() if one.created_at_epoch > 0), default=0)
+        return max(
+            (segment.created_at_ms for segment in self.segments.values() if segment.created_at_epoch > 0), default=0
+        )
 
     @property
     def plain(self) -> SegmentLayout:

@@ -112,9 +112,9 @@ class Seen(NamedTuple):
 def decide(watch: ScaleWatch, seen: Seen) -> Verdict:
     """What is due: first floors, then splits, then merges; one change at a time."""
     policy, segments = watch.policy, watch.segments
-    open_windows = [one for one in policy.windows if one.contains(seen.now)]
-    floor = min(max([policy.min_segments, *(one.min_segments for one in open_windows)]), policy.max_segments)
-    low = {one.segment_id for one in segments if seen.loads[one.segment_id].below(policy.merge_below)}
+    open_windows = [window for window in policy.windows if window.contains(seen.now)]
+    floor = min(max([policy.min_segments, *(window.min_segments for window in open_windows)]), policy.max_segments)
+    low = {segment.segment_id for segment in segments if seen.loads[segment.segment_id].below(policy.merge_below)}
     low_since = {number: seen.low_since.get(number, seen.now_ms) for number in low}
     reasons: list[str] = []
     seen = seen._replace(low_since=low_since)
@@ -128,7 +128,7 @@ def decide(watch: ScaleWatch, seen: Seen) -> Verdict:
 
 def _split(watch: ScaleWatch, seen: Seen, floor: int, reasons: list[str]) -> Decision | None:
     policy, count = watch.policy, len(watch.segments)
-    divisible = [one for one in watch.segments if one.hash_range.size > 1]
+    divisible = [segment for segment in watch.segments if segment.hash_range.size > 1]
     if count >= policy.max_segments or not divisible:
         reasons.append(f"{count} segments are the most that may be")
         return None
@@ -200,4 +200,4 @@ def _heat_of(pair: tuple[ScaledSegment, ScaledSegment], seen: Seen, policy: Auto
 
 
 def _due(change: Change, segments: Sequence[ScaledSegment], why: str) -> Decision:
-    return Decision(change=change, segments=tuple(one.segment_id for one in segments), why=why)
+    return Decision(change=change, segments=tuple(segment.segment_id for segment in segments), why=why)

@@ -164,8 +164,12 @@ class News(BaseModel):
     def added(self, changes: AssignmentChanges) -> Self:
         """With what was told."""
         kept = type(self)(ended_before=self.ended) if changes.compact else self
-        told = sum(len(one.assignments) + len(one.ended) for one in changes.subscriptions)
-        ended = tuple(f"{one.subscription}/{name}" for one in changes.subscriptions for name in one.ended)
+        told = sum(len(subscription.assignments) + len(subscription.ended) for subscription in changes.subscriptions)
+        ended = tuple(
+            f"{subscription.subscription}/{name}"
+            for subscription in changes.subscriptions
+            for name in subscription.ended
+        )
         return kept.model_copy(update={"told": kept.told + told, "ended": (*kept.ended, *ended)})
 
     def compacting(self, changes: AssignmentChanges, coordinators: Mapping[str, Coordinator]) -> AssignmentChanges:

@@ -183,8 +183,8 @@ class CheckpointConsumer:
         """Note where segments end now; those that come later are read from their begin."""
         layout = self._watch.layout
         found = {
-            one.id: (self._backend.last_position(layout.topic_of(one)) or b"").hex() if one.active else DONE
-            for one in layout.segments
+            segment.id: (self._backend.last_position(layout.topic_of(segment)) or b"").hex() if segment.active else DONE
+            for segment in layout.segments
         }
         with self._lock:
             self._positions = found

@@ -121,8 +121,8 @@ class ScalableClient:
         with self._lock:
             members, self._members = self._members, []
             self._closed = True
-        for one in members:
-            one.close()
+        for member in members:
+            member.close()
         self._native.close()
         if self._controlled is not None:
             self._controlled.close()
@@ -137,7 +137,7 @@ class ScalableClient:
 
     def _keep(self, made: _MemberT) -> _MemberT:
         with self._lock:
-            self._members = [one for one in self._members if not one.is_closed]
+            self._members = [member for member in self._members if not member.is_closed]
             self._members.append(made)
         return made
 

@@ -114,12 +114,12 @@ class Layout:
     @cached_property
     def by_id(self) -> dict[int, Segment]:
         """The segments by their ids."""
-        return {one.id: one for one in self.segments}
+        return {segment.id: segment for segment in self.segments}
 
     @cached_property
     def active(self) -> tuple[Segment, ...]:
         """Those that take messages, in the order of their hashes."""
-        found = [one for one in self.segments if one.active]
+        found = [segment for segment in self.segments if segment.active]
         return tuple(sorted(found, key=lambda one: (one.start, one.end, one.id)))
 
     @cached_property
@@ -192,7 +192,9 @@ class Layout:
         """
         if self.epoch > other.epoch or self.synthetic or other.synthetic or not (self.segments and other.segments):
             return False
-        return min(one.created_ms for one in self.segments) > max(one.created_ms for one in other.segments)
+        return min(segment.created_ms for segment in self.segments) > max(
+            segment.created_ms for segment in other.segments
+        )
 
 
 class RoundRobin:

@@ -223,15 +223,15 @@ class SendThreads:
     def start(self, send_queue: SendQueue, queue: SegmentSendQueue) -> None:
         """Begin to work on a queue."""
         made = threading.Thread(target=self._run, args=(send_queue, queue), name=f"send to {queue.topic}", daemon=True)
-        self._threads = [one for one in self._threads if one.is_alive()]
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
         made.start()
         self._threads.append(made)
 
     def join(self) -> None:
         """Wait until the producers of segments are closed, for some seconds at most."""
         until = time.monotonic() + _END_LIMIT
-        for one in self._threads:
-            one.join(max(0.0, until - time.monotonic()))
+        for thread in self._threads:
+            thread.join(max(0.0, until - time.monotonic()))
 
     def _run(self, send_queue: SendQueue, queue: SegmentSendQueue) -> None:
         last: SegmentSender | None = None

@@ -52,9 +52,9 @@ class QueueConsumer(SegmentsConsumer):
             for source in list(self._sources.values()):
                 if source.segment.id not in layout.by_id:
                     self._stop(source)
-            for one in layout.segments:
-                if (layout.incarnation, one.id) not in self._drained:
-                    self._attach(one, layout.topic_of(one), layout.incarnation)
+            for segment in layout.segments:
+                if (layout.incarnation, segment.id) not in self._drained:
+                    self._attach(segment, layout.topic_of(segment), layout.incarnation)
 
     def _leave(self) -> None:
         self._watch.close()

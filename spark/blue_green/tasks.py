@@ -48,11 +48,11 @@ def ledger_lengths(stats: InternalStats) -> tuple[LedgerLength, ...]:
     last = EntryPosition.parse(stats.last_confirmed_entry)
     lengths = [
         # The broker counts the ledger that it writes to only when it is full.
-        LedgerLength(one.ledger_id, last.entry_id + 1 if one.ledger_id == last.ledger_id else one.entries)
-        for one in stats.ledgers
-        if one.ledger_id <= last.ledger_id
+        LedgerLength(ledger.ledger_id, last.entry_id + 1 if ledger.ledger_id == last.ledger_id else ledger.entries)
+        for ledger in stats.ledgers
+        if ledger.ledger_id <= last.ledger_id
     ]
-    return tuple(one for one in lengths if one.entries > 0)
+    return tuple(length for length in lengths if length.entries > 0)
 
 
 def copy_unit(ends: CopyEnds, copy: TopicCopy, check: Callable[[], None]) -> CopyPart:

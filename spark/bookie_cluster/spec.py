@@ -89,12 +89,12 @@ def batches(records: LedgerTable, *, recover: bool, begun: Mapping[int, Begun] =
 def _packed(ledgers: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
     part: list[tuple[int, int]] = []
     size = 0
-    for one in ledgers:
-        if part and (len(part) == BATCH_LEDGERS or size + one[1] > BATCH_BYTES):
+    for ledger in ledgers:
+        if part and (len(part) == BATCH_LEDGERS or size + ledger[1] > BATCH_BYTES):
             yield part
             part, size = [], 0
-        part.append(one)
-        size += one[1]
+        part.append(ledger)
+        size += ledger[1]
     if part:
         yield part
 
@@ -106,4 +106,4 @@ def _batch(ledgers: Sequence[tuple[int, int]], begun: Mapping[int, Begun], *, re
 
 
 def _sized(records: LedgerTable) -> Iterator[tuple[int, int]]:
-    return ((one.ledger_id, one.length if one.closed else _OPEN_BYTES) for one in records.values())
+    return ((record.ledger_id, record.length if record.closed else _OPEN_BYTES) for record in records.values())

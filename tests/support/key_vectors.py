@@ -56,7 +56,9 @@ class KeyVector(NamedTuple):
 
 def digest(vectors: Iterable[KeyVector]) -> str:
     """Return the SHA-256 of one line for each key: `raw segment bucket legacy`, the first three in hexadecimal."""
-    lines = "".join(f"{one.raw:08x} {one.segment:04x} {one.bucket:04x} {one.legacy}\n" for one in vectors)
+    lines = "".join(
+        f"{vector.raw:08x} {vector.segment:04x} {vector.bucket:04x} {vector.legacy}\n" for vector in vectors
+    )
     return hashlib.sha256(lines.encode()).hexdigest()
 
 

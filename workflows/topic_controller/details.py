@@ -18,7 +18,7 @@ def status_of(input: ControllerInput, state: ControllerState) -> ControllerStatu
         topic=input.target_name,
         epoch=record.epoch if record else -1,
         active=tuple(one.descriptor for one in record.active) if record else (),
-        sealed=sum(1 for one in record.segments.values() if not one.active) if record else 0,
+        sealed=sum(1 for segment in record.segments.values() if not segment.active) if record else 0,
         subscriptions=state.subscriptions,
         consumers={name: len(one.consumers) for name, one in state.coordinators.items() if one.consumers},
         away=dict(_away(state)[:_AWAY]),

@@ -64,9 +64,9 @@ class Pruner:
             task = PruneTask(request=request, pruning=pruning, epoch=lead.record.epoch)
             pruned = await lead.ask(lead.calls.ask(prune.prune, _PRUNE, task))
             record = pruned.found or lead.record.pruned(pruned.removed, pruned.at_ms).forgotten(pruned.deleted)
-            for one in lead.state.coordinators.values():
+            for coordinator in lead.state.coordinators.values():
                 # What the layout does not name any more is consumed.
-                one.drained &= {*record.segments}
+                coordinator.drained &= {*record.segments}
             lead.take(record)
             if pruned.removed or pruned.deleted:
                 lead.note(

@@ -170,7 +170,7 @@ class Sessions:
         # Others come while brokers are asked, and all that have come are told right behind this.
         while forgetful := {name: one for name, one in self._state.coordinators.items() if one.is_forgetful}:
             found = Recalled()
-            if any(one.sealed for one in record.segments.values()):
+            if any(segment.sealed for segment in record.segments.values()):
                 found = await self._calls.ask(sessions.recall, _RECALL, tuple(sorted(forgetful)))
             for name, coordinator in forgetful.items():
                 # Where all have left meanwhile, the next one asks.
@@ -193,8 +193,8 @@ class Sessions:
         self._state.generation = changes.generation
         self._state.news = self._state.news.added(changes)
         self._unpublished = self._unpublished and not changes.layout
-        for one in changes.subscriptions:
-            self._coordinator(one.subscription).tell(one.assignments, one.ended)
+        for subscription in changes.subscriptions:
+            self._coordinator(subscription.subscription).tell(subscription.assignments, subscription.ended)
         self._on_change()
 
     def _begin_to_observe(self) -> asyncio.Task[Observation]:
@@ -272,7 +272,9 @@ class Sessions:
     @property
     def _is_telling(self) -> bool:
         """Whether there are sessions that are not noted in the metadata store yet, where observers find them."""
-        return any(_noted(one) < len(one.consumers) for one in self._state.coordinators.values())
+        return any(
+            _noted(coordinator) < len(coordinator.consumers) for coordinator in self._state.coordinators.values()
+        )
 
     def _watching(self) -> Watching:
         now, watched = workflow.now(), self._watched()
@@ -287,4 +289,4 @@ class Sessions:
 
 def _noted(coordinator: Coordinator) -> int:
     """How many consumers were told what they read, which notes their sessions."""
-    return sum(1 for one in coordinator.consumers.values() if one.segments is not None)
+    return sum(1 for consumer in coordinator.consumers.values() if consumer.segments is not None)

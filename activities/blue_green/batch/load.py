@@ -60,8 +60,8 @@ def load(task: BatchTask) -> Loaded:
     stats = [look.stats for look in found if look.stats]
     return Loaded(
         topics=len(stats),
-        producers=sum(len(one.publishers) for one in stats),
-        consumers=sum(len(sub.consumers) for one in stats for sub in one.client_subscriptions.values()),
+        producers=sum(len(stat.publishers) for stat in stats),
+        consumers=sum(len(sub.consumers) for stat in stats for sub in stat.client_subscriptions.values()),
         backlog=show_blue(task.context, stats),
     )
 

@@ -46,7 +46,7 @@ def require_clients(task: AnyBlueGreenTask, namespaces: Sequence[str]) -> None:
         StoreDenied: green refuses clients what blue grants them.
         StoreError: it cannot be asked.
     """
-    refusals = [one for name in task.input.client_credentials for one in _refusals(task, name, namespaces)]
+    refusals = [refusal for name in task.input.client_credentials for refusal in _refusals(task, name, namespaces)]
     if refusals:
         raise StoreDenied(" ".join(map(str, refusals)))
 

@@ -45,7 +45,7 @@ def check_patterns(input: BlueGreenInput, findings: Findings, namespaces: Sequen
         namespaces: all of blue.
     """
     unused = {
-        patterns: [one for one in patterns if not any(matches(name, one) for name in namespaces)]
+        patterns: [pattern for pattern in patterns if not any(matches(name, pattern) for name in namespaces)]
         for patterns in (input.exclude, input.namespaces)
     }
     if excluded := unused[input.exclude]:  # mutant: blue-green/pattern-that-excludes-nothing

@@ -173,7 +173,7 @@ def what_is_there(admin: PulsarAdminReader, topic: TopicName) -> tuple[InternalS
 
 def read_through_broker(stats: InternalStats) -> bool:
     """Whether some of a topic's ledgers are not on bookies any more."""
-    return any(one.offloaded for one in stats.ledgers)
+    return any(ledger.offloaded for ledger in stats.ledgers)
 
 
 def _copy(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
@@ -324,7 +324,7 @@ class _Tally:
             stats = green.topics.stats(topic)
         except AdminNotFound as cause:
             raise StoreConflict(f"{topic} is not on the new cluster; provision it there first") from cause
-        strangers = [one for one in stats.publishers if NOTE not in (one.metadata or {})]
+        strangers = [publisher for publisher in stats.publishers if NOTE not in (publisher.metadata or {})]
         if strangers:
             raise StoreConflict(
                 f"{topic} has {len(strangers)} producers on the new cluster, the first from {strangers[0].address}; "

@@ -55,7 +55,9 @@ def _shape(blue: TopicInventory, green: TopicInventory) -> Iterator[Delta]:
             lambda admin: admin.topics.create_missed_partitions(name),
         )
     if green.has_messages:
-        backlogs = ", ".join(f"{one.name} {one.backlog}" for one in green.subscriptions.values())
+        backlogs = ", ".join(
+            f"{subscription.name} {subscription.backlog}" for subscription in green.subscriptions.values()
+        )
         yield Delta(
             Difference(path=path, kind=DifferenceKind.GREEN_HAS_MESSAGES, green=f"backlogs: {backlogs or 'none'}")
         )

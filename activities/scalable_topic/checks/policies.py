@@ -62,7 +62,7 @@ def own_retention(admin: PulsarAdminReader, topic: TopicName) -> list[str]:
     """Return the policies of a topic itself by which its consumed messages stay, by name; empty where it is gone."""
     try:
         found = {
-            name: admin.topic_policies.get(topic, name) for name in (*_KEEPS, *(f"{GLOBAL}{one}" for one in _KEEPS))
+            name: admin.topic_policies.get(topic, name) for name in (*_KEEPS, *(f"{GLOBAL}{keep}" for keep in _KEEPS))
         }
     except (AdminNotFound, AdminUnsupported):
         return []

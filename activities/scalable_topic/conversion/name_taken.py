@@ -69,7 +69,7 @@ def has_become(store: CasReader, record: ScalableRecord, name: TopicName) -> boo
     """
     if (layout := record.layout) is None:
         return False
-    named = [TopicName.parse(part) for one in layout.segments.values() if (part := one.legacy_topic_name)]
+    named = [TopicName.parse(part) for segment in layout.segments.values() if (part := segment.legacy_topic_name)]
     parts = [part for part in named if part.whole == name] if named else [name, name.of_partition(0)]
     return _came_from(store, layout, parts)
 

@@ -126,9 +126,9 @@ def unexpected_segment_topics(layout: SegmentLayout, parts: Sequence[TopicName])
         parts: the partitions that there were before, or the topic itself.
     """
     names = [str(part) for part in parts]
-    if {one.legacy_topic_name for one in layout.segments.values() if one.legacy} <= {*names}:
+    if {segment.legacy_topic_name for segment in layout.segments.values() if segment.legacy} <= {*names}:
         return []
-    known = {one.descriptor for one in layout.segments.values()}
+    known = {segment.descriptor for segment in layout.segments.values()}
     left = [one.descriptor for one in SegmentLayout.migrated(names, 0).active if one.descriptor not in known]
     return [f"partitions were added amid the flip; the segments {some(left)} of before are left, and nobody uses them"]
 

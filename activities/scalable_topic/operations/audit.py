@@ -63,14 +63,14 @@ def _curable(view: TopicView, layout: SegmentLayout, known: list[Known]) -> Iter
 
 def _others(view: TopicView, layout: SegmentLayout) -> Iterator[str]:
     yield from (f"layout: {fault}" for fault in layout_faults(layout))
-    for one in layout.segments.values():
-        if one.active and _has_ended(view, one.descriptor):
+    for segment in layout.segments.values():
+        if segment.active and _has_ended(view, segment.descriptor):
             yield (
-                f"segment {one.descriptor} takes no messages: a broker died amid its split or merge. Cure: split with "
-                f'"segment": {one.segment_id}'
+                f"segment {segment.descriptor} takes no messages: a broker died during its split or merge. Cure: split "
+                f'with "segment": {segment.segment_id}'
             )
-        if one.legacy_topic_name and _takes_messages(view, one.legacy_topic_name):
-            yield f"{one.legacy_topic_name} still takes messages, which nobody reads. Cure: terminate it"
+        if segment.legacy_topic_name and _takes_messages(view, segment.legacy_topic_name):
+            yield f"{segment.legacy_topic_name} still takes messages, which nobody reads. Cure: terminate it"
 
 
 def _has_ended(view: TopicView, descriptor: str) -> bool:

@@ -116,8 +116,8 @@ def complete(task: OperationTask) -> Released:
 def _selected(task: OperationTask, store: CasReader) -> list[TopicName]:
     """All topics that are named, and those with a record that fit a pattern, in the order of their names."""
     input = task.input
-    names = {one for one in input.topics if not input.is_pattern(one)}
-    patterns = [one for one in input.topics if input.is_pattern(one)]
+    names = {topic for topic in input.topics if not input.is_pattern(topic)}
+    patterns = [topic for topic in input.topics if input.is_pattern(topic)]
     if patterns:
         namespaces = [name for tenant in task.admin.tenants.names() for name in task.admin.namespaces.names(tenant)]
         found = task.each(namespaces, lambda namespace: _recorded(store, namespace))

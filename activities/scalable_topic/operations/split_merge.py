@@ -72,7 +72,11 @@ def planned(choose: Choose, view: TopicView) -> TopicOutcome:
     change = choose(view, layout)
     if children := change.children(layout):
         return view.outcome(Verdict.UNCHANGED, f"{_told(change, children)} already")
-    missing = [one.name for one in view.known_subscriptions(layout) if not one.recorded]
+    missing = [
+        known_subscription.name
+        for known_subscription in view.known_subscriptions(layout)
+        if not known_subscription.recorded
+    ]
     become = ", ".join(map(str, change.ranges)) + _with_buckets(change.buckets)
     told = f"{_named(change.parents)} would become {become}"
     more = f"; subscriptions would get a record first: {', '.join(missing)}" if missing else ""
@@ -211,4 +215,4 @@ def _with_buckets(buckets: int | None) -> str:
 
 
 def _named(segments: tuple[SegmentInfo, ...]) -> str:
-    return ", ".join(one.descriptor for one in segments)
+    return ", ".join(segment.descriptor for segment in segments)

@@ -61,7 +61,7 @@ class SchemasReader:
     def versions(self, topic: TopicName) -> list[Schema]:
         """All versions of a topic's schema, oldest first; empty if it has none."""
         found = self._endpoint.find_as(_VERSIONS, f"/schemas/{topic.schema_path}/schemas")
-        return sorted(found.get_schema_responses, key=lambda one: one.version) if found else []
+        return sorted(found.get_schema_responses, key=lambda schema_response: schema_response.version) if found else []
 
 
 class Schemas(SchemasReader):

@@ -162,7 +162,7 @@ class TopicStats(WholeAnswer):
     @property
     def has_clients(self) -> bool:
         """Whether a producer, a consumer or a reader is connected."""
-        return bool(self.publishers) or any(one.consumers for one in self.subscriptions.values())
+        return bool(self.publishers) or any(subscription.consumers for subscription in self.subscriptions.values())
 
     @property
     def client_subscriptions(self) -> dict[str, SubscriptionStats]:

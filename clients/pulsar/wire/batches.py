@@ -61,7 +61,7 @@ def unpack(batch: Message) -> list[Single]:
 
 def pack(batch: Message, singles: Sequence[Single]) -> Message:
     """A batch of some of a batch's messages, which stay as they are; all else is that of the whole."""
-    body = b"".join(one.data for one in singles)
+    body = b"".join(single.data for single in singles)
     metadata = MessageMetadata()
     metadata.CopyFrom(batch.metadata)
     metadata.num_messages_in_batch = len(singles)

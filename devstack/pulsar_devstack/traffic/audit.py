@@ -120,22 +120,22 @@ class DeliveryAudit:
     @property
     def acknowledged(self) -> int:
         """Messages that brokers acknowledged."""
-        return sum(one.acknowledged for one in self.producers)
+        return sum(producer.acknowledged for producer in self.producers)
 
     @property
     def lost(self) -> int:
         """Lost messages, summed over subscriptions."""
-        return sum(one.lost for one in self.subscriptions)
+        return sum(subscription.lost for subscription in self.subscriptions)
 
     @property
     def reordered(self) -> int:
         """Messages out of order, summed over subscriptions."""
-        return sum(one.reordered for one in self.subscriptions)
+        return sum(subscription.reordered for subscription in self.subscriptions)
 
     @property
     def duplicates(self) -> Duplicates:
         """Messages that arrived more than once, summed over subscriptions."""
-        parts = [one.duplicates for one in self.subscriptions]
+        parts = [subscription.duplicates for subscription in self.subscriptions]
         return Duplicates(
             sum(part.resent for part in parts),
             sum(part.unconfirmed for part in parts),
@@ -145,54 +145,62 @@ class DeliveryAudit:
     @property
     def corrupt(self) -> int:
         """Messages whose body is not what was sent."""
-        return sum(one.corrupt for one in self.subscriptions)
+        return sum(subscription.corrupt for subscription in self.subscriptions)
 
     @property
     def dead_producers(self) -> dict[str, str]:
         """Producers that can send no more, and why."""
-        return {one.name: one.dead for one in self.producers if one.dead is not None}
+        return {producer.name: producer.dead for producer in self.producers if producer.dead is not None}
 
     @property
     def dead_consumers(self) -> tuple[str, ...]:
         """Consumers that get nothing."""
-        return tuple(name for one in self.subscriptions for name in one.dead)
+        return tuple(name for subscription in self.subscriptions for name in subscription.dead)
 
     @property
     def longest_send(self) -> float:
         """The longest time from sending to an acknowledgement, in seconds."""
-        return max((one.longest_send for one in self.producers), default=0.0)
+        return max((producer.longest_send for producer in self.producers), default=0.0)
 
     @property
     def longest_gap(self) -> float:
         """The longest time that a producer was without an acknowledgement, in seconds."""
-        return max((one.longest_gap for one in self.producers), default=0.0)
+        return max((producer.longest_gap for producer in self.producers), default=0.0)
 
     @property
     def errors(self) -> list[str]:
         """What clients met, even if no message suffered."""
-        found = [f"{one.name}: {count} x {reason}" for one in self.producers for reason, count in one.errors.items()]
+        found = [
+            f"{producer.name}: {count} x {reason}"
+            for producer in self.producers
+            for reason, count in producer.errors.items()
+        ]
         return found + [
-            f"{one.topic}, {one.name}: {count} x {reason}"
-            for one in self.subscriptions
-            for reason, count in one.errors.items()
+            f"{subscription.topic}, {subscription.name}: {count} x {reason}"
+            for subscription in self.subscriptions
+            for reason, count in subscription.errors.items()
         ]
 
     def faults(self, *tolerated: Tolerated) -> list[str]:
         """Return what is wrong, one line each; see the table of this module."""
         found = [f"{name} can send no more: {reason}" for name, reason in self.dead_producers.items()]
-        found += [f"{one.name} has sent nothing" for one in self.producers if not one.sent]
-        found += [f"{one.name}: {one.misreported} outcomes reported again" for one in self.producers if one.misreported]
+        found += [f"{producer.name} has sent nothing" for producer in self.producers if not producer.sent]
+        found += [
+            f"{producer.name}: {producer.misreported} outcomes reported again"
+            for producer in self.producers
+            if producer.misreported
+        ]
         if Tolerated.DEAD_CONSUMERS not in tolerated:
             found += [f"{name} receives nothing any more" for name in self.dead_consumers]
-        for one in self.subscriptions:
+        for subscription in self.subscriptions:
             counts = {
-                "lost": one.lost,
-                "received again": 0 if Tolerated.DUPLICATES in tolerated else one.duplicates.other,
-                "out of order": one.reordered,
-                "corrupt": one.corrupt,
+                "lost": subscription.lost,
+                "received again": 0 if Tolerated.DUPLICATES in tolerated else subscription.duplicates.other,
+                "out of order": subscription.reordered,
+                "corrupt": subscription.corrupt,
             }
             wrong = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-            found += [f"{one.topic}, {one.name}: {wrong}"] if wrong else []
+            found += [f"{subscription.topic}, {subscription.name}: {wrong}"] if wrong else []
         return found
 
 
@@ -314,8 +322,8 @@ def _was_cut_off(at: float, breaks: Iterable[float]) -> bool:
 
 def _reordered(arrivals: Iterable[Received]) -> int:
     by_key: dict[str, list[int]] = defaultdict(list)
-    for one in arrivals:
-        by_key[one.key].append(one.number)
+    for arrival in arrivals:
+        by_key[arrival.key].append(arrival.number)
     return sum(len(out_of_order(numbers)) for numbers in by_key.values())
 
 

@@ -144,9 +144,9 @@ class Sending:
 
 def delivery(sendings: Sequence[Sending], arrivals: Sequence[Arrivals] = ()) -> DeliveryAudit:
     """Return the delivery audit of some producers and of subscriptions to their topic."""
-    began = min(one.began for one in sendings)
-    consumers = [one.record for one in arrivals]
-    return audit_delivery([one.record() for one in sendings], consumers, began=began, ended=time.time())
+    began = min(sending.began for sending in sendings)
+    consumers = [arrival.record for arrival in arrivals]
+    return audit_delivery([sending.record() for sending in sendings], consumers, began=began, ended=time.time())
 
 
 class Receiving:

@@ -62,7 +62,7 @@ class LayoutWatch(BackgroundThread):
     def _note(self, plan: ScalableTopicPlan, layout: SegmentLayout) -> None:
         if len(layout.active) < plan.segments:
             self._merged.add(plan.topic)
-        there = {one.legacy_topic_name for one in layout.segments.values()}
+        there = {segment.legacy_topic_name for segment in layout.segments.values()}
         for part in plan.parts:
             if str(part) not in there and part not in self._unread and (left := self._left(part)) is not None:
                 self._unread[part] = left
@@ -73,4 +73,4 @@ class LayoutWatch(BackgroundThread):
         except AdminError:
             # Asked again at the next look.
             return None
-        return sum(one.msg_backlog for one in stats.subscriptions.values() if one.is_durable)
+        return sum(subscription.msg_backlog for subscription in stats.subscriptions.values() if subscription.is_durable)

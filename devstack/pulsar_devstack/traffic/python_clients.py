@@ -284,7 +284,7 @@ class PythonClients:
         """Open consumers, and begin to receive."""
         with ThreadPoolExecutor(_PARALLEL) as pool:
             self._consumers = list(pool.map(self._consumer, plans))
-        self._receiving = [started(one.consume, self._end) for one in self._consumers]
+        self._receiving = [started(consumer.consume, self._end) for consumer in self._consumers]
 
     def reopen(self, name: str) -> None:
         """End a consumer that has a client of its own, and open it anew, as a restart of its process would."""
@@ -299,22 +299,24 @@ class PythonClients:
 
     def start(self) -> None:
         """Begin to send."""
-        self._sending = [started(one.produce, self._silence) for one in self._producers]
+        self._sending = [started(producer.produce, self._silence) for producer in self._producers]
 
     def stop_sending(self, limit: float) -> None:
         """End the sending, and wait, `limit` seconds at most, until every message was acknowledged or refused."""
         self._silence.set()
         _join(self._sending)
-        await_that(lambda: all(one.settled for one in self._producers), limit)
+        await_that(lambda: all(producer.settled for producer in self._producers), limit)
 
     def noted(self) -> tuple[list[Noted], list[ConsumerRecord]]:
         """What all of them did so far; lists only grow, but for messages that are under way."""
-        return [one.noted() for one in self._producers], [one.collect(self._log) for one in self._consumers]
+        return [producer.noted() for producer in self._producers], [
+            consumer.collect(self._log) for consumer in self._consumers
+        ]
 
     def collect(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
         """The same, with messages in the order of sending."""
         producers, consumers = self.noted()
-        return [one.record() for one in producers], consumers
+        return [producer.record() for producer in producers], consumers
 
     def close(self) -> None:
         """End everything."""

@@ -59,8 +59,8 @@ class _Program:
         """What was noted since this was last asked for."""
         producers, consumers = clients.noted()
         return {
-            "producers": {one.plan.name: self._of_producer(one) for one in producers},
-            "consumers": {one.plan.name: self._of_consumer(one) for one in consumers},
+            "producers": {producer.plan.name: self._of_producer(producer) for producer in producers},
+            "consumers": {consumer.plan.name: self._of_consumer(consumer) for consumer in consumers},
         }
 
     def _of_producer(self, noted: Noted) -> dict[str, Any]:

@@ -43,7 +43,7 @@ class RegularClients:
         with closing(quiet_client(self._service_url)) as client:
             _each(
                 lambda plan: _subscribe(client, plan).close(),
-                (one for plan in topics for one in plan.regular_consumers),
+                (regular_consumer for plan in topics for regular_consumer in plan.regular_consumers),
             )
             self.producers += _each(lambda plan: _produce(client, plan, messages), topics)
 
@@ -57,7 +57,12 @@ class RegularClients:
         Raises:
             TrafficFault: one of them does not arrive.
         """
-        ordered = [one for plan in topics for one in plan.regular_consumers if one.type.streams]
+        ordered = [
+            regular_consumer
+            for plan in topics
+            for regular_consumer in plan.regular_consumers
+            if regular_consumer.type.streams
+        ]
         with closing(quiet_client(self._service_url)) as client:
             self.consumers += _each(lambda plan: _consume(client, plan, expected[plan.topic]), ordered)
 

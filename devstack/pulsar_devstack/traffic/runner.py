@@ -193,7 +193,8 @@ class Traffic:
         if not self.flows(messages, limit):
             audit = self.audit()
             lines = [
-                f"{one.name}: {one.acknowledged} of {one.sent} acknowledged, {one.dead}" for one in audit.producers
+                f"{producer.name}: {producer.acknowledged} of {producer.sent} acknowledged, {producer.dead}"
+                for producer in audit.producers
             ]
             raise TrafficFault(
                 "\n".join([f"after {limit:g} s a producer still lacks messages:", *lines, *audit.errors])

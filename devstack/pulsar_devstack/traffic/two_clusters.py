@@ -120,8 +120,12 @@ def _await_quiet(look: Callable[[], list[TopicStats]]) -> None:
     while True:
         found = look()
         counters.append([topic.msg_in_counter for topic in found])
-        drained = not any(one.msg_backlog for topic in found for one in topic.subscriptions.values())
-        if drained and len(counters) >= _QUIET_POLLS and len({tuple(one) for one in counters[-_QUIET_POLLS:]}) == 1:
+        drained = not any(subscription.msg_backlog for topic in found for subscription in topic.subscriptions.values())
+        if (
+            drained
+            and len(counters) >= _QUIET_POLLS
+            and len({tuple(counter) for counter in counters[-_QUIET_POLLS:]}) == 1
+        ):
             return
         _in_time(deadline)
 

@@ -66,7 +66,7 @@ def parse_layout(topic: TopicName, data: bytes) -> ControlledLayout:
         return ControlledLayout(
             topic=topic.scalable,
             epoch=int(told["epoch"]),
-            segments=tuple(sorted((_segment(one) for one in segments.values()), key=lambda one: one.id)),
+            segments=tuple(sorted((_segment(segment) for segment in segments.values()), key=lambda one: one.id)),
             created_ms=int(told["createdMs"]),
             deleted=bool(told.get("deleted", False)),
             controller_urls=tuple(map(str, told.get("controllerUrls") or ())),

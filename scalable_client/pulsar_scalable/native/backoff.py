@@ -72,9 +72,9 @@ class Ticker:
                 if not members:
                     self._running = False
                     return
-            for one in members:
+            for member in members:
                 try:
-                    one.tick(time.monotonic())
+                    member.tick(time.monotonic())
                 except Exception:
                     # One that fails must not stop the timeouts of others.
                     _logger.exception("what is due cannot be done")

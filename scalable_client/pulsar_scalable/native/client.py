@@ -113,7 +113,7 @@ class NativeClient:
     def discard(self, made: Watch | Registration | SegmentProducer | SegmentConsumer) -> None:
         """Close what this client opened, and forget it; else it stays known here until the client is closed."""
         with self._lock:
-            self._members = [one for one in self._members if one is not made]
+            self._members = [member for member in self._members if member is not made]
         made.close()
         if isinstance(made, SegmentProducer | SegmentConsumer):
             self._ticker.remove(made)
@@ -122,10 +122,10 @@ class NativeClient:
         """Close all that is open, and the connections. Harmless when done twice."""
         with self._lock:
             members, self._members = self._members, []
-        for one in members:
-            one.close()
-            if isinstance(one, SegmentProducer | SegmentConsumer):
-                self._ticker.remove(one)
+        for member in members:
+            member.close()
+            if isinstance(member, SegmentProducer | SegmentConsumer):
+                self._ticker.remove(member)
         self._pool.close()
 
     def __enter__(self) -> Self:
@@ -136,9 +136,9 @@ class NativeClient:
 
     def _keep(self, made: _MemberT) -> _MemberT:
         with self._lock:
-            for one in self._members:
-                if one.is_closed and isinstance(one, SegmentProducer | SegmentConsumer):
-                    self._ticker.remove(one)
-            self._members = [one for one in self._members if not one.is_closed]
+            for member in self._members:
+                if member.is_closed and isinstance(member, SegmentProducer | SegmentConsumer):
+                    self._ticker.remove(member)
+            self._members = [member for member in self._members if not member.is_closed]
             self._members.append(made)
         return made

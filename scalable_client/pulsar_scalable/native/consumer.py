@@ -339,12 +339,12 @@ class SegmentConsumer(BrokerSession):
             Message(
                 self._topic,
                 entry,
-                one,
-                MessageId(position.ledger, position.entry, one.index, size, position.part),
+                content,
+                MessageId(position.ledger, position.entry, content.index, size, position.part),
                 command.redelivery_count,
             )
-            for one in contents
-            if one.index in wanted
+            for content in contents
+            if content.index in wanted
         ]
 
     # Inside ---------------------------------------------------------------------------------------------------------

@@ -236,4 +236,4 @@ def test_names(client: ScalableClient, admin: PulsarAdmin) -> None:
         client.create_producer("nobodys")
     with pytest.raises(errors.Unsupported, match="is no scalable topic"):
         client.subscribe("non-persistent://public/default/one", "work")
-    assert not [one for one in admin.topics.names("public/default") if "nobodys" in one]
+    assert not [name for name in admin.topics.names("public/default") if "nobodys" in name]

@@ -61,7 +61,7 @@ def run(stack: Stack, folder: Path, *command: str) -> str:
 def test_the_readme(stack: Stack, orders: TopicName, tmp_path: Path) -> None:
     """Each example of the README runs, in the order in which they stand there."""
     assert len(BLOCKS) == 5
-    printed = [run(stack, tmp_path, "-c", one.replace(URL, stack.broker_url)) for one in BLOCKS]
+    printed = [run(stack, tmp_path, "-c", block.replace(URL, stack.broker_url)) for block in BLOCKS]
     assert printed[0] == "stored\n"
     assert printed[2].startswith("somebody b'one' of segment ")
     assert printed[3] == "b'two'\n"

@@ -119,19 +119,21 @@ def test_a_leader_that_dies(stack: Stack, admin: PulsarAdmin, client: NativeClie
         client.register(scalable(name), SUBSCRIPTION, one, ConsumerKind.STREAM, found.append)
         for one, found in told.items()
     ]
-    wait_for("the balance", lambda: all(len(one.assignment.segments) == 1 for one in registrations), _LIMIT)
+    wait_for(
+        "the balance", lambda: all(len(registration.assignment.segments) == 1 for registration in registrations), _LIMIT
+    )
     leader = broker_of(stack, client.look_up(scalable(name)).controller)
     stack[leader].kill()
     try:
-        wait_for("the loss", lambda: not any(one.is_registered for one in registrations), _LIMIT)
+        wait_for("the loss", lambda: not any(registration.is_registered for registration in registrations), _LIMIT)
         begun = time.monotonic()
-        wait_for("another leader", lambda: all(one.is_registered for one in registrations), _LIMIT)
+        wait_for("another leader", lambda: all(registration.is_registered for registration in registrations), _LIMIT)
         print(f"registered again after {time.monotonic() - begun:.1f} s")
         admin.scalable_topics.split(name, 0)
         wait_until_equal("the split", lambda: watch.layout.epoch, 1, _LIMIT)
 
         def ids() -> set[int]:
-            return {segment.id for one in registrations for segment in one.assignment.segments}
+            return {segment.id for registration in registrations for segment in registration.assignment.segments}
 
         wait_for("the children", lambda: {2, 3} <= ids(), _LIMIT)
         assert all(found[-1].epoch == 1 for found in told.values())

@@ -22,7 +22,15 @@ _LIMIT = 30.0
 def same(layout: Layout, model: SegmentLayout) -> bool:
     """Whether the binary protocol tells what the admin interface does."""
     told = {
-        one.id: (one.start, one.end, one.active, one.parents, one.children, one.legacy_topic) for one in layout.segments
+        segment.id: (
+            segment.start,
+            segment.end,
+            segment.active,
+            segment.parents,
+            segment.children,
+            segment.legacy_topic,
+        )
+        for segment in layout.segments
     }
     stored = {
         number: (
@@ -100,7 +108,7 @@ def test_topics_that_are_not_there(client: NativeClient) -> None:
 
 def ids(found: Assignment) -> set[int]:
     """Segments of an assignment."""
-    return {one.id for one in found.segments}
+    return {segment.id for segment in found.segments}
 
 
 def test_stream_consumers_share_segments(admin: PulsarAdmin, client: NativeClient) -> None:

@@ -79,8 +79,8 @@ class FakeBroker:
 
     def drop_all(self) -> None:
         """Break all connections."""
-        for one in self.peers:
-            one.drop()
+        for peer in self.peers:
+            peer.drop()
 
     def __enter__(self) -> Self:
         return self

@@ -480,25 +480,28 @@ class FakeWorld:
         """End one segment, to split it, or two neighbours, to merge them; returns what tells the new layout."""
         parents = [self.layout.by_id[number] for number in sealed]
         first = max(self.segments) + 1
-        start, end = min(one.start for one in parents), max(one.end for one in parents)
+        start, end = min(parent.start for parent in parents), max(parent.end for parent in parents)
         middle = (start + end) // 2
         ranges = [(start, middle), (middle + 1, end)] if len(parents) == 1 else [(start, end)]
         children = [
             Segment(first + place, *hashes, parents=tuple(sealed), children=()) for place, hashes in enumerate(ranges)
         ]
         with self.lock:
-            for one in children:
-                self.segments[one.id] = FakeSegment(one.id)
+            for child in children:
+                self.segments[child.id] = FakeSegment(child.id)
             for number in sealed:
                 self.segments[number].terminated = True
-        ids = tuple(one.id for one in children)
-        kept = [replace(one, active=False, children=ids) if one.id in sealed else one for one in self.layout.segments]
+        ids = tuple(child.id for child in children)
+        kept = [
+            replace(segment, active=False, children=ids) if segment.id in sealed else segment
+            for segment in self.layout.segments
+        ]
         self.layout = replace(self.layout, epoch=self.layout.epoch + 1, segments=(*kept, *children))
         return self._telling()
 
     def prune(self, *sealed: int) -> None:
         """Take sealed segments out of the layout; their messages stay."""
-        kept = [one for one in self.layout.segments if one.id not in sealed]
+        kept = [segment for segment in self.layout.segments if segment.id not in sealed]
         orphans = [
             replace(one, parents=tuple(number for number in one.parents if number not in sealed)) for one in kept
         ]
@@ -513,8 +516,8 @@ class FakeWorld:
         layout = self.layout
 
         def tell() -> None:
-            for one in self._listeners:
-                one(layout)
+            for listener in self._listeners:
+                listener(layout)
 
         return tell
 

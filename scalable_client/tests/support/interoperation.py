@@ -211,7 +211,7 @@ class Together:
         finally:
             total = sum(counts.values())
             for arrivals in self._by_share():
-                by_consumer = Counter(one.consumer for one in arrivals)
+                by_consumer = Counter(arrival.consumer for arrival in arrivals)
                 print(f"{total} messages, {len(arrivals) - total} twice; by {by_consumer}")
         if self._kind is not Kind.QUEUE:
             for arrivals in self._by_share():

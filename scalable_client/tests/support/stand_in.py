@@ -64,8 +64,8 @@ class StandIn:
         ]
 
     def __enter__(self) -> Self:
-        for one in self._threads:
-            one.start()
+        for thread in self._threads:
+            thread.start()
         return self
 
     def __exit__(
@@ -139,11 +139,11 @@ class StandIn:
         layout = self._layout()
         names = sorted(self.consumers)
         found: dict[str, list[int]] = {name: [] for name in names}
-        waiting = {one.id for one in layout.segments if not one.active and not self._is_drained(one)}
+        waiting = {segment.id for segment in layout.segments if not segment.active and not self._is_drained(segment)}
         ready = [
-            one
-            for one in layout.segments
-            if (one.active or one.id in waiting) and not waiting & _ancestors(layout, one.id)
+            segment
+            for segment in layout.segments
+            if (segment.active or segment.id in waiting) and not waiting & _ancestors(layout, segment.id)
         ]
         for place, one in enumerate(sorted(ready, key=lambda one: (one.start, one.end, one.id))):
             if names:

@@ -65,7 +65,7 @@ async def test_many_calls_at_once() -> None:
         calls = [asyncio.ensure_future(consumer.receive(5000)) for _ in NUMBERS]
         await asyncio.sleep(0)
         world.store(0, *NUMBERS)
-        assert sorted([(await one).data().decode() for one in calls], key=int) == NUMBERS
+        assert sorted([(await call).data().decode() for call in calls], key=int) == NUMBERS
 
 
 async def test_a_loop_that_only_receives() -> None:

@@ -122,7 +122,7 @@ def test_batches_are_acknowledged_whole() -> None:
     with FakeBroker(giving(batch(3, 3))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(consumer_type=ConsumerType.Shared))
         messages = [consumer.receive(3000) for _ in range(3)]
-        assert [one.message_id() for one in messages] == [MessageId(7, 3, number, 3) for number in range(3)]
+        assert [message.message_id() for message in messages] == [MessageId(7, 3, number, 3) for number in range(3)]
         consumer.acknowledge(messages[1])
         broker.drop_all()
         assert data_of(consumer, 2) == [b"b0", b"b2"]

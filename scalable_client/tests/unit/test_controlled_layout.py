@@ -64,7 +64,7 @@ def test_an_assignment() -> None:
     told = parse_assignment(given.model_dump_json(by_alias=True).encode())
     assert (told.created_ms, told.generation, told.evicted, told.assignment.epoch) == (1000, 7, False, 1)
     layout = parse_layout(ORDERS, published(record))
-    assert [(one.id, one.start, one.end, one.topic) for one in told.assignment.segments] == [
+    assert [(segment.id, segment.start, segment.end, segment.topic) for segment in told.assignment.segments] == [
         (one.id, one.start, one.end, layout.topic_of(one)) for one in (layout.by_id[0], layout.by_id[3])
     ]
     ended = given.model_copy(update={"evicted": True, "segments": ()})

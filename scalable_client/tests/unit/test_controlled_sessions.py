@@ -179,7 +179,7 @@ class World:
         )
 
     def _assigned(self, assignment: Assignment) -> None:
-        self.told.append(tuple(one.id for one in assignment.segments))
+        self.told.append(tuple(segment.id for segment in assignment.segments))
 
 
 def _handler(world: World) -> type[BaseHTTPRequestHandler]:

@@ -109,7 +109,10 @@ def test_an_assignment() -> None:
     assert isinstance(answer, api.CommandScalableTopicSubscribeResponse)
     (segment,) = answer.assignment.segments
     assert segment.segment_topic == "segment://public/default/native-client-3/0000-7fff-0"
-    assert [(one.start, one.end) for one in segment.bucket_ranges] == [(0, 0x7FFF), (0x8000, 0xFFFF)]
+    assert [(bucket_range_.start, bucket_range_.end) for bucket_range_ in segment.bucket_ranges] == [
+        (0, 0x7FFF),
+        (0x8000, 0xFFFF),
+    ]
 
 
 @given(st.lists(st.binary(max_size=20), max_size=5), st.integers(1, 7))

@@ -39,15 +39,15 @@ def as_layout(model: SegmentLayout) -> Layout:
         model.epoch,
         tuple(
             Segment(
-                one.segment_id,
-                one.hash_range.start,
-                one.hash_range.end,
-                one.active,
-                one.parent_ids,
-                one.child_ids,
-                one.legacy_topic_name,
+                segment.segment_id,
+                segment.hash_range.start,
+                segment.hash_range.end,
+                segment.active,
+                segment.parent_ids,
+                segment.child_ids,
+                segment.legacy_topic_name,
             )
-            for one in model.segments.values()
+            for segment in model.segments.values()
         ),
     )
 

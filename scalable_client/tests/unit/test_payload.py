@@ -49,8 +49,15 @@ def test_a_compressed_batch_of_the_library() -> None:
     found = entry(BATCH)
     assert found.count == 3
     assert [
-        (one.index, one.data, one.partition_key, one.properties, one.event_time, one.sequence_id)
-        for one in found.contents()
+        (
+            content.index,
+            content.data,
+            content.partition_key,
+            content.properties,
+            content.event_time,
+            content.sequence_id,
+        )
+        for content in found.contents()
     ] == [(number, b"m%d" % number, f"k{number}", {"n": str(number)}, 5, number) for number in range(3)]
 
 

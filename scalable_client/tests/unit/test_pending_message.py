@@ -32,8 +32,8 @@ runs = st.lists(st.integers(0, 8), max_size=4)
 @given(sent=st.lists(st.sampled_from([b"a", b"b", b"c"]), max_size=8), lengths=runs)
 def test_never_more_than_is_stored(sent: list[bytes], lengths: list[int]) -> None:
     """However equal messages are, none is taken for stored that is not: it would be lost."""
-    lengths = [min(one, len(sent)) for one in lengths]
-    tail = [stored(data, entry) for entry, data in enumerate(data for one in lengths for data in sent[:one])]
+    lengths = [min(length, len(sent)) for length in lengths]
+    tail = [stored(data, entry) for entry, data in enumerate(data for length in lengths for data in sent[:length])]
     found = stored_of([pending(number, data) for number, data in enumerate(sent)], tail)
     assert len(found) <= max(lengths, default=0)
     assert [one.data() for one in found] == sent[: len(found)]
@@ -43,8 +43,8 @@ def test_never_more_than_is_stored(sent: list[bytes], lengths: list[int]) -> Non
 def test_all_that_is_stored(count: int, lengths: list[int]) -> None:
     """Where no two messages are equal, all that is stored is found, however often it was sent again."""
     sent = [str(number).encode() for number in range(count)]
-    lengths = [min(one, len(sent)) for one in lengths]
-    tail = [stored(data, entry) for entry, data in enumerate(data for one in lengths for data in sent[:one])]
+    lengths = [min(length, len(sent)) for length in lengths]
+    tail = [stored(data, entry) for entry, data in enumerate(data for length in lengths for data in sent[:length])]
     found = stored_of([pending(number, data) for number, data in enumerate(sent)], tail)
     assert len(found) == max(lengths, default=0)
 

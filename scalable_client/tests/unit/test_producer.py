@@ -120,9 +120,9 @@ def test_entries_name_their_bucket() -> None:
             for key in ("order-17", "", None):
                 producer.send_async(b"x", unheard, partition_key=key)
         entries = [Entry(decode(frame[4:]).body) for frame in frames]
-    stamps = [(one.metadata.entry_hash_min, one.metadata.entry_hash_max) for one in entries]
+    stamps = [(entry.metadata.entry_hash_min, entry.metadata.entry_hash_max) for entry in entries]
     assert stamps == [(0x87C0, 0x87C0), (0, 0), (0, 0)]
-    assert [one.metadata.HasField("entry_hash_min") for one in entries] == [True, True, False]
+    assert [entry.metadata.HasField("entry_hash_min") for entry in entries] == [True, True, False]
 
 
 def test_numbers_go_on_where_deduplication_is() -> None:

@@ -45,7 +45,7 @@ def stream(world: FakeWorld, name: str) -> StreamConsumer:
 
 def data(messages: list[Message]) -> list[str]:
     """What they say."""
-    return [one.data().decode() for one in messages]
+    return [message.data().decode() for message in messages]
 
 
 def take(consumer: QueueConsumer | StreamConsumer | CheckpointConsumer, count: int) -> list[str]:
@@ -324,7 +324,7 @@ def test_a_busy_segment_is_reported(
         wait_for("one has it", lambda: "bill" in world.segments[0].cursors, 5)
         world.assign("two", 0)
         wait_for("the warning", lambda: "another consumer has had it" in caplog.text, 5)
-    levels = [one.levelname for one in caplog.records if "another consumer has" in one.message]
+    levels = [record.levelname for record in caplog.records if "another consumer has" in record.message]
     assert levels[:2] == ["INFO", "WARNING"]
 
 

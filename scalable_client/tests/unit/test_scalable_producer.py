@@ -63,8 +63,8 @@ class Course:
         elif verb == "breathe":
             time.sleep(figure / 1000)
         elif verb == "shut":
-            for one in list(self.world.senders):
-                one.close_itself()
+            for sender in list(self.world.senders):
+                sender.close_itself()
         elif verb == "connect":
             self.doubled |= bool(figure)
             self.connect(stores=bool(figure))
@@ -81,8 +81,8 @@ class Course:
 
     def connect(self, *, stores: bool) -> None:
         """Connections that were lost come back."""
-        for one in list(self.world.senders):
-            one.connect_again(stores=stores)
+        for sender in list(self.world.senders):
+            sender.connect_again(stores=stores)
 
     def send(self, count: int) -> None:
         """Messages of all keys, and some without."""
@@ -385,15 +385,15 @@ def test_equal_messages_are_not_lost() -> None:
     course = Course(1, hasty=False)
     course.world.segments[0].lose = 1
     outcomes = [Outcomes() for _ in range(6)]
-    for one in outcomes:
-        course.producer.send_async(b"same", one.of(b"same"), partition_key="k")
+    for outcome in outcomes:
+        course.producer.send_async(b"same", outcome.of(b"same"), partition_key="k")
     wait_until_equal("all are stored", lambda: len(course.world.segments[0].log), 6, 5)
     course.take("split", 0)
     course.producer.send_async(b"last", course.outcomes.of(b"last"), partition_key="k")
     course.tell()
     course.producer.flush()
     course.producer.close()
-    assert [one.told for one in outcomes] == [{b"same": [None]}] * 6
+    assert [outcome.told for outcome in outcomes] == [{b"same": [None]}] * 6
     assert course.world.history()["k"].count(b"same") >= 6
 
 

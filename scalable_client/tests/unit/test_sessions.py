@@ -31,8 +31,8 @@ def update(session: int, epoch: int, *, controller: str | None = None, legacy: s
 def assigned(epoch: int, *ids: int) -> api.ScalableConsumerAssignment:
     """Segments by their ids."""
     segments = tuple(
-        api.ScalableAssignedSegment(segment_id=one, hash_start=0, hash_end=0xFFFF, segment_topic=f"segment://{one}")
-        for one in ids
+        api.ScalableAssignedSegment(segment_id=id_, hash_start=0, hash_end=0xFFFF, segment_topic=f"segment://{id_}")
+        for id_ in ids
     )
     return api.ScalableConsumerAssignment(layout_epoch=epoch, segments=segments)
 

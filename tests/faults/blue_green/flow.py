@@ -98,16 +98,16 @@ class Flow(Traffic):
     def _missing(self) -> Iterator[str]:
         """What was acknowledged and has not arrived, in the words of a failed test: when it was sent, and to whom."""
         producers, consumers = self.records()
-        for one in consumers:
-            seen = {(got.key, got.number) for got in one.received}
-            sent = [sent for of in producers if of.plan.topic == one.plan.topic for sent in of.sent]
+        for consumer in consumers:
+            seen = {(got.key, got.number) for got in consumer.received}
+            sent = [sent for of in producers if of.plan.topic == consumer.plan.topic for sent in of.sent]
             missing = [what for what in sent if what.acknowledged and (what.key, what.number) not in seen]
             if missing:
-                last = f"{one.received[-1].at - self._began:.1f}" if one.received else "never"
+                last = f"{consumer.received[-1].at - self._began:.1f}" if consumer.received else "never"
                 spans = f"{missing[0].at - self._began:.1f} to {missing[-1].at - self._began:.1f}"
                 yield (
-                    f"{one.plan.name}: {len(missing)} of {len(sent)} missing, sent at {spans} s; the last came at "
-                    f"{last} s; sending ended at {self._ended - self._began:.1f} s; errors: {one.errors[-3:]}"
+                    f"{consumer.plan.name}: {len(missing)} of {len(sent)} missing, sent at {spans} s; the last came at "
+                    f"{last} s; sending ended at {self._ended - self._began:.1f} s; errors: {consumer.errors[-3:]}"
                 )
 
     def left_for(self, plan: ConsumerPlan, service_url: str) -> DeliveryAudit:
@@ -122,7 +122,7 @@ class Flow(Traffic):
                 place = f"{where.ledger_id()}:{where.entry_id()}"
                 received.append(Received(one.partition_key(), int(one.properties()[NUMBER]), time.time(), place))
         except pulsar.Timeout:
-            producers = [one for one in self.records()[0] if one.plan.topic == plan.topic]
+            producers = [record for record in self.records()[0] if record.plan.topic == plan.topic]
             return audit_delivery(producers, [ConsumerRecord(plan, received)], began=self._began, ended=self._ended)
         finally:
             client.close()
@@ -191,4 +191,4 @@ def _reason(consumer: ConsumerPlan, blue: TopicStats | None, green: TopicStats |
 
 def _consumers(stats: TopicStats | None, subscription: str) -> Iterator[str]:
     found = stats.subscriptions.get(subscription) if stats else None
-    return (one.consumer_name for one in found.consumers) if found else iter(())
+    return (consumer.consumer_name for consumer in found.consumers) if found else iter(())

@@ -34,5 +34,5 @@ def test_a_scan_goes_on_after_a_cut(make_stack: MakeStack) -> None:
 
 def _scan(link: Proxy) -> Iterator[list[Record | Unreadable]]:
     with open_reader(parse_store_url(f"zk:{link.address}"), Access()) as reader:
-        for part in reader.partitions(1):
-            yield from reader.scan(part)
+        for partition in reader.partitions(1):
+            yield from reader.scan(partition)

@@ -100,7 +100,7 @@ class ScalableCluster(SharedCluster):
         found = layout_faults(record.layout)
         if len(active := record.layout.active) != plan.segments:
             found.append(f"{name} has {len(active)} segments, and not {plan.segments}")
-        for one in {one.subscription for one in plan.regular_consumers}:
+        for one in {regular_consumer.subscription for regular_consumer in plan.regular_consumers}:
             if known.get(one) is None:
                 found.append(f"{one} of {name} has no record")
             found += [
@@ -122,7 +122,7 @@ class ScalableCluster(SharedCluster):
         """How many regular topics the layout of a scalable one still names."""
         with self._reader() as store:
             layout = read_scalable(store, TopicName.parse(topic)).layout
-        return sum(one.legacy_topic_name is not None for one in layout.segments.values()) if layout else 0
+        return sum(segment.legacy_topic_name is not None for segment in layout.segments.values()) if layout else 0
 
     def failures(self) -> Mapping[str, bytes]:
         """Topics that a migration of many has noted as failed."""

@@ -231,7 +231,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
         twice = audit.duplicates
         again = twice.resent + twice.unconfirmed + twice.other
         sending = {plan.producer.name for plan in self._plans if not plan.ordered}
-        gap = max((one.longest_gap for one in audit.producers if one.name in sending), default=None)
+        gap = max((producer.longest_gap for producer in audit.producers if producer.name in sending), default=None)
         return f"{len(self._flow.restarted)} restarted, {again} again, gap", gap
 
     def check(self) -> None:

@@ -65,9 +65,11 @@ class Flow(ScalableTraffic):
 
     def _restart(self) -> None:
         """Start consumers again of all subscriptions that lack messages."""
-        lacking = {(one.topic, one.name) for one in self.audit().subscriptions if one.lost}
+        lacking = {
+            (subscription.topic, subscription.name) for subscription in self.audit().subscriptions if subscription.lost
+        }
         _, consumers = self.records()
-        stuck = [one.plan for one in consumers if not one.left and _place(one) in lacking]
+        stuck = [consumer.plan for consumer in consumers if not consumer.left and _place(consumer) in lacking]
         names = [plan.name for plan in stuck]
         self._program.leave(names)
         refused = self._program.attach([replace(plan, name=f"{plan.name}-again") for plan in stuck])

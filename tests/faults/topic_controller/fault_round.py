@@ -196,11 +196,11 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
         return not any(self._stats_of(number).backlog.values())
 
     def _stats_of(self, number: int) -> SegmentStats:
-        return next(one for one in self._controller.stats().segments if one.segment == number)
+        return next(segment for segment in self._controller.stats().segments if segment.segment == number)
 
     def _places(self) -> dict[str, set[str]]:
         """Subscriptions that have places, by segment."""
-        return {one.descriptor: {*one.backlog} for one in self._controller.stats().segments}
+        return {segment.descriptor: {*segment.backlog} for segment in self._controller.stats().segments}
 
     def _await_rest(self) -> None:
         wait_for("the next run to be open", self._controller.is_idle, _END_LIMIT)

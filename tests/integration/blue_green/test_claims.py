@@ -111,7 +111,7 @@ def test_address_of_another_cluster_is_not_replaced(clusters: Clusters, steps: S
     try:
         with steps.task() as task, task.blue_store() as store:
             set_flag(store, "claims/sent-away", lambda: None, migrated=True)
-        blockers = {one.code: one for one in steps.whole(precheck).blockers}
+        blockers = {blocker.code: blocker for blocker in steps.whole(precheck).blockers}
         assert "claims/sent-away" in blockers["BLUE_SENDS_ELSEWHERE"].cause
         assert clusters.green.admin_urls[0] in blockers["BLUE_SENDS_ELSEWHERE"].cure
         with pytest.raises(StoreConflict, match="which is the cluster 'blue', and not to green; nothing is flipped"):

@@ -107,7 +107,7 @@ def _is_served(admin: PulsarAdmin, topic: TopicName) -> bool:
         stats = admin.topics.stats(topic)
     except AdminNotFound:
         return False
-    return bool(stats.publishers) and any(one.consumers for one in stats.subscriptions.values())
+    return bool(stats.publishers) and any(subscription.consumers for subscription in stats.subscriptions.values())
 
 
 def _received(traffic: Traffic) -> int:

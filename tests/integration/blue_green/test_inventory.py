@@ -132,7 +132,7 @@ def test_topics_that_cannot_be_loaded(clusters: Clusters) -> None:
     try:
         names = [topics[0], *map(topics[1].of_partition, range(2))]
         wait_for(
-            "the end of all topics", lambda: all((info := stored(admin, one)) and info.migrated for one in names), 30
+            "the end of all topics", lambda: all((info := stored(admin, name)) and info.migrated for name in names), 30
         )
         admin.namespaces.unload(name)
         found = read_namespace(admin, name)

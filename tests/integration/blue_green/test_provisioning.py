@@ -60,13 +60,13 @@ def provision(
 
 def kinds(found: Provisioned) -> dict[str, DifferenceKind]:
     """What is left, by path."""
-    return {one.path: one.kind for one in found.differences}
+    return {difference.path: difference.kind for difference in found.differences}
 
 
 def schema_versions(clusters: Clusters, topic: TopicName) -> tuple[list[tuple[Any, ...]], ...]:
     """Number, type, definition and properties of all versions on both sides."""
     return tuple(
-        [(one.version, one.type, one.data, one.properties) for one in admin.schemas.versions(topic)]
+        [(version.version, version.type, version.data, version.properties) for version in admin.schemas.versions(topic)]
         for admin in (clusters.blue_admin, clusters.green_admin)
     )
 
@@ -260,7 +260,7 @@ def test_partition_counts(clusters: Clusters) -> None:
     paths = {f"topic {topic}: partitions" for topic in (fewer, more, shape)}
     found = provision(clusters, name)
     assert kinds(found) == dict.fromkeys(paths, DIFFERS)
-    assert {one.path: one.creatable for one in found.differences} == {
+    assert {difference.path: difference.creatable for difference in found.differences} == {
         f"topic {fewer}: partitions": True,
         f"topic {more}: partitions": False,
         f"topic {shape}: partitions": False,
@@ -338,7 +338,7 @@ def test_clusters_that_green_does_not_know(clusters: Clusters) -> None:
     blue.namespaces.create(name, {"replication_clusters": [BLUE, "far"]})
     found, near = provision(clusters, name), provision(clusters, "far/near")
     assert kinds(found) == {"tenant far: allowedClusters": DIFFERS, f"namespace {name}": MISSING}
-    assert all("far" in one.green for one in found.differences if one.kind is MISSING)
+    assert all("far" in difference.green for difference in found.differences if difference.kind is MISSING)
     assert found.blocking == found.differences
     assert kinds(near) == {"tenant far: allowedClusters": DIFFERS}
     # Other modules know of one cluster.

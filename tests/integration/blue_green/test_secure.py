@@ -109,7 +109,9 @@ def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: E
         run.wait_until("the grace window", lambda status: status.phase == "GRACE")
         traffic.wait_for_more(20)
         with clusters.green.admin() as admin:
-            publishers = [one for topic in TOPICS for one in admin.topics.stats(TopicName.parse(topic)).publishers]
+            publishers = [
+                publisher for topic in TOPICS for publisher in admin.topics.stats(TopicName.parse(topic)).publishers
+            ]
             assert len(publishers) == len(TOPICS)
         traffic.verify()
     report = clean_up(run)

@@ -266,7 +266,7 @@ def test_schema_versions(namespace: Clusters, make_copy: MakeCopy) -> None:
     for begin, kind in ((0, Order), (5, PricedOrder)):
         topic.send(begin, begin + 5, lambda number, kind=kind: kind(number=number), schema=schema.JsonSchema(kind))
     versions = namespace.blue_admin.schemas.versions(topic.name)
-    assert [one.version for one in versions] == [0, 1]
+    assert [version.version for version in versions] == [0, 1]
     idle = {topic.name: ("idle",)}
     for count, one in enumerate(versions, 1):
         with pytest.raises(StoreUnsupported, match=f"version {count - 1} of its schema is missing"):

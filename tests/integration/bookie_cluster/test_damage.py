@@ -276,7 +276,7 @@ def test_rollback_at_the_decision(place: Place) -> None:
         assert standing(a, taken.ledger_id) == before
         assert a.read(other) == other.bodies
         # Bookies would refuse these ids at the next start if they were deleted.
-        assert all(standing(a, one.ledger_id) for one in full_ledgers(b, "whole"))
+        assert all(standing(a, full_ledger.ledger_id) for full_ledger in full_ledgers(b, "whole"))
     assert place.stack["broker-1"].pid == broker
     assert place.webhook.asked == []
 
@@ -330,7 +330,9 @@ def test_proceed_at_the_decision(place: Place) -> None:
         assert stop["epoch"] < start["epoch"], "who carries orders out can refuse one that comes late"
         assert standing(a, place.lost) is None
         assert standing(a, place.taken) == other
-        assert [a.read(one) for one in full_ledgers(b, "whole")] == [one.bodies for one in full_ledgers(b, "whole")]
+        assert [a.read(full_ledger) for full_ledger in full_ledgers(b, "whole")] == [
+            full_ledger.bodies for full_ledger in full_ledgers(b, "whole")
+        ]
         for topic in ("first", "whole"):
             assert place.read(topic) == list(map(text, range(MESSAGES)))
         run.signal(Verb.PROCEED)

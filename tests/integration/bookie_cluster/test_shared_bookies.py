@@ -89,7 +89,7 @@ def test_others_ledgers_are_left_alone(
         deleted = steps.run(cleaning.delete_ledgers, environment.input(), FORCE)
 
         assert codes(found) == []
-        warned = next(one for one in found.warnings if "are not referred to by" in one)
+        warned = next(warning for warning in found.warnings if "are not referred to by" in warning)
         assert "(4 are Pulsar's, 2 of these open)" in warned
         assert done.copy_summary.recovered > 0, "the broker's own open ledgers were fenced"
         assert built.left_open > 0

@@ -79,7 +79,7 @@ class Scene(Attributed):
     def moved(self) -> list[int]:
         """The ledgers of these positions."""
         held = self.held()
-        return [*(one for node in held.schemas.values() for one in ledgers(node)), cursor_ledger(held.cursor)]
+        return [*(ledger for node in held.schemas.values() for ledger in ledgers(node)), cursor_ledger(held.cursor)]
 
     def registry(self, name: str) -> dict[str, Any]:
         """A node of the registry."""
@@ -170,7 +170,7 @@ def unattributed(held: Held) -> tuple[object, bytes]:
 
 def attributions(held: Held) -> set[str | None]:
     """Every cluster that a watched position names."""
-    return {cursor_stamp(held.cursor), *(one for node in held.schemas.values() for one in stamps(node))}
+    return {cursor_stamp(held.cursor), *(stamp for node in held.schemas.values() for stamp in stamps(node))}
 
 
 def contents(java: JavaLedgers, uri: str, ids: list[int]) -> list[tuple[object, ...]]:
@@ -340,7 +340,7 @@ def test_p5_scenario_a_old_cluster_down_from_the_start(
     status = wait_for_census(run)
 
     assert scene.registry("switch-target")["target"] == OLD
-    assert {f"ledger {one}" for one in ids} <= {item.partition(":")[0] for item in failed_lines(status.failed_items)}
+    assert {f"ledger {id_}" for id_ in ids} <= {item.partition(":")[0] for item in failed_lines(status.failed_items)}
     assert scene.held() == before
     assert errors(java, scene.stack.bookkeeper_uri, ids) == {GONE}
     run.signal(Verb.ROLLBACK, "bookies of the old cluster can be started")

@@ -132,7 +132,7 @@ def clusters(pair: LedgerPair) -> Generator[tuple[Cluster, Cluster]]:
 
 def verdicts(outcomes: Sequence[CopyOutcome]) -> dict[int, Verdict]:
     """Outcomes by ledger."""
-    return {one.ledger_id: one.verdict for one in outcomes}
+    return {outcome.ledger_id: outcome.verdict for outcome in outcomes}
 
 
 def metadata(cluster: Cluster, ledger_id: int) -> LedgerMetadata:
@@ -211,13 +211,13 @@ def test_every_shape_is_copied(environment: Environment, clusters: tuple[Cluster
     ids = environment.create(ledger, count=2)
     outcomes = copy_batch(*clusters, ids)
     assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.COPIED)
-    assert {one.entries for one in outcomes} == {ledger.entries}
+    assert {outcome.entries for outcome in outcomes} == {ledger.entries}
     environment.assert_copied(ids, ledger)
     mine, theirs = (metadata(cluster, ids[0]) for cluster in clusters)
     assert theirs.custom == mine.custom
     again = copy_batch(*clusters, ids)
     assert verdicts(again) == dict.fromkeys(ids, Verdict.EQUAL)
-    assert {one.mzxid for one in again} == {one.mzxid for one in outcomes}
+    assert {one.mzxid for one in again} == {outcome.mzxid for outcome in outcomes}
     assert all(one.mzxid for one in again)
     assert verdicts(compare_batch(*clusters, ids)) == dict.fromkeys(ids, Verdict.EQUAL)
 
@@ -286,7 +286,7 @@ def test_another_ledger_of_the_same_id_is_left_alone(
     before = clusters[1].directory.read(ids)
     outcomes = copy_batch(*clusters, ids)
     assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.DIFFERENT)
-    details = {one.ledger_id: one.detail for one in outcomes}
+    details = {outcome.ledger_id: outcome.detail for outcome in outcomes}
     assert ["last_entry" in details[ids[0]], "custom" in details[ids[1]], "entry 0" in details[ids[2]]] == [True] * 3
     assert clusters[1].directory.read(ids) == before
     assert environment.read(environment.target_uri, ids[2:3], PAIR)[0].error is None
@@ -309,7 +309,7 @@ def test_a_ledger_that_cannot_be_read_is_named(
     bad = damaged(clusters[0], ledger, {"bookie-1": [lost], "bookie-2": [lost]})
     outcomes = copy_batch(*clusters, [bad, good])
     assert verdicts(outcomes) == {bad: Verdict.UNREADABLE, good: Verdict.COPIED}
-    (detail,) = [one.detail for one in outcomes if one.failed]
+    (detail,) = [outcome.detail for outcome in outcomes if outcome.failed]
     assert f"entry {lost} of ledger {bad}" in detail
     assert "CRC32C digest differs" in detail
     assert clusters[1].directory.read([bad]) == [None]
@@ -382,7 +382,7 @@ def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
         environment.bring_back("bookie-1", "bookie-2")
     assert {one for one, verdict in found.items() if verdict is Verdict.UNREADABLE} == on_first
     assert {one for one, verdict in found.items() if verdict is Verdict.COPIED} == set(ids) - on_first
-    assert {one.ledger_id: one.begun for one in outcomes if one.begun} == {
+    assert {outcome.ledger_id: outcome.begun for outcome in outcomes if outcome.begun} == {
         ledger_id: Begun(-1, 0, mzxid) for ledger_id, mzxid in left_open.items()
     }
     assert left_open.keys() == on_first
@@ -397,7 +397,7 @@ def test_a_bookie_of_the_target_dies_meanwhile(environment: Environment, cluster
     try:
         outcomes = copy_batch(*clusters, ids, check=once(environment.stack["second-bookie-2"].kill))
         assert verdicts(outcomes) == dict.fromkeys(ids, Verdict.COPIED)
-        assert {metadata(clusters[1], one).segments[0].ensemble for one in ids} == {("second-bookie-1",)}
+        assert {metadata(clusters[1], id_).segments[0].ensemble for id_ in ids} == {("second-bookie-1",)}
         environment.assert_copied(ids, ledger)
         (pair_id,) = environment.create(PAIR)
         with pytest.raises(BookieNotWritable, match="needs 2 bookies, and the target has 1"):

@@ -157,7 +157,9 @@ def test_several_recoveries_at_once(stack: Stack, cluster: Cluster, java: JavaLe
         directory, bookies = connected(stack)
         with directory, bookies:
             together.wait()
-            records = [recover_ledger(directory, bookies, one.ledger_id) for one in ledgers[number:] + ledgers[:number]]
+            records = [
+                recover_ledger(directory, bookies, ledger.ledger_id) for ledger in ledgers[number:] + ledgers[:number]
+            ]
         return sorted((record.metadata.state, record.metadata.last_entry, record.metadata.length) for record in records)
 
     def recover_by_java() -> list[str | None]:

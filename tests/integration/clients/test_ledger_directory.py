@@ -101,7 +101,7 @@ def test_bookies_of_both_drivers(stack: Stack, url: StoreUrl, second_url: StoreU
     with LedgerDirectory(url, ACCESS) as first, LedgerDirectory(second_url, ACCESS) as second:
         addresses = {name: stack[name].address for name in ("bookie-1", "bookie-2")}
         assert {name: f"{one.host}:{one.port}" for name, one in first.bookies().items()} == addresses
-        assert all(one.writable for one in first.bookies().values())
+        assert all(bookie.writable for bookie in first.bookies().values())
         assert first.cookies() == set(addresses)
         [other] = second.bookies().values()
         assert f"{other.host}:{other.port}" == stack["second-bookie-1"].address

@@ -82,11 +82,11 @@ def test_open_ledger_is_copied_while_it_grows(place: Place) -> None:
     assert original is not None
     assert closed is not None
     assert original.metadata.same_content(closed.metadata)
-    bodies = [body for part in LedgerReader(source.bookies).entries(ids[0], original.metadata) for body in part]
+    bodies = [body for entry in LedgerReader(source.bookies).entries(ids[0], original.metadata) for body in entry]
     late = LedgerWriter(target.bookies)
     late.add(ids[0], copy.metadata, 0, bodies[:20])
     late.flush()
-    assert [body for part in LedgerReader(target.bookies).entries(ids[0], closed.metadata) for body in part] == bodies
+    assert [body for entry in LedgerReader(target.bookies).entries(ids[0], closed.metadata) for body in entry] == bodies
     assert len(bodies) == 51
     assert copy_open(source, target, ids, {}, check=lambda _: None) == []
 

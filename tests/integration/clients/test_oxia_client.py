@@ -65,7 +65,7 @@ def record(path: str, value: bytes = b"", version: int = 0, count: int = 0) -> R
 
 def everything(reader: OxiaReader, wanted: int = 1) -> list[Record]:
     """All records of a store, part after part."""
-    batches = [batch for part in reader.partitions(wanted) for batch in reader.scan(part)]
+    batches = [batch for partition in reader.partitions(wanted) for batch in reader.scan(partition)]
     return [found for batch in batches for found in batch if isinstance(found, Record)]
 
 
@@ -195,7 +195,9 @@ def test_a_subtree_is_one_range_for_each_depth(writer: OxiaWriter, reader: OxiaR
     generations: list[list[bytes]] = []
     for depth in (1, 2, 3, 4):
         start, end = b"/deep" + b"/\0" * (depth - 1) + b"/", b"/deep/" + b"/" * depth
-        parts = [Partition((), (), shard, start, end) for shard in {part.shard for part in reader.partitions(1)}]
+        parts = [
+            Partition((), (), shard, start, end) for shard in {partition.shard for partition in reader.partitions(1)}
+        ]
         generations.append(sorted(found.path for part in parts for batch in reader.scan(part) for found in batch))
     assert generations == [[b"/deep/a"], [b"/deep/a/x", b"/deep/b/z"], [b"/deep/a/x/y"], []]
 
@@ -221,9 +223,9 @@ def test_records_with_a_partition_key_are_told(url: StoreUrl, reader: OxiaReader
             put = pb.PutRequest(key=b"/elsewhere", value=b"%d" % shard.id, partition_key="p")
             connection.unary(shard.id, "Write", pb.WriteRequest(shard=shard.id, puts=[put]), pb.WriteResponse)
         found = {
-            part.shard: one
-            for part in reader.partitions(1)
-            for batch in reader.scan(part)
+            partition.shard: one
+            for partition in reader.partitions(1)
+            for batch in reader.scan(partition)
             for one in batch
             if isinstance(one, Record) and one.path == b"/elsewhere"
         }

@@ -212,7 +212,7 @@ def test_topics(admin: PulsarAdmin) -> None:
     assert topics.stats(name).subscriptions == {}
     stats, info = topics.internal_stats(name), topics.internal_info(name)
     assert (stats.state, info.terminated_position, info.properties) == ("LedgerOpened", None, {"size": "big"})
-    assert [one.ledger_id for one in stats.ledgers] == [one.ledger_id for one in info.ledgers] != []
+    assert [ledger.ledger_id for ledger in stats.ledgers] == [ledger.ledger_id for ledger in info.ledgers] != []
     assert len(topics.owner_urls(name)) == 1
     ended = topics.terminate(name)
     assert topics.terminate(name) == ended
@@ -274,7 +274,7 @@ def test_subscriptions(admin: PulsarAdmin, urls: tuple[str, str], key: TokenKey)
     subscriptions.set_properties(name, sub, {"c": "d"})
     assert subscriptions.properties(name, sub) == {"c": "d"}
     stats = admin.topics.stats(name).subscriptions
-    assert {one: stats[one].msg_backlog for one in stats} == {sub: MESSAGES, "late": 0}
+    assert {stat: stats[stat].msg_backlog for stat in stats} == {sub: MESSAGES, "late": 0}
     assert (stats["late"].is_replicated, stats[sub].is_replicated, stats[sub].is_durable) == (True, False, True)
 
     def backlog() -> int:

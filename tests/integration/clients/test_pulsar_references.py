@@ -134,16 +134,16 @@ def test_live_broker(stack: Stack) -> None:
     data, cursors = of_kind(stack, ReferenceKind.DATA), of_kind(stack, ReferenceKind.CURSOR)
     schemas, delayed = of_kind(stack, ReferenceKind.SCHEMA), of_kind(stack, ReferenceKind.DELAYED_INDEX)
     assert ids(data) | ids(cursors) == of_component(stack, "managed-ledger")
-    assert {"plain/sub", "compact/__compaction"} <= {one.path.removeprefix(TOPICS + "/") for one in cursors}
+    assert {"plain/sub", "compact/__compaction"} <= {cursor.path.removeprefix(TOPICS + "/") for cursor in cursors}
     assert ids(schemas) == of_component(stack, "schema")
-    assert len([one for one in schemas if one.path == "/schemas/public/default/events"]) == 2
+    assert len([schema for schema in schemas if schema.path == "/schemas/public/default/events"]) == 2
     assert ids(delayed) == of_component(stack, "delayed-index-bucket")
     assert {one.path for one in delayed} == {f"{TOPICS}/delayed/later"}
     assert of_kind(stack, ReferenceKind.COMPACTED) == []
     assert len(of_component(stack, "compacted-ledger")) == 1
     with StackAdmin(stack.admin_urls[0]) as admin:
         for topic in ("plain", "events", "compact", "delayed"):
-            mine = [one for one in (*data, *cursors) if f"{one.path}/".startswith(f"{TOPICS}/{topic}/")]
+            mine = [cursor for cursor in (*data, *cursors) if f"{cursor.path}/".startswith(f"{TOPICS}/{topic}/")]
             assert ids(mine) == admin.ledgers(topic)
             assert [one.ledger_id for one in mine if one.last] == [max(ids([one for one in mine if one in data]))]
 
@@ -165,7 +165,7 @@ def test_rewritten_schema_is_served(stack: Stack, store: Coordination) -> None:
     stat = store.set(path, stamped, node[1].version)
     assert {one.cluster for one in of_kind(stack, ReferenceKind.SCHEMA) if one.path == path} == {"B"}
     with StackAdmin(stack.admin_urls[0]) as admin:
-        assert [one.version for one in admin.schemas.versions(TopicName.parse("events"))] == [0, 1]
+        assert [version.version for version in admin.schemas.versions(TopicName.parse("events"))] == [0, 1]
     back = set_schema_attribution(stamped, "B", None)
     assert back == node[0]
     store.set(path, node[0], stat.version)

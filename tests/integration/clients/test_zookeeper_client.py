@@ -136,8 +136,8 @@ def test_large_siblings_do_not_swamp_the_server(url: StoreUrl) -> None:
         assert writer.flush() == 15
     sizes: list[int] = []
     with ZooKeeperReader(url) as reader:
-        for part in reader.partitions(1):
-            for batch in reader.scan(part):
+        for partition in reader.partitions(1):
+            for batch in reader.scan(partition):
                 sizes.append(sum(len(one.value) for one in batch if isinstance(one, Record)))
                 for one in batch:
                     number = int(one.path[5:] or 0)

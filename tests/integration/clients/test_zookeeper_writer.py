@@ -216,8 +216,8 @@ def test_from_store_to_store(new_url: Callable[[], StoreUrl]) -> None:
     source, target = new_url(), new_url()
     write(source, realistic(500))
     with ZooKeeperReader(source) as reader, ZooKeeperWriter(target) as writer:
-        for part in reader.partitions(3):
-            for batch in reader.scan(part):
+        for partition in reader.partitions(3):
+            for batch in reader.scan(partition):
                 for one in batch:
                     assert isinstance(one, Record)
                     writer.put(one, over=ABSENT)

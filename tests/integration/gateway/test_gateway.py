@@ -130,7 +130,7 @@ def test_consumers_through_a_split(
         consumers = [
             client.subscribe_stream(topic, "bill", ConsumerOptions(consumer_name=name)) for name in ("one", "two")
         ]
-        receiving = [Receiving(one, received) for one in consumers]
+        receiving = [Receiving(consumer, received) for consumer in consumers]
         sending = Sending(producer, 0.01)
         wait_for("messages", lambda: received.distinct > 50, 60)
         assert root.post(f"{SPACE}/rest-stream/split/0").status_code == NO_CONTENT
@@ -159,8 +159,8 @@ def _of_new_segments(received: Arrivals) -> bool:
 
 
 def _leave(consumers: list[StreamConsumer]) -> None:
-    for one in consumers:
-        one.close()
+    for consumer in consumers:
+        consumer.close()
 
 
 def test_the_address_in_the_layout(open_gateway: OpenGateway, stack: Stack) -> None:
@@ -208,7 +208,7 @@ def test_two_gateways(open_gateway: OpenGateway, stack: Stack) -> None:
 
 
 def _read(consumers: Mapping[str, StreamConsumer]) -> dict[str, list[int]]:
-    return {name: [one.id for one in consumer.assignment.segments] for name, consumer in consumers.items()}
+    return {name: [segment.id for segment in consumer.assignment.segments] for name, consumer in consumers.items()}
 
 
 def test_tls_and_tokens(

@@ -49,7 +49,7 @@ def codes(place: Place, **more: object) -> dict[str, str]:
     task = place.task(run=9, **{"allow_no_brokers": True, "cleanup": "leave", **more})
     unblock = partial(rollback.release, task)
     check = PrecheckRun(task.input, task.workflow_id, Access(), AdminAccess(), unblock)
-    return {one.code: one.cause for one in check.run(task.engine, task.pair, tag="precheck").blockers}
+    return {blocker.code: blocker.cause for blocker in check.run(task.engine, task.pair, tag="precheck").blockers}
 
 
 def up_to_the_commit(place: Place) -> PreCopy:

@@ -88,7 +88,7 @@ def test_parents_stay(stack: Stack, admin: PulsarAdmin, make_topic: MakeTopic) -
     steps = TopicSteps(stack, name)
     for step in (hold_release.guard, flip.flip):
         steps.run(step)
-    assert [one.sealed_at_ms for one in regular_parents_of(admin, name)] == [NEVER_DROPPED] * 2
+    assert [regular_parent.sealed_at_ms for regular_parent in regular_parents_of(admin, name)] == [NEVER_DROPPED] * 2
     assert steps.run(draining.verify).faults == ()
     steps.run(hold_release.complete)
 
@@ -135,6 +135,6 @@ def test_segments_of_an_old_plan_are_taken_back(
     flipped = steps.run(flip.flip).flipped
     assert flipped
     assert (flipped.segments, flipped.faults) == (4, ())
-    parents_and_children = [one.descriptor for one in admin.scalable_topics.layout(name).segments.values()]
+    parents_and_children = [segment.descriptor for segment in admin.scalable_topics.layout(name).segments.values()]
     assert set(store.children(base)) <= set(parents_and_children)
     steps.run(hold_release.complete)

@@ -185,7 +185,7 @@ def test_what_a_lost_attempt_has_on_its_way(stack: Stack, admin: PulsarAdmin, co
     assert copier.copy(source, target, subscriptions=(APP,)).entries == 10
     send_to_segments(stack, admin, source, range(10, 110))
     entries = stored_in(stack, SegmentName(source, admin.scalable_topics.layout(source).active[0].descriptor))
-    (pieces,) = zip(*(Router(0, KeyHash.JAVA).pieces(one, 0) for one in entries), strict=True)
+    (pieces,) = zip(*(Router(0, KeyHash.JAVA).pieces(entry, 0) for entry in entries), strict=True)
     url = parse_store_url(stack.metadata_url)
     job = CopyOut(url, copier.attempt(), stack.broker_url, tuple(stack.admin_urls), target, 0, KeyHash.JAVA)
     with open_cas_reader(url, Access()) as store:
@@ -230,8 +230,8 @@ def _take_again(job: CopyOut, record: SegmentRecord, pieces: Sequence[Piece]) ->
 
 
 def _send(producer: RawProducer, entries: list[Message]) -> None:
-    for one in entries:
-        producer.send(one)
+    for entry in entries:
+        producer.send(entry)
     producer.flush()
 
 

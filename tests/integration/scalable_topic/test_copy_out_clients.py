@@ -115,7 +115,7 @@ def test_producers_go_on_while_their_topic_is_copied(
         traffic.wait_for_more(20)
         copier.copy_at_last(name, target, partitions=2)
         audit = traffic.stop()
-    assert audit.acknowledged == sum(one.sent for one in audit.producers)
+    assert audit.acknowledged == sum(producer.sent for producer in audit.producers)
     last = copier.copy_at_last(name, target, partitions=2)
     require_certificate(last, audit.acknowledged)
     parts = [target.of_partition(number) for number in range(2)]
@@ -250,4 +250,4 @@ def test_brokers_on_oxia(make_stack: MakeStack) -> None:
 
 
 def _versions(admin: PulsarAdmin, name: TopicName) -> list[tuple[int, str, str]]:
-    return [(one.version, one.type, one.data) for one in admin.schemas.versions(name)]
+    return [(version.version, version.type, version.data) for version in admin.schemas.versions(name)]

@@ -323,7 +323,7 @@ def test_a_worker_that_is_dead_for_minutes_behind_the_call_loses_nothing(topics:
         threading.Event().wait(_DEAD_SECONDS)
         layout = read_scalable(topics.store, name).layout
         assert layout
-        assert sum(one.legacy_topic_name is not None for one in layout.segments.values()) == PARTS
+        assert sum(segment.legacy_topic_name is not None for segment in layout.segments.values()) == PARTS
         assert topics.standing(name).topics[str(name)].subscriptions == {}
     finally:
         worker.restart()

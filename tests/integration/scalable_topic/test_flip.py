@@ -36,7 +36,7 @@ class _Late(FreeTopic):
 
 
 def _backlogs(flip: TopicConversion) -> dict[str, int]:
-    return {one.name: one.backlog for one in flip.read().subscriptions.values()}
+    return {subscription.name: subscription.backlog for subscription in flip.read().subscriptions.values()}
 
 
 @pytest.mark.parametrize("partitions", [0, 2])
@@ -169,7 +169,7 @@ def test_a_partition_that_is_added_amid_the_flip(stack: Stack, admin: PulsarAdmi
     done = flip.run()
     layout = read_scalable(store, name).layout
     assert layout
-    assert len([one for one in layout.segments.values() if one.legacy]) == 3
+    assert len([segment for segment in layout.segments.values() if segment.legacy]) == 3
     assert admin.topics.internal_stats(name.of_partition(2)).state == "Terminated"
     assert [fault for fault in done.faults if "0000-7fff-2, 8000-ffff-3" in fault]
     assert _backlogs(flip) == {"queue": MESSAGES, "stream": MESSAGES}

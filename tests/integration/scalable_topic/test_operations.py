@@ -104,7 +104,9 @@ def test_a_merge(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     assert layout == before.merge(2, 1, layout.segments[4].created_at_ms)
     assert carried_out(stack, Operation.MERGE, str(name), segments=(1, 2)).unchanged == 1
     refused = carried_out(stack, Operation.MERGE, str(name), segments=(0, 3))
-    assert [one.reason for one in refused.failures] == ["segments 0000-3fff-0 and c000-ffff-3 are not neighbours"]
+    assert [failure.reason for failure in refused.failures] == [
+        "segments 0000-3fff-0 and c000-ffff-3 are not neighbours"
+    ]
     other = carried_out(stack, Operation.SPLIT, str(name), segment=1)
     assert "4000-7fff-1 was changed in another way" in other.failures[0].reason
     assert _has_all(admin, store, name, "unrecorded") == layout

@@ -208,8 +208,10 @@ def test_on_a_schedule(environment: Environment, stack: Stack, admin: PulsarAdmi
     )
 
     def started() -> str:
-        actions = [one.action for one in operator.wait(schedule.describe(), 30).info.recent_actions]
-        return next((one.workflow_id for one in actions if isinstance(one, ScheduleActionExecutionStartWorkflow)), "")
+        actions = [recent_action.action for recent_action in operator.wait(schedule.describe(), 30).info.recent_actions]
+        return next(
+            (action.workflow_id for action in actions if isinstance(action, ScheduleActionExecutionStartWorkflow)), ""
+        )
 
     run_id = wait_for("the run", started, 30)
     assert run_id.startswith(f"{input.workflow_id}-")

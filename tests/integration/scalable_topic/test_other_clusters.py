@@ -71,7 +71,9 @@ def test_brokers_on_oxia(make_stack: MakeStack, environment: Environment) -> Non
             admin.subscriptions.skip_all(name, one)
         report = environment.operator.run(_input(stack, admin, name, **kept))
         assert report.outcome is Outcome.DONE, report.notes
-        assert [one.sealed_at_ms for one in regular_parents_of(admin, name)] == 2 * [NEVER_DROPPED]
+        assert [regular_parent.sealed_at_ms for regular_parent in regular_parents_of(admin, name)] == 2 * [
+            NEVER_DROPPED
+        ]
         assert admin.schemas.versions(name) == schema
         for each in (lost, name):
             assert read_scalable(store, each).state is RecordState.GOOD

@@ -31,7 +31,7 @@ def test_own_retention_is_a_blocker(stack: Stack, admin: PulsarAdmin) -> None:
     name = TopicName.parse("persistent://public/default/retained")
     fill(stack, admin, name, 0)
     _retain(admin, name)
-    codes = [one.code for one in TopicSteps(stack, name, cleanup="remove").run(precheck.precheck).blockers]
+    codes = [blocker.code for blocker in TopicSteps(stack, name, cleanup="remove").run(precheck.precheck).blockers]
     assert codes == ["OWN_RETENTION"]
     assert TopicSteps(stack, name).run(precheck.precheck).blockers == ()
 

@@ -27,7 +27,7 @@ def test_a_policy_that_brokers_would_refuse_is_a_blocker(stack: Stack, admin: Pu
     name = make_topic(stack, admin, "refused/before")
     refused, allowed = ({"min_segments": count} for count in (_MOST + 1, _MOST))
     blockers = TopicSteps(stack, name, auto_scale=refused).run(precheck.precheck).blockers
-    assert [one.code for one in blockers] == ["AUTO_SCALE_REFUSED"]
+    assert [blocker.code for blocker in blockers] == ["AUTO_SCALE_REFUSED"]
     assert "maxSegments must be >= minSegments" in blockers[0].cause
     assert TopicSteps(stack, name, auto_scale=allowed).run(precheck.precheck).blockers == ()
     assert store.children("/topics/refused/before") == []

@@ -71,7 +71,7 @@ def test_before_a_peak(control: Control) -> None:
     peak = {"windows": [{"cron": "* * * * *", "duration": "1h", "minSegments": 4}], "intervalSeconds": 5}
     controller = control(f"{SPACE}/peak")
     controller.scale({**peak, "dryRun": True})
-    status = controller.until(lambda status: any("dry run: would do the split of 0" in one for one in status.notes))
+    status = controller.until(lambda status: any("dry run: would do the split of 0" in note for note in status.notes))
     assert (status.epoch, len(status.active), status.auto_scale) == (0, 1, "dry run")
     controller.scale(peak)
     status = controller.until(lambda status: len(status.active) == 4, 90)

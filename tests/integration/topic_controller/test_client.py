@@ -69,9 +69,11 @@ def test_a_batch_of_which_one_is_wanted_again(control: Control, client: Scalable
         wait_until_equal("the first one again", lambda: len(waiting), BATCH, 30)
         messages = [consumer.receive(30_000) for _ in range(BATCH)]
         assert messages[-1].message_id() == first.message_id()
-        assert {one.message_id().entry_id() for one in messages} == {first.message_id().entry_id()}, "it is one batch"
-        for one in messages:
-            consumer.acknowledge(one)
+        assert {message.message_id().entry_id() for message in messages} == {first.message_id().entry_id()}, (
+            "it is one batch"
+        )
+        for message in messages:
+            consumer.acknowledge(message)
         wait_until_equal("nothing is left", lambda: controller.stats().subscriptions["work"], 0, 30)
     controller.delete(force=True)
 
@@ -79,7 +81,7 @@ def test_a_batch_of_which_one_is_wanted_again(control: Control, client: Scalable
 def test_known_defects_are_named(control: Control, admin: PulsarAdmin) -> None:
     """The status of a topic names each known defect of the brokers' release that matters to it."""
     release, settings = parse_release(admin.brokers.version()), admin.brokers.runtime_configuration()
-    known = [one.id for one in defects_of(KIND, Product.PULSAR) if one.affects(release, settings)]
+    known = [defect.id for defect in defects_of(KIND, Product.PULSAR) if defect.affects(release, settings)]
     controller = control(f"{SPACE}/defects", segments=1)
     notes = controller.until(lambda status: status.epoch == 0).notes
     named = [text.partition(" ")[0] for note in notes if (text := note.partition("known defect ")[2])]

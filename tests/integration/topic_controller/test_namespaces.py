@@ -172,7 +172,7 @@ def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAd
     layout = controller.merge(*(one.segment_id for one in layout.active[:2]))
     with ScalableClient(stack.broker_url) as client:
         watchers = [client.create_producer(controller.input.topic) for _ in range(3)]
-        assert [one.is_closed for one in watchers] == [False] * 3
+        assert [watcher.is_closed for watcher in watchers] == [False] * 3
     assert Oracle(stack, controller.name, ["bill"]).faults_at_rest(admin) == []
     controller.delete(force=True)
 

@@ -107,7 +107,11 @@ def test_on_oxia(control: Control, stack: Stack, admin: PulsarAdmin, store: CasS
         second.split(4)
         at_rest(second, store, {"c0": (2, 6), "c1": (5,)})
 
-        gone = [segment_topic(second.name, one.descriptor) for one in second.layout().segments.values() if one.sealed]
+        gone = [
+            segment_topic(second.name, segment.descriptor)
+            for segment in second.layout().segments.values()
+            if segment.sealed
+        ]
         assert len(gone) == 4
         second.set_pruning(after="0s", delete_after="0s")
         second.until(lambda status: (status.sealed, status.retired) == (0, 0), LIMIT)

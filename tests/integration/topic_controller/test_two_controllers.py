@@ -103,7 +103,7 @@ class Page:
             return [int(found) for found in re.findall(r"backlog of \w+: (\d+) messages", self.run(lines[0]))]
         segments, backlog = lines
         layout = SegmentLayout.parse(self.run(segments).encode())
-        asked = [_DESCRIPTOR.sub(f"/{one.descriptor}/", backlog) for one in layout.segments.values()]
+        asked = [_DESCRIPTOR.sub(f"/{segment.descriptor}/", backlog) for segment in layout.segments.values()]
         return [int(self.run(one.replace(ORDERED, name))) for one in asked for name in (ORDERED, SHARED)]
 
 
@@ -149,8 +149,8 @@ class Clients:
 
     def move_producers(self, topic: str) -> None:
         """One after the other, while the rest goes on."""
-        for one in self.sendings:
-            one.move(lambda: self._produce(topic))
+        for sending in self.sendings:
+            sending.move(lambda: self._produce(topic))
 
     def wait_for_more(self) -> None:
         """Wait until each subscription got some more messages."""
@@ -165,13 +165,16 @@ class Clients:
 
     def faults(self) -> list[str]:
         """End the sending, and wait until all has come; what is wrong then."""
-        for one in self.sendings:
-            one.stop()
-        stored = {key: numbers for one in self.sendings for key, numbers in one.stored().items()}
+        for sending in self.sendings:
+            sending.stop()
+        stored = {key: numbers for sending in self.sendings for key, numbers in sending.stored().items()}
         for received in self.received.values():
             wait_for("all to come", lambda received=received: not received.missing(stored), LIMIT)
         audit = delivery(self.sendings, [*self.received.values()])
-        return [*audit.faults(Tolerated.DUPLICATES), *(fault for one in self.sendings for fault in one.faults())]
+        return [
+            *audit.faults(Tolerated.DUPLICATES),
+            *(fault for sending in self.sendings for fault in sending.faults()),
+        ]
 
     def _produce(self, topic: str) -> ScalableProducer:
         return self._producers.enter_context(
@@ -247,7 +250,7 @@ def test_there_and_back(
     assert clients.faults() == []
     clients.leave(OURS)
     page.run_all(page.there[5])
-    figures = {"messages": sum(one.count for one in clients.sendings)}
+    figures = {"messages": sum(sending.count for sending in clients.sendings)}
     figures |= {f"{name} again": found.repeated for name, found in clients.received.items()}
     print(figures)
 

@@ -81,7 +81,7 @@ class Attributed:
     def schemas(self, topic: str) -> list[int]:
         """How many fields each version of a topic's schema has, as a broker reads them."""
         versions = self.admin.schemas.versions(TopicName.parse(topic))
-        return [len(json.loads(one.data)["fields"]) for one in versions]
+        return [len(json.loads(version.data)["fields"]) for version in versions]
 
     @property
     def admin(self) -> StackAdmin:

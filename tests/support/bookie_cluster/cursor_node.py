@@ -36,7 +36,7 @@ def ledger_of(node: bytes) -> int:
 
 def properties(node: bytes) -> dict[str, str]:
     """Those that users see, the attribution among them."""
-    return {one.name: one.value for one in _parsed(node).cursorProperties}
+    return {cursorproperty.name: cursorproperty.value for cursorproperty in _parsed(node).cursorProperties}
 
 
 def without_properties(node: bytes) -> bytes:
@@ -49,9 +49,9 @@ def without_properties(node: bytes) -> bytes:
 def attributed(node: bytes, cluster: str) -> bytes:
     """The node with its ledger said to be on a bookie cluster."""
     cursor = _parsed(node)
-    for one in cursor.cursorProperties:
-        if one.name == ATTRIBUTION:
-            one.value = cluster
+    for cursorproperty in cursor.cursorProperties:
+        if cursorproperty.name == ATTRIBUTION:
+            cursorproperty.value = cluster
             return cursor.SerializeToString()
     cursor.cursorProperties.add(name=ATTRIBUTION, value=cluster)
     return cursor.SerializeToString()

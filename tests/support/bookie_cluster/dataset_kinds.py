@@ -119,7 +119,7 @@ class Typed:
     def verify(self, broker: Broker) -> None:
         """Every version of the schema, and every record decoded by its own."""
         versions = broker.admin.schemas.versions(TopicName.parse(self._name))
-        known = [(one.type, json.loads(one.data)) for one in versions]
+        known = [(version.type, json.loads(version.data)) for version in versions]
         assert known == [(self._kind, json.loads(definition)) for definition in self._definitions], self._name
         assert broker.java.read_records(broker.service, self._name) == self._records, self._name
 

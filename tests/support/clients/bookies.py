@@ -76,7 +76,7 @@ class Cluster:
             password=password,
         )
         replicas = sorted(segments[0][1])
-        ledger_id = next(one for one in _IDS if asked_first in (None, replicas[one % len(replicas)]))
+        ledger_id = next(id_ for id_ in _IDS if asked_first in (None, replicas[id_ % len(replicas)]))
         assert self.directory.create([(ledger_id, metadata)]) == [True]
         return Written(ledger_id, metadata, [])
 

@@ -29,7 +29,9 @@ class Ensemble:
     def __init__(self, stack: Stack) -> None:
         self._stack = stack
         self._opened = ExitStack()
-        self._links = {(one, other): Proxy(self._peer(other)) for one in MEMBERS for other in MEMBERS if one != other}
+        self._links = {
+            (member, other): Proxy(self._peer(other)) for member in MEMBERS for other in MEMBERS if member != other
+        }
         for (one, other), link in self._links.items():
             self._opened.enter_context(link)
             election = stack[_name(other)].ports["election"]

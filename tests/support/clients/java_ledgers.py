@@ -190,7 +190,9 @@ class HeldLedger:
         Raises:
             Refused: of kind `BKLedgerFencedException` when somebody else has fenced the ledger.
         """
-        return self._java.ask("add", uri=self._uri, handle=self._handle, payloads=[_text(one) for one in payloads])
+        return self._java.ask(
+            "add", uri=self._uri, handle=self._handle, payloads=[_text(payload) for payload in payloads]
+        )
 
     def close(self) -> None:
         """Close the ledger, as its writer."""

@@ -82,7 +82,7 @@ class JavaMessages(JavaTool):
             "transact",
             service=service,
             topic=topic_url(topic),
-            payloads=[one.decode() for one in payloads],
+            payloads=[payload.decode() for payload in payloads],
             subscription=subscription,
             acknowledge=[one.decode() for one in acknowledge],
             commit=commit,

@@ -17,7 +17,7 @@ def record(path: str, value: bytes = b"", version: int = 0, count: int = 0) -> R
 def scan(url: StoreUrl, parts: int = 1, auth: tuple[tuple[str, bytes], ...] = ()) -> list[Record | Unreadable]:
     """All records of a store, read as this many partitions."""
     with ZooKeeperReader(url, auth=auth) as reader:
-        return [one for part in reader.partitions(parts) for batch in reader.scan(part) for one in batch]
+        return [one for partition in reader.partitions(parts) for batch in reader.scan(partition) for one in batch]
 
 
 def by_path(records: list[Record | Unreadable]) -> dict[bytes, Record]:

@@ -96,10 +96,10 @@ def read_oxia(oxia_url: str, *, without_coordinator: bool = True) -> Records:
                 pb.RangeScanResponse.FromString,
             )
             for message in scan(pb.RangeScanRequest(shard=shard), timeout=_TIMEOUT):
-                for one in message.records:
-                    path = one.key.decode()
+                for record in message.records:
+                    path = record.key.decode()
                     if not path.startswith("__oxia/") and not (without_coordinator and _coordination(path)):
-                        found[path] = _record(one)
+                        found[path] = _record(record)
     return found
 
 

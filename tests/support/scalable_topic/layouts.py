@@ -56,7 +56,7 @@ def _possible(layout: SegmentLayout, now: int, buckets: int) -> list[Step]:
         # Neighbours are merged in either order.
         *(Step("merge", ids, now) for pair in pairs for ids in (pair, pair[::-1])),
         *(Step("rebucket", (one.segment_id,), now, buckets) for one in active if one.buckets != buckets),
-        *(Step("prune", (one.segment_id,), now) for one in layout.segments.values() if one.sealed),
+        *(Step("prune", (segment.segment_id,), now) for segment in layout.segments.values() if segment.sealed),
     ]
 
 

@@ -89,7 +89,7 @@ def changes(before: Standing, after: Standing) -> list[str]:
     """What is different, in words; empty for nothing."""
     found = _differences(before._replace(topics={}), after._replace(topics={}))
     for name, was in before.topics.items():
-        found += [f"{name}: {one}" for one in _differences(was, after.topics[name])]
+        found += [f"{name}: {difference}" for difference in _differences(was, after.topics[name])]
     return found
 
 
@@ -128,10 +128,13 @@ def topic_faults(
     segments = max(partitions, 1)
     if len(active) != segments:
         found.append(f"{name} has {len(active)} segments, and not {segments}")
-    for one in subscriptions:
-        if known.get(one) is None:
-            found.append(f"{one} of {name} has no record")
-        found += [f"{one} has no cursor on {at}" for at in _without(admin, name, [s.descriptor for s in active], one)]
+    for subscription in subscriptions:
+        if known.get(subscription) is None:
+            found.append(f"{subscription} of {name} has no record")
+        found += [
+            f"{subscription} has no cursor on {at}"
+            for at in _without(admin, name, [s.descriptor for s in active], subscription)
+        ]
     found += [f"{part} is {state}" for part, state in regular.items() if state != _TERMINATED]
     if not cleaned_up and len(regular) != segments:
         found.append(f"of the regular topics of {name} only {sorted(regular)} are left")
@@ -172,5 +175,5 @@ def _topic(admin: PulsarAdminReader, store: CasReader, name: TopicName) -> Topic
     record = read_scalable(store, name)
     subscriptions = {one: str(kind) for one, kind in recorded_subscriptions(store, name).items()}
     base = f"/managed-ledgers/{name.namespace_path}/segment/{name.topic}"
-    segments = {one: sorted(store.children(f"{base}/{one}")) for one in store.children(base)}
+    segments = {child: sorted(store.children(f"{base}/{child}")) for child in store.children(base)}
     return TopicStanding(record.state, record.version, subscriptions, segments, regular_states(admin, store, name))

@@ -224,7 +224,7 @@ class Crowd(BackgroundThread):
         has: Told = {}
         for name in self.here:
             assignment = self._traffic.streams[name].assignment
-            has[name] = tuple(one.id for one in assignment.segments)
+            has[name] = tuple(segment.id for segment in assignment.segments)
             if assignment.epoch < self._epochs.get(name, -1):
                 found.append(f"{name} went from epoch {self._epochs[name]} back to {assignment.epoch}")
             self._epochs[name] = assignment.epoch
@@ -238,7 +238,9 @@ class Crowd(BackgroundThread):
             if attached != expected:
                 found.append(f"consumers of {segment.descriptor} are {attached}, and have to be {expected}")
         prefix = f"{ORDERED}/"
-        readers = {one.removeprefix(prefix) for one in self._clients(layout_topic(topic)) if one.startswith(prefix)}
+        readers = {
+            client.removeprefix(prefix) for client in self._clients(layout_topic(topic)) if client.startswith(prefix)
+        }
         return found + [
             f"{name} is {'connected' if name in readers else 'not connected'}" for name in sorted(readers ^ self.here)
         ]

@@ -92,7 +92,7 @@ class Oracle(BackgroundThread):
         except AdminNotFound:
             # A sealed one is deleted when it is consumed.
             now = self.record()
-            named = now and any(segment_topic(self._topic, one.descriptor) == name for one in _segments(now))
+            named = now and any(segment_topic(self._topic, segment.descriptor) == name for segment in _segments(now))
             return self._subscriptions if named else set()
         except RetryableError:
             return set()
@@ -122,7 +122,7 @@ class Oracle(BackgroundThread):
         strays = {
             one for one in admin.topics.names(self._topic.namespace_path) if f"/{self._topic.topic}.scalable." in one
         }
-        found += [f"{one} is in no layout" for one in sorted(strays - known)]
+        found += [f"{stray} is in no layout" for stray in sorted(strays - known)]
         return found + self._faults_of_layout_topic(record.epoch)
 
     def _faults_of_layout_topic(self, epoch: int) -> list[str]:

@@ -104,11 +104,11 @@ class Traffic:
     @property
     def count(self) -> int:
         """Messages that were handed over to producers."""
-        return sum(one.count for one in self.sendings)
+        return sum(sending.count for sending in self.sendings)
 
     def wait_for_more(self, messages: int, limit: float = 150) -> None:
         """Wait until each producer has this many more messages stored, and both subscriptions have all of these."""
-        before = [self._stored(one) for one in self.sendings]
+        before = [self._stored(sending) for sending in self.sendings]
 
         def more() -> bool:
             return all(self._stored(one) >= had + messages for one, had in zip(self.sendings, before, strict=True))
@@ -148,10 +148,10 @@ class Traffic:
         found = [f"{what} lacks {one}" for what, received in self._subscriptions() for one in received.missing(stored)]
         # Consumers leave and die: what they have not acknowledged comes again.
         found += delivery(self.sendings, [self.shared, self.ordered]).faults(Tolerated.DUPLICATES)
-        return found + [fault for one in self.sendings for fault in one.faults()]
+        return found + [fault for sending in self.sendings for fault in sending.faults()]
 
     def _told(self) -> list[int]:
-        return [segment.id for one in self.streams.values() for segment in one.assignment.segments]
+        return [segment.id for stream in self.streams.values() for segment in stream.assignment.segments]
 
     @contextmanager
     def _saying(self, what: Callable[[], str]) -> Generator[None]:
@@ -169,7 +169,7 @@ class Traffic:
         return [(SHARED, self.shared), (ORDERED, self.ordered)]
 
     def _all_stored(self) -> dict[str, list[int]]:
-        return {key: numbers for one in self.sendings for key, numbers in one.stored().items()}
+        return {key: numbers for sending in self.sendings for key, numbers in sending.stored().items()}
 
     @staticmethod
     def _stored(one: Sending) -> int:

@@ -29,7 +29,10 @@ def faults_of_turns(layout: SegmentLayout, told: Told, here: Collection[str], aw
     if not names:
         return []
     found, holders = shared(told), {number: name for name, ids in told.items() for number in ids}
-    active = sorted((one for one in layout.segments.values() if one.active), key=lambda one: one.hash_range.start)
+    active = sorted(
+        (segment for segment in layout.segments.values() if segment.active),
+        key=lambda segment: segment.hash_range.start,
+    )
     owners = {one.segment_id: names[turn % len(names)] for turn, one in enumerate(active)}
     waiting = {one.segment_id for one in active if away and not holders.keys().isdisjoint(_before(layout, one))}
     for number, owner in owners.items():

@@ -26,7 +26,10 @@ def blockers(settings: dict[str, object], **named: str) -> dict[str, tuple[str, 
     }
     input = BlueGreenInput.model_validate({"cluster": "b", "green_cluster": "g", **sides})
     runtime = Runtime(Settings.model_validate(settings), cast("Any", None), "queue")
-    return {one.code: (one.cause, one.cure) for one in lacking_credentials(runtime, input)}
+    return {
+        lacking_credential.code: (lacking_credential.cause, lacking_credential.cure)
+        for lacking_credential in lacking_credentials(runtime, input)
+    }
 
 
 def test_unknown_names() -> None:

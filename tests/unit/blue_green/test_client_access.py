@@ -78,7 +78,7 @@ def causes(made: Double) -> list[str]:
     """Codes and causes of the precheck's blockers."""
     findings = Findings()
     check_clients(made.task, findings, ["a/one", "a/two"])
-    return [f"{one.code} {one.cause}" for one in findings.blockers]
+    return [f"{blocker.code} {blocker.cause}" for blocker in findings.blockers]
 
 
 def test_what_blue_grants_green_has_to_grant(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ def topic(
     name: TopicName = TOPIC, partitions: int = 0, *, subscriptions: tuple[str, ...] = (), **more: Any
 ) -> TopicInventory:
     """A topic that is loaded, with durable subscriptions."""
-    stats = TopicStats(subscriptions={one: SubscriptionStats() for one in subscriptions})
+    stats = TopicStats(subscriptions={subscription: SubscriptionStats() for subscription in subscriptions})
     parts = [name.of_partition(number) for number in range(partitions)] or [name]
     given: dict[str, Any] = {"properties": {}, "policies": {}, "parts": tuple(Part(part, stats) for part in parts)}
     return TopicInventory(name, partitions, **{**given, **more})
@@ -44,8 +44,8 @@ def topic(
 def found(blue: NamespaceInventory, green: NamespaceInventory | None) -> dict[str, DifferenceKind]:
     """Kinds by path, without what all paths begin with."""
     return {
-        one.path.removeprefix(f"namespace {SPACE}: ").removeprefix(f"topic {TOPIC}: "): one.kind
-        for one in differences(blue, green, names=NAMES, release=RELEASE)
+        difference.path.removeprefix(f"namespace {SPACE}: ").removeprefix(f"topic {TOPIC}: "): difference.kind
+        for difference in differences(blue, green, names=NAMES, release=RELEASE)
     }
 
 
@@ -124,7 +124,10 @@ def test_policies() -> None:
         "properties.only": EXTRA,
         "bundles": DIFFERS,
     }
-    told = {one.path.rpartition(": ")[2]: one for one in differences(blue, green, names=NAMES, release=RELEASE)}
+    told = {
+        difference.path.rpartition(": ")[2]: difference
+        for difference in differences(blue, green, names=NAMES, release=RELEASE)
+    }
     assert "hush" not in str([*told.values()])
     assert not told["bundles"].blocks
     assert told["retention_policies"] == Difference(
@@ -183,7 +186,10 @@ def test_a_namespace_that_is_not_there() -> None:
     passing = TopicName.parse(f"non-persistent://{SPACE}/p")
     blue = namespace(topic(subscriptions=("s",), properties={"a": "b"}), topic(passing), retention_policies={"x": 1})
     assert found(blue, None) == {f"namespace {SPACE}": MISSING, f"topic {TOPIC}": MISSING}
-    assert all(one.creatable and one.blocks for one in differences(blue, None, names=NAMES, release=RELEASE))
+    assert all(
+        difference.creatable and difference.blocks
+        for difference in differences(blue, None, names=NAMES, release=RELEASE)
+    )
 
 
 def test_what_no_broker_creates() -> None:
@@ -271,7 +277,10 @@ def test_tenants() -> None:
     green = Tenant(admin_roles=("a", "c"), allowed_clusters=("green", "west", "east"))
     [told] = tenant_differences("acme", blue, None, names=NAMES)
     assert (told.path, told.kind) == ("tenant acme", MISSING)
-    told = {one.path: one.kind for one in tenant_differences("acme", blue, green, names=NAMES)}
+    told = {
+        tenant_difference.path: tenant_difference.kind
+        for tenant_difference in tenant_differences("acme", blue, green, names=NAMES)
+    }
     assert told == {"tenant acme: adminRoles": DIFFERS, "tenant acme: allowedClusters": EXTRA}
 
 

@@ -63,7 +63,7 @@ def test_what_removes_something_never_arrives_late(file: Path) -> None:
 
 def test_removals_are_found() -> None:
     """The check sees requests: the blue-green migration has thirteen of them, each of them safe."""
-    every = [found for file in _FILES for found in _removals(ast.parse(file.read_text()))]
+    every = [removal for file in _FILES for removal in _removals(ast.parse(file.read_text()))]
     assert len(every) >= 13
     bare = "def work(task):\n    task.blue.topics.delete(1)\n    parts = task.green.subscriptions\n"
     assert [line for line, _, safe in _removals(ast.parse(bare)) if not safe] == [2, 3]

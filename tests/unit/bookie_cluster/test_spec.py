@@ -46,7 +46,7 @@ LENGTHS = st.lists(st.one_of(st.none(), st.integers(0, 1_000), st.integers(0, 3 
 def test_every_ledger_is_in_one_batch(lengths: list[int | None], recover: bool) -> None:
     """None is left out or taken twice, and only a ledger alone is larger than a batch may be."""
     packed = batches(LedgerTable(record(number, length) for number, length in enumerate(lengths)), recover=recover)
-    assert sorted(one for batch in packed for one in batch.ledger_ids) == list(range(len(lengths)))
+    assert sorted(ledger_id_ for batch in packed for ledger_id_ in batch.ledger_ids) == list(range(len(lengths)))
     assert all(len(batch.ledger_ids) == 1 or batch.entry_bytes <= BATCH_BYTES for batch in packed)
     assert all(batch.recover is recover for batch in packed)
     assert all(list(batch.ledger_ids) == sorted(batch.ledger_ids) for batch in packed)
@@ -111,7 +111,7 @@ class Tasks:
             self._barrier.wait(timeout=30)
         with self._lock:
             self._now -= 1
-        return [CopyOutcome(one, Verdict.COPIED) for batch in unit for one in batch.ledger_ids]
+        return [CopyOutcome(ledger_id_, Verdict.COPIED) for batch in unit for ledger_id_ in batch.ledger_ids]
 
 
 def test_open_ledgers_of_a_job_are_recovered_together(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -130,7 +130,7 @@ def test_open_ledgers_of_a_job_are_recovered_together(monkeypatch: pytest.Monkey
 
     def copy(source: None, target: None, ids: Sequence[int], **_: object) -> list[CopyOutcome]:
         copied.append(ids)
-        return [CopyOutcome(one, Verdict.COPIED) for one in ids]
+        return [CopyOutcome(id_, Verdict.COPIED) for id_ in ids]
 
     for name, stand_in in (("open_task", open_task), ("recover_batch", recover), ("copy_batch", copy)):
         monkeypatch.setattr(f"spark.bookie_cluster.tasks.{name}", stand_in)
@@ -150,7 +150,7 @@ def test_as_many_jobs_run_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> Non
     seen: list[int] = []
 
     def note(outcomes: list[CopyOutcome]) -> None:
-        seen.extend(one.ledger_id for one in outcomes)
+        seen.extend(outcome.ledger_id for outcome in outcomes)
 
     ledger_jobs.copy(Engine(5), PAIR, large(20), tag="t", on_outcomes=note, concurrency=lambda: 2)
     assert (sorted(seen), tasks.most, set(tasks.parallelism)) == (list(range(20)), 2, {2})

@@ -73,7 +73,7 @@ def test_many_take_some_bytes_each(make: Callable[[], object], most: int) -> Non
 def test_ledgers_are_found_by_id(ids: list[int]) -> None:
     """A table says what a dictionary of the same ledgers says, in the order of ids; the later of two counts."""
     facts = [ledger(number, mzxid=place) for place, number in enumerate(ids)]
-    wanted = {one.ledger_id: one for one in facts}
+    wanted = {fact.ledger_id: fact for fact in facts}
     table = LedgerTable(facts)
     assert list(table.items()) == sorted(wanted.items())
     assert list(table.values()) == [wanted[number] for number in table]

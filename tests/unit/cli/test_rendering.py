@@ -248,7 +248,7 @@ def test_what_holds_the_cutover(plan: CutoverPlan, told: str | None) -> None:
 def test_only_the_newest_notes() -> None:
     """Long lists of notes end with the newest ones, and say how many were left out."""
     notes = [f"note {number}" for number in range(NOTES + 5)]
-    shown = [one for one in lines(view(status=status(notes=notes))) if one.startswith("note")]
+    shown = [line for line in lines(view(status=status(notes=notes))) if line.startswith("note")]
     assert (len(shown), shown[0], shown[-1]) == (
         NOTES + 1,
         "note       … 5 earlier ones: -o json",

@@ -80,7 +80,7 @@ def test_nothing_else_changes(
     moved = set_schema_attribution(value, old, new, absent=absent)
     assert (moved is None) == (stamps_of(moved or value) == stamps_of(value))
     assert without_stamps(moved or value) == without_stamps(value)
-    expected = [new if one == old or (one is None and absent) else one for one in stamps]
+    expected = [new if stamp == old or (stamp is None and absent) else stamp for stamp in stamps]
     assert stamps_of(moved or value) == [expected[-1], *expected]
 
 

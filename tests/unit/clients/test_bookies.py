@@ -39,7 +39,7 @@ def metadata(bookie_id: str) -> LedgerMetadata:
 
 def read(bookies: Bookies, bookie_id: str) -> list[bytes]:
     """Return all entries of the ledger."""
-    return [body for part in LedgerReader(bookies).entries(LEDGER, metadata(bookie_id)) for body in part]
+    return [body for entry in LedgerReader(bookies).entries(LEDGER, metadata(bookie_id)) for body in entry]
 
 
 @pytest.mark.parametrize("batches", [BatchReads.CLOSED, BatchReads.REFUSED])

@@ -151,8 +151,8 @@ def test_only_the_newest_attempt_passes_the_fence(attempts: list[Attempt]) -> No
         assert held is not None
         assert newest is not None
         assert _passes(held.claim, newest)
-        for one in attempts:
-            assert not (_passes(held.claim, one) and _order(one) < _order(newest))
+        for attempt in attempts:
+            assert not (_passes(held.claim, attempt) and _order(attempt) < _order(newest))
 
 
 def _order(me: Attempt) -> tuple[int, int, int]:

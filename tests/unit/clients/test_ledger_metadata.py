@@ -180,8 +180,8 @@ def test_open_ledger() -> None:
 def test_pulsar_ledgers() -> None:
     """The component tells what Pulsar uses a ledger for; a compacted topic's has another digest than all others."""
     kinds = [decode_metadata(data) for data in (PULSAR_OPEN, COMPACTED, DELAYED_BUCKET)]
-    assert [one.component for one in kinds] == ["managed-ledger", "compacted-ledger", "delayed-index-bucket"]
-    assert [one.digest for one in kinds] == [DigestType.CRC32C, DigestType.CRC32, DigestType.CRC32C]
+    assert [kind.component for kind in kinds] == ["managed-ledger", "compacted-ledger", "delayed-index-bucket"]
+    assert [kind.digest for kind in kinds] == [DigestType.CRC32C, DigestType.CRC32, DigestType.CRC32C]
     assert kinds[0].custom_map["pulsar/cursor"] == b"__compaction"
     assert kinds[1].custom_map["pulsar/compactedTo"] == b"\x08\x21\x10\x09\x30\x00"
 

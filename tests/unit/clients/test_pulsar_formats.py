@@ -105,7 +105,9 @@ def test_compressed_values(compression: Compression) -> None:
     assert unpack(LEDGERS[compression]) == (compression, PLAIN_LEDGER)
     assert unpack(CURSORS[compression]) == (compression, PLAIN_CURSOR)
     ledgers = decode_ledger_info(LEDGERS[compression]).ledgerInfo
-    assert [(one.ledgerId, one.entries, one.size) for one in ledgers] == [(100 + n, 500, 12345) for n in range(4)]
+    assert [(ledger.ledgerId, ledger.entries, ledger.size) for ledger in ledgers] == [
+        (100 + n, 500, 12345) for n in range(4)
+    ]
     cursor = decode_cursor_info(CURSORS[compression])
     assert (cursor.cursorsLedgerId, cursor.markDeleteLedgerId, cursor.markDeleteEntryId) == (-1, 100, 7)
 
@@ -153,13 +155,13 @@ def test_offloaded_and_attributed() -> None:
     info = ManagedLedgerInfo.FromString(TOPIC)
     info.ledgerInfo[0].offloadContext.complete = True
     info.ledgerInfo[1].properties.add(key="_pulsar.bookieClusterName", value="B")
-    assert [one[3:] for one in mentions(TOPIC_PATH, info.SerializeToString())] == [
+    assert [mention[3:] for mention in mentions(TOPIC_PATH, info.SerializeToString())] == [
         (None, False, False),
         ("B", True, False),
     ]
     info.ledgerInfo[0].offloadContext.bookkeeperDeleted = True
     value = pack(Compression.ZSTD, info.SerializeToString())
-    assert [one.offloaded for one in mentions(TOPIC_PATH, value)] == [True, False]
+    assert [mention.offloaded for mention in mentions(TOPIC_PATH, value)] == [True, False]
 
 
 def test_compaction_cursor_without_a_ledger() -> None:

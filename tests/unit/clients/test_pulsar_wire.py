@@ -98,8 +98,8 @@ def test_frames_of_a_broker() -> None:
 
 def test_addresses() -> None:
     """Addresses as Pulsar's clients take them."""
-    assert [str(one) for one in addresses("pulsar://a:1,b")] == ["pulsar://a:1", "pulsar://b:6650"]
-    assert [str(one) for one in addresses("pulsar+ssl://[::1]:7")] == ["pulsar+ssl://[::1]:7"]
+    assert [str(address) for address in addresses("pulsar://a:1,b")] == ["pulsar://a:1", "pulsar://b:6650"]
+    assert [str(address) for address in addresses("pulsar+ssl://[::1]:7")] == ["pulsar+ssl://[::1]:7"]
     for wrong in ("http://a:1", "a:1", "pulsar://", "pulsar://a:1,"):
         with pytest.raises(ValueError, match="invalid service URL"):
             addresses(wrong)

@@ -155,7 +155,10 @@ def test_subscriptions_of_one_type_are_told_apart_by_name() -> None:
         for name, arrivals in (("first", _received(range(_COUNT)).received), ("other", _received([0]).received))
     )
     audit = _settled(_sent(), first, other)
-    assert {one.name: one.lost for one in audit.subscriptions} == {"first": 0, "other": _COUNT - 1}
+    assert {subscription.name: subscription.lost for subscription in audit.subscriptions} == {
+        "first": 0,
+        "other": _COUNT - 1,
+    }
 
 
 def test_faults_name_what_is_wrong() -> None:
@@ -167,11 +170,11 @@ def test_faults_name_what_is_wrong() -> None:
 def test_the_plan_has_every_kind_of_client() -> None:
     """Ten topics have both languages as producers and in each type of subscription, batches, schemas, partitions."""
     topics = mixed_topics("acme/orders")
-    producers = [one for topic in topics for one in topic.producers]
-    consumers = [one for topic in topics for one in topic.consumers]
-    assert {one.language for one in producers if one.batching} == set(MOVABLE)
-    assert {one.encoding for one in producers} == set(Encoding)
-    assert {(one.type, one.language, one.cumulative) for one in consumers} >= {
+    producers = [producer for topic in topics for producer in topic.producers]
+    consumers = [consumer for topic in topics for consumer in topic.consumers]
+    assert {producer.language for producer in producers if producer.batching} == set(MOVABLE)
+    assert {producer.encoding for producer in producers} == set(Encoding)
+    assert {(consumer.type, consumer.language, consumer.cumulative) for consumer in consumers} >= {
         (kind, language, cumulative)
         for kind in (Subscribed.EXCLUSIVE, Subscribed.FAILOVER)
         for language in MOVABLE
@@ -180,7 +183,7 @@ def test_the_plan_has_every_kind_of_client() -> None:
     assert {(topic.partitions > 0, topic.producers[0].language) for topic in topics} >= {
         (True, language) for language in MOVABLE
     }
-    assert len({one.name for one in [*producers, *consumers]}) == len(producers) + len(consumers)
+    assert len({producer.name for producer in [*producers, *consumers]}) == len(producers) + len(consumers)
 
 
 def test_lost_connections_are_read_from_the_log(tmp_path: Path) -> None:

@@ -30,13 +30,13 @@ def test_every_kind_of_topic_comes_in_turn() -> None:
     assert len(set(names)) == len(names)
     # Brokers take the name of a stream's consumer for a part of a path.
     assert not any("/" in name for name in names)
-    assert {one.type for one in topics[2].regular_consumers} == set(Subscribed)
+    assert {regular_consumer.type for regular_consumer in topics[2].regular_consumers} == set(Subscribed)
 
 
 def test_each_subscription_has_consumers_before_and_after() -> None:
     """V5 clients use the subscriptions that regular ones made, and no others."""
     for plan in scalable_topics("acme/orders", _COUNT):
-        made = {one.subscription for one in plan.regular_consumers}
-        used = {one.subscription for one in plan.streams} | {STAYS, RETURNS, WAITS}
+        made = {regular_consumer.subscription for regular_consumer in plan.regular_consumers}
+        used = {stream.subscription for stream in plan.streams} | {STAYS, RETURNS, WAITS}
         assert made == used
-        assert {one.stored_topic for one in (*plan.streams, plan.queue(STAYS))} == {plan.topic}
+        assert {stream.stored_topic for stream in (*plan.streams, plan.queue(STAYS))} == {plan.topic}

@@ -59,7 +59,7 @@ class Workflow:
         await asyncio.sleep(self.pause)
         self.busy -= 1
         self.fails()
-        places = {ConsumerKey(argument.subscription, one) for one in argument.consumers}
+        places = {ConsumerKey(argument.subscription, consumer) for consumer in argument.consumers}
         if name == "unregister":
             self.sessions -= places
             return None
@@ -78,10 +78,10 @@ async def test_a_thousand_at_once() -> None:
     workflow = Workflow()
     registrar = Registrar(workflow)
     places = [ConsumerKey("bill", f"consumer-{number}") for number in range(1000)]
-    answers = await asyncio.gather(*(registrar.join(TOPIC, one, soon()) for one in places))
+    answers = await asyncio.gather(*(registrar.join(TOPIC, place, soon()) for place in places))
     assert [len(names) for _, _, names in workflow.sent] == [MOST_AT_ONCE, MOST_AT_ONCE]
-    assert all(isinstance(one, ConsumerAssignment) for one in answers)
-    await asyncio.gather(*(registrar.leave(TOPIC, one, soon()) for one in places))
+    assert all(isinstance(answer, ConsumerAssignment) for answer in answers)
+    await asyncio.gather(*(registrar.leave(TOPIC, place, soon()) for place in places))
     assert (len(workflow.sent), workflow.sessions) == (4, set())
 
 

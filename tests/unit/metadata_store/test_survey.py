@@ -179,7 +179,7 @@ def test_a_failed_attempt_had_the_same_target(earlier: str, target: str, *, same
     run = PrecheckRun(plan, "metadata-store/blue", Access(), AdminAccess(), unblock=lambda: None)
     run._earlier_target = earlier  # pyright: ignore[reportPrivateUsage]
     run._check_earlier_attempt([])  # pyright: ignore[reportPrivateUsage]
-    assert [one.code for one in run._findings.blockers] == ([] if same else ["OTHER_TARGET"])  # pyright: ignore[reportPrivateUsage]
+    assert [blocker.code for blocker in run._findings.blockers] == ([] if same else ["OTHER_TARGET"])  # pyright: ignore[reportPrivateUsage]
 
 
 @pytest.mark.parametrize(
@@ -196,4 +196,4 @@ def test_a_store_with_bookies_is_a_clusters_own(
     monkeypatch.setattr(precheck, "registered", answering(lambda: bookies))
     monkeypatch.setattr(run, "_running", answering(lambda: False))
     run._check_configuration_store(reader, {8})  # pyright: ignore[reportPrivateUsage]
-    assert [one.code for one in run._findings.blockers] == refused  # pyright: ignore[reportPrivateUsage]
+    assert [blocker.code for blocker in run._findings.blockers] == refused  # pyright: ignore[reportPrivateUsage]

@@ -95,7 +95,7 @@ def test_brokers_are_asked_once_for_namespaces_alike() -> None:
     cluster = _Cluster({"a": None, "b": _REFUSED}, {"n/1": {}, "n/2": {"maxSegments": 3}, "n/3": {}})
     check_auto_scale(cluster.task(), AutoScale(), cluster.findings, ["n/1", "n/2", "n/3"])
     assert cluster.asked == [("a", "n/1"), ("a", "n/2"), ("b", "n/1"), ("b", "n/2")]
-    assert [one.cause for one in cluster.findings.blockers] == [
+    assert [blocker.cause for blocker in cluster.findings.blockers] == [
         f"b refuses the auto-scale policy for topics of {names}: too few" for names in ("n/1, n/3", "n/2")
     ]
 
@@ -105,4 +105,4 @@ def test_a_broker_that_is_silent_stops_no_flip() -> None:
     cluster = _Cluster({"a": _SILENT, "b": _REFUSED, "c": _REFUSED}, {})
     check_auto_scale_again(cluster.task(), AutoScale(), cluster.findings, "n/1")
     assert cluster.asked == [("a", "n/1"), ("b", "n/1")]
-    assert [one.code for one in cluster.findings.blockers] == ["AUTO_SCALE_REFUSED"]
+    assert [blocker.code for blocker in cluster.findings.blockers] == ["AUTO_SCALE_REFUSED"]

@@ -45,7 +45,11 @@ def test_descendants_are_those_that_have_it_as_an_ancestor(seed: int) -> None:
     *_, (_, layout) = random_steps(SegmentLayout.initial(3, 0), random.Random(seed), 10)
     found = descendants_of(parents_of(layout))
     for number in layout.segments:
-        mine = {other for other in layout.segments if number in {one.segment_id for one in layout.ancestors(other)}}
+        mine = {
+            other
+            for other in layout.segments
+            if number in {ancestor.segment_id for ancestor in layout.ancestors(other)}
+        }
         assert found[number] == mine
 
 

@@ -118,7 +118,7 @@ def test_sealed_segments_alone_can_be_pruned(layout: SegmentLayout, data: st.Dat
             layout.prune(one.segment_id)
         return
     after = layout.prune(one.segment_id)
-    named = {number for left in after.segments.values() for number in (*left.parent_ids, *left.child_ids)}
+    named = {number for segment in after.segments.values() for number in (*segment.parent_ids, *segment.child_ids)}
     assert one.segment_id not in {*named, *after.segments}
     assert after.active == [after.segments[left.segment_id] for left in layout.active]
     with pytest.raises(LayoutError, match="is sealed"):
@@ -253,7 +253,7 @@ def test_a_segment_that_is_missing_is_found(layout: SegmentLayout, data: st.Data
 @given(layouts(2), st.data())
 def test_an_edge_that_is_missing_is_found(layout: SegmentLayout, data: st.DataObject) -> None:
     """Parents and children name each other, or a fault is told."""
-    linked = [one for one in layout.segments.values() if one.parent_ids]
+    linked = [segment for segment in layout.segments.values() if segment.parent_ids]
     assume(linked)
     one = data.draw(st.sampled_from(linked))
     parent = layout.segments[data.draw(st.sampled_from(one.parent_ids))]

@@ -75,5 +75,5 @@ def test_report_of_many_topics() -> None:
     assert (found.topics, found.changed, found.found, found.unchanged, found.failed) == (600, 150, 150, 150, 150)
     assert (found.registered, found.longest_seconds) == (600, 0.599)
     assert len(found.outcomes) == len(found.failures) == NAMED
-    assert {one.rpartition(": ")[2] for one in found.outcomes} == {"changed"}
+    assert {outcome.rpartition(": ")[2] for outcome in found.outcomes} == {"changed"}
     assert OperationOutcome.of([]) == OperationOutcome()

@@ -61,11 +61,11 @@ def test_a_change_knows_its_children(count: int, steps: int, chooser: random.Ran
     assert change.children(layout) == ()
     after = change.after(layout, 2000)
     children = change.children(after)
-    assert tuple(one.hash_range for one in children) == change.ranges
-    assert {one.segment_id for one in children} == after.segments.keys() - layout.segments.keys()
+    assert tuple(child.hash_range for child in children) == change.ranges
+    assert {child.segment_id for child in children} == after.segments.keys() - layout.segments.keys()
     for number in ids:
         after = after.prune(number)
-    assert [one.segment_id for one in change.children(after)] == [one.segment_id for one in children]
+    assert [child.segment_id for child in change.children(after)] == [child.segment_id for child in children]
 
 
 def test_a_segment_that_has_the_buckets_stands_for_itself() -> None:

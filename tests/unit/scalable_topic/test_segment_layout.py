@@ -44,7 +44,7 @@ def test_migrated_layout_stays_whole(partitions: int, steps: int, chooser: rando
     names = [f"persistent://t/n/x-partition-{number}" for number in range(partitions)]
     layout = SegmentLayout.migrated(names, 999)
     assert (layout.epoch, layout.next_segment_id) == (0, 2 * partitions)
-    assert [one.topic("t/n/x") for one in layout.segments.values() if one.legacy] == names
+    assert [segment.topic("t/n/x") for segment in layout.segments.values() if segment.legacy] == names
     layout = _grown(layout, chooser, steps)
     assert layout_faults(layout) == []
 
@@ -127,9 +127,9 @@ def test_entry_buckets() -> None:
 def test_lineage() -> None:
     """Ancestors are told once each, parents first, as long as they are not pruned."""
     layout = SegmentLayout.initial(2, 0).split(0, 1).merge(3, 2, 2)
-    assert [one.segment_id for one in layout.ancestors(4)] == [0, 2, 3]
+    assert [ancestor.segment_id for ancestor in layout.ancestors(4)] == [0, 2, 3]
     assert layout.segments[4].parent_ids == (3, 2)
-    assert [one.segment_id for one in layout.prune(0).ancestors(4)] == [2, 3]
+    assert [ancestor.segment_id for ancestor in layout.prune(0).ancestors(4)] == [2, 3]
 
 
 def test_what_cannot_be_done() -> None:

@@ -69,7 +69,7 @@ def test_parts_of_controlled_topics(name: str, controlled: bool) -> None:
 
 def test_a_copy_that_was_not_ended() -> None:
     """What keeps the messages of a copy has no consumer, and would keep those of segments as well."""
-    assert [one.code for one in _found(_subscription("pulsar-migrate-copy")).blockers] == ["COPY_NOT_ENDED"]
+    assert [blocker.code for blocker in _found(_subscription("pulsar-migrate-copy")).blockers] == ["COPY_NOT_ENDED"]
     assert _found(_subscription("copy")).blockers == []
 
 
@@ -146,7 +146,7 @@ def test_what_the_migration_waits_for() -> None:
 def test_topics_of_dead_letters(name: str, told: int) -> None:
     """Producers of dead letters of older clients come when it is too late, so such a topic is named."""
     warnings = _found(_with(_TOPIC._replace(topic=name))).warnings
-    assert [one.startswith(f"persistent://acme/shop/{name} is named like") for one in warnings] == [True] * told
+    assert [warning.startswith(f"persistent://acme/shop/{name} is named like") for warning in warnings] == [True] * told
 
 
 def test_topic_without_a_schema() -> None:

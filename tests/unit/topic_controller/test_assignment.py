@@ -49,11 +49,11 @@ def test_each_segment_whose_turn_it_is_has_one_reader(moves: list[tuple[str, int
     given_out = _given_out(found)
     assert len(given_out) == len({*given_out})
     for number in given_out:
-        assert {one.segment_id for one in layout.ancestors(number)} <= drained
+        assert {ancestor.segment_id for ancestor in layout.ancestors(number)} <= drained
     wanted = {
         number
         for number in layout.segments
-        if number not in drained and {one.segment_id for one in layout.ancestors(number)} <= drained
+        if number not in drained and {ancestor.segment_id for ancestor in layout.ancestors(number)} <= drained
     }
     assert {*given_out} == (wanted if names else set())
 

@@ -36,7 +36,7 @@ class Topic:
     def look(self, rates: dict[int, float]) -> Verdict:
         """One look, and what follows from it."""
         segments = ScaledSegment.all_of(self.layout)
-        loads = {one.segment_id: Load(msg_rate_in=rates.get(one.segment_id, 0.0)) for one in segments}
+        loads = {segment.segment_id: Load(msg_rate_in=rates.get(segment.segment_id, 0.0)) for segment in segments}
         watch = ScaleWatch(policy=self.policy, segments=segments, changed_at_ms=self.layout.changed_at_ms)
         verdict = decide(watch, Seen(loads=loads, consumers=self.consumers, low_since=self.low, now=self.now))
         if due := verdict.decision:

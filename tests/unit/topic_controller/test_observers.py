@@ -210,10 +210,10 @@ async def test_two_hundred_observers_share_some_threads() -> None:
     cadence = Cadence()
     with ThreadPoolExecutor(LANES, thread_name_prefix="look") as lanes:
         environment = ActivityEnvironment()
-        tasks = [asyncio.ensure_future(environment.run(in_activity, cadence, one, lanes)) for one in scripts]
+        tasks = [asyncio.ensure_future(environment.run(in_activity, cadence, script, lanes)) for script in scripts]
         async with asyncio.timeout(PATIENCE):
-            for one in scripts:
-                await asyncio.to_thread(one.looked.wait, PATIENCE)
+            for script in scripts:
+                await asyncio.to_thread(script.looked.wait, PATIENCE)
             assert sum(thread.name.startswith("look") for thread in threading.enumerate()) == LANES
             assert cadence.pause == 2.5
             changed.set()

@@ -89,7 +89,7 @@ def test_what_is_looked_at() -> None:
     record = split(split(new, 0), 1)
     watch = PruneWatch.of(record, Pruning())
     assert watch is not None
-    assert [one.descriptor for one in watch.candidates] == ["0000-ffff-0"]
+    assert [candidate.descriptor for candidate in watch.candidates] == ["0000-ffff-0"]
     pruned = record.pruned([0, 1], 3000)
     watch = PruneWatch.of(pruned, Pruning())
     assert watch is not None
@@ -104,7 +104,7 @@ def test_any_history_can_be_pruned(steps: list[tuple[bool, int]]) -> None:
     """However a topic was split and pruned, its layout stays whole, and no range of hashes is lost."""
     record = ControlledLayout.created(2, {}, 1000)
     for prune, choice in steps:
-        roots = [one for one in record.segments.values() if one.sealed and one.root]
+        roots = [segment for segment in record.segments.values() if segment.sealed and segment.root]
         if prune and roots:
             record = record.pruned([roots[choice % len(roots)].segment_id], 3000)
         else:

@@ -218,7 +218,7 @@ async def test_a_thousand_consumers(gateway: Open) -> None:
     await ask("PUT", "/subscriptions/bill")
     paths = [f"/subscriptions/bill/consumers/consumer-{number}" for number in range(1000)]
     answers = await asyncio.gather(*(ask("POST", path, json={"kind": "STREAM"}) for path in paths))
-    assert {one.status_code for one in answers} == {200}
+    assert {answer.status_code for answer in answers} == {200}
     assert (await ask.status()).consumers == {"bill": 1000}
     events = (await ask.handle.describe()).history_length
     assert events < 200, f"{events} events for a thousand consumers"
@@ -253,7 +253,7 @@ async def test_changes_of_one_topic_wait_for_each_other(gateway: Open) -> None:
     ask = gateway()
     await ask.create()
     answers = await asyncio.gather(*(ask("PUT", f"/subscriptions/sub-{number}") for number in range(30)))
-    assert {one.status_code for one in answers} == {NO_CONTENT}
+    assert {answer.status_code for answer in answers} == {NO_CONTENT}
     assert len((await ask.status()).subscriptions) == 30
 
 

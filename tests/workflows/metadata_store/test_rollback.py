@@ -237,9 +237,9 @@ async def test_a_flag_of_others_that_blocks_writes_is_told(stage: Harness) -> No
     await run.typed_failure()
     notes = (await run.status()).notes
     assert any(
-        "metadata writes are blocked: the flag is PREPARATION, which is not this migration's" in one for one in notes
+        "metadata writes are blocked: the flag is PREPARATION, which is not this migration's" in note for note in notes
     )
-    assert not any("the source is in charge" in one for one in notes)
+    assert not any("the source is in charge" in note for note in notes)
 
 
 async def test_metadata_that_another_command_moved_are_told(stage: Harness) -> None:
@@ -248,8 +248,8 @@ async def test_metadata_that_another_command_moved_are_told(stage: Harness) -> N
     run = await stage.start(Script(prepare=DENIED, unblock_writes=moved))
     await run.typed_failure()
     notes = (await run.status()).notes
-    assert any("another command moved the metadata" in one for one in notes)
-    assert not any("the source is in charge" in one for one in notes)
+    assert any("another command moved the metadata" in note for note in notes)
+    assert not any("the source is in charge" in note for note in notes)
 
 
 async def test_target_out_of_reach(stage: Harness) -> None:

@@ -55,9 +55,12 @@ async def test_what_is_due_is_done(stage: Harness) -> None:
     assert (scaling.decision, status.auto_scale) == ("merge of 2 and 3: both are idle", "on")
     await until(run, lambda _: len(_looks(script)) == 3)
     first, second, third = _looks(script)
-    assert (first.changed_at_ms, [one.descriptor for one in first.segments]) == (0, ["0000-7fff-0", "8000-ffff-1"])
+    assert (first.changed_at_ms, [segment.descriptor for segment in first.segments]) == (
+        0,
+        ["0000-7fff-0", "8000-ffff-1"],
+    )
     assert (second.changed_at_ms, third.changed_at_ms) == (CREATED_MS + 1, CREATED_MS + 2)
-    assert [one.depth for one in third.segments] == [1, 0]
+    assert [segment.depth for segment in third.segments] == [1, 0]
 
 
 async def test_a_dry_run_only_says_so(stage: Harness) -> None:
@@ -122,7 +125,7 @@ async def test_a_change_by_hand_comes_first(stage: Harness) -> None:
     await until(run, lambda status: any("split of 1" in note for note in status.notes))
     hang.release()
     await splitting
-    status = await until(run, lambda status: any("the layout was changed meanwhile" in one for one in status.notes))
+    status = await until(run, lambda status: any("the layout was changed meanwhile" in note for note in status.notes))
     assert (status.epoch, len(status.active)) == (1, 3)
     assert script.steps == ["open", *CHANGE]
 

@@ -50,7 +50,7 @@ async def _leave(run: Run, *consumers: str) -> None:
 
 
 def _told(script: Script) -> list[dict[str, tuple[int, ...]]]:
-    return [dict(one.assignments) for changes in script.told for one in changes.subscriptions]
+    return [dict(subscription.assignments) for changes in script.told for subscription in changes.subscriptions]
 
 
 async def test_consumers_share_segments(start: Start) -> None:
@@ -232,7 +232,7 @@ async def test_who_comes_while_brokers_are_asked(start: Start) -> None:
     asking.release()
     assert await first == {"a": (2, 3, 1)}
     told = ConsumerAssignment.model_validate((await second)["b"])
-    assert [one.segment_id for one in told.segments] == [2, 3, 1]
+    assert [segment.segment_id for segment in told.segments] == [2, 3, 1]
 
 
 async def test_a_grace_that_changes_holds_at_once(stage: Harness, start: Start) -> None:

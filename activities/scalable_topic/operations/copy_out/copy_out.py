@@ -201,6 +201,6 @@ def _require_whole(source: TopicName, target: TopicName) -> None:
 
 def _require_other(layout: SegmentLayout, target: CopyTarget) -> None:
     parts = {str(part) for part in target.parts}
-    taken = [one.legacy_topic_name for one in layout.segments.values() if one.legacy_topic_name in parts]
+    taken = [segment.legacy_topic_name for segment in layout.segments.values() if segment.legacy_topic_name in parts]
     if taken:
         raise StoreConflict(f"{taken[0]} belongs to the scalable topic itself; name another target")

@@ -67,7 +67,7 @@ def prove(engine: SparkEngine, job: CopyOut, store: CasStore, context: ActivityC
     """
     copy, _ = read_stored(store, CopyRecord, record_path(job.target))
     segments = _segments(store, job, copy)
-    reading = _Reading(job, store, context, copy, sum(one.entries for one in segments.values()))
+    reading = _Reading(job, store, context, copy, sum(segment.entries for segment in segments.values()))
     numbers = range(len(job.parts))
     jobs.check(engine, job, numbers, reading.look, tag=tag, on_part=reading.take, check=context.check)
     parts = {number: reading.record(number) for number in numbers}
@@ -150,9 +150,9 @@ def _proof(segments: dict[int, SegmentRecord]) -> Proof:
     figures = [_figures(record) for record in segments.values()]
     return Proof(
         segments=len(figures),
-        messages=sum(one.messages for one in figures),
-        size=sum(one.size for one in figures),
-        digest=_digest(f"{one.segment}={one.digest};" for one in figures),
+        messages=sum(figure.messages for figure in figures),
+        size=sum(figure.size for figure in figures),
+        digest=_digest(f"{figure.segment}={figure.digest};" for figure in figures),
         certificate=tuple(figures[:NAMED]),
     )
 

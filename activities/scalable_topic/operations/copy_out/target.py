@@ -66,7 +66,7 @@ class CopyTarget:
         self._require_shape()
         self._require_lasting()  # mutant: scalable-topic/what-keeps-a-copy-expires
         stats = [self._stats(part) for part in self.parts]
-        if known is not None and all(one is not None and KEEPER in one.cursors for one in stats):
+        if known is not None and all(stat is not None and KEEPER in stat.cursors for stat in stats):
             self._require_alone()
             return known
         full = [part for part, one in zip(self.parts, stats, strict=True) if one is not None and _holds(one)]
@@ -171,7 +171,12 @@ class CopyTarget:
             )
 
     def _require_alone(self) -> None:
-        strangers = [one for part in self.parts for one in self._publishers(part) if NOTE not in (one.metadata or {})]
+        strangers = [
+            publisher
+            for part in self.parts
+            for publisher in self._publishers(part)
+            if NOTE not in (publisher.metadata or {})
+        ]
         if strangers:
             raise StoreConflict(
                 f"{self.name} has {len(strangers)} producers, the first from {strangers[0].address}; nobody may send "
