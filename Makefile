@@ -43,7 +43,7 @@ $(BIN)/python:
 		{ echo "error: $(PYTHON) is older than 3.11. cure: make PYTHON=/path/to/python3.11" >&2; exit 1; }
 	@$(PYTHON) -m venv $(VENV)
 
-machine: | $(BIN)/python # What has to be on it is named before anything is fetched.
+machine: | $(BIN)/python # What must be on it is named before anything is fetched.
 	@$(DEVSTACK) pulsar_devstack.machine
 
 provision: machine setup ## Fetch and build the servers (once; then it takes no time)
@@ -86,7 +86,7 @@ test-walks: provision ## Random walks of operators and failures through each mig
 test-releases: provision ## What Pulsar 4.2 and 4.0 support, on their servers, which are fetched once
 	@$(BIN)/python -m tests.tiers --jobs $(JOBS) --exhaustive --keep-going releases
 
-test-mutants: provision ## Lines that must not be missing: a test has to notice each; make test-mutants ONLY='metadata-store/flag-*'
+test-mutants: provision ## Lines that must not be missing: a test must notice each; make test-mutants ONLY='metadata-store/flag-*'
 	@$(BIN)/python -m tests.mutants --jobs $(JOBS) --only '$(ONLY)'
 
 test-lowest: setup ## Unit tests and replays with the oldest dependencies that the distributions accept
@@ -95,13 +95,13 @@ test-lowest: setup ## Unit tests and replays with the oldest dependencies that t
 test-pythons: setup ## Unit tests with each of Python 3.11, 3.12 and 3.13 that is installed
 	@$(BIN)/python -m tests.environments pythons
 
-histories: provision ## Record the saved histories anew, after a deliberate change of a workflow
+histories: provision ## Record the saved histories again, after a deliberate change of a workflow
 	@$(BIN)/python -m tests.histories.record
 
-bench-%: provision ## A migration beside its peer: make bench-metadata, make bench-bookie
+bench-%: provision ## A migration next to its peer: make bench-metadata, make bench-bookie
 	@$(BIN)/python -m bench $*
 
-lock: ## Resolve the dependencies anew (needs uv)
+lock: ## Resolve the dependencies again (needs uv)
 	$(LOCK) --upgrade pyproject.toml --group dev --output-file requirements-dev.lock
 	$(LOCK) --upgrade pyproject.toml --constraint requirements-dev.lock --output-file requirements.lock
 	$(LOCK) --upgrade --group demo --constraint requirements-dev.lock --output-file requirements-demo.lock

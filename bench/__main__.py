@@ -1,4 +1,4 @@
-"""Run a benchmark, of one migration or of memory: `python -m bench NAME [OPTION]...`; the begin of its name is enough.
+"""Run a benchmark, of one migration or of memory: `python -m bench NAME [OPTION]...`; the start of its name is enough.
 
 `metadata` is the migration's, `memory` that of a worker's memory.
 """

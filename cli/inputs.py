@@ -29,7 +29,7 @@ def read_input(model: type[InputT], text: str | None, options: Mapping[str, str 
     """Check an input.
 
     Args:
-        model: what the input has to be.
+        model: what the input must be.
         text: JSON, or `@` and the name of a file with JSON; options win over it.
         options: values by field as typed; None where an option was not given.
 

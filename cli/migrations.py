@@ -29,7 +29,7 @@ class Servers:
         metadata: the store in which its brokers register.
         stores: all metadata stores, by the parts that they play.
         bookie_clusters: roots of ledgers' metadata, by the names of the bookie clusters.
-        needs_brokers: whether brokers have to run when the migration starts.
+        needs_brokers: whether brokers must run when the migration starts.
         credentials: name of the credentials in the worker's settings; empty for the common ones.
         others: of further clusters.
         selects: whether the workflow concerns a namespace, `tenant/namespace`.

@@ -81,7 +81,7 @@ async def start(client: Client, kind: Registered, input: WorkflowInput, queue: s
     Raises:
         CommandFailed: it runs already, or the search attributes cannot be registered.
     """
-    # First: a workflow that sets an attribute which is not registered is retried for ever, with a warning in a log.
+    # First: a workflow that sets an attribute which is not registered is retried indefinitely, with a warning in a log.
     await register_search_attributes(client)
     try:
         handle = await start_workflow(client, kind.workflow, input, kind=kind.name, queue=queue)

@@ -48,7 +48,7 @@ class Record(NamedTuple):
 class Partition(NamedTuple):
     """A part of a store that one task scans; plain data, so that it travels to an executor.
 
-    The partitions of one `partitions()` call are disjoint and together hold every record exactly once, save for those
+    The partitions of one `partitions()` call are disjoint and together hold every record exactly once, except for those
     that come and go meanwhile.
     """
 
@@ -123,7 +123,7 @@ class StoreWriter(Protocol):
         """Write value, version and count of a persistent record (see each store for what it can keep).
 
         Args:
-            record: what shall stand.
+            record: what must stand.
             over: what it may replace: `ABSENT` nothing, so that a record that stands is left as it is; a version
                 only that one, and another makes `flush` raise StoreConflict; None whatever stands.
 

@@ -18,7 +18,7 @@ class Tls(NamedTuple):
         ca_file: PEM file of the authorities that sign the servers' certificates; None for the system's own.
         cert_file: PEM file of our own certificate, where servers ask for one.
         key_file: PEM file of its key; None if `cert_file` has it.
-        verify_hostname: whether a server's certificate has to name the host that it is reached by.
+        verify_hostname: whether a server's certificate must name the host that it is reached by.
     """
 
     ca_file: str | None = None

@@ -85,7 +85,7 @@ def _move(stage: Stage, traffic: Traffic) -> None:
     title("The migration: first the canary")
     stage.start({**_plan(stage.stack, stage.second), "grace_window": "PT1H"})
     stage.follow(Phase.FLIP, beside, WaitKind.GATE)
-    title("The canary is on green, and does well: go on")
+    title("The canary is on green, and does well: continue")
     stage.signal("proceed", "demo: the canary does well")
     stage.follow(Phase.GRACE, beside)
 

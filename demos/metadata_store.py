@@ -98,7 +98,7 @@ def _verify(stage: Stage, report: Report, traffic: Traffic) -> None:
     compared = report.certificate.get("compared_in_pre_copy", 0)
     blocked, differences = (report.certificate.get(name) for name in ("compared_while_blocked", "differences"))
     stage.check(
-        f"certificate: {compared:,} records compared beside the traffic, {blocked} while writes were blocked, "
+        f"certificate: {compared:,} records compared next to the traffic, {blocked} while writes were blocked, "
         f"{differences} differences",
         compared > 0 and differences == 0,
     )

@@ -101,7 +101,7 @@ def _traffic(stage: Stage, admin: PulsarAdmin) -> Generator[ScalableTraffic]:
 
 def _migrate_ordered(stage: Stage, admin: PulsarAdmin, traffic: ScalableTraffic) -> None:
     """The topic with ordered subscriptions: what waits for whom, and who ends it."""
-    title("The topic with ordered subscriptions: these have to be consumed first")
+    title("The topic with ordered subscriptions: these must be consumed first")
     stage.start({**_plan(stage, ORDERS), "cleanup": "remove", "grace_window": "PT1H"})
     stage.follow(Phase.CLIENTS, lambda: _messages(traffic), WaitKind.CLIENTS)
     title("Its producer is silent, and its old consumers read to the end")
@@ -114,7 +114,7 @@ def _migrate_ordered(stage: Stage, admin: PulsarAdmin, traffic: ScalableTraffic)
 
 
 def _migrate_under_traffic(stage: Stage, admin: PulsarAdmin, traffic: ScalableTraffic) -> None:
-    """The other one: nobody has to wait."""
+    """The other one: nobody must wait."""
     title("The topic without: it becomes scalable while messages are sent")
     stage.workflow_id = _workflow(CLICKS)
     plan = {**_plan(stage, CLICKS), "hold_before_cutover": False, "cleanup": "remove", "grace_window": "PT1H"}

@@ -41,7 +41,7 @@ WORKER, GATEWAY = "worker", "gateway"
 
 
 class DemoFailed(Exception):
-    """The demonstration cannot go on; the message says why and where to look."""
+    """The demonstration cannot continue; the message says why and where to look."""
 
 
 def run_demo(demo: Callable[[], int]) -> int:
@@ -124,7 +124,7 @@ class Stage:
         self._await(WORKER)
 
     def start_gateway(self) -> str:
-        """Start the REST gateway of scalable topics beside the worker; returns its address."""
+        """Start the REST gateway of scalable topics next to the worker; returns its address."""
         port = free_port()
         url = f"http://127.0.0.1:{port}"
         os.environ.update(self.stack.gateway_settings(port=str(port), public_url=url))
@@ -300,7 +300,7 @@ def _running_line(status: Status) -> str:
 
 
 def _shell(*words: str) -> str:
-    """A command as one types it, folded where it is long; options stay beside their values."""
+    """A command as one types it, folded where it is long; options stay next to their values."""
     pairs: list[str] = []
     for word in words:
         if pairs and pairs[-1].startswith("-") and " " not in pairs[-1] and not word.startswith("-"):

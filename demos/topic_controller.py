@@ -2,7 +2,7 @@
 
 `make demo-scalable-controller` starts a cluster, a Temporal server, a worker and the REST gateway, starts the
 controller of a topic through the `temporal` CLI, and splits and merges its segments while a Python producer and Python
-consumers go on. A worker is killed amid a split, and another one carries it to its end. All is checked, and left
+consumers continue. A worker is killed during a split, and another one carries it to its end. All is checked, and left
 running. The exit code is 0 only if every check held. With `down` (`make demo-down`) it ends them.
 """
 
@@ -133,7 +133,7 @@ def _change(stage: Stage, clients: Clients, name: str, request: dict[str, Any]) 
 
 
 def _kill_the_worker(stage: Stage, clients: Clients) -> None:
-    title("The worker dies amid a split, and another one carries it to its end")
+    title("The worker dies during a split, and another one carries it to its end")
     changing = threading.Thread(target=stage.update, args=("split", {"segment": 2}))
     changing.start()
     _until("the split has begun", lambda: _status(stage).doing.startswith("split"))

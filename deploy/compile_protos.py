@@ -1,4 +1,4 @@
-"""Build step: compile the .proto files of both distributions into Python modules with type stubs beside them."""
+"""Build step: compile the .proto files of both distributions into Python modules with type stubs next to them."""
 
 from __future__ import annotations
 

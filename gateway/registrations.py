@@ -21,7 +21,7 @@ from models.topic_controller.sessions import MOST_AT_ONCE, ConsumerAssignment, D
 AnswerT = TypeVar("AnswerT")
 
 IN_FLIGHT = 3
-"""Updates of one topic at once; others than this gateway have to find a place too."""
+"""Updates of one topic at once; others than this gateway must find a place too."""
 
 BATCH_WINDOW_SECONDS = 0.02
 """Seconds in which those are gathered that come together."""

@@ -162,7 +162,7 @@ class SparkEngine:
                 if _jvm_died():
                     self._revive(context)
                     # Worth another attempt: the JVM is new, and the jobs compare before they write.
-                    raise StoreUnreachable("the Spark driver's JVM died; it was started anew") from error
+                    raise StoreUnreachable("the Spark driver's JVM died; it was started again") from error
                 raise
 
     @contextlib.contextmanager

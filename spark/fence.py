@@ -18,7 +18,7 @@ from models.store_url import StoreUrl
 
 ClaimT = TypeVar("ClaimT", bound=Claim)
 
-# For so long a superseded task may go on; each look is a read of a store that services use.
+# For so long a superseded task may continue; each look is a read of a store that services use.
 _CLAIM_EVERY = 1.0
 _LEAST_WAIT = 0.05
 
@@ -27,7 +27,7 @@ class WriteFence:
     """Account of what one task writes on behalf of one attempt.
 
     Args:
-        read_claim: reads the claim anew; None if nobody holds one any more.
+        read_claim: reads the claim again; None if nobody holds one any more.
         attempt: that the task belongs to.
         what: the claim is in, for messages.
         parallelism: how many tasks share the throttle.

@@ -28,7 +28,7 @@ START_SECONDS = 120.0
 """Longest start of a JVM until it tells where it listens; 2 s are usual."""
 
 _LOOK_SECONDS = 0.05
-# A program that is started while SIGINT is ignored goes on ignoring it: Ctrl-C is for the worker to answer.
+# A program that is started while SIGINT is ignored continues ignoring it: Ctrl-C is for the worker to answer.
 _IGNORE_SIGINT = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]
 _HEAD = struct.calcsize(">ii")
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"

@@ -24,7 +24,7 @@ class Session:
 
     @property
     def ready(self) -> bool:
-        """Whether nobody has to wait for it."""
+        """Whether nobody must wait for it."""
         return self._told.is_set()
 
     def started(self, context: SparkContext) -> None:

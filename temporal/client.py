@@ -168,7 +168,7 @@ def is_silent(error: RPCError) -> bool:
 async def register_search_attributes(client: Client) -> tuple[str, ...]:
     """Register those search attributes of migrations that the namespace lacks; return their names.
 
-    Without them a workflow that sets one would be retried for ever and show nothing but a warning in a log.
+    Without them a workflow that sets one would be retried indefinitely and show nothing but a warning in a log.
 
     Raises:
         CommandFailed: one has another type, or the right to add is missing; the message holds the command that adds.

@@ -7,7 +7,7 @@ from temporalio.worker.workflow_sandbox import SandboxedWorkflowRunner, SandboxR
 _OWN = ("activities", "clients", "models", "spark", "temporal", "worker", "workflows")
 _LIBRARIES = ("annotated_types", "pydantic", "pydantic_core")
 
-# Else each run of each workflow would import these modules once more, and keep them for as long as it is cached.
+# Else each run of each workflow would import these modules again, and keep them for as long as it is cached.
 RESTRICTIONS = SandboxRestrictions.default.with_passthrough_modules(*_OWN, *_LIBRARIES)
 """Modules of the project are imported once for a process; none acts when it is imported."""
 

@@ -11,7 +11,7 @@ from spark.environment import settle
 settle()
 export_java_home()
 
-# What a round of faults asserts stands in modules without tests of their own: a failure has to show its values.
+# What a round of faults asserts stands in modules without tests of their own: a failure must show its values.
 pytest.register_assert_rewrite("tests.support", "tests.faults")
 
 pytest_plugins = ["tests.support.session", "tests.support.stacks"]

@@ -46,7 +46,7 @@ OBSERVERS = 10_000
 """Most observers at once: they last for as long as nothing changes, and cost nearly nothing between two looks."""
 
 GRACE = timedelta(seconds=5)
-"""How long running steps may go on after the signal to stop; another worker resumes what is cancelled then."""
+"""How long running steps may continue after the signal to stop; another worker resumes what is cancelled then."""
 
 SHUTDOWN_TIMEOUT = timedelta(seconds=20)
 """Longest orderly shutdown; Kubernetes kills after 30 s by default."""
@@ -83,7 +83,7 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
     from activities.lifecycle.runtime import Runtime
 
     runtime = Runtime(settings, client, own_queue, asyncio.get_running_loop())
-    # Not awaited: a step that gives writes back needs no Spark, and whoever is blocked shall not wait for it.
+    # Not awaited: a step that gives writes back needs no Spark, and whoever is blocked must not wait for it.
     starting = asyncio.create_task(_start(runtime))
     workers = _workers(client, settings, own_queue, migrations.activities(runtime))
     runs = [asyncio.create_task(worker.run()) for worker in workers]
@@ -120,7 +120,7 @@ async def _start(runtime: Runtime) -> None:
 def _workers(
     client: Client, settings: Settings, own_queue: str, activities: Sequence[Callable[..., Any]]
 ) -> list[Worker]:
-    """One worker for the common queue, one for the steps that have to return to this process, and one for observers.
+    """One worker for the common queue, one for the steps that must return to this process, and one for observers.
 
     The second has no version: its queue is this process's alone, and in a deployment each start would leave one more
     queue that the next build is missing. The third has that of the common queue: a workflow's observers run on its own
@@ -149,7 +149,7 @@ def _workers(
         **common,
         "activities": migrations.observers(activities),
         "max_concurrent_activities": OBSERVERS,
-        # They have nothing to bring to an end, and another worker goes on all the sooner.
+        # They have nothing to bring to an end, and another worker continues all the sooner.
         "graceful_shutdown_timeout": timedelta(0),
     }
     observing = Worker(

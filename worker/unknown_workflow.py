@@ -14,7 +14,7 @@ from worker.catalog import ALL
 
 @workflow.defn(dynamic=True)
 class UnknownWorkflow:
-    """Ends at once; without it such a workflow would wait for ever for a worker that knows it."""
+    """Ends at once; without it such a workflow would wait indefinitely for a worker that knows it."""
 
     @workflow.run
     async def run(self, given: Sequence[RawValue]) -> None:

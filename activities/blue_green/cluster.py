@@ -35,7 +35,7 @@ from models.blue_green.results import Completion, Released
 from models.defects import has_defect
 from models.lifecycle.failures import NAMED, FailedItem
 
-#: What would unload topics, or split their bundles, while they have to stay loaded; 5.0 has the last one (PIP-470).
+#: What would unload topics, or split their bundles, while they must stay loaded; 5.0 has the last one (PIP-470).
 HELD_OFF = {
     "loadBalancerSheddingEnabled": "false",
     "loadBalancerAutoBundleSplitEnabled": "false",
@@ -192,7 +192,7 @@ def restore_settings(
     if not settings:
         return [], 0
     now = task.blue.brokers.dynamic_values()
-    # The value of before stands where an earlier attempt was lost amid this.
+    # The value of before stands where an earlier attempt was lost during this.
     mine = {name: one for name, one in settings.items() if name in now and now[name] in (one.ours, one.before)}
     for name, one in mine.items():
         _restore(task, guard, name, one)
@@ -202,7 +202,7 @@ def restore_settings(
 
 
 def undrained_notes(task: AnyBlueGreenTask, store: CasStore) -> list[str]:
-    """Return what people have to know of namespaces that were flipped and not drained, and are watched no more."""
+    """Return what people must know of namespaces that were flipped and not drained, and are watched no more."""
     return [
         f"{namespace} has topics on {task.input.cluster} that were not drained, and an unload of one, as by load "
         f"shedding or a restart, keeps consumers from the rest: start the migration again to bring them to their end"
@@ -231,7 +231,7 @@ def _restore(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], name: s
     _set_dynamic(task, guard, name, str(one.before))
     if one.overridden:
         return
-    # Without a value brokers go back to their file only when they restart, so each has to run on it before.
+    # Without a value brokers go back to their file only when they restart, so each must run on it before.
     _wait_until_run_on(task, name, str(one.before))
     task.change_blue(
         look=lambda admin: admin.brokers.dynamic_values(),
@@ -264,7 +264,7 @@ def _wait_until_run_on(task: AnyBlueGreenTask, name: str, value: str) -> None:
 
 
 def _let_writes_go(task: AnyBlueGreenTask, store: CasStore) -> tuple[str, ...]:
-    """Put limits back that an earlier run left when it was ended amid a batch; see `Released.kept`."""
+    """Put limits back that an earlier run left when it was ended during a batch; see `Released.kept`."""
     known, kept = records(store), list[str]()
     there = sent_away(task, store, known)
     for namespace, record in known.items():
@@ -346,9 +346,9 @@ def _forget_records(
     kept: list[str] = []
     for namespace, record in records(store).items():
         if record.stage is not Stage.FLIPPED:
-            # Whoever brings a flip to its end has to know who used the topics.
+            # Whoever brings a flip to its end must know who used the topics.
             forget_clients(store, namespace, fence)
-        # The copies of a namespace that stays with blue are still on green, and the next migration goes on with them.
+        # The copies of a namespace that stays with blue are still on green, and the next migration continues with them.
         if record.stage is Stage.MOVED:
             forget_copies(store, namespace, fence)
             if green is not None:

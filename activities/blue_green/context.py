@@ -131,7 +131,7 @@ class BothClusters(StepTask[BlueGreenInputT]):
         return ClaimKeeper(store, BlueGreenClaim, self.attempt)
 
     def blue_brokers(self) -> list[tuple[str, PulsarAdminReader]]:
-        """Every broker of blue that is active, with its address, for what each has to know."""
+        """Every broker of blue that is active, with its address, for what each must know."""
         return self._brokers_of(self.input.blue)
 
     def blue_brokers_now(self) -> list[tuple[str, PulsarAdminReader]]:

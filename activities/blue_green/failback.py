@@ -213,7 +213,7 @@ def _rules(task: AnyBlueGreenTask) -> DeletionRules:
 def after_return(
     namespace: NamespaceInventory, ended: Container[TopicName], record: NamespaceClaim | None, cluster: str
 ) -> NamespaceInventory:
-    """A namespace of green as it will be when it has come back: what was ended is made anew then.
+    """A namespace of green as it will be when it has come back: what was ended is made again then.
 
     Args:
         namespace: as it is.

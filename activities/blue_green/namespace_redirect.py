@@ -30,7 +30,7 @@ _ASK_EVERY = 1.0
 
 
 def urls_of(cluster: PulsarCluster) -> ClusterUrls:
-    """Where clients are sent that shall go to a cluster."""
+    """Where clients are sent that must go to a cluster."""
     return ClusterUrls(
         service_url=cluster.service_url,
         service_url_tls=cluster.service_url_tls,
@@ -96,12 +96,12 @@ def wait_until_seen(
     Args:
         task: the step.
         namespace: `tenant/namespace`.
-        migrated: how they have to see it.
+        migrated: how they must see it.
         by: the brokers; None for all of blue that the worker knows.
-        silent: gets brokers that do not answer, which are not waited for then; None where each has to answer.
+        silent: gets brokers that do not answer, which are not waited for then; None where each must answer.
 
     Raises:
-        AdminNotFound: there is no such namespace, whose flag shall be set.
+        AdminNotFound: there is no such namespace, whose flag must be set.
         AdminUnreachable: a broker does not answer.
         StoreContention: one does not, for half a minute.
     """
@@ -114,7 +114,7 @@ def wait_until_seen(
 
 
 def require_answers(task: AnyBlueGreenTask) -> None:
-    """Check that each registered broker of blue answers, since each has to see a flag before writes are released.
+    """Check that each registered broker of blue answers, since each must see a flag before writes are released.
 
     Raises:
         StoreConflict: one does not, for longer than the session of a broker that has died lasts.
@@ -199,7 +199,7 @@ def _elsewhere(task: AnyBlueGreenTask, store: CasReader) -> str:
 def _away(
     task: AnyBlueGreenTask, store: CasReader, known: Mapping[str, NamespaceClaim], namespaces: Iterable[str]
 ) -> set[str]:
-    """Those whose clients are sent away, wherever to, or were: an earlier run was lost amid that."""
+    """Those whose clients are sent away, wherever to, or were: an earlier run was lost during that."""
 
     def is_away(name: str) -> bool:
         begun = name in known and known[name].stage in FLIPPED

@@ -255,7 +255,7 @@ def _judge(task: AnyBlueGreenTask, findings: Findings, found: _Found) -> None:
         (found.passing, f"topics are not persistent; {_passing(task)}"),
         (found.delayed, "subscriptions have delayed messages; they are drained when these are due"),
         (found.retained, "topics keep messages that all have acknowledged; these stay on blue"),
-        (found.deduplicated, "namespaces deduplicate; sequence ids begin anew on green"),
+        (found.deduplicated, "namespaces deduplicate; sequence ids begin again on green"),
         (
             found.own_rates,
             "topics have a publish rate of their own; their writes are not held back for the flip",
@@ -281,7 +281,7 @@ def _judge(task: AnyBlueGreenTask, findings: Findings, found: _Found) -> None:
             f"drain_timeout: {some(found.idle)}"
         )
     elif found.idle:
-        findings.warn(f"{len(found.idle)} subscriptions without consumers go on with a copy: {some(found.idle)}")
+        findings.warn(f"{len(found.idle)} subscriptions without consumers continue with a copy: {some(found.idle)}")
     if FUNCTIONS in namespaces_of(task.blue):
         findings.warn(
             f"functions and connectors run on {task.input.cluster}; they stay there with {FUNCTIONS}, and the flag of "

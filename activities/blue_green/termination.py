@@ -230,7 +230,7 @@ def redirect_clients(
 
 
 def reload(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]) -> None:
-    """Load topics of a namespace that were unloaded amid the flip: the flag is taken off for that, and set again.
+    """Load topics of a namespace that were unloaded during the flip: the flag is taken off for that, and set again.
 
     A flag that is set keeps brokers from loading a topic, so that nobody could drain it any more. Until it is set again
     blue serves clients that begin there: writes are held back, also where an earlier run has flipped the namespace and

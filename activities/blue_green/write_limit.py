@@ -229,7 +229,7 @@ def await_quiet(
         task: the step.
         topics: of blue, by namespace.
         begun: when writes were held back.
-        same_looks: how many looks in a row have to see nothing new.
+        same_looks: how many looks in a row must see nothing new.
         check: called after each look but the last. It sees all that was sent until now if the next look finds the
             counters of the look before it.
     """
@@ -247,7 +247,7 @@ def await_quiet(
         now = {topic: traffic_of(one) if one else Traffic() for topic, one in zip(every, stats, strict=True)}
         busy = [topic for topic in every if before.get(topic, (-1,))[0] != now[topic].sent]
         # Who drains is let do so for a while: a consumer that reaches the end just as the topic is terminated is told
-        # that the topic has ended, and not where it goes on.
+        # that the topic has ended, and not where it continues.
         draining = any(0 < now[topic].backlog < before[topic].backlog for topic in every if topic in before)
         patient = time.monotonic() < begun + (end - begun) / 2
         same = 0 if busy or (draining and patient) else same + 1

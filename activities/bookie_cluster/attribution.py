@@ -423,7 +423,7 @@ class _Owners:
         for again in range(_ASKS):
             self._control.pause(_PAUSE if again else 0)
             try:
-                # Asked anew after a failure: who owned the topic a moment ago may not own it now.
+                # Asked again after a failure: who owned the topic a moment ago may not own it now.
                 owner = self._owner(move.name, fresh=again > 0)
                 status = self._admin.promote_cursor(owner, move.name, self._target, move.ledger)
                 return f"{owner[0]} answered {status}"
@@ -464,7 +464,7 @@ class _Nodes(NamedTuple):
 
 def _settle(target: str, nodes: _Nodes, asked: Sequence[tuple[Move, str]], moved: Moved) -> None:
     for (move, said), value in zip(asked, nodes.read([move.path for move, _ in asked]), strict=True):
-        # Looked at once more: an owner that was too slow to answer may have done it by now.
+        # Looked at again: an owner that was too slow to answer may have done it by now.
         if _counted(target, move, value, moved) or _counted(target, move, nodes.read_newest(move.path), moved):
             continue
         why = f"{said}, and its node does not name {target}"

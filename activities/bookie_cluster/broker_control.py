@@ -41,7 +41,7 @@ _LOGGED_BYTES = 2_000
 
 
 class BrokerOrder(NamedTuple):
-    """What brokers of a cluster shall do; whoever carries it out can refuse one that is older than the last.
+    """What brokers of a cluster must do; whoever carries it out can refuse one that is older than the last.
 
     Attributes:
         action: `stop` or `start`.
@@ -80,7 +80,7 @@ class BrokerController:
 
     @property
     def by_hand(self) -> bool:
-        """Whether people have to do it."""
+        """Whether people must do it."""
         return self._how is BrokerControl.MANUAL
 
     def ask(self, action: str, bookkeeper_uri: str, require: Callable[[], object]) -> None:
@@ -225,7 +225,7 @@ def run_leashed(
 
     Args:
         command: program and arguments.
-        environment: variables beside the worker's own.
+        environment: variables next to the worker's own.
         limit: longest run in seconds.
         context: tells of a cancellation.
         require: raises where the step has lost its claim; asked right before the command begins, and while it runs.

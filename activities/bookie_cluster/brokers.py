@@ -445,7 +445,7 @@ def _misrouted_ledgers(task: BookieClusterTask) -> str:
             newer = {number for number in scan(source) if number > highest}
         if not newer:
             return ""
-        # The cluster may serve others too, who go on creating ledgers.
+        # The cluster may serve others too, who continue creating ledgers.
         found = sorted(newer.intersection(reference.ledger_id for reference in all_references(store)))
     with task.ledgers(ends.target) as target:
         # What the target has too is a copy of a way back that was given up; ids of both never meet otherwise (I11).

@@ -90,7 +90,7 @@ def build(task: BookieClusterTask, direction: Direction, seconds: float = 0.0) -
 
     Raises:
         StoreConflict: a newer attempt has taken over.
-        StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
+        StoreError: a store failed, or too many bookies did; the step can be repeated, and continues.
     """
     task = task.toward(direction)
     end = time.monotonic() + seconds

@@ -93,7 +93,7 @@ def delete_ledgers(task: BookieClusterTask, order: CleanupOrder) -> LedgersDelet
     Raises:
         StoreConflict: the order names another cluster, the target is not ACTIVE, or a newer attempt has taken over.
         StoreUnreachable: copies lack replicas, or one that is read before cannot be; the step can be repeated.
-        StoreError: one of the stores cannot be read or written; the step can be repeated, and goes on.
+        StoreError: one of the stores cannot be read or written; the step can be repeated, and continues.
     """
     task.renew()  # mutant: bookie-cluster/a-cleanup-next-to-an-earlier-attempt
     # Until the statuses have flipped, a rollback may need what would be deleted here (I2, I12).
@@ -117,7 +117,7 @@ def remove_copies(task: BookieClusterTask) -> LedgersDeleted:
     Raises:
         StoreConflict: brokers are directed to the target, or use it, or a newer attempt has taken over.
         StoreUnreachable: a broker does not say which cluster it uses.
-        StoreError: one of the stores cannot be read or written; the step can be repeated, and goes on.
+        StoreError: one of the stores cannot be read or written; the step can be repeated, and continues.
     """
     task.renew()  # mutant: bookie-cluster/copies-are-deleted-next-to-an-earlier-attempt
     seen = _brokers(task)

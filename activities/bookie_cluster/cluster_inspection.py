@@ -151,7 +151,7 @@ def _read(
         )
         return []
     if problem := _layout_problem(cluster, directory.layout()):
-        findings.block("LAYOUT_UNSUPPORTED", problem, "name the cluster as its brokers do, or lay it out anew")
+        findings.block("LAYOUT_UNSUPPORTED", problem, "name the cluster as its brokers do, or lay it out again")
         return []
     with open_reader(cluster.root, task.access) as reader:
         if persistent := persistent_registration(reader, _REGISTRATIONS):

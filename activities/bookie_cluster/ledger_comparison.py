@@ -38,7 +38,7 @@ class Copier(Protocol):
         ...
 
     def compare(self, records: Ledgers) -> None:
-        """Compare in full once more."""
+        """Compare in full again."""
         ...
 
     def summary(self, *, known: int) -> CopySummary:

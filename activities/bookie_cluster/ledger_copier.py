@@ -80,7 +80,7 @@ class LedgerCopier:
 
         Raises:
             StoreConflict: a newer attempt has taken over.
-            StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
+            StoreError: a store failed, or too many bookies did; the step can be repeated, and continues.
         """
         self._expect(records, ProgressTask.COPY)
         self._copy(self._records)
@@ -102,11 +102,11 @@ class LedgerCopier:
         self._refused.clear()
 
     def copy_open(self, records: Ledgers) -> None:
-        """Copy what is confirmed of open ledgers, whose writers go on; what fails is left until they are closed.
+        """Copy what is confirmed of open ledgers, whose writers continue; what fails is left until they are closed.
 
         Raises:
             StoreConflict: a newer attempt has taken over.
-            StoreError: a store failed; the step can be repeated, and goes on.
+            StoreError: a store failed; the step can be repeated, and continues.
         """
         parts = batches(records, recover=False, begun=self._verified.begun)
         if not parts:
@@ -131,7 +131,7 @@ class LedgerCopier:
                 f"the restart of bookies of {self._target}: they have deleted {len(self._refused):,} ledgers of these "
                 f"ids, and refuse them while they remember that; {name(first := min(self._refused))}: "
                 f"{self.failed[first]}",
-                action=f"restart the bookies of {self._target} one after the other; the copy goes on by itself",
+                action=f"restart the bookies of {self._target} one after the other; the copy continues by itself",
             )
             return
         self._task.context.waiting_for(
@@ -141,7 +141,7 @@ class LedgerCopier:
         )
 
     def compare(self, records: Ledgers) -> None:
-        """Compare ledgers in full once more; those that differ count as failed.
+        """Compare ledgers in full again; those that differ count as failed.
 
         Raises:
             StoreError: as `copy`.
@@ -218,7 +218,7 @@ class LedgerCopier:
                 self._compared += outcome.entries
 
     def _note_begun(self, found: Mapping[int, Begun]) -> None:
-        # Ledgers that have closed since, and are not copied yet, are gone on with too.
+        # Ledgers that have closed since, and are not copied yet, are continued with too.
         known, copies = self._verified.begun, self._verified.copies
         new = {number: begun for number, begun in {**known, **found}.items() if number not in copies}
         if new != known:

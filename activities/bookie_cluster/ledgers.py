@@ -77,7 +77,7 @@ def undecodable_references(source: Ledgers, target: Ledgers, named: ReferenceTab
 
 
 def require_decodable(source: Ledgers, target: Ledgers, named: ReferenceTable) -> None:
-    """Refuse to go on where `undecodable_references` finds something: it would count as a ledger that is lost.
+    """Refuse to continue where `undecodable_references` finds something: it would count as a ledger that is lost.
 
     Raises:
         StoreUnsupported: it found something.
@@ -239,7 +239,7 @@ def _compacted_ledger(
 
 
 def dangling(ledgers: Collection[int], named: Iterable[LedgerReference]) -> list[LedgerReference]:
-    """References whose ledger is absent from a cluster, save for those whose entries are in tiered storage."""
+    """References whose ledger is absent from a cluster, except for those whose entries are in tiered storage."""
     return [one for one in named if one.ledger_id not in ledgers and not one.offloaded]
 
 

@@ -80,7 +80,7 @@ class PluginAdmin:
         Args:
             owner: addresses of its admin interface.
             name: the cursor.
-            cluster: the attribution that it shall have.
+            cluster: the attribution that it must have.
             ledger: the ledger that was built there; the owner refuses if the cursor has another one.
 
         Raises:

@@ -394,7 +394,7 @@ def _ids(input: BookieClusterInput, ids: IdCheck | None) -> tuple[str, ...]:
 
 def _restart(input: BookieClusterInput, survey: LedgerSurvey) -> tuple[str, ...]:
     source, target = input.source.name, input.target.name
-    again = ", compare every entry once more" if input.full_verify else ""
+    again = ", compare every entry again" if input.full_verify else ""
     return (
         (
             f"BUILD: while brokers serve, copy {survey.ledgers - survey.unsealed:,} closed ledgers with "

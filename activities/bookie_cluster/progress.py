@@ -1,8 +1,8 @@
-"""What one direction of a bookie cluster switch has done so far, kept beside its claim in the brokers' metadata store.
+"""What one direction of a bookie cluster switch has done so far, kept next to its claim in the brokers' metadata store.
 
 `verified/<n>` lists ledgers that were copied or found in the target and compared in full, each with the zxid of the
 target's znode at that time: as long as it is the same, the ledger need not be compared again. One that differed when it
-was compared once more stands there again, with 0. `failed/<n>` lists those
+was compared again stands there again, with 0. `failed/<n>` lists those
 that could not be, with the reason. Lists of failures that are too long for a report stand beside them. Nodes are filled
 up before another one is begun, so that they stay few.
 """
@@ -55,7 +55,7 @@ class SwitchProgress:
     def __init__(self, task: BookieClusterTask, registry: BookieRegistry) -> None:
         self._registry = registry
         self._store = registry.store
-        # Of all attempts at one activity: a retry goes on with the count, the next activity begins anew.
+        # Of all attempts at one activity: a retry continues with the count, the next activity begins again.
         self._step = f"{task.run_id}/{task.attempt.epoch}"
         self._top = registry.progress(task.ends.switch_id)
         self._failures = 0
@@ -122,7 +122,7 @@ class SwitchProgress:
         return FailedItems.of(what, found, listed_in=f"{self._top}/{name}")
 
     def forget_failed(self) -> None:
-        """Begin the list of failures anew: this attempt tries all of them again."""
+        """Begin the list of failures again: this attempt tries all of them again."""
         self.require()  # mutant: bookie-cluster/a-late-attempt-forgets-failures
         self._failures = 0
         self._clear(_FAILED)

@@ -185,9 +185,9 @@ def release(task: BookieClusterTask) -> None:
     """End the switch: forget the progress of both directions, and release the brokers' metadata store.
 
     Lists of failures that the report refers to stay, and after a rollback what was compared: the copies stay too, and
-    the next start goes on with them. All stays where an earlier run has directed brokers to the target, and this one
-    ends before it has begun: the next start goes on there.
-    Registrations stay, save for those that were added for nothing: before BUILD begins they are taken back. Does
+    the next start continues with them. All stays where an earlier run has directed brokers to the target, and this one
+    ends before it has begun: the next start continues there.
+    Registrations stay, except for those that were added for nothing: before BUILD begins they are taken back. Does
     nothing where this run does not hold the claim.
 
     Raises:

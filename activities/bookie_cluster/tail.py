@@ -31,7 +31,7 @@ def copy_tail(task: BookieClusterTask, direction: Direction) -> TailCopy:
 
     Raises:
         StoreConflict: a newer attempt has taken over, or somebody else than a broker writes to the source.
-        StoreError: a store failed, or too many bookies did; the step can be repeated, and goes on.
+        StoreError: a store failed, or too many bookies did; the step can be repeated, and continues.
     """
     task = task.toward(direction)
     with task.broker_store() as store:

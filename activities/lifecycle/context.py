@@ -1,4 +1,4 @@
-"""What blocking work uses to stay in touch: whether it shall stop, how far it is, and what it waits for."""
+"""What blocking work uses to stay in touch: whether it must stop, how far it is, and what it waits for."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ class ActivityContext:
         waited: float = 0.0,
         memory: Any = None,
     ) -> None:
-        #: What the next attempt has to know, should this one be lost; replaced as a whole.
+        #: What the next attempt must know, should this one be lost; replaced as a whole.
         self.noted: Mapping[str, str] = dict(noted or {})
         self.waited = waited
         self.memory = memory

@@ -1,4 +1,4 @@
-"""The list of items that a migration in waves could not migrate, beside its claim in the metadata store."""
+"""The list of items that a migration in waves could not migrate, next to its claim in the metadata store."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ way there: below a second. A cancellation comes back with the answer, just as so
 """
 
 # Each signal stays in the workflow's history, which is limited. Short waits are not told at all; a wait of another kind
-# is told soon, and only news of the same wait (one broker less, say) have to be rare. The pauses between signals grow
+# is told soon, and only news of the same wait (one broker less, say) must be rare. The pauses between signals grow
 # with the activity's age, so that even a week of waits is told in some hundred.
 _FIRST_SIGNAL, _KIND_PAUSE, _TEXT_PAUSE = 1.0, 1.0, 4.0
 _KIND_SHARE, _TEXT_SHARE = 0.01, 0.1

@@ -47,14 +47,14 @@ def this_attempt(execution: Execution[InputT]) -> Attempt:
 def attempt_number() -> int:
     """The number of the attempt that runs here.
 
-    By the clock. Temporal counts attempts anew where it resets a workflow while an activity runs, and the activity
+    By the clock. Temporal counts attempts again where it resets a workflow while an activity runs, and the activity
     keeps its epoch then: the new attempt 1 would come after the old attempt 2, or pass for the old attempt 1.
     """
     return round(activity.info().current_attempt_scheduled_time.timestamp() * 1000)
 
 
 async def require_open(client: Client) -> None:
-    """Stop here where the run that this attempt belongs to has ended: a late attempt would begin anew what is over.
+    """Stop here where the run that this attempt belongs to has ended: a late attempt would begin again what is over.
 
     For a step that takes a claim which nobody holds. Others find in the claim itself that it is not theirs any more.
 
@@ -102,7 +102,7 @@ async def run_activity(
 
 @asynccontextmanager
 async def told(client: Client, context: ActivityContext) -> AsyncGenerator[WaitSignals]:
-    """Tell the workflow why what is inside has to be tried again, and when it waits no more; failures become typed.
+    """Tell the workflow why what is inside must be tried again, and when it waits no more; failures become typed.
 
     Args:
         client: for signals to the workflow.
@@ -166,7 +166,7 @@ def as_failure(error: Exception) -> ApplicationError:
         return error
     if isinstance(error, errors.StoreError):
         return failure_of(error)
-    # Nobody foresaw this one. A passing cause gets a few tries; a defect must not be tried for ever.
+    # Nobody foresaw this one. A passing cause gets a few tries; a defect must not be tried indefinitely.
     activity.logger.error("the step failed unexpectedly", exc_info=error)
     text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:500]}"
     last = activity.info().attempt >= _UNEXPECTED_TRIES

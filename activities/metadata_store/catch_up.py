@@ -12,7 +12,7 @@ from models.metadata_store.results import CatchUp, PreCopy
 from models.migration_flag import OPEN_PHASES
 from spark.metadata_store import jobs
 
-# What the cut-over would notice. A source that changes so much in the moment before it is caught up with once more.
+# What the cut-over would notice. A source that changes so much in the moment before it is caught up with again.
 _MANY_CHANGES = 4 * FEW_CHANGES
 _LOOK_EVERY = 1.0
 
@@ -25,7 +25,7 @@ def catch_up(task: MetadataStoreTask, pre: PreCopy, seconds: float) -> CatchUp:
     knows whom to ask next.
 
     Raises:
-        StoreConflict: the migration went on without this attempt, which must not write.
+        StoreConflict: the migration continued without this attempt, which must not write.
         ApplicationError: records differ though nobody changed them.
     """
     end = time.monotonic() + (seconds if pre.worker_queue == task.runtime.queue else 0.0)

@@ -43,7 +43,7 @@ def clean_source(task: MetadataStoreTask, sessions: dict[str, int] | None = None
         task.engine, task.fenced_pair, "source", limit=task.input.cleanup_limit, tag=task.tag()
     )
     _log.info("removed %d records in %.1f s", removed, time.monotonic() - begun)
-    # Live, the claim stays beside the flag COMPLETED and says whose migration that was.
+    # Live, the claim stays next to the flag COMPLETED and says whose migration that was.
     if not remaining and task.input.mode is Mode.OFFLINE:
         release(task)
     return CleanupStep(removed=removed, remaining=remaining)

@@ -167,7 +167,7 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
     def replica(self, *phases: FlagPhase) -> Generator[Replica]:
         """Single paths of the target, which this attempt may write while it is the newest.
 
-        Live, the claim in the source is the fence, and the flag beside it, which must stand in one of these phases;
+        Live, the claim in the source is the fence, and the flag next to it, which must stand in one of these phases;
         offline, the claim in the target.
         """
         if self.input.mode is Mode.LIVE:

@@ -1,4 +1,4 @@
-"""Bring changed paths in line while the source goes on changing, and after the commit, when late writes trickle in.
+"""Bring changed paths in line while the source continues changing, and after the commit, when late writes trickle in.
 
 Brokers 4.2 and 5.0 refuse only a part of the metadata writes from PREPARATION on: what goes through their caches
 (tenants, namespaces, policies) still reaches the source, and is acknowledged, until each broker has followed COMPLETED.

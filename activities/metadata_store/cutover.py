@@ -78,7 +78,7 @@ def verify(task: MetadataStoreTask, pre: PreCopy) -> Verification:
 
 
 def _verify_live(task: MetadataStoreTask, pre: PreCopy) -> Verification:
-    """Compare all that changed since PRE_COPY compared both stores; where asked, both stores whole once more.
+    """Compare all that changed since PRE_COPY compared both stores; where asked, both stores whole again.
 
     Raises:
         ApplicationError: `VerificationFailed` if a difference stays after its repair.
@@ -169,7 +169,7 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
                     claim.forget_flag()
             settled = _settle(task, flag, pre)
             floor = settled.floor
-            # Brokers of 5.0.1 go on writing such records after the flag was set.
+            # Brokers of 5.0.1 continue writing such records after the flag was set.
             # mutant: metadata-store/indexes-are-not-checked-at-the-commit
             require_no_indexed(task.input, task.runtime.access)
             task.context.check()
@@ -267,7 +267,7 @@ def _await_late_participants(task: MetadataStoreTask) -> None:
     A broker that starts while writes are blocked cannot register, and ends by itself (4.2.4 and 5.0.1). One of 4.2 that
     sees the commit before its end has no target, and would neither read nor write until a restart (#25989). A service
     that takes no part registers at any time: a broker of 4.0, or a bookie with a driver of BookKeeper's own. It would
-    go on in the source, and give ids of ledgers that the target gives as well.
+    continue in the source, and give ids of ledgers that the target gives as well.
 
     Raises:
         ApplicationError: `ParticipantsNotReady` if one stays.

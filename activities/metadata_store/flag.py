@@ -1,4 +1,4 @@
-"""The migration flag in the source, and our claim beside it: always changed together, in one transaction."""
+"""The migration flag in the source, and our claim next to it: always changed together, in one transaction."""
 
 from __future__ import annotations
 
@@ -229,7 +229,7 @@ class FlagKeeper:
         if to is FlagPhase.PREPARATION and claim.flag_version >= 0:  # mutant: metadata-store/a-run-blocks-twice
             raise StoreConflict(
                 f"this run blocked writes before, and the flag is {state.flag.phase} now; it does not block them "
-                "again. Start the migration anew"
+                "again. Start the migration again"
             )
         # mutant: metadata-store/a-foreign-flag-is-moved, metadata-store/phases-in-any-order
         if state.flag.phase not in _FROM[to] or (not mine and state.flag.phase not in OPEN_PHASES):

@@ -3,7 +3,7 @@
 Oxia has all three, and none is visible in a record. ZooKeeper emulates them by plain records. A copy of path and value
 carries none of them from or to Oxia: Pulsar then finds no open transaction, delivers aborted messages, and lists no
 topic by its properties (seen). PRECHECK looks for such records, PREPARATION again, and so does the commit: brokers of
-5.0.1 go on writing topics' records after the flag was set, through their caches.
+5.0.1 continue writing topics' records after the flag was set, through their caches.
 """
 
 from __future__ import annotations

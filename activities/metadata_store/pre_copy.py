@@ -64,7 +64,7 @@ def pre_copy(task: MetadataStoreTask, records: int) -> PreCopy:
 
     Raises:
         StoreError: a store failed; the step can be repeated, and finds what it copied.
-        StoreConflict: the migration went on without this attempt, which must not write.
+        StoreConflict: the migration continued without this attempt, which must not write.
         ApplicationError: records differ though nobody changed them.
     """
     with task.flag() as flag:
@@ -116,7 +116,7 @@ def copy_whole(task: MetadataStoreTask, records: int) -> PreCopy:
 
 
 def _take_target_unless_late(task: MetadataStoreTask) -> TargetClaim:
-    """Claim the target, and look at the flag once more: brokers own a target whose migration was committed.
+    """Claim the target, and look at the flag again: brokers own a target whose migration was committed.
 
     From here on the claim is the fence: the commit removes it, and a task that does not find it stops.
     """

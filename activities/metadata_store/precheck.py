@@ -251,7 +251,7 @@ class PrecheckRun:
             self._check_earlier_attempt(missing)
         elif missing:
             self._findings.block(
-                # Such a service does not read the flag: after the commit it would go on in the source, alone.
+                # Such a service does not read the flag: after the commit it would continue in the source, alone.
                 "NOT_PARTICIPATING",
                 f"{len(missing)} of {len(services)} services would not follow the migration: {', '.join(missing)}",
                 "run them on Pulsar 4.2 or newer; bookies need metadataServiceUri=metadata-store:zk:… with the drivers "

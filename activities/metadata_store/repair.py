@@ -30,7 +30,7 @@ def repair_many(task: MetadataStoreTask, comparison: Comparison) -> Rest:
     Before the commit only, as long as this migration holds the claim of the target.
 
     Raises:
-        StoreConflict: the migration went on without this attempt, which must not write.
+        StoreConflict: the migration continued without this attempt, which must not write.
         StoreError: a store failed; the step can be repeated.
         ApplicationError: `VerificationFailed`, if many records are different still.
     """

@@ -21,7 +21,7 @@ from spark.metadata_store import jobs
 _log = logging.getLogger(__name__)
 
 REBROADCAST_AFTER = 3.0
-"""Seconds after which the flag is set once more: clients of ZooKeeper are back soon after servers, or the network."""
+"""Seconds after which the flag is set again: clients of ZooKeeper are back soon after servers, or the network."""
 
 
 @step(MetadataStoreTask)
@@ -121,7 +121,7 @@ def release(task: MetadataStoreTask) -> None:
 
 
 def rebroadcast_flag(task: MetadataStoreTask) -> None:
-    """Set the flag once more, some seconds after it was moved, for services that were cut off at that instant."""
+    """Set the flag again, some seconds after it was moved, for services that were cut off at that instant."""
     with task.flag() as flag:
         state = flag.state()
         if state.owned_by(task.workflow_id):

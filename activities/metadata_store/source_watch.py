@@ -26,9 +26,9 @@ class DirtyPaths(NamedTuple):
 
 
 class SourceWatch(Closeable):
-    """The changes of a source since a moment; lost with the process, and then found anew by a scan.
+    """The changes of a source since a moment; lost with the process, and then found again by a scan.
 
-    It alone knows which paths are dirty. An attempt that was given up may go on beside the next one in the same
+    It alone knows which paths are dirty. An attempt that was given up may continue next to the next one in the same
     process. So a path is marked clean only as of the mark up to which it was compared, and a gap is closed only for the
     feed that ran while the source was scanned.
 
@@ -52,11 +52,11 @@ class SourceWatch(Closeable):
             return self._missed or (self._feed.gap if self._feed else None) or ""
 
     def restart(self, feed: ChangeFeed, missed: str) -> int:
-        """Go on with a new feed.
+        """Continue with a new feed.
 
         Args:
             feed: not started yet.
-            missed: why changes before it have to be found by a scan; empty if none have.
+            missed: why changes before it must be found by a scan; empty if none have.
 
         Returns:
             The transaction id since which the feed tells all changes.

@@ -11,9 +11,9 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminUnreachable
 
 LOOK_EVERY = 0.2
-"""Seconds between two requests to a broker that has to see something."""
+"""Seconds between two requests to a broker that must see something."""
 SEEN_WITHIN = 30.0
-"""Seconds within which all brokers have to see it."""
+"""Seconds within which all brokers must see it."""
 
 
 class Deadline:
@@ -41,7 +41,7 @@ def await_on_brokers(
         context: of the activity.
         brokers: each with its address.
         lag_of: says what a broker does not see yet, to follow "the broker X"; empty where it sees it.
-        silent: gets brokers that do not answer, which are not waited for then; None where each has to answer.
+        silent: gets brokers that do not answer, which are not waited for then; None where each must answer.
 
     Raises:
         AdminUnreachable: a broker does not answer.

@@ -21,7 +21,7 @@ def check_store(
     Args:
         findings: where it goes.
         store: the brokers' metadata store.
-        cluster: whose it shall be.
+        cluster: whose it must be.
         workflow_id: of the migration.
         taken: code of the blocker where another migration holds the cluster.
     """

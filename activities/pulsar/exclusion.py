@@ -90,5 +90,5 @@ def no_brokers(address: str) -> Blocker:
         # messages were lost (seen).
         code="NO_BROKERS",
         cause=f"no broker is registered in {address}: brokers use another address or chroot, or none runs",
-        cure='name the store as the brokers do, and start them; or set "allow_no_brokers": true if none shall run',
+        cure='name the store as the brokers do, and start them; or set "allow_no_brokers": true if none must run',
     )

@@ -1,7 +1,7 @@
 """Policies of namespaces that a migration changes for a time: noted, set, and put back.
 
 All of it where brokers keep them, by compare-and-set: a request to a broker that a worker sends late, when nobody knows
-of it any more, would leave a namespace changed for ever.
+of it any more, would leave a namespace changed indefinitely.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class HeldPolicy(NamedTuple, Generic[AnswerT]):
         name: for people.
         kind: of its values.
         path: in the broker's JSON of all policies.
-        ours: gets what stands, and returns what shall stand while it is held; None where it may stay.
+        ours: gets what stands, and returns what must stand while it is held; None where it may stay.
     """
 
     field: str
@@ -75,7 +75,7 @@ def hold(guard: PolicyGuard, *policies: HeldPolicy[Any]) -> None:
 
 
 def _held(guard: PolicyGuard, policy: HeldPolicy[Any], stored: Any) -> Any:
-    """What shall stand in place of what is stored, after that was noted."""
+    """What must stand in place of what is stored, after that was noted."""
     now, noted = policy.parsed(stored), policy.noted(guard.require())
     wanted = policy.ours(now)
     if wanted is None:
@@ -89,7 +89,7 @@ def _held(guard: PolicyGuard, policy: HeldPolicy[Any], stored: Any) -> Any:
 
 
 def tell_again(guard: PolicyGuard) -> None:
-    """Have brokers apply the policies of a namespace once more.
+    """Have brokers apply the policies of a namespace again.
 
     One that had lost its session just then was not told, and one that was told of two changes at once may have applied
     the older one last; its topics know nothing of what it answers for the namespace.
@@ -122,7 +122,7 @@ def put_back(guard: PolicyGuard, policy: HeldPolicy[AnswerT], context: ActivityC
         guard: of the namespace.
         policy: which one.
         context: of the activity.
-        brokers: who has to know it.
+        brokers: who must know it.
 
     Returns:
         what stays, in words.

@@ -92,7 +92,7 @@ class PulsarCluster(Generic[AccessT_co]):
         return each(self.context, items, work)
 
     def brokers(self) -> list[tuple[str, PulsarAdminReader]]:
-        """Every broker that is active, with its address, for what each has to know."""
+        """Every broker that is active, with its address, for what each must know."""
         session = self._session()
         return [(name, PulsarAdminReader(session, urls)) for name, urls in self._broker_urls()]
 

@@ -48,7 +48,7 @@ def complete_versions(admin: FencedAdmin, topic: TopicName, wanted: Sequence[Sch
     Args:
         admin: of the cluster that gets them.
         topic: a whole one.
-        wanted: all that it shall have, oldest first.
+        wanted: all that it must have, oldest first.
 
     Returns:
         The first of its versions that is another, where there is one: then nothing was added.

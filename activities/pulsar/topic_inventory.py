@@ -84,7 +84,7 @@ class TopicInventory:
         policies: that are set on the topic itself, by name; None where they cannot be read.
         schemas: all versions, oldest first.
         parts: the partitions that are there, or the topic itself.
-        known_types: of subscriptions, as they were seen before: brokers forget them when they load a topic anew.
+        known_types: of subscriptions, as they were seen before: brokers forget them when they load a topic again.
     """
 
     name: TopicName
@@ -197,7 +197,7 @@ class TopicReader:
 
     Args:
         admin: of the cluster.
-        check: raises where the work shall stop.
+        check: raises where the work must stop.
         described: with properties, policies and schemas, which take several requests for each topic.
     """
 

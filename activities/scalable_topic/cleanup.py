@@ -108,7 +108,7 @@ def _end_topics(task: ClusterTask[ClusterInput], *, delete: bool) -> CleanedUp:
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, number, len(names))
             if not records[name].cleaned:
                 _clean(task, store, task.topic_guard(store, name), name)
-        # Only now: what one attempt has done, the next one has to report.
+        # Only now: what one attempt has done, the next one must report.
         guards = {name: task.topic_guard(store, name) for name in names}
         cleaned = {name: guard.take() for name, guard in guards.items()}
         for guard in guards.values():

@@ -47,7 +47,7 @@ def _still(now: AutoScalePolicy | None) -> AutoScalePolicy:
 
 
 RETENTION = HeldPolicy("retention", "retention", Retention, ("retention_policies",), _kept)
-"""How long consumed messages are kept: for ever, so that no segment is taken for consumed."""
+"""How long consumed messages are kept: indefinitely, so that no segment is taken for consumed."""
 
 AUTO_SCALE = HeldPolicy("auto_scale", "auto-scale policy", AutoScalePolicy, ("scalableTopicAutoScalePolicy",), _still)
 """When brokers split and merge segments on their own: not now."""
@@ -144,7 +144,7 @@ def recorded_topics(store: CasReader) -> Iterator[TopicName]:
 def _finish(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator[str]:
     """Bring topics to their end that a run left amid their flip, and put policies back; says in words what was done."""
     half: set[str] = set()
-    # Topics first: while one of them is scalable by halves, its namespace must stay as it is.
+    # Topics first: while one of them is scalable half-finished, its namespace must stay as it is.
     yield from _finish_topics(task, store, half)  # mutant: scalable-topic/lost-topics-stay-half-finished
     yield from _put_back(task, store, half)
 
@@ -179,7 +179,7 @@ def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore, half: set[s
             # The next start tries it again.
             half.add(name.namespace_path)
             yield (
-                f"{name} was left amid its flip by an earlier run, and cannot be completed: {error}. The policies of "
+                f"{name} was left during its flip by an earlier run, and cannot be completed: {error}. The policies of "
                 "its namespace stay held until a start completes it"
             )
 
@@ -197,7 +197,7 @@ def _stopped(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName, 
 
 
 def _is_unfinished(task: ClusterTask[ClusterInput], store: CasStore, record: TopicClaim) -> bool:
-    """Whether a topic has to be brought to its end; one that is scalable as a whole is its run's while that goes on."""
+    """Whether a topic must be brought to its end; one that is scalable as a whole is its run's while that continues."""
     if record.stage is not Stage.FLIPPED:
         return True
     return not record.is_of(task.attempt) and not task.is_running(record, store)
@@ -208,11 +208,11 @@ def patiently(task: ClusterTask[ClusterInput], what: str, work: Callable[[], Res
 
     Args:
         task: an attempt of the migration.
-        what: brokers shall do, for the message.
+        what: brokers must do, for the message.
         work: does it; tried some times while brokers refuse.
 
     Raises:
-        TopicRefused: they go on refusing, or one holds the lock of the topic.
+        TopicRefused: they continue refusing, or one holds the lock of the topic.
         AdminUnreachable: none of them can be reached, which concerns all topics.
     """
     for left in reversed(range(_TRIES)):
@@ -311,12 +311,12 @@ def _complete_topic(
     name: TopicName,
     record: TopicClaim,
 ) -> Iterator[str]:
-    """Complete a topic that is scalable by halves."""
+    """Complete a topic that is scalable half-finished."""
     allow_creation(store, name, guard.check)  # mutant: scalable-topic/a-topic-that-is-completed-stays-barred
     if (topic := task.find_topic(name)) is None:
         guard.release()
         yield (
-            f"{name} was left amid its flip, and its regular topic is gone now: run the audit with fix, which "
+            f"{name} was left during its flip, and its regular topic is gone now: run the audit with fix, which "
             "records subscriptions that have places on its segments"
         )
     elif foreign_layout(store, read_scalable(store, name), topic) is not None:
@@ -328,7 +328,7 @@ def _complete_topic(
         yield from _keep_segments(task, guard, name, record)
         if cleans_up(task.input):
             yield from keep_for_grace(task, guard, name)
-        yield f"{name} was left amid its flip by an earlier run, and is complete now"
+        yield f"{name} was left during its flip by an earlier run, and is complete now"
 
 
 def _keep_segments(
@@ -383,7 +383,7 @@ def _finish_operations(task: ClusterTask[ClusterInput], store: CasStore, *, own:
         own: also those of this run, which has done what it was to do.
 
     Returns:
-        What cannot be put back, or may be left by halves, in words.
+        What cannot be put back, or may be left half-finished, in words.
     """
     for name in _recorded_operations(store):
         guard = task.operation_guard(store, name)

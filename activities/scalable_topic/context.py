@@ -156,7 +156,7 @@ class ClusterTask(StepTask[InputT_co]):
             self.context.pause(_LOOK_EVERY)
         self.context.waits_no_more()
         claim = keeper.take()
-        # Looked at again, since this attempt may have been frozen since it was seen that its run goes on.
+        # Looked at again, since this attempt may have been frozen since it was seen that its run continues.
         # mutant: scalable-topic/the-cluster-is-taken-for-a-run-that-has-ended
         if not self.owners.is_open(claim, store.url):
             if found is None:

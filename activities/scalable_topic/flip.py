@@ -49,7 +49,7 @@ def flip(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) -> 
         require_held(task.namespace_guard(store, task.name.namespace_path))
         topic = with_types(task.read_topic(task.name, described=regular), {**record.types, **ordered})
         if (types := {**topic.known_types, **ordered_types(topic)}) != record.types:
-            # Whoever goes on may find that brokers have forgotten them.
+            # Whoever continues may find that brokers have forgotten them.
             record = guard.note(types=types)
         conversion = conversion_of(task, store, guard, task.name, record, stage=record.stage)
         if regular and (waiting := waits_for(topic, force=task.input.force)) and conversion.withdrawn():

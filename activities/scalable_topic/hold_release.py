@@ -59,7 +59,7 @@ def guard(task: TopicTask, ordered: Mapping[str, str] = MappingProxyType({})) ->
         types = {**record.types, **ordered}
         if (record.auto_scale, record.types) != (task.input.auto_scale, types):
             # Whoever completes the topic, if this run is lost, needs them: before brokers may merge its segments, and
-            # when they have loaded the topic anew.
+            # when they have loaded the topic again.
             guard.note(auto_scale=task.input.auto_scale, types=types)
     return released
 
@@ -89,7 +89,7 @@ def complete(task: TopicTask) -> Released:
 
 @step(TopicTask)
 def undo(task: TopicTask) -> Undone:
-    """ROLLBACK: give everything back, unless the topic turns out to be scalable; then it has to be completed."""
+    """ROLLBACK: give everything back, unless the topic turns out to be scalable; then it must be completed."""
     with task.cluster.store() as store:
         if not holds_cluster(task, store):
             return Undone()
@@ -132,7 +132,7 @@ def record_failures(task: NamespaceTask, failures: list[FailedItem], offset: int
 
 @step(NamespaceTask)
 def release_all(task: NamespaceTask) -> Released:
-    """COMPLETE and ROLLBACK: complete what was left by halves, put all policies back, and give up the claim."""
+    """COMPLETE and ROLLBACK: complete what was left half-finished, put all policies back, and give up the claim."""
     with task.cluster.store() as store:
         if not holds_cluster(task, store):
             return Released()

@@ -46,7 +46,7 @@ def unrecordable(topic: TopicInventory) -> list[str]:
 
 
 def with_types(topic: TopicInventory, known: Mapping[str, str]) -> TopicInventory:
-    """A topic with the types of subscriptions that were seen before: brokers forget them when they load it anew."""
+    """A topic with the types of subscriptions that were seen before: brokers forget them when they load it again."""
     return replace(topic, known_types=known)
 
 
@@ -99,7 +99,7 @@ def waits_for(topic: TopicInventory, *, force: bool = False) -> str:
 
 
 def obstacles(topic: TopicInventory, *, force: bool) -> dict[str, str]:
-    """Return the same as `waits_for`, by what the operator has to do about it."""
+    """Return the same as `waits_for`, by what the operator must do about it."""
     obstacles: dict[str, str] = {}
     if transactions := open_transactions(topic):  # mutant: scalable-topic/force-ends-open-transactions
         obstacles[_COMMIT] = f"open transactions: {some(transactions)}"
@@ -159,7 +159,7 @@ def transactional_producers(topic: TopicInventory) -> list[str]:
 
 
 def chunking_producers(topic: TopicInventory) -> list[str]:
-    """Return producers on what got messages in chunks since it was loaded, in words; one may be amid a message."""
+    """Return producers on what got messages in chunks since it was loaded, in words; one may be during a message."""
     return _producers(topic, lambda stats: stats.msg_chunk_published)
 
 

@@ -139,7 +139,7 @@ def record_all(
         except AdminError as error:
             refused[subscription] = error
 
-    # The first makes a broker the topic's controller; others beside it would wait for the same, or be refused.
+    # The first makes a broker the topic's controller; others next to it would wait for the same, or be refused.
     names = list(subscriptions)
     in_turn(names[:1], register)
     each(names[1:], register)

@@ -125,7 +125,7 @@ class ControllerTask(ObserverTask):
     def await_lost_attempts(self) -> bool:
         """Wait until nothing of an attempt that was given up can arrive any more; whether there was such an attempt.
 
-        Before what it was about to delete or to end may be made anew.
+        Before what it was about to delete or to end may be made again.
         """
         age = time.time() - self.lease.require().lost_at_ms / 1000
         # Clocks of workers differ.

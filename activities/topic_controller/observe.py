@@ -2,7 +2,7 @@
 
 A consumer that is connected reads the layout topic with a reader of the name `{subscription}/{consumer}`: one request
 to one broker shows who is connected, also those that have no segment. That is kept in memory alone, as the proposal
-wants it: whoever observes anew gives everybody a fresh grace.
+wants it: whoever observes again gives everybody a fresh grace.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from models.topic_controller.sessions import KnownSessions
 ItemT = TypeVar("ItemT", str, int)
 Places = Mapping[str, SubscriptionStats]
 
-# Seconds. However many segments there are, this is nothing beside the looks at connections.
+# Seconds. However many segments there are, this is nothing next to the looks at connections.
 _RECHECK_EVERY = 10.0
 # How long the first consumer of a subscription waits for answers of brokers.
 _ASKING = 10.0
@@ -172,7 +172,7 @@ class Recheck:
         self._due, self._turn = now + _RECHECK_EVERY, self._turn + 1
         if not self._left(all_known[self._turn % len(all_known)], known):
             return {}
-        # What took one may have taken more: what came first has to be read first.
+        # What took one may have taken more: what came first must be read first.
         found: dict[str, set[int]] = {}
         for number in all_known:
             for name in self._left(number, known):

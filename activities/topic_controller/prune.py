@@ -1,6 +1,6 @@
 """Sealed segments of which nothing is left: out of the layout first, and deleted later.
 
-Who reads by positions, or comes late with the layout of before, finds a topic that is ended, and goes on elsewhere.
+Who reads by positions, or comes late with the layout of before, finds a topic that is ended, and continues elsewhere.
 """
 
 from __future__ import annotations
@@ -147,7 +147,7 @@ def _delete_retired(task: ControllerTask, record: ControlledLayout, asked: Prune
 
     gone: list[int] = []
     for one in record.retired:
-        # Somebody may have come meanwhile, and would make the topic anew as an ordinary one.
+        # Somebody may have come meanwhile, and would make the topic again as an ordinary one.
         with suppress(AdminConflict):
             if is_due(one):
                 delete_topic(task, segment_topic(task.name, one.descriptor), force=False)

@@ -257,7 +257,7 @@ class Records:
     def _change(self, part: Create | Set | Delete) -> None:
         """Behind the fence, in one transaction with it where the store has such.
 
-        ZooKeeper gives a record that is made anew the versions of the one before, so these alone are no fence.
+        ZooKeeper gives a record that is made again the versions of the one before, so these alone are no fence.
         """
         with suppress(StoreUnsupported):
             self._store.transaction([self._keeper.guard(), part])

@@ -108,7 +108,7 @@ def make_segments(
             else:
                 _create_place(task, name, subscription, position)
 
-    # All at once, since nothing goes on while an operator, or a writer without a segment, waits for a change.
+    # All at once, since nothing continues while an operator, or a writer without a segment, waits for a change.
     task.each([(name, part) for name in names for part in (None, *wanted)], create_subscription_or_policy)
 
 
@@ -202,8 +202,8 @@ def require_places(
     Args:
         task: an attempt of the controller.
         segments: on which they are to be.
-        subscriptions: that have to be there.
-        like: other segments, all of whose subscriptions have to be there too.
+        subscriptions: that must be there.
+        like: other segments, all of whose subscriptions must be there too.
 
     Raises:
         RetryableError: a broker said that it made one, and has none.
@@ -255,7 +255,7 @@ def delete_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscri
             with suppress(AdminNotFound):
                 admin.subscriptions.delete(name, subscription, force=True)
 
-        # A late one would delete the place of a subscription that was created anew under the same name.
+        # A late one would delete the place of a subscription that was created again under the same name.
         task.cluster.change_or_never(
             look=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=change
         )
@@ -267,7 +267,7 @@ def end_segment(task: ControllerTask, segment: SegmentInfo) -> None:
     """End a segment: nothing more is stored in it, and all can be read once it is loaded again; see `load_again`.
 
     Raises:
-        RetryableError: it goes on taking messages, or could not be ended before it was loaded again.
+        RetryableError: it continues taking messages, or could not be ended before it was loaded again.
     """
     name, ended, fenced = segment_topic(task.name, segment.descriptor), False, False
 
@@ -282,7 +282,7 @@ def end_segment(task: ControllerTask, segment: SegmentInfo) -> None:
         elif not ended:
             admin.topics.terminate(name)
 
-    # A late one would end a segment of a topic that was created anew under the same name.
+    # A late one would end a segment of a topic that was created again under the same name.
     task.cluster.change_or_never(look=look, fence=task.require, change=change)
     if fenced:
         # One that ends while its broker changes ledgers may be left so (#26680): it takes no messages, and its broker
@@ -308,13 +308,13 @@ def has_ended(task: ControllerTask, segment: SegmentInfo) -> bool:
 
 
 def load_again(task: ControllerTask, segments: Iterable[SegmentInfo]) -> None:
-    """Have brokers load segments that have ended anew.
+    """Have brokers load segments that have ended again.
 
     What was on its way in is never answered before, and the next message that comes makes the broker refuse all
     consumers, before 5.0.0, 4.2.5 and 4.0.14 (apache/pulsar#26678).
 
     Raises:
-        RetryableError: one takes messages again, and goes on with that.
+        RetryableError: one takes messages again, and continues with that.
     """
 
     def unload(segment: SegmentInfo) -> None:
@@ -363,7 +363,7 @@ def delete_topic(task: ControllerTask, name: TopicName, *, force: bool = True) -
         with suppress(AdminNotFound):
             admin.topics.delete(name, force=force)
 
-    # A late one would delete a segment of a topic that was created anew under the same name.
+    # A late one would delete a segment of a topic that was created again under the same name.
     task.cluster.change_or_never(
         look=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=delete
     )

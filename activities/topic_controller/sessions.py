@@ -24,7 +24,7 @@ def tell(task: CoordinatorTask, changes: AssignmentChanges) -> Prepared:
     """
     record = task.records.read()
     if record is None or record.deleting:
-        # The right to tell, which was taken beside the deletion, would be left of the topic.
+        # The right to tell, which was taken next to the deletion, would be left of the topic.
         task.lease.release()
         raise StoreConflict(f"{task.name} is deleted")
     if record.epoch != changes.epoch:

@@ -1,7 +1,7 @@
 """A split or a merge, in the proposal's order (PIP-468, "Split Protocol" and "Merge Protocol").
 
 Places of subscriptions first, then the end of what takes messages, then the layout: a crash between any two of these
-leaves no message without a place and, once the next attempt has gone on, no hash without a segment.
+leaves no message without a place and, once the next attempt has continued, no hash without a segment.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def seal(task: LeaderTask, mutation: Mutation) -> None:
         try:
             end_segment(task, segment)
         except AdminNotFound:
-            # One that somebody has deleted has to be there, and to be ended: its producers would make it, and go on.
+            # One that somebody has deleted must be there, and to be ended: its producers would make it, and continue.
             make_segments(task, [segment], task.records.subscriptions())
             end_segment(task, segment)
 
@@ -107,7 +107,7 @@ def commit(task: LeaderTask, mutation: Mutation) -> Committed:
 def complete_last(task: ControllerTask, record: ControlledLayout) -> None:
     """What comes behind the newest change, until clients know of it; harmless when done twice.
 
-    What consumes the old segments now, also since they were ended, has to go on in the new ones; it finds them once
+    What consumes the old segments now, also since they were ended, must continue in the new ones; it finds them once
     the layout is published.
     """
     if record.last is None:

@@ -50,7 +50,7 @@ from models.topic_controller.input import (
 from models.topic_controller.record import ControlledLayout
 from models.topic_controller.state import Opened, Opening, Prepared, SegmentStats, TopicReport
 
-# Seconds that clients have to leave what is being deleted, and between two looks whether they have.
+# Seconds that clients must leave what is being deleted, and between two looks whether they have.
 _FAREWELL, _LOOK = 10.0, 0.1
 _SHOWN = 3
 
@@ -83,7 +83,7 @@ def open_topic(task: ControllerTask, opening: Opening) -> Opened:
             raise
         record = task.records.create(new)
     elif recall:
-        # A controller that could not go on with a newer release would stop its topic.
+        # A controller that could not continue with a newer release would stop its topic.
         accepted = Accepted(untested_versions=True)
         check_releases(findings, KIND, [read_broker("the broker that answers", task.admin)], accepted=accepted)
         # What became of the steps of a run that was reset, or of another one, nobody knows here.
@@ -208,9 +208,9 @@ def unsubscribe(task: LeaderTask, request: Unsubscription) -> None:
 
 @step(LeaderTask)
 def delete(task: LeaderTask, deletion: Deletion) -> None:
-    """Delete the topic with all that it holds; another attempt goes on where one died.
+    """Delete the topic with all that it holds; another attempt continues where one died.
 
-    It takes a minute longer where an attempt was given up right before: the topic may be created anew behind it.
+    It takes a minute longer where an attempt was given up right before: the topic may be created again behind it.
 
     Raises:
         StoreConflict: clients are connected, and it is not forced, or somebody has removed its record.
@@ -221,7 +221,7 @@ def delete(task: LeaderTask, deletion: Deletion) -> None:
         _require_no_layout(task)
     else:
         if not (deletion.force or record.deleting):
-            # Before it is noted: from there on nothing leads back, and whoever comes next goes on.
+            # Before it is noted: from there on nothing leads back, and whoever comes next continues.
             _require_idle(task, record)
         record = task.records.change(lambda found: found.model_copy(update={"deleting": True}))
         # Also those of a change that was under way, and those that are not in the layout any more.
@@ -259,7 +259,7 @@ def _await_clients(task: ControllerTask, names: Iterable[TopicName], are_there: 
 
 
 def _leave(task: ControllerTask, subscription: str, segments: Collection[SegmentInfo]) -> None:
-    """Delete a subscription with its places on segments; an attempt that dies amid it leaves a note."""
+    """Delete a subscription with its places on segments; an attempt that dies during it leaves a note."""
     task.records.note_leaving(subscription, [segment.segment_id for segment in segments])
     delete_places(task, segments, subscription)
     if task.await_lost_attempts():
@@ -269,7 +269,7 @@ def _leave(task: ControllerTask, subscription: str, segments: Collection[Segment
 
 
 def _end_leaving(task: ControllerTask, subscription: str) -> None:
-    """Go on where an attempt died, or is frozen, amid the deletion of a subscription."""
+    """Continue where an attempt died, or is frozen, during the deletion of a subscription."""
     left = task.records.leaves(subscription)
     if left is None:
         return

@@ -1,4 +1,4 @@
-"""The blue-green migration beside the brokers' own mechanism: `make bench-blue-green` (see `bench/README.md`)."""
+"""The blue-green migration next to the brokers' own mechanism: `make bench-blue-green` (see `bench/README.md`)."""
 
 from __future__ import annotations
 
@@ -160,7 +160,7 @@ class Flips(Results[Run]):
         }
 
     def table(self) -> str:
-        """Return a Markdown table: both sides beside each other, sums and longest times over all flips."""
+        """Return a Markdown table: both sides next to each other, sums and longest times over all flips."""
         sides = {side: found for side in SIDES if (found := self.of(side))}
         head = ["", *(f"{side.value}, {int(found['flips'])} flips" for side, found in sides.items())]
         return figures_table(head, _LABELS, [*sides.values()])

@@ -29,7 +29,7 @@ _RUN_SECONDS = 600.0
 
 
 class PauseFailed(Exception):
-    """The switch was not what it has to be: then its pause means nothing."""
+    """The switch was not what it must be: then its pause means nothing."""
 
 
 def measure_pause(tools: Toolchain, folder: Path, cache: Path) -> dict[str, float]:

@@ -116,7 +116,7 @@ class CopyBench:
         if ours and compare:
             found, compare_cpu = self._order(copier, f"compare {first} {ledgers}")
             compared = found["seconds"], compare_cpu["client"]
-        # The next one shall find the target as this one did: without these ledgers.
+        # The next one must find the target as this one did: without these ledgers.
         self._delete(target, ledgers)
         return Pass(self._kind.name, copier, number, figures["seconds"], int(figures["entries"]), cpu, compared)
 

@@ -62,7 +62,7 @@ class _Switch:
         return {"checked": found.checked, "references": found.references, "missing": found.missing.count}
 
     def full_compare(self) -> Mapping[str, float]:
-        """The same, with all entries compared once more."""
+        """The same, with all entries compared again."""
         found = self._run(tail.copy_tail, Direction.FORWARD, full_verify=True)
         return {"checked": found.checked, "compared": found.copy_summary.compared}
 

@@ -5,7 +5,7 @@ The mix for each topic: its managed ledger (150 to 900 bytes), two cursors (20 t
 local policies (about 310). Three nodes in ten carry a data version above 0, and `/ledgers/idgen` stands where a cluster
 would that has created all these ledgers. Values are random, thus do not compress, and each begins with its own number.
 
-Format: ZooKeeper 3.9, `FileSnap` and `DataTree.serialize`: a header, no sessions, no ACLs beside the open one, every
+Format: ZooKeeper 3.9, `FileSnap` and `DataTree.serialize`: a header, no sessions, no ACLs next to the open one, every
 node after its parent, a closing `/`, and the Adler-32 sum of all that.
 """
 

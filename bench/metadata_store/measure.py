@@ -161,7 +161,7 @@ class FlagError(Exception):
 class FlagWatch:
     """Notes when the flag of a ZooKeeper entered its phases, by the server's clock (milliseconds, in the node's times).
 
-    The flag must not exist before: its creation is the begin of PREPARATION, from which on brokers refuse to write.
+    The flag must not exist before: its creation is the start of PREPARATION, from which on brokers refuse to write.
     """
 
     def __init__(self, address: str) -> None:

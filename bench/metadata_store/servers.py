@@ -52,7 +52,7 @@ class Stores(Servers):
         (data / "version-2").mkdir(parents=True)
         # A copy: the server replaces the snapshot by one of its own at its start.
         shutil.copyfile(self._dataset.snapshot, data / "version-2" / "snapshot.1")
-        # In memory a znode takes some 500 bytes beside its value, and the collector needs room.
+        # In memory a znode takes some 500 bytes next to its value, and the collector needs room.
         zookeeper_ready = self.zookeeper(data, self._ports.zookeeper, 512 + 5 * self._dataset.mb)
         oxia_ready = self._start_oxia()
         zookeeper_ready()

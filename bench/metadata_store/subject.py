@@ -23,7 +23,7 @@ BENCH = Attempt("bench", "bench", 0, 0, 0)
 
 
 class OursFailed(Exception):
-    """Our copy is not what it has to be: then its speed is worth nothing."""
+    """Our copy is not what it must be: then its speed is worth nothing."""
 
 
 class Jobs:

@@ -87,7 +87,7 @@ def _make_scalable(
 
 
 def _go_on(side: Side, traffic: ScalableTraffic, done: float) -> dict[str, str]:
-    """Let clients go on; returns those that did not come, and why."""
+    """Let clients continue; returns those that did not come, and why."""
     absent = traffic.wait_until_all_are_back(_BACK_SECONDS)
     if side is Side.PEER:
         time.sleep(max(done + _PEER_SECONDS - time.time(), 0))

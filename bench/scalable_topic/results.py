@@ -16,7 +16,7 @@ class TopicFlip:
     Attributes:
         topic: which.
         call_seconds: of the brokers' own call.
-        work_seconds: of the attempt that made this call, with all that it did beside it.
+        work_seconds: of the attempt that made this call, with all that it did next to it.
         flip_seconds: of the whole phase, from the workflow's side.
     """
 
@@ -106,7 +106,7 @@ class TopicResults(Results[TopicRun]):
         }
 
     def table(self) -> str:
-        """Markdown: both sides beside each other."""
+        """Markdown: both sides next to each other."""
         sides = {side: found for side in SIDES if (found := self.of(side))}
         head = [f"{self.topics} topics", *(side.value for side in sides)]
         lines = [figures_table(head, LABELS, [*sides.values()])]

@@ -1,4 +1,4 @@
-"""What controllers of many idle topics cost one worker, and what a split takes beside them.
+"""What controllers of many idle topics cost one worker, and what a split takes next to them.
 
 `python -m bench.topic_controller.idle`, on servers of its own.
 """

@@ -81,7 +81,7 @@ class ControllerResults(Results[ControllerRun]):
         }
 
     def table(self) -> str:
-        """Markdown: both sides beside each other."""
+        """Markdown: both sides next to each other."""
         rows = ([label, *values] for label, values in self._rows().items())
         return markdown(["", *(run.side for run in self.runs)], rows)
 

@@ -35,7 +35,7 @@ _ACCESS = AdminAccess(timeout=60)
 _START_SECONDS = 180.0
 _SETTINGS = {
     "scalableTopicConsumerSessionGracePeriodSeconds": str(GRACE),
-    # Without it a segment that was ended amid sends refuses its readers for good (apache/pulsar pull request 26678),
+    # Without it a segment that was ended during sends refuses its readers for good (apache/pulsar pull request 26678),
     # and the peer has nothing to measure.
     "topicFencingTimeoutSeconds": "1",
 }
@@ -104,5 +104,5 @@ class Servers:
 
 
 def settings_of(stack: Stack) -> dict[str, str]:
-    """Variables of our processes beside a stack."""
+    """Variables of our processes next to a stack."""
     return {"TEMPORAL_ADDRESS": stack.temporal_address, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **importable()}

@@ -61,7 +61,7 @@ def _state(one: Listed) -> str:
 
 
 QUERY_LIMIT = timedelta(seconds=2)
-"""Longest wait for one migration's own answer: a list with a few that no worker serves shall not take minutes."""
+"""Longest wait for one migration's own answer: a list with a few that no worker serves must not take minutes."""
 
 AT_ONCE = 8
 """Most migrations that are asked at once."""
@@ -112,7 +112,7 @@ async def list_migrations(client: Client, *, ended: bool, limit: int | None) -> 
     found = await _whole(client, list_filter(RUNNING), limit)
     left = None if limit is None else limit - len(found)
     if ended and left != 0:
-        # A run that continued as new is the same migration, which goes on.
+        # A run that continued as new is the same migration, which continues.
         closed = list_filter("!= 'Running' AND ExecutionStatus != 'ContinuedAsNew'")
         found += await _whole(client, closed, left)
     free = asyncio.Semaphore(AT_ONCE)

@@ -25,7 +25,7 @@ _EVERY = timedelta(seconds=2)
 
 def status_command(
     workflow_id: WorkflowId,
-    watch_: Annotated[bool, typer.Option("--watch", help="Go on until the end; the exit code tells it.")] = False,  # noqa: FBT002
+    watch_: Annotated[bool, typer.Option("--watch", help="Continue until the end; the exit code tells it.")] = False,  # noqa: FBT002
     output: Output = Form.TEXT,
 ) -> None:
     """Say where a migration stands, what it waits for, and which verbs are legal now."""
@@ -53,7 +53,7 @@ async def watch(client: Client, workflow_id: str, form: Form, *, first_answer: t
         client: of Temporal.
         workflow_id: of the migration.
         form: how it is shown.
-        first_answer: longest wait for the first answer of a worker; None to wait for ever.
+        first_answer: longest wait for the first answer of a worker; None to wait indefinitely.
 
     Raises:
         CommandFailed: no worker has answered in that time.

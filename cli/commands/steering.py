@@ -21,7 +21,7 @@ HELP = {
     Verb.ROLLBACK: "Undo a migration; refused behind its point of no return.",
     Verb.CLEANUP: "Clean up the old side, once a migration is committed.",
     Verb.PAUSE: "Hold a migration before the next step that is safe to wait at.",
-    Verb.RESUME: "Go on after `pause`.",
+    Verb.RESUME: "Continue after `pause`.",
     Verb.PROCEED: "Open the gate at which a migration waits.",
 }
 
@@ -49,7 +49,7 @@ def verb_command(verb: Verb) -> Callable[..., None]:
 
 
 def _refused(workflow_id: str, verb: Verb, form: Form, error: CommandFailed) -> None:
-    """A program that asked for JSON gets the refusal as JSON too, beside the error line."""
+    """A program that asked for JSON gets the refusal as JSON too, next to the error line."""
     if form is not Form.JSON:
         return
 

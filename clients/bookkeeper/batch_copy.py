@@ -66,7 +66,7 @@ def copy_batch(
         ids: the ledgers, each once.
         verify: read back what was written, and compare it byte for byte.
         check: see `Check`.
-        begun: open copies that are gone on with, and not written and compared from their first entry again.
+        begun: open copies that are continued with, and not written and compared from their first entry again.
 
     Returns:
         An outcome for each id, in no order. Of a ledger that cannot be read nothing is left in the target, unless the
@@ -194,7 +194,7 @@ class _BatchCopy:
         return begun.through + 1
 
     def _write_or_blame(self, tasks: Sequence[_Task]) -> dict[int, StoreError]:
-        """Write; a ledger that the target's bookies refuse is found by halves, and given up.
+        """Write; a ledger that the target's bookies refuse is found half-finished, and given up.
 
         Returns:
             Ledgers that could not be read at the source, and why.
@@ -304,7 +304,7 @@ class _BatchCopy:
         copies = dict(self._standing)
         written = [ledger_id for ledger_id in self._contents if ledger_id not in copies]
         if self._verify:
-            # Read anew, since the comparison is to hold for what stands there, not for what was meant to.
+            # Read again, since the comparison is to hold for what stands there, not for what was meant to.
             for ledger_id, record in zip(written, self._target.directory.read(written), strict=True):
                 if record is None:
                     text = f"the copy of ledger {ledger_id} was deleted meanwhile; find out by whom"
@@ -380,7 +380,7 @@ def _making(metadata: LedgerMetadata) -> tuple[object, ...]:
 
 
 def can_go_on(copy: LedgerMetadata, writable: Collection[str]) -> bool:
-    """Whether an interrupted copy can be gone on with on its bookies."""
+    """Whether an interrupted copy can be continued with on its bookies."""
     return (
         copy.state is LedgerState.OPEN and len(copy.segments) == 1 and set(copy.segments[0].ensemble) <= set(writable)
     )

@@ -23,7 +23,7 @@ _WHOLE: Mapping[int, int] = {}
 
 Check = Callable[[int], None]
 """Called with the bytes that are written next, or were read at the source to be compared, or 0; it may wait, and raises
-when the work shall stop."""
+when the work must stop."""
 
 
 class Content(NamedTuple):
@@ -170,7 +170,7 @@ def read_all(
 
     Yields:
         Id, and bodies in the order of the entries; the last part may be the error for which the rest cannot be read.
-        The parts of a ledger have to be taken before the next ledger is.
+        The parts of a ledger must be taken before the next ledger is.
     """
     reader = LedgerReader(cluster.bookies)
     ledgers = [(record.ledger_id, record.metadata) for record in records]
@@ -241,7 +241,7 @@ def _shown(metadata: LedgerMetadata, name: str) -> str:
 
 
 def _first_difference(source: Cluster, target: Cluster, mine: LedgerRecord, theirs: LedgerRecord) -> int:
-    # Read once more, since sums do not tell where; only a ledger that differs costs this.
+    # Read again, since sums do not tell where; only a ledger that differs costs this.
     originals = LedgerReader(source.bookies).entries(mine.ledger_id, mine.metadata)
     copies = LedgerReader(target.bookies).entries(theirs.ledger_id, theirs.metadata)
     bodies = zip_longest(chain.from_iterable(originals), chain.from_iterable(copies))

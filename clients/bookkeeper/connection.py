@@ -17,7 +17,7 @@ from clients.bookkeeper.transport import EventLoop, receive_some, send_some
 from clients.errors import StoreProtocolError
 
 # How many read timeouts a single request may take while others are answered: one that a bookie has lost would hold up
-# its ledger for ever, and nothing but time tells it from a slow one.
+# its ledger indefinitely, and nothing but time tells it from a slow one.
 _PATIENCE = 4
 _BUFFER_BYTES = 1 << 20
 _LONGEST_FRAME = 1 << 30
@@ -125,7 +125,7 @@ class BookieConnection:
 
     @property
     def deadline(self) -> float | None:
-        """Until when, by the loop's clock, something has to arrive; None if nothing is due."""
+        """Until when, by the loop's clock, something must arrive; None if nothing is due."""
         # While both are due the shorter limit holds: a bookie answers reads whether or not its journal's disk is slow.
         if self._reads or self._batches:
             return self._heard + self._read_timeout
@@ -239,7 +239,7 @@ class BookieConnection:
         for size, header, code, ledger_id, entry_id in wire_v2.ADD_ANSWER.iter_unpack(
             frames.view[frames.start : frames.start + whole]
         ):
-            # Another kind of answer begins here; the loop in `_hand_out` goes on with it.
+            # Another kind of answer begins here; the loop in `_hand_out` continues with it.
             if header != wire_v2.ADD_ANSWER_HEADER or size != wire_v2.ADD_ANSWER_SIZE:
                 break
             counted += 1

@@ -39,7 +39,7 @@ class Begun(NamedTuple):
     Attributes:
         through: the last entry that was copied, acknowledged by each replica, and compared.
         length: bytes of the data of all entries up to it.
-        mzxid: zxid of the copy's znode. With another one the copy lies on other bookies, and is begun anew.
+        mzxid: zxid of the copy's znode. With another one the copy lies on other bookies, and is begun again.
     """
 
     through: int

@@ -33,7 +33,7 @@ _LENGTHS = {DigestType.CRC32: 8, DigestType.HMAC: 20, DigestType.CRC32C: 4, Dige
 
 
 class EntryCorrupt(Exception):
-    """A body is not the entry that it should be; reading goes on with the next replica."""
+    """A body is not the entry that it should be; reading continues with the next replica."""
 
 
 class EntryHeader(NamedTuple):

@@ -9,7 +9,7 @@ generator creates the next one, and begins with n = 1.
 sequential node does, so children are created by their full name here.
 
 A running client of BookKeeper's own driver (`zk+hierarchical://`) remembers for good that `/idgen-long` was missing,
-and which children it had; it has to be restarted before it sees a lifted generator. Pulsar's driver
+and which children it had; it must be restarted before it sees a lifted generator. Pulsar's driver
 (`metadata-store:`) looks each time.
 
 Pulsar's driver does the same on Oxia, where the number of a sequential record is how often its parent was written.
@@ -60,7 +60,7 @@ def high_path(high: int) -> str:
         ValueError: it is below 1, or more than the generators can read.
     """
     if not 1 <= high <= _HIGHEST:
-        raise ValueError(f"{high} is no upper half of a ledger id; it has to lie between 1 and {_HIGHEST}")
+        raise ValueError(f"{high} is no upper half of a ledger id; it must lie between 1 and {_HIGHEST}")
     return f"{LONG_ID_GENERATOR}/HOB-{high:010d}"
 
 
@@ -102,7 +102,7 @@ def standing_of(short_next: int, names: Sequence[str] | None, low: Callable[[str
 def raise_generator(coordination: Coordination, above: int) -> IdGenerator:
     """Have the generator give ids above this one; where it does already, nothing is changed.
 
-    There is no way back down: whoever shall write this cluster's ledgers beside another cluster's has to be lifted
+    There is no way back down: whoever must write this cluster's ledgers next to another cluster's must be lifted
     above that one. It can be repeated, and done twice at once.
 
     Args:

@@ -1,4 +1,4 @@
-"""What the bookies have as a ledger's last entry, asked without fencing: its writer goes on."""
+"""What the bookies have as a ledger's last entry, asked without fencing: its writer continues."""
 
 from __future__ import annotations
 

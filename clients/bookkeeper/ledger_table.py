@@ -76,7 +76,7 @@ def ledger_facts(ledger_id: int, metadata: LedgerMetadata, version: int, mzxid: 
 
 def _origin(metadata: LedgerMetadata) -> int:
     parts = [bytes([metadata.digest]), metadata.password]
-    # In no order that counts: whoever writes a copy may order custom metadata anew.
+    # In no order that counts: whoever writes a copy may order custom metadata again.
     for key, value in sorted(metadata.custom_map.items()):
         parts += [key.encode(), value]
     return xxh3_64_intdigest(b"".join(len(part).to_bytes(4) + part for part in parts))

@@ -67,7 +67,7 @@ class LedgerMetadata:
     Attributes:
         ensemble_size: bookies of one segment.
         write_quorum: replicas of an entry.
-        ack_quorum: bookies that have to acknowledge an entry.
+        ack_quorum: bookies that must acknowledge an entry.
         state: whether it may grow.
         length: bytes of all entries' data; 0 unless closed.
         last_entry: last entry's id; -1 unless closed, or if it is empty.

@@ -1,4 +1,4 @@
-"""Copy what is confirmed of open ledgers while their writers go on: nothing is fenced, and the copy stays open.
+"""Copy what is confirmed of open ledgers while their writers continue: nothing is fenced, and the copy stays open.
 
 An entry that its writer knows to be acknowledged never changes, and recovery never cuts it off. So two attempts may
 write the same copy at once, and one that comes late adds what stands there already.

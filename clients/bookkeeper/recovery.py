@@ -1,4 +1,4 @@
-"""Close a ledger whose writer is gone, or shall be stopped: BookKeeper's ledger recovery.
+"""Close a ledger whose writer is gone, or must be stopped: BookKeeper's ledger recovery.
 
 IN_RECOVERY by compare-and-set; fence the last ensemble; read forward from the last add confirmed until an entry was
 acknowledged by nobody; write what was found to its whole write quorum again; CLOSED by compare-and-set. Any number of
@@ -65,7 +65,7 @@ class Added(NamedTuple):
 
 
 Steps = Generator[Questions | Additions, Answers | Added, LedgerMetadata]
-"""Yields what bookies shall be asked or given, gets what came of it, and returns the metadata to close with."""
+"""Yields what bookies must be asked or given, gets what came of it, and returns the metadata to close with."""
 
 
 class Recovery:

@@ -18,7 +18,7 @@ from clients.closeable import Closeable
 
 # Below the limit of `sendmsg` (1,024 on Linux).
 _BUFFERS_AT_ONCE = 512
-# OpenSSL has to be given the same bytes again after it wanted to wait; small pieces keep that cheap.
+# OpenSSL must be given the same bytes again after it wanted to wait; small pieces keep that cheap.
 _TLS_WRITE = 256 << 10
 
 
@@ -32,7 +32,7 @@ class Pollable(Protocol):
 
     @property
     def deadline(self) -> float | None:
-        """Until when, by `EventLoop.waited`, something has to arrive; None if nothing is awaited."""
+        """Until when, by `EventLoop.waited`, something must arrive; None if nothing is awaited."""
         ...
 
     def send_queued(self) -> None:
@@ -96,7 +96,7 @@ class EventLoop(Closeable):
     def poll(self) -> None:
         """Send, wait until something can be received or sent, or until something is overdue, and do that.
 
-        Something has to be awaited on some connection, or it returns at once.
+        Something must be awaited on some connection, or it returns at once.
         """
         self.send()
         connections = self._connections()

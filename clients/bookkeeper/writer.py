@@ -1,4 +1,4 @@
-"""Write entries under the ids that their bodies carry, to every bookie that shall hold them."""
+"""Write entries under the ids that their bodies carry, to every bookie that must hold them."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ class LedgerWriter:
     """Adds bodies to ledgers, many adds and many ledgers in flight at once; one writer at a time for its `Bookies`.
 
     An entry is sent as a recovery add, which a fenced ledger takes too, and adding it again does no harm. Bookies do
-    not check digests: bodies have to be verified before. What a bookie refuses because it has too much to do is sent
+    not check digests: bodies must be verified before. What a bookie refuses because it has too much to do is sent
     again when it has less. After an error, make another one.
 
     Args:

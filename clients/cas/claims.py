@@ -184,7 +184,7 @@ class ClaimKeeper(Generic[ClaimT]):
         me = self.me
         if claim is None:
             return self._kind.model_validate({**fields, **me._asdict()})
-        # Attempts of one run share what the claim remembers, such as the version of the flag; a new run begins anew.
+        # Attempts of one run share what the claim remembers, such as the version of the flag; a new run begins again.
         kept = {} if claim.run_id == me.run_id else fields  # mutant: shared/a-new-run-keeps-what-the-old-one-knew
         return claim.model_copy(update={**kept, **me._asdict()})
 

@@ -170,11 +170,11 @@ def write_alone(store: CasStore, path: str, value: bytes, version: int | None) -
         else:
             store.set(path, value, version)
     except VersionConflict as cause:
-        raise StoreContention(f"{path}: another attempt has written it, and goes on") from cause
+        raise StoreContention(f"{path}: another attempt has written it, and continues") from cause
     node = store.get(path)
     # With the version of another attempt's value, this one would overwrite it.
     if node is None or node.value != value:
-        raise StoreContention(f"{path}: another attempt has written it, and goes on")
+        raise StoreContention(f"{path}: another attempt has written it, and continues")
     return node.version
 
 

@@ -32,7 +32,7 @@ class OxiaWriter(Closeable):
     """Writes records in batches, one stream for each shard; implements clients.store.StoreWriter.
 
     A record keeps its version as Oxia's version id and its count as Oxia's modification count; times are the target's
-    own. After an error every later call raises it again: what was not flushed has to be repeated with a new writer.
+    own. After an error every later call raises it again: what was not flushed must be repeated with a new writer.
     Puts and deletes of one key take effect in the order of the calls. One writer serves one thread.
     """
 
@@ -212,7 +212,7 @@ class _ShardWriter:
         return stream
 
     def _await(self, reached: Callable[[], bool]) -> None:
-        """Wait for a state; every acknowledgement starts the clock anew. The lock is held."""
+        """Wait for a state; every acknowledgement starts the clock again. The lock is held."""
         while self._error is None and not reached():
             if not self._changed.wait(self._connection.timeout):
                 self._error = StoreUnreachable(
@@ -323,7 +323,7 @@ def _is_utf8(path: bytes) -> bool:
 def _not_writable(record: Record) -> RecordNotWritable:
     path = record.path.decode(errors="backslashreplace")
     if record.owner:
-        return RecordNotWritable(f"{path} is ephemeral (session {record.owner:#x}); its owner has to create it anew")
+        return RecordNotWritable(f"{path} is ephemeral (session {record.owner:#x}); its owner must create it again")
     if record.version == ABSENT:
         return RecordNotWritable(f"{path} has version -1, which Oxia reads as 'must not exist'; set its data once")
     return RecordNotWritable(f"{path} is no UTF-8, so Oxia's clients could not read it; delete or rename it")

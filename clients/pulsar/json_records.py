@@ -37,7 +37,7 @@ def change_record(store: CasStore, path: str, fence: Callable[[], object], chang
         store: the metadata store of the brokers.
         path: of the record.
         fence: raises where the caller may not change it any more; asked between the read and the write.
-        change: gets the record as it stands, and returns what it shall be; may be called again.
+        change: gets the record as it stands, and returns what it must be; may be called again.
 
     Raises:
         StoreNotFound: there is no such record.

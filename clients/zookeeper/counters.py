@@ -1,4 +1,4 @@
-"""Which nodes give numbers to sequential children, and what an Oxia record must carry so that the numbers go on.
+"""Which nodes give numbers to sequential children, and what an Oxia record must carry so that the numbers continue.
 
 ZooKeeper numbers a sequential child by how many children its parent ever had; Pulsar on Oxia numbers it by the parent's
 modification count (PIP-454). A copy that forgets this hands out ledger ids a second time.
@@ -12,7 +12,7 @@ _COUNTERS = frozenset((b"/ledgers/idgen", b"/ledgers/idgen-long"))
 
 
 def keeps_count(path: bytes, value: bytes) -> bool:
-    """Whether the number of children ever created beneath this node has to survive a copy.
+    """Whether the number of children ever created beneath this node must survive a copy.
 
     True for a node without a value, as every parent of sequential children is, and for BookKeeper's ledger id
     generators and Pulsar's counters.

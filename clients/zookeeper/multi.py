@@ -17,7 +17,7 @@ _OWN = (wire.NO_NODE, wire.NODE_EXISTS, wire.BAD_VERSION, wire.NOT_EMPTY)
 
 
 class _Condition(Protocol):
-    """What has to hold for a multi to be done."""
+    """What must hold for a multi to be done."""
 
     @property
     def parts(self) -> list[bytes]: ...

@@ -1,4 +1,4 @@
-"""What has to be done to make a znode equal to a record, as parts of a multi. Pure: no server is asked here.
+"""What must be done to make a znode equal to a record, as parts of a multi. Pure: no server is asked here.
 
 ZooKeeper has no call that sets a version or a count. A node's version grows by one with each set, and its count by one
 with each child created, so both are brought up step by step; a version that is too high needs a new node.
@@ -14,7 +14,7 @@ from clients.errors import RecordNotWritable
 from clients.store import Record
 from clients.zookeeper import wire
 
-#: Value of a node whose version is still on its way up over several requests: whoever finds it goes on with it.
+#: Value of a node whose version is still on its way up over several requests: whoever finds it continues with it.
 UNFINISHED = b"\0pulsar-migrate: this copy is not finished"
 #: Bytes of a multi that are aimed at: servers keep the last 500 transactions in memory, several times as large there.
 REQUEST_BYTES = 128 << 10
@@ -35,7 +35,7 @@ class Standing(NamedTuple):
 
 
 class Ops(NamedTuple):
-    """Parts of a multi, in order, and their size in bytes at most; `spread` if several multis have to take them."""
+    """Parts of a multi, in order, and their size in bytes at most; `spread` if several multis must take them."""
 
     parts: Iterable[bytes]
     size: int
@@ -140,7 +140,7 @@ def _set_once(record: Record, standing: Standing | None) -> Ops | None:
 
 
 def _raise(before: bytes, record: Record, standing: Standing | None, filler: bytes) -> Iterator[bytes]:
-    """Each set names the version that it expects, so that nothing goes on from a step that failed."""
+    """Each set names the version that it expects, so that nothing continues from a step that failed."""
     path, value, last = record.path, record.value, record.version
     if before:
         yield before

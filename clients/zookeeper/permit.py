@@ -57,7 +57,7 @@ class Permit:
 
     @property
     def parts(self) -> list[bytes]:
-        """What has to come first in each multi."""
+        """What must come first in each multi."""
         return self._check
 
     def read_failure(self, frame: bytes) -> tuple[int, int]:

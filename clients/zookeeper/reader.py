@@ -90,7 +90,7 @@ class ZooKeeperReader(Closeable):
     def scan(self, partition: Partition) -> Iterator[list[Record | Unreadable]]:
         """All records of one partition, in batches; a record that vanishes meanwhile is left out.
 
-        A connection that is lost meanwhile is replaced, and the scan goes on.
+        A connection that is lost meanwhile is replaced, and the scan continues.
 
         Raises:
             StoreError: the store cannot be read.

@@ -22,7 +22,7 @@ from clients.zookeeper.connection import Connection, error_for
 WINDOW = 8
 #: Nodes in a request: more of them do not read faster.
 _NODES = 200
-#: Bytes that the answer to one request should not exceed, save for a single node.
+#: Bytes that the answer to one request should not exceed, except for a single node.
 _ANSWER_BYTES = 1 << 20
 #: Bytes of paths in one request; the server refuses requests beyond jute.maxbuffer (1 MB).
 _REQUEST_BYTES = 256 << 10

@@ -22,7 +22,7 @@ class ChangeFeed(Closeable):
     relative to the chroot, as in `clients.store`; the root itself and the server's `/zookeeper` are left out.
 
     It never reconnects: what changes while there is no session is not told by the server. Once `gap` is set the feed is
-    worth nothing, and the caller has to compare both stores by a scan.
+    worth nothing, and the caller must compare both stores by a scan.
 
     The server tells a session only of nodes that its credentials may read (ZooKeeper 3.9.2 and newer).
 

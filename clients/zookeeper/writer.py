@@ -52,7 +52,7 @@ class ZooKeeperWriter(Closeable):
     version, or with another value at the same one, is replaced, and what is beneath it is kept. Parents that are
     missing are created. Whatever `keeps_count` names has at least the record's count after `flush`.
 
-    Put over `ABSENT`, a node that stands is left alone, save for two that are no data yet: one whose version another
+    Put over `ABSENT`, a node that stands is left alone, except for two that are no data yet: one whose version another
     attempt was bringing up, and one that was created as a mere parent (no value, version 0, with children).
 
     Between two flushes no order is kept: a path belongs into one call.
@@ -251,7 +251,7 @@ class ZooKeeperWriter(Closeable):
         self._submit(batch, wire.MULTI_READ, wire.multi_read(wire.GET_DATA, batch.reads))
 
     def _take_answer(self) -> None:
-        """Take one answer and go on with its batch."""
+        """Take one answer and continue with its batch."""
         connection = self._connection()
         try:
             answer = connection.receive()
@@ -363,7 +363,7 @@ def replace(
     keep_version: bool,
     max_raise: int,
 ) -> tuple[Connection, list[Record]]:
-    """Delete a node with all that is beneath it, and create it anew with all that was beneath it.
+    """Delete a node with all that is beneath it, and create it again with all that was beneath it.
 
     In one multi, and so all or nothing, as long as it fits into one.
 
@@ -371,12 +371,12 @@ def replace(
         connection: idle.
         connect: opens another one.
         permit: of the connection.
-        record: what the node shall be.
-        keep_version: whether the versions of what is created anew matter.
+        record: what the node must be.
+        keep_version: whether the versions of what is created again matter.
         max_raise: sets that a version may take.
 
     Returns:
-        The connection to go on with, and the records created anew, whose counts have begun at nothing.
+        The connection to continue with, and the records created again, whose counts have begun at nothing.
 
     Raises:
         RecordNotWritable: an ephemeral node stands beneath a node to be replaced.
@@ -413,7 +413,7 @@ def _anew(kept: dict[bytes, Record | Unreadable], record: Record) -> list[Record
         if one.owner:
             raise RecordNotWritable(
                 f"{one.path.decode(errors='replace')} is an ephemeral node of session {one.owner:#x} in the target, "
-                "and a node above it has to be replaced; end that session first",
+                "and a node above it must be replaced; end that session first",
                 path=one.path,
             )
         anew.append(one)

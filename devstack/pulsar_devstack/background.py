@@ -1,4 +1,4 @@
-"""Work that goes on beside a test or a demo, in a thread of its own."""
+"""Work that continues next to a test or a demo, in a thread of its own."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _JOIN_LIMIT = 60.0
 
 
 class BackgroundThread(ABC):
-    """Works from the begin of a `with` block to its end; then what went wrong in the work is raised.
+    """Works from the start of a `with` block to its end; then what went wrong in the work is raised.
 
     Args:
         name: of the thread.
@@ -40,7 +40,7 @@ class BackgroundThread(ABC):
 
     @abstractmethod
     def work(self) -> None:
-        """What the thread does; it has to return soon after the last tick."""
+        """What the thread does; it must return soon after the last tick."""
 
     @property
     def failure(self) -> BaseException | None:

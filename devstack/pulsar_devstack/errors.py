@@ -1,7 +1,7 @@
 """What can go wrong with the dev stack; each message says cause and cure.
 
 DevStackError
-├── ToolMissing        a program that has to be on the machine is missing or too old
+├── ToolMissing        a program that must be on the machine is missing or too old
 ├── ProvisionFailed    a build tool or a package manager's client failed, or took too long
 ├── ChecksumMismatch   a file from a registry is not the one that the lock names
 ├── ServerFailed       a server ended, or did not become ready in time; carries the end of its log
@@ -17,7 +17,7 @@ class DevStackError(Exception):
 
 
 class ToolMissing(DevStackError):
-    """A program that has to be on the machine is missing or too old."""
+    """A program that must be on the machine is missing or too old."""
 
 
 class ProvisionFailed(DevStackError):

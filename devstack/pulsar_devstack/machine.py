@@ -1,4 +1,4 @@
-"""What has to be on the machine before anything is fetched: `python -m pulsar_devstack.machine` checks it.
+"""What must be on the machine before anything is fetched: `python -m pulsar_devstack.machine` checks it.
 
 Uses the standard library only, since nothing is installed yet when a checkout is set up.
 """

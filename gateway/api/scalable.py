@@ -40,7 +40,7 @@ class Registration(BaseModel):
     Attributes:
         kind: a STREAM consumer reads its share of the segments in order; each CHECKPOINT consumer reads all segments,
             also next to others of its subscription, and has no session.
-        instance: one life of the consumer, chosen at random; what the end of its session has to carry.
+        instance: one life of the consumer, chosen at random; what the end of its session must carry.
     """
 
     kind: ConsumerKind
@@ -52,7 +52,7 @@ async def list_topics(
     place: Namespace,
     topics: TopicsOf,
     property: Annotated[  # noqa: A002 - brokers call it so
-        list[str] | None, Query(description="`key=value`; topics have to have all that are given.")
+        list[str] | None, Query(description="`key=value`; topics must have all that are given.")
     ] = None,
 ) -> list[str]:
     """The controlled topics of a namespace."""
@@ -182,7 +182,7 @@ async def unregister_consumer(
     request: Request,
     registrar: RegistrarOf,
     instance: Annotated[
-        Instance | None, Query(description="Of the consumer; the session of another instance goes on.")
+        Instance | None, Query(description="Of the consumer; the session of another instance continues.")
     ] = None,
 ) -> None:
     """End a consumer's session; others get what it read. Harmless where there is none, or it is another instance's."""

@@ -26,7 +26,7 @@ async def ensure_segment(
     topics: TopicsOf,
     subscriptions: Annotated[
         list[SubscriptionName] | None,
-        Body(max_length=MOST_SUBSCRIPTIONS, description="Subscriptions that have to have a place on it."),
+        Body(max_length=MOST_SUBSCRIPTIONS, description="Subscriptions that must have a place on it."),
     ] = None,
 ) -> None:
     """See that a segment of the layout has its topic, with places of subscriptions; a new one is at the begin."""

@@ -45,7 +45,7 @@ class Stage(StrEnum):
 
 
 FLIPPED = frozenset({Stage.FLIPPED, Stage.MOVED})
-"""Stages in which the clients of a namespace are sent to green, by this run or by one that was ended amid it."""
+"""Stages in which the clients of a namespace are sent to green, by this run or by one that was ended during it."""
 
 
 class NamespaceClaim(PacedClaim):
@@ -54,10 +54,10 @@ class NamespaceClaim(PacedClaim):
     Attributes:
         stage: how far it is.
         publish_rate: the namespace's limit on what may be sent, while it is changed.
-        inactive_topics: what became of topics that nobody uses, while brokers have to keep them.
+        inactive_topics: what became of topics that nobody uses, while brokers must keep them.
         auto_creation: whether clients create topics, while they must not.
         flipped_in: the run that set its flag; what another one has sent away is not taken back.
-        copied_in: the run with whose copies idle subscriptions go on; empty where they do not.
+        copied_in: the run with whose copies idle subscriptions continue; empty where they do not.
         green_flag: green sent the namespace's clients away, and does so no more.
     """
 

@@ -115,7 +115,7 @@ class BlueGreenInput(MigrationInput):
         cleanup_at_window_end: clean up when the window ends, without being told.
         cleanup_retained: the cleanup also deletes topics with messages that their retention keeps.
         discard_retained: a failback may delete what retention keeps of topics that an earlier migration has ended.
-        cleanup_limit: most topics that one step of the cleanup deletes; it goes on in further steps.
+        cleanup_limit: most topics that one step of the cleanup deletes; it continues in further steps.
     """
 
     blue: PulsarCluster

@@ -116,7 +116,7 @@ class Drained(Result):
     """Result of DRAIN.
 
     Attributes:
-        seconds: from the begin of the watch until nothing was left on blue.
+        seconds: from the start of the watch until nothing was left on blue.
         left: what is left on blue, with the reason.
         missing: producers and consumers that were on blue and did not come to green; some of `missing_count`.
         clients: producers and consumers that were on blue.
@@ -163,7 +163,7 @@ class Undone(Result):
         undone: all clients stay with blue; nothing of the flip is left.
         terminated: topics that were terminated already, and stay so, with all of their namespaces.
         restored: topics whose termination was taken back.
-        why: why it cannot be undone for some namespaces, which go on to their end; empty where it was.
+        why: why it cannot be undone for some namespaces, which continue to their end; empty where it was.
         kept: namespaces and topics that green serves besides blue from now on, with the reason.
     """
 

@@ -78,7 +78,7 @@ class BlueGreenCertificate(Figures):
         unused_subscriptions: those among them that blue did not have at LOAD, and nobody uses.
         faults: what was wrong.
         entries_compared: that were copied and are equal in every byte; a batch of messages is one.
-        subscriptions_carried: that go on with a copy, and have the same entries left on both sides.
+        subscriptions_carried: that continue with a copy, and have the same entries left on both sides.
         missing_clients: clients of blue that did not come to green within a minute, of so many `clients`.
         cluster_flag: whether the flag of the whole cluster is set.
         completed_at: when COMPLETE ended.

@@ -108,7 +108,7 @@ class BookieClusterInput(MigrationInput):
     Attributes:
         metadata_url: the brokers' metadata store, `zk:host:port[,...][/chroot]`.
         source: the cluster that brokers use now.
-        target: the cluster that they shall use.
+        target: the cluster that they must use.
         routing: `restart` or `attribution`.
         ledgers: which ledgers move with routing `restart`; `all` needs `exclusive`.
         exclusive: nobody but this Pulsar cluster uses the source; else ledgers that its metadata do not refer to are
@@ -128,7 +128,7 @@ class BookieClusterInput(MigrationInput):
         registry_path: the registry's node in the brokers' metadata store.
         deletion_delay: with routing `attribution`, how long the target's copies are kept after a rollback.
         allow_no_brokers: start although no broker is registered in `metadata_url`; else that is a blocker.
-        full_verify: compare all ledgers' entries once more while brokers are stopped.
+        full_verify: compare all ledgers' entries again while brokers are stopped.
     """
 
     metadata_url: Annotated[str, AfterValidator(_zookeeper)]

@@ -15,7 +15,7 @@ class Registration(Result):
     Attributes:
         added: the clusters that were added to the registry.
         epoch: of its last directive.
-        committed: an earlier run of this migration was ended from outside behind its commit; this one goes on there.
+        committed: an earlier run of this migration was ended from outside behind its commit; this one continues there.
         flipped: it had made the target ACTIVE too, and was ended in its cleanup.
     """
 
@@ -105,7 +105,7 @@ class CopySummary(Result):
         deleted: ledgers that were deleted at the source meanwhile.
         entries: entries written, with `entry_bytes` of header, digest and data, each counted once.
         compared: entries compared on both sides.
-        left_bytes: what a cut-over at this moment would still have to copy: of ledgers that closed since, and of open
+        left_bytes: what a cut-over at this moment would still must copy: of ledgers that closed since, and of open
             ones, what their copies lack.
         little: false where more than little is left, and the last round left as much as the one before.
         rounds: how often everything was looked for that the target lacked, and copied.
@@ -169,7 +169,7 @@ class Directive(Result):
     Attributes:
         epoch: of the directive.
         at: when it was given.
-        alone: false where a broker came after the tail had been copied: the tail has to follow once more.
+        alone: false where a broker came after the tail had been copied: the tail must follow again.
     """
 
     epoch: int

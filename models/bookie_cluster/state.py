@@ -80,10 +80,10 @@ class CopyFigures(Figures):
 
     @staticmethod
     def of(done: CopySummary, *, before: CopyFigures | None = None) -> CopyFigures:
-        """The figures of a copy, together with those of one that it goes on with."""
+        """The figures of a copy, together with those of one that it continues with."""
         first = before or CopyFigures(
             copied_ledgers=0,
-            # What the copy itself has verified is known to those that go on with it.
+            # What the copy itself has verified is known to those that continue with it.
             equal_ledgers=done.known,
             copied_entries=0,
             copied_bytes=0,
@@ -190,11 +190,11 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
     Attributes:
         pace: how fast ledgers are copied.
         stage: how far the switch may have come.
-        resumed: an earlier run was ended from outside behind its commit; this one goes on there.
+        resumed: an earlier run was ended from outside behind its commit; this one continues there.
         flipped: that one was ended in CLEANUP, where there is no way back any more.
         stopped: when brokers were stopped last.
         read_mode: as brokers with the plugin were told last.
-        order: what the cleanup shall delete; None for nothing.
+        order: what the cleanup must delete; None for nothing.
         targets: what a cleanup would delete, as listed last.
         to_delete: ledgers that the cleanup found to delete; None before it has listed them.
         rolled_back_from: how far the switch had come when the way back began; None while it goes forward.

@@ -1,4 +1,4 @@
-"""What an operator tells a running bookie cluster switch beside the verbs."""
+"""What an operator tells a running bookie cluster switch next to the verbs."""
 
 from __future__ import annotations
 
@@ -53,6 +53,6 @@ class TargetLoss(Frozen):
 
 
 class ClientClosing(Frozen):
-    """Argument of the update `close_client`: the old cluster, whose client brokers shall close."""
+    """Argument of the update `close_client`: the old cluster, whose client brokers must close."""
 
     cluster: str

@@ -1,7 +1,7 @@
 """When changes may begin: arithmetic over daily windows and dates, without a clock of its own.
 
 Windows have fixed offsets from UTC, no zones with names: the rules of zones come from a database that differs from
-machine to machine, and a workflow that is replayed elsewhere has to decide the same again.
+machine to machine, and a workflow that is replayed elsewhere must decide the same again.
 """
 
 from __future__ import annotations

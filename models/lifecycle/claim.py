@@ -100,7 +100,7 @@ class Claim(BaseModel):
 
 
 class Changed(Result):
-    """A setting that was changed for the time of a migration; part of a claim or of a record beside it.
+    """A setting that was changed for the time of a migration; part of a claim or of a record next to it.
 
     Attributes:
         before: its value before; None where it was not set.

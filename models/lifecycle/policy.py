@@ -15,7 +15,7 @@ from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb, VerbResponse
 
 ENDED = "the migration has ended"
-COMMITTED = "what could be undone is over; the migration goes on to its end"
+COMMITTED = "what could be undone is over; the migration continues to its end"
 
 # Reasons of refusals that migrations share.
 TOO_SHORT = "the phase is too short to pause"
@@ -91,7 +91,7 @@ class VerbState(BaseModel):
             self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": effect}), False
 
     def open_gate(self) -> None:
-        """The phase goes on: the `proceed` that opened its gate is used up."""
+        """The phase continues: the `proceed` that opened its gate is used up."""
         self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": ""}), False
         self.settled_at = None
 
@@ -183,8 +183,8 @@ class VerbState(BaseModel):
             case Verb.CLEANUP:
                 return "the window ends, and what the input says of the source is done"
             case Verb.PAUSE:
-                return "pauses; `resume` goes on"
+                return "pauses; `resume` continues"
             case Verb.RESUME:
-                return "goes on"
+                return "continues"
             case Verb.PROCEED:
                 return self.policy.gate

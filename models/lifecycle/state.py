@@ -45,7 +45,7 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
         undoing: why the way back was taken; None while the migration goes forward.
         committed: nothing is undone any more.
         cancelled: the workflow was cancelled when what ran had to come to its end first.
-        cutover: when the cut-over shall begin; None before the first run has read it from its input.
+        cutover: when the cut-over must begin; None before the first run has read it from its input.
         hold_reached: the phase before the cut-over has come to its hold.
         needs_catch_up: what changed while the cut-over waited is not copied yet.
         failed: what could not be migrated, by what these are; `accepted` is what an operator decided to leave behind.

@@ -219,7 +219,7 @@ class WaitReason(Result):
 
 
 class CutoverPlan(BaseModel):
-    """When the cut-over shall begin, as the operator last said.
+    """When the cut-over must begin, as the operator last said.
 
     Attributes:
         hold: wait for `proceed`.
@@ -251,7 +251,7 @@ class ProgressReport(Result):
         summary: both in a sentence, for people who look at heartbeats.
         progress: how far it is; None where it counts nothing.
         waiting: what it waits for; None while it works.
-        noted: what the next attempt of the activity has to know.
+        noted: what the next attempt of the activity must know.
     """
 
     summary: str = ""
@@ -274,7 +274,7 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
         undo: how the running phase is undone, with `undo_cost` in a sentence.
         failed_items: what could not be migrated so far, with the reason.
         alarms: what makes this migration dangerous; shown in red.
-        cutover: when the cut-over shall begin.
+        cutover: when the cut-over must begin.
         deadlines: names and times of the timers that run.
         notes: refused verbs, warnings and other events, oldest first.
         facts: what was found out: a model of each migration.

@@ -44,7 +44,7 @@ class VerbResponse(Result):
 
 
 class WindowChange(Frozen):
-    """Argument of the update `change_window`: the time that the window shall have left from now on."""
+    """Argument of the update `change_window`: the time that the window must have left from now on."""
 
     remaining: Duration = Field(ge=timedelta(0))
 
@@ -56,7 +56,7 @@ class Speed(Frozen):
 
 
 class HoldChange(Frozen):
-    """Argument of the update `hold_before_cutover`: whether the migration shall hold before its cut-over."""
+    """Argument of the update `hold_before_cutover`: whether the migration must hold before its cut-over."""
 
     hold: Bool
 

@@ -77,9 +77,9 @@ class WavePolicy(Frozen):
         gate: where `proceed` is asked for.
         error_budget: failed items after which no more begin.
         when_held: what happens then, and when `windows.not_after` passes with items left.
-        windows: when items may begin; those that have begun go on.
+        windows: when items may begin; those that have begun continue.
         deadline: longest run of a child workflow with all its attempts; then it is cancelled.
-        cancel_grace: how long a cancelled one may take to end; then it counts as failed, and the wave goes on.
+        cancel_grace: how long a cancelled one may take to end; then it counts as failed, and the wave continues.
         attempts: how often a child workflow is run before it counts as failed; failures for good are not repeated.
     """
 
@@ -156,7 +156,7 @@ class Hold(WaitReason):
 
 
 class WavesOutcome(StrEnum):
-    """How waves stand: items are left, all were given their turn, or no more shall begin."""
+    """How waves stand: items are left, all were given their turn, or no more must begin."""
 
     RUNNING = "running"
     DONE = "done"
@@ -241,7 +241,7 @@ class WaveState(BaseModel):
         self.first_failures = [*self.first_failures, *result.failed][:SHOWN_FAILURES]
 
     def accept_failures(self) -> None:
-        """Give the error budget anew."""
+        """Give the error budget again."""
         self.budget_failed = self.budget_ended = 0
 
 

@@ -27,7 +27,7 @@ class MetadataStoreInput(MigrationInput):
 
     Attributes:
         source: where the metadata is: `zk:host:port[,...][/chroot]` or `oxia://host:port[/namespace]`.
-        target: where it shall be, in the same forms. Brokers get this text as their new store, so it must be an address
+        target: where it must be, in the same forms. Brokers get this text as their new store, so it must be an address
             that they can reach. Live migrations start from ZooKeeper.
         mode: `live` or `offline`.
         preparation_timeout: how long brokers and bookies may take to recreate their ephemerals in the target.
@@ -37,14 +37,14 @@ class MetadataStoreInput(MigrationInput):
         validation_window: how long the source is kept under watch after COMPLETED.
         cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with the source.
         cleanup_at_window_end: clean up when the window ends, without being told.
-        cleanup_limit: most records that one step of the cleanup removes; it goes on in further steps.
+        cleanup_limit: most records that one step of the cleanup removes; it continues in further steps.
         replace_target: empty a target that holds records of others. They are lost.
         allow_no_brokers: live: start although no broker is registered in the source; else that is a blocker.
         leave_ledgers: brokers keep the metadata of ledgers in another store, which stays as it is; else that is a
             blocker.
         ignore_other_clusters: other clusters that the source knows do not use it as their configuration store, or are
             stopped; else they are a blocker.
-        full_verify: compare both stores whole once more while writes are blocked.
+        full_verify: compare both stores whole again while writes are blocked.
     """
 
     source: StoreAddress

@@ -32,7 +32,7 @@ class GuardedNamespace(Claim):
 
 
 class Stage(StrEnum):
-    """How far a topic is: nothing was asked of brokers; it is, or may be, scalable by halves; all of it was done.
+    """How far a topic is: nothing was asked of brokers; it is, or may be, scalable half-finished; all of it was done.
 
     WITHDRAWING: it stays regular, and what was made for it before is being deleted.
     """
@@ -51,7 +51,7 @@ class TopicClaim(Claim):
         partitions: of the regular topic; 0 for none.
         registered: subscriptions that were recorded when it was done; what is not any more, its owner has deleted.
         auto_scale: the policy that it gets before the namespace's own counts again.
-        types: of ordered subscriptions, by name, which brokers forget when they load the topic anew.
+        types: of ordered subscriptions, by name, which brokers forget when they load the topic again.
         held: the regular topic is kept until the grace window ends, even if all of it is consumed.
         cleaned: the cleanup is done with it; `deleted` says whether it has deleted the regular topic.
         kept: why it has not; empty where the topic was gone before.
@@ -71,7 +71,7 @@ class TopicClaim(Claim):
 
     @property
     def of_another(self) -> dict[str, object]:
-        """What has to be noted of another topic of the same name: nothing yet, but for what its run has seen."""
+        """What must be noted of another topic of the same name: nothing yet, but for what its run has seen."""
         of_run = {*Claim.model_fields, "auto_scale", "types"}
         fields = type(self).model_fields.items()
         return {name: field.get_default(call_default_factory=True) for name, field in fields if name not in of_run}
@@ -123,5 +123,5 @@ def topic_record(local_name: str) -> str:
 
 
 def is_ours(claim: Claim) -> bool:
-    """Whether a claim or a record is of a workflow about scalable topics; other migrations keep theirs beside them."""
+    """Whether a claim or a record is of a workflow about scalable topics; other migrations keep theirs next to them."""
     return claim.workflow_id.startswith(_OURS)

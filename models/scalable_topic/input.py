@@ -76,7 +76,7 @@ class TopicOptions(ClusterInput):
 
 
 def cleans_up(input: ClusterInput) -> bool:
-    """Whether regular topics shall be deleted after all; otherwise they stay, and layouts go on naming them."""
+    """Whether regular topics must be deleted after all; otherwise they stay, and layouts continue naming them."""
     return isinstance(input, TopicOptions) and input.cleanup is SourceCleanup.REMOVE
 
 

@@ -126,7 +126,7 @@ class ScalableOperationInput(ClusterInput):
 
     @property
     def changes(self) -> bool:
-        """Whether anything is changed, and the cluster has to be claimed."""
+        """Whether anything is changed, and the cluster must be claimed."""
         return self.operation not in _READING or self.fix
 
     def copy_of(self, topic: str) -> str:

@@ -19,7 +19,7 @@ class Verdict(StrEnum):
     """What became of one topic.
 
     CHANGED: it was changed, or would be in a dry run.
-    FOUND: something was found that somebody has to see to.
+    FOUND: something was found that somebody must see to.
     UNCHANGED: there was nothing to do, or to find.
     FAILED: it could not be done, or was not found as it should be afterwards.
     """

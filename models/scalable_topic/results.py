@@ -90,7 +90,7 @@ class ClientsGone(Result):
     """Result of CLIENTS.
 
     Attributes:
-        waiting: for what it would still have to be waited; empty where the topic can become scalable.
+        waiting: for what it would still must be waited; empty where the topic can become scalable.
         ordered: types of ordered subscriptions, by name, as they were seen so far.
     """
 

@@ -21,7 +21,7 @@ def layout_faults(layout: SegmentLayout) -> list[str]:
 
 
 def migration_faults(layout: SegmentLayout, topics: Sequence[str]) -> list[str]:
-    """How the layout of a topic that was just migrated differs from what its migration has to make (PIP-475).
+    """How the layout of a topic that was just migrated differs from what its migration must make (PIP-475).
 
     Times are not compared. What brokers split or merge afterwards is a difference.
 

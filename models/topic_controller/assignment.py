@@ -48,7 +48,7 @@ def in_order(layout: SegmentLayout) -> list[SegmentInfo]:
 
 
 def changed(before: Assignments, after: Assignments) -> Assignments:
-    """Those of `after` that a consumer has to be told."""
+    """Those of `after` that a consumer must be told."""
     return {name: ids for name, ids in after.items() if before.get(name) != ids}
 
 

@@ -82,7 +82,7 @@ class AutoScale(_Policy):
         max_dag_depth: merges in a row from which a segment may come.
         split_cooldown_seconds: after a split or a merge, also by hand, until the next split by load or consumers.
         merge_cooldown_seconds: after a split or a merge, also by hand, until the next merge.
-        merge_window_seconds: for so long two neighbours have to be below the merge thresholds.
+        merge_window_seconds: for so long two neighbours must be below the merge thresholds.
         split_for_consumers: also split while an ordered subscription has more consumers than there are segments.
         split_msg_rate_in_threshold, …: of one segment, messages or bytes per second; at one of these it splits.
         merge_msg_rate_in_threshold, …: below all of these it may be merged; below those for splits.

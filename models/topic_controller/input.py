@@ -189,7 +189,7 @@ class SegmentRequest(Frozen):
 
     Attributes:
         segment: its id.
-        subscriptions: that have to have a place on it; a new one is at its begin.
+        subscriptions: that must have a place on it; a new one is at its begin.
     """
 
     segment: int = Field(ge=0)

@@ -29,7 +29,7 @@ class Watching(Result):
 
     @property
     def afresh(self) -> Self:
-        """The same for who begins anew: those who are missed have a fresh grace, and who is back is told."""
+        """The same for who begins again: those who are missed have a fresh grace, and who is back is told."""
         gone = {name: dict.fromkeys(consumers, 0.0) for name, consumers in self.gone.items()}
         return self.model_copy(update={"gone": gone})
 

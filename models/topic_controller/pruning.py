@@ -24,8 +24,8 @@ class Pruning(Frozen):
     Attributes:
         after: how long a segment stays behind its end, even when all of it is consumed.
         delete_after: how long its topic stays behind its removal from the layout: empty, and ended. A client that is
-            away for longer, and then goes on with the layout of before, makes an ordinary topic of that name where
-            brokers create topics by themselves. `null` keeps it for ever.
+            away for longer, and then continues with the layout of before, makes an ordinary topic of that name where
+            brokers create topics by themselves. `null` keeps it indefinitely.
     """
 
     after: Duration = Field(default=timedelta(minutes=5), ge=timedelta(0))
@@ -77,7 +77,7 @@ class PruneWatch(Result):
 
     @classmethod
     def of(cls, record: ControlledLayout, pruning: Pruning) -> PruneWatch | None:
-        """What has to be looked at in a layout; None for nothing."""
+        """What must be looked at in a layout; None for nothing."""
         watch = cls(
             pruning=pruning,
             candidates=tuple(
@@ -129,8 +129,8 @@ class Contents(NamedTuple):
 
     Attributes:
         entries: that are kept.
-        left: messages that somebody has to read or acknowledge, by subscription, reader or cluster; 0 for nothing.
-        retention_minutes: how long consumed messages are kept; -1 for ever.
+        left: messages that somebody must read or acknowledge, by subscription, reader or cluster; 0 for nothing.
+        retention_minutes: how long consumed messages are kept; -1 indefinitely.
     """
 
     entries: int
@@ -173,7 +173,7 @@ def kept(sealed_at_ms: int, contents: Contents | None, pruning: Pruning, now_ms:
     if not contents.entries:
         return None
     if contents.retention_minutes == FOR_EVER:
-        return Kept("retention keeps it for ever")
+        return Kept("retention keeps it indefinitely")
     if now_ms < (until := sealed_at_ms + contents.retention_minutes * _MINUTE_MS):
         return Kept(f"retention keeps it for {contents.retention_minutes} minutes", until)
     if not contents.left and not contents.retention_minutes:  # mutant: topic-controller/prunes-what-has-no-subscription

@@ -110,7 +110,7 @@ class ConsumerAssignment(Stored):
         layout_epoch: of the layout that it follows from.
         generation: grows with each that is sent in this topic; clients never go back in it.
         segments: to be read, parents before children.
-        evicted: the session has ended; the consumer has to register again.
+        evicted: the session has ended; the consumer must register again.
     """
 
     created_ms: int
@@ -230,12 +230,12 @@ class Coordinator(BaseModel):
 
     @property
     def is_forgetful(self) -> bool:
-        """Whether it has consumers, and brokers have to be asked what is consumed."""
+        """Whether it has consumers, and brokers must be asked what is consumed."""
         return bool(self.consumers) and not self.knows_drained
 
     @classmethod
     def again(cls, known: KnownSessions) -> Self:
-        """The sessions that another run has left, each with a fresh grace, and to be told anew."""
+        """The sessions that another run has left, each with a fresh grace, and to be told again."""
         coordinator = cls()
         coordinator.join(known.consumers)
         coordinator.recall(known.drained)
@@ -255,7 +255,7 @@ class Coordinator(BaseModel):
         }
 
     def changes(self, layout: SegmentLayout) -> Assignments:
-        """What consumers have to be told."""
+        """What consumers must be told."""
         told = {name: one.segments for name, one in self.consumers.items() if one.segments is not None}
         return changed(told, assign(layout, self.drained, self.consumers))
 
@@ -298,7 +298,7 @@ class AssignmentChanges(Result):
         generation: of all of it.
         epoch: of the layout by which segments were assigned.
         subscriptions: those with changes.
-        layout: whether the layout has to be told again, since it is not there any more.
+        layout: whether the layout must be told again, since it is not there any more.
         compact: whether the topic is to be compacted.
         forgotten: consumers of whom nothing is to be left there, `subscription/consumer`: they ended long ago.
     """
@@ -314,13 +314,13 @@ class AssignmentChanges(Result):
     def of(
         cls, coordinators: Mapping[str, Coordinator], record: SegmentLayout, generation: int, *, layout: bool
     ) -> Self | None:
-        """All that has to be told now; None for nothing.
+        """All that must be told now; None for nothing.
 
         Args:
             coordinators: by subscription.
             record: of the topic.
             generation: of what is told.
-            layout: whether the layout has to be told too.
+            layout: whether the layout must be told too.
         """
         found = [
             SubscriptionChanges(subscription=name, assignments=told, ended=tuple(sorted(one.evicted)))

@@ -1,4 +1,4 @@
-"""Read all orders, and go on at the next start: `replay.py [service URL] [topic] [file of the checkpoint]`."""
+"""Read all orders, and continue at the next start: `replay.py [service URL] [topic] [file of the checkpoint]`."""
 
 from __future__ import annotations
 

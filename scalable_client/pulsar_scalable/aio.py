@@ -151,14 +151,14 @@ class _AsyncReceiver(_Async[_ReceiverT]):
         """The next message; errors are those of the synchronous one. A call that is cancelled takes none.
 
         Args:
-            timeout_millis: to wait at most; None for ever.
+            timeout_millis: to wait at most; None indefinitely.
         """
         until = None if timeout_millis is None else time.monotonic() + timeout_millis / 1000
         # Where messages wait, others of the loop have their turn.
         await asyncio.sleep(0)
         while True:
             try:
-                # Nothing else takes messages: a thread would go on, and take one for a call that is gone.
+                # Nothing else takes messages: a thread would continue, and take one for a call that is gone.
                 return self._inner.receive(0)
             except TimedOut:
                 left = None if until is None else until - time.monotonic()

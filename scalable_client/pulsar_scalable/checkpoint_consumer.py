@@ -119,7 +119,7 @@ class CheckpointConsumer:
         """The next message.
 
         Args:
-            timeout_millis: to wait at most; None for ever.
+            timeout_millis: to wait at most; None indefinitely.
 
         Raises:
             TimedOut: none came.

@@ -47,7 +47,7 @@ _BUSY_WARNING = 10.0
 _BUSY_AGAIN = 60.0
 _LONGEST_PAUSE = 2.0
 _TRIED_TICK = 0.05
-# Another attempt would end the same way; applications have to know.
+# Another attempt would end the same way; applications must know.
 _FINAL = (AuthenticationFailed, IncompatibleSchema, NotAuthorized, Unsupported)
 
 
@@ -109,7 +109,7 @@ class SegmentsConsumer(ABC):
         """The next message.
 
         Args:
-            timeout_millis: to wait at most; None for ever.
+            timeout_millis: to wait at most; None indefinitely.
 
         Raises:
             TimedOut: none came.
@@ -341,7 +341,7 @@ class SegmentsConsumer(ABC):
                 source.released.wait(backoff.next() / 4)
                 continue
             except Unsupported as error:
-                # Another attempt would end the same way; the application has to know.
+                # Another attempt would end the same way; the application must know.
                 source.refusal = error
                 source.tried.set()
                 self._queue.end(error)
@@ -431,7 +431,7 @@ class SegmentsConsumer(ABC):
             waiting = source.waiting.get(position)
             # Of an ordered one the later delivery counts, which has the broker's order.
             if waiting and not self._is_ordered(source):  # mutant: scalable-client/what-comes-again-comes-last
-                # Brokers send all that is not acknowledged again when a connection is lost, a segment loaded anew, or
+                # Brokers send all that is not acknowledged again when a connection is lost, a segment loaded again, or
                 # one message of a batch is wanted again.
                 waiting.came_again(raw)
                 return True

@@ -312,7 +312,7 @@ def _segment_name(name: str | None, topic: str) -> str | None:
 
 
 def _received(consumer: SegmentConsumer, timeout_millis: int) -> RawMessage:
-    """Return the next message, also one that cannot be read: the application has to acknowledge it, or to leave it."""
+    """Return the next message, also one that cannot be read: the application must acknowledge it, or to leave it."""
     try:
         return consumer.receive(timeout_millis)
     except UnreadableMessage as error:

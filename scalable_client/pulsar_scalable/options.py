@@ -149,10 +149,10 @@ class ConsumerOptions:
 
 def _require_number(name: str, found: object, least: int) -> None:
     if not isinstance(found, int) or not least <= found < 1 << 31:
-        raise Unsupported(f"{name} has to be a number from {least} to 2^31 - 1, and is {found!r}")
+        raise Unsupported(f"{name} must be a number from {least} to 2^31 - 1, and is {found!r}")
 
 
 def _require_texts(name: str, found: Mapping[str, str] | None) -> None:
     said: Mapping[Any, Any] = found or {}
     if not all(isinstance(text, str) for pair in said.items() for text in pair):
-        raise Unsupported(f"{name} have to be texts by name, and are {found!r}")
+        raise Unsupported(f"{name} must be texts by name, and are {found!r}")

@@ -85,7 +85,7 @@ def _require_type(name: str, found: object, kind: type) -> None:
         TypeError: it is.
     """
     if not isinstance(found, kind):
-        raise TypeError(f"{name} has to be {kind.__name__}, and is {type(found).__name__}: {found!r:.100}")
+        raise TypeError(f"{name} must be {kind.__name__}, and is {type(found).__name__}: {found!r:.100}")
 
 
 def _require_number(name: str, found: int) -> None:
@@ -97,7 +97,7 @@ def _require_number(name: str, found: int) -> None:
     """
     _require_type(name, found, int)
     if not 0 <= found < 1 << 63:
-        raise ValueError(f"{name} has to be a number from 0 to 2^63 - 1, and is {found}")
+        raise ValueError(f"{name} must be a number from 0 to 2^63 - 1, and is {found}")
 
 
 def _require_text(name: str, found: str) -> None:

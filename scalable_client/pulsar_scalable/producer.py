@@ -35,7 +35,7 @@ from pulsar_scalable.send_queue import SegmentSendQueue, SendQueue
 _logger = logging.getLogger("pulsar_scalable")
 _TICK = 0.1
 _FLUSH_SPARE = 5.0
-# Another attempt would end the same way; applications have to know.
+# Another attempt would end the same way; applications must know.
 _FINAL = (AuthenticationFailed, IncompatibleSchema, NotAuthorized, ProducerBusy, Unsupported)
 # mutant: scalable-client/a-defect-is-tried-again
 _DEFECTS = (AttributeError, ImportError, NameError, NotImplementedError, TypeError)
@@ -342,9 +342,9 @@ class _Search:
         self._begin()
 
     def read_beside(self) -> None:
-        """Read once more beside what is under way; only the first call counts.
+        """Read again beside what is under way; only the first call counts.
 
-        A controller of ours has a sealed segment loaded anew before it publishes the layout: what began before that
+        A controller of ours has a sealed segment loaded again before it publishes the layout: what began before that
         may be refused, and in a pause, or wait for an answer that went with its connection.
         """
         if not self._beside:

@@ -105,7 +105,7 @@ class ReceiveQueue:
         """Take what came first.
 
         Args:
-            timeout_millis: to wait at most; None for ever.
+            timeout_millis: to wait at most; None indefinitely.
 
         Raises:
             TimedOut: nothing came.

@@ -450,13 +450,13 @@ class SendQueue:
             return
         queue.ended = True
         self._ended.append(queue)
-        # Nothing has to be found out about one that never sent: its thread may hang in opening its sender.
+        # Nothing must be found out about one that never sent: its thread may hang in opening its sender.
         if not queue.undone and not self._is_active(queue):
             self._move(queue)
         queue.wake.notify_all()
 
     def _move(self, queue: SegmentSendQueue) -> None:
-        """Put what is left of a queue into those that took over, and let these go on."""
+        """Put what is left of a queue into those that took over, and let these continue."""
         layout = self._layout
         left, queue.waiting = queue.waiting, deque()
         touched: dict[int, SegmentSendQueue] = {}

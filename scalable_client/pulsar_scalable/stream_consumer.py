@@ -146,7 +146,7 @@ class StreamConsumer(SegmentsConsumer):
     def detach(self) -> None:
         """Close it, and keep its session for the grace period: a consumer of the same name gets its segments.
 
-        For restarts, in which others shall keep what they have. `close` gives the segments to others at once. Harmless
+        For restarts, in which others must keep what they have. `close` gives the segments to others at once. Harmless
         when done twice.
         """
         self._keeps_session = True

@@ -126,7 +126,7 @@ def tls_context(
         certificate_file: of this client, PEM, where brokers want one.
         private_key_file: of that certificate.
         allow_insecure: take any certificate.
-        validate_hostname: whether a certificate has to name the broker's host.
+        validate_hostname: whether a certificate must name the broker's host.
     """
     context = ssl.create_default_context(cafile=trust_certs_file)
     context.check_hostname = validate_hostname and not allow_insecure

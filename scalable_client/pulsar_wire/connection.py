@@ -380,7 +380,7 @@ class Connection:
             try:
                 handler.on_lost(self, error)
             except Exception:
-                # The other handlers still have to learn of it.
+                # The other handlers still must learn of it.
                 _logger.exception("a handler failed when the connection to %s was lost", self.broker)
 
 

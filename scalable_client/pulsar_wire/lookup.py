@@ -15,7 +15,7 @@ _HOPS = 20
 
 
 class Owner(NamedTuple):
-    """Where clients of a topic have to connect.
+    """Where clients of a topic must connect.
 
     Attributes:
         address: of the broker, or of the proxy in front of it.

@@ -51,7 +51,7 @@ class CopyRecord(BaseModel):
 
 
 def copy_record(topic: str) -> str:
-    """The path of a topic's record, beside the claim; the topic by its full name."""
+    """The path of a topic's record, next to the claim; the topic by its full name."""
     return f"{CLAIM}-copies/{quote(topic.replace('://', '/'), safe='/')}"
 
 

@@ -1,6 +1,6 @@
 """The bulk jobs of the blue-green migration: copy the messages of topics, and compare copies.
 
-While writes are held back their tasks run in this process: what is left is little, and nobody shall wait for a Spark
+While writes are held back their tasks run in this process: what is left is little, and nobody must wait for a Spark
 session that starts, as it does after the death of a worker.
 """
 

@@ -71,7 +71,7 @@ class BlueSource(Closeable):
                 # Somebody consumed: the next look at the topic does not have the ledger any more.
                 raise StoreUnreachable(f"{self._copy.topic}: ledger {ledger_id} was deleted meanwhile; try again")
             place = EntryPosition(ledger_id, first)
-            # An open ledger is read as far as its broker said that it is confirmed; its writer goes on.
+            # An open ledger is read as far as its broker said that it is confirmed; its writer continues.
             for bodies in reader.entries(ledger_id, record.metadata, first, entries - 1):
                 for body in bodies:
                     yield place, self._read(place, read_data(body, record.metadata.digest))

@@ -67,7 +67,7 @@ class TopicCopy(NamedTuple):
         topic: which.
         ledgers: of blue, oldest first, with the entries that are confirmed.
         start: the place of blue behind which a copy that has not begun begins.
-        most: bytes after which a task ends, so that progress shows; the next one goes on.
+        most: bytes after which a task ends, so that progress shows; the next one continues.
         through_broker: whether blue's brokers are asked and not its bookies: where ledgers are in tiered storage.
     """
 

@@ -18,11 +18,11 @@ OnOutcomes = Callable[[list[CopyOutcome]], None]
 Concurrency = Callable[[], int]
 Task = Callable[[LedgerPair, Sequence[Batch]], list[CopyOutcome]]
 
-#: A Spark job shall take about so long: longer than its start, and short enough to show progress.
+#: A Spark job must take about so long: longer than its start, and short enough to show progress.
 _SECONDS = 3.0
 # The speed is not known yet: small enough that the first figure comes soon.
 _FIRST_COST = 8 << 20
-#: What a ledger costs beside its bytes, in bytes that take as long.
+#: What a ledger costs next to its bytes, in bytes that take as long.
 _LEDGER_COST = 20 << 10
 
 
@@ -63,7 +63,7 @@ def copy_open(
     on_outcomes: OnOutcomes,
     concurrency: Concurrency,
 ) -> None:
-    """Copy what is confirmed of open ledgers, whose writers go on.
+    """Copy what is confirmed of open ledgers, whose writers continue.
 
     Arguments and errors are those of `copy`. A ledger that could not be copied has no outcome.
     """

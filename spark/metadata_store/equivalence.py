@@ -1,4 +1,4 @@
-"""What a record of one store shall look like in another, and when both count as equal."""
+"""What a record of one store must look like in another, and when both count as equal."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class Equivalence:
         self.keeps_versions = self.source_is_zookeeper or not self.target_is_zookeeper
 
     def wanted(self, record: Record) -> Record:
-        """The record that the target shall hold for one of the source."""
+        """The record that the target must hold for one of the source."""
         if not self.target_is_zookeeper:
             count = target_count(record) if self.source_is_zookeeper else record.count
             return record if count == record.count else record._replace(count=count)
@@ -105,7 +105,7 @@ class Equivalence:
         return self.target_is_zookeeper and not self.source_is_zookeeper and not is_znode_path(record.path)
 
     def equal(self, source: Record, target: Record) -> bool:
-        """Whether the target holds what it shall for a record of the source."""
+        """Whether the target holds what it must for a record of the source."""
         return (
             source.value == target.value  # mutant: metadata-store/values-are-not-compared
             # mutant: metadata-store/versions-are-not-compared

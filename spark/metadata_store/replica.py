@@ -95,7 +95,7 @@ class Mirror(Closeable):
         self._opened.close()
 
     def differences(self, paths: Iterable[bytes]) -> list[bytes]:
-        """The paths at which the target is not what it shall be."""
+        """The paths at which the target is not what it must be."""
         return [path for path, mine, theirs in self._both(paths) if not self._as_wanted(mine, theirs)]
 
     def excess(self, paths: Iterable[bytes]) -> list[bytes]:

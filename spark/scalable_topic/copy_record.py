@@ -120,7 +120,7 @@ class CopyRecord(Stored):
 
 
 def record_path(target: TopicName) -> str:
-    """The path of the record of a copy, beside the claim."""
+    """The path of the record of a copy, next to the claim."""
     return f"{CLAIM}-copies-out/{target.namespace_path}/{quote(target.topic, safe='')}"
 
 

@@ -95,7 +95,7 @@ def check(
 
 
 def _patiently(step: Callable[[], bool], given_up: threading.Event) -> bool:
-    """Take a step, again and again while brokers move its topics; all others would have to begin anew with it."""
+    """Take a step, again and again while brokers move its topics; all others would have to begin again with it."""
     for left in reversed(range(_TRIES)):
         try:
             return step()

@@ -42,7 +42,7 @@ class _PartLane:
         )
 
     def begin(self, lane: Lane, found: dict[int, bytes]) -> None:
-        """Go on behind what is recorded, with what is in the partition without a record."""
+        """Continue behind what is recorded, with what is in the partition without a record."""
         self._place, self._sum, self._found = place_of(lane.place), lane.sum, found
 
     @property
@@ -63,7 +63,7 @@ class _PartLane:
         if self._found.pop(number, None) != piece.content.digest:
             raise StoreConflict(
                 f"{self.topic}: what an earlier attempt sent as {self._name} is not what its segment holds now; the "
-                "segment has lost messages since, or somebody else sent: delete the target, and copy anew with the "
+                "segment has lost messages since, or somebody else sent: delete the target, and copy again with the "
                 "namespace's retention held"
             )
         return True

@@ -78,9 +78,9 @@ class SegmentCopy(NamedTuple):
         segment_id: which.
         descriptor: its part of the topic's name.
         topic: that holds its messages.
-        created_ms: when it came to be; a topic that was created anew has the same ids again.
+        created_ms: when it came to be; a topic that was created again has the same ids again.
         ended: whether nothing can be sent to it any more.
-        most: bytes after which a task ends, so that progress shows; the next one goes on.
+        most: bytes after which a task ends, so that progress shows; the next one continues.
     """
 
     segment_id: int

@@ -109,7 +109,7 @@ class _SegmentCopier:
             record = SegmentRecord(segment=unit.descriptor, created_ms=unit.created_ms, lanes=lanes)
             held = write_stored(self._store, held, record)
         if record.created_ms != unit.created_ms:
-            raise StoreConflict(f"{unit.topic} was created anew since it was copied to {target}; copy it elsewhere")
+            raise StoreConflict(f"{unit.topic} was created again since it was copied to {target}; copy it elsewhere")
         return record, held
 
     def _take(self, place: EntryPosition, one: Message, sequence: int) -> int:

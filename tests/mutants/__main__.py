@@ -1,4 +1,4 @@
-"""Try mutants: each has to be noticed by its tests.
+"""Try mutants: each must be noticed by its tests.
 
 `python -m tests.mutants [--jobs N] [--only NAME]`. First all tests that are needed run on the code as it is. The exit
 code is 1 where a mutant survives that is not known to, and 2 where tests fail without one or the list is stale.

@@ -120,7 +120,7 @@ MUTANTS = mutants(
         },
         f"{_TRAPS}::test_undo_beside_a_sweep": {
             "blue-green/topics-that-cannot-be-undone-are-not-flipped": Known(
-                becomes("''"), "where the flag still stands brokers go on by themselves; only the limit is lost"
+                becomes("''"), "where the flag still stands brokers continue by themselves; only the limit is lost"
             ),
         },
         f"{_TRAPS}::test_limit_of_an_operator_stays": {

@@ -11,7 +11,7 @@ _STOP_CHECK = 0.05
 
 
 class HttpServer:
-    """Answers from the begin of a `with` block to its end; its address is known before.
+    """Answers from the start of a `with` block to its end; its address is known before.
 
     Args:
         handler: answers the requests of one connection.

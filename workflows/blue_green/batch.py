@@ -102,7 +102,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         self.state.certificate.copies = carried.proof
 
     async def _quiesce(self) -> None:
-        await self.activities.run(quiesce.catch_up, Call(f"Bring {self.input.green_cluster} up to date once more"))
+        await self.activities.run(quiesce.catch_up, Call(f"Bring {self.input.green_cluster} up to date again"))
         call = Call(f"Hold writes to {self._names} back", total=self.input.quiesce_timeout + _GRACE)
         quiet = self.state.facts.quiet = await self.activities.run(quiesce.quiesce, call)
         self.state.figures.quiesce_seconds = quiet.seconds
@@ -154,7 +154,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
             )
 
     async def _undo(self, cause: str) -> str:
-        """Leave the clients with blue; where that is impossible, why the batch goes on to its end."""
+        """Leave the clients with blue; where that is impossible, why the batch continues to its end."""
         obstacles: list[str] = []
 
         async def leave_with_blue() -> None:

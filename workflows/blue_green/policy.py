@@ -55,7 +55,7 @@ BATCH_POLICIES: dict[BatchPhase, PhasePolicy] = {
     BatchPhase.LOAD: PhasePolicy(undo=Undo.FREE, undo_cost="clients are not affected"),
     BatchPhase.SEED: PhasePolicy(
         undo=Undo.FREE,
-        undo_cost="clients are not affected; copies stay on green, and the next run goes on with them",
+        undo_cost="clients are not affected; copies stay on green, and the next run continues with them",
     ),
     BatchPhase.QUIESCE: PhasePolicy(
         undo=Undo.FREE, undo_cost="writes are let go again, and clients stay with blue", no_pause=_HELD_BACK

@@ -54,7 +54,7 @@ class NamespaceSource:
         return ChildSpec(_BATCH, batch, ", ".join(items))
 
     async def settle(self, items: tuple[str, ...], why: str) -> None:
-        """Let writes go to namespaces whose batch was ended amid its steps."""
+        """Let writes go to namespaces whose batch was ended during its steps."""
         call = Call(f"Leave {', '.join(items)} with {self._migration.input.cluster}, where that is possible")
         try:
             undone = await self._migration.activities.ask(undo.settle, call, list(items))

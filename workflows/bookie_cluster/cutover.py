@@ -79,7 +79,7 @@ class Cutover(ABC):
         """Copy ledgers to the target while brokers serve, in rounds until little is left, and for this time on.
 
         Args:
-            length: how long to go on.
+            length: how long to continue.
         """
         call = Call("Copy ledgers while brokers serve, compare each in full")
         built = await self.activities.run(build.build, call, FORWARD, length.total_seconds())

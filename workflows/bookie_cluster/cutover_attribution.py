@@ -33,13 +33,13 @@ class AttributionCutover(Cutover):
     async def switch(self) -> None:
         """Set the directive: brokers create new ledgers in the target from now on."""
         await self.require_ids()
-        # Before the call: where its answer is lost, the way back has to take the directive for given.
+        # Before the call: where its answer is lost, the way back must take the directive for given.
         self.state.stage = CutoverStage.DIRECTED
         await self.set_target(FORWARD)
 
     async def promote(self) -> None:
         """Copy what was closed since BUILD, and attribute what is equal to the target."""
-        # Once more: ledgers were closed in the source until every broker had followed the directive.
+        # Again: ledgers were closed in the source until every broker had followed the directive.
         await self.copy()
         self.state.stage = CutoverStage.PROMOTED
         done = await self._set_attributions(FORWARD)

@@ -30,18 +30,18 @@ _SETTLING = timedelta(seconds=5)
 
 
 class RestartCutover(Cutover):
-    """Brokers are away from SWITCH to PROMOTE, and once more in a rollback."""
+    """Brokers are away from SWITCH to PROMOTE, and again in a rollback."""
 
     # Forward ----------------------------------------------------------------------------------------------------------
 
     async def decide(self, built: CopySummary) -> bool:
         """What cannot be copied needs a decision."""
-        effect = "goes on without these ledgers: brokers on the target will not find them"
+        effect = "continues without these ledgers: brokers on the target will not find them"
         return await self.migration.decisions.decide(built.failed, effect=effect)
 
     async def switch(self) -> None:
         """Stop brokers, bring the target up to date, and set the directive."""
-        # Before the stop is ordered: whatever fails from here on, brokers have to be started again.
+        # Before the stop is ordered: whatever fails from here on, brokers must be started again.
         self.state.stage = CutoverStage.BROKERS_STOPPED
         stopped = await self._stop_brokers(FORWARD)
         # mutant: bookie-cluster/no-longest-pause
@@ -77,7 +77,7 @@ class RestartCutover(Cutover):
         elif self.state.stopped is not None:
             # A broker may have started on the target by mistake.
             await self._lift_source_ids()  # mutant: bookie-cluster/ids-of-the-source-are-not-lifted
-        # Never again: brokers may run from here on, and some of them would go on with ids that they remember.
+        # Never again: brokers may run from here on, and some of them would continue with ids that they remember.
         self.state.stopped = None
         if self.state.stage >= CutoverStage.BROKERS_STOPPED:
             on = await self._start_brokers(BACK)
@@ -273,14 +273,14 @@ class RestartCutover(Cutover):
         while True:
             effect = f"brokers start on the {'source' if direction is BACK else 'target'} without these"
             await self.migration.decisions.decide(tail.copy_summary.failed, tail.missing, effect=effect)
-            # Before the call: where its answer is lost, the way back has to take the directive for given.
+            # Before the call: where its answer is lost, the way back must take the directive for given.
             # mutant: bookie-cluster/a-directive-whose-answer-is-lost-is-not-undone
             self.state.stage = max(self.state.stage, CutoverStage.DIRECTED)
             directive = await self.set_target(direction, tail.mark)
             if directive.alone:  # mutant: bookie-cluster/a-broker-that-came-before-the-directive-is-ignored
                 return tail, directive
             self.migration.board.note(
-                f"a broker came after everything had been copied to {name}: the copy follows once more"
+                f"a broker came after everything had been copied to {name}: the copy follows again"
             )
             tail = await self._copy_tail(direction)
 

@@ -59,9 +59,7 @@ _RESTART: dict[Phase, PhasePolicy] = {
     ),
     Phase.PROMOTE: PhasePolicy(
         undo=Undo.COPY_BACK,
-        undo_cost=(
-            "a rollback stops brokers once more, copies back what the target gained, and starts them on the source"
-        ),
+        undo_cost=("a rollback stops brokers again, copies back what the target gained, and starts them on the source"),
         no_pause="brokers are being started; what follows is a wait already",
     ),
 }

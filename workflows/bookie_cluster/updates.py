@@ -1,4 +1,4 @@
-"""What an operator tells a running switch beside the verbs: pace, read mode, old client, cleanup."""
+"""What an operator tells a running switch next to the verbs: pace, read mode, old client, cleanup."""
 
 from __future__ import annotations
 

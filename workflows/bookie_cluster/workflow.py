@@ -109,11 +109,11 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         self.state.resumed, self.state.flipped = registration.committed, registration.flipped
         if registration.flipped:
             self.board.note(
-                "an earlier run was ended from outside in CLEANUP; this one goes on there, and deletes what "
+                "an earlier run was ended from outside in CLEANUP; this one continues there, and deletes what "
                 "`cleanup_at_window_end` says"
             )
         elif registration.committed:
-            self.board.note("an earlier run was ended from outside behind its commit; this one goes on there")
+            self.board.note("an earlier run was ended from outside behind its commit; this one continues there")
 
     async def _precheck(self) -> None:
         if self.input.skip_idgen_precheck:
@@ -137,7 +137,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
                 # say.
                 if not self.verbs.rollback_wanted:
                     self.board.note(
-                        "nothing was touched; start the switch again, and it goes on, or can be rolled back"
+                        "nothing was touched; start the switch again, and it continues, or can be rolled back"
                     )
                     return ""
                 state.stage = CutoverStage.PROMOTED
@@ -215,7 +215,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         await self._release()
 
     async def _delete(self, order: CleanupOrder) -> None:
-        # A run that continues amid the parts knows that some are left.
+        # A run that continues during the parts knows that some are left.
         left, cluster = 1, self.input.source.name
         if self.state.to_delete is None:
             call = Call("List what will be deleted")
@@ -335,7 +335,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         if facts.blockers:
             return not_ready(facts.blockers)
         ledgers = f"{facts.survey.ledgers:,} ledgers" if facts.survey else "ledgers"
-        copying = f"ready: about {facts.estimated_copy_seconds:.0f} s of copying {ledgers} beside the traffic"
+        copying = f"ready: about {facts.estimated_copy_seconds:.0f} s of copying {ledgers} next to the traffic"
         if self.input.routing is Routing.ATTRIBUTION:
             return f"{copying} ({facts.estimate_basis})"
         pause = f"about {facts.estimated_pause_seconds:.0f} s between the brokers' stop and start"

@@ -20,7 +20,7 @@ ArgsT = ParamSpec("ArgsT")
 ResultT = TypeVar("ResultT")
 
 HEARTBEAT = timedelta(seconds=10)
-"""Longest silence of a running activity before Temporal starts it anew."""
+"""Longest silence of a running activity before Temporal starts it again."""
 
 RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=10))
 """Activities are retried until they succeed, fail for good, or the workflow's own deadlines end them."""
@@ -78,7 +78,7 @@ class FencedCalls(Generic[InputT]):
         *args: ArgsT.args,
         **nothing: ArgsT.kwargs,
     ) -> ResultT:
-        """Run an activity beside the phase: from a handler, or to look how things stand.
+        """Run an activity next to the phase: from a handler, or to look how things stand.
 
         Raises:
             ActivityError: it failed for good, ran out of time, or was cancelled.
@@ -115,7 +115,7 @@ class FencedCalls(Generic[InputT]):
             # A worker that is gone is noticed by its silence; the limit of an attempt is days.
             "heartbeat_timeout": HEARTBEAT,
             "retry_policy": RETRIES,
-            # The way back begins when the cancelled activity has ended, and not beside its last writes.
+            # The way back begins when the cancelled activity has ended, and not next to its last writes.
             "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             "summary": call.summary,
         }
@@ -126,7 +126,7 @@ async def answer_of(activity: str, **options: Any) -> str:
 
     Raises:
         ActivityError: it failed for good, ran out of time, or was cancelled.
-        CancelledError: it has answered although it was cancelled: what waits for it must not go on.
+        CancelledError: it has answered although it was cancelled: what waits for it must not continue.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0

@@ -48,7 +48,7 @@ class HistoryLimit:
 class Continuation(HistoryLimit):
     """Asks for a new run where no activity runs and the state is complete.
 
-    That is between phases, and inside of those that can begin once more: in a window, in a hold, when a wave has
+    That is between phases, and inside of those that can begin again: in a window, in a hold, when a wave has
     drained, before another try of a rollback, and between parts of a cleanup. The next run does not enter phases that
     are done, and runs the work of the phase that was left from its start.
     """

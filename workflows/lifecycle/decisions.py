@@ -48,12 +48,12 @@ class Decisions:
         return True
 
     async def wait(self, why: str, effect: str, *, kind: WaitKind = WaitKind.DECISION) -> None:
-        """Wait inside a phase for the operator's word: `proceed` goes on.
+        """Wait inside a phase for the operator's word: `proceed` continues.
 
         A rollback, where it is legal, and a deadline leave the phase instead.
 
         Args:
-            why: what has to be decided, in a sentence.
+            why: what must be decided, in a sentence.
             effect: what `proceed` does.
             kind: what the decision is about.
         """

@@ -84,7 +84,7 @@ class CutoverHold:
         A rollback, or a round that fails, leaves the phase.
 
         Args:
-            catch_up: done again and again meanwhile, and once more for no time after the hold, so that little is left
+            catch_up: done again and again meanwhile, and again for no time after the hold, so that little is left
                 to do. A round is cancelled when the hold ends.
         """
         self._state.hold_reached = True
@@ -164,7 +164,7 @@ class CutoverHold:
         return None
 
 
-_PAUSED = _Reason(WaitKind.PAUSE, "paused by the operator", "give `resume` to go on", (Verb.RESUME, Verb.ROLLBACK))
+_PAUSED = _Reason(WaitKind.PAUSE, "paused by the operator", "give `resume` to continue", (Verb.RESUME, Verb.ROLLBACK))
 _HELD = _Reason(
     WaitKind.HOLD,
     "the word to cut over",

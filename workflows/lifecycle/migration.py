@@ -83,7 +83,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         )
 
     async def execute(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
-        """Run the whole migration and give it its end: report, rollback, typed failure, or a new run that goes on."""
+        """Run the whole migration and give it its end: report, rollback, typed failure, or a new run that continues."""
         upsert(KIND_KEY.value_set(self.board.kind), TARGET_KEY.value_set(self.board.target))
         try:
             report = await work()
@@ -155,7 +155,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         """Take the verb `pause`."""
         self._signalled(Verb.PAUSE, reason)
 
-    @workflow.signal(description="Go on after `pause`. Optional: a reason.")
+    @workflow.signal(description="Continue after `pause`. Optional: a reason.")
     def resume(self, *reason: Any) -> None:
         """Take the verb `resume`."""
         self._signalled(Verb.RESUME, reason)
@@ -167,7 +167,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
 
     @workflow.signal(dynamic=True, description="Any other signal is refused, with a note.")
     def refuse_signal(self, name: str, given: Sequence[RawValue]) -> None:
-        """Note a signal that there is not; it would be kept for ever without a word."""
+        """Note a signal that there is not; it would be kept indefinitely without a word."""
         del given
         verbs = ", ".join(Verb)
         self.board.note(f"{name} refused: there is no such signal. Cure: give one of {verbs}")
@@ -184,7 +184,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
         if not response.accepted:
             raise refused(_refusal(response))
 
-    @workflow.update(description="Set the time that the running window shall have left: longer, shorter or zero.")
+    @workflow.update(description="Set the time that the running window must have left: longer, shorter or zero.")
     def change_window(self, change: WindowChange) -> datetime:
         """Move the end of the running window; returns the new end."""
         end = self.timers.change_window(change.remaining)

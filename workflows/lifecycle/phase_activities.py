@@ -77,7 +77,7 @@ class ActivityRunner(FencedCalls[InputT]):
         *args: ArgsT.args,
         **nothing: ArgsT.kwargs,
     ) -> ResultT | None:
-        """Run an activity without which the migration goes on; None and the note `otherwise` where it fails.
+        """Run an activity without which the migration continues; None and the note `otherwise` where it fails.
 
         Raises:
             ActivityError: it was cancelled.

@@ -65,7 +65,7 @@ class Phases:
     ) -> None:
         """Enter a phase, record it, and run its work until it ends, is rolled back, or a deadline passes.
 
-        A phase that was done in an earlier run of the workflow is not entered; one that was left there goes on.
+        A phase that was done in an earlier run of the workflow is not entered; one that was left there continues.
 
         Args:
             phase: its name.
@@ -123,7 +123,7 @@ class Phases:
             try:
                 await work()
             except FAILURES as error:
-                # In the state, so that a run which continues as new amid the way back goes on with it.
+                # In the state, so that a run which continues as new during the way back continues with it.
                 state.undoing = failure_of(error)
                 # A rollback that meets the start of a run finds those of the phases that it does not come to any more.
                 state.deadlines.clear()
@@ -174,7 +174,7 @@ class Phases:
     async def _recorded(self, entry: PhaseEntry, work: Awaitable[object]) -> None:
         try:
             await work
-        # No end of the phase: the next run goes on with this entry.
+        # No end of the phase: the next run continues with this entry.
         except ContinuationDue:
             raise
         except Interrupted as stop:

@@ -10,7 +10,7 @@ from models.lifecycle.failures import Blocker, FailureKind, count_blockers
 
 
 def require_ready(blockers: Sequence[Blocker]) -> None:
-    """Go on without blockers only.
+    """Continue without blockers only.
 
     Raises:
         ApplicationError: there are some; the message lists each with its cure.

@@ -110,7 +110,7 @@ class ChildPool:
             try:
                 await workflow.wait_condition(lambda: not self._running)
             except asyncio.CancelledError:
-                # Cancelled once more; the children know already.
+                # Cancelled again; the children know already.
                 continue
 
     # Inside ---------------------------------------------------------------------------------------------------------

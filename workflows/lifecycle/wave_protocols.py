@@ -31,7 +31,7 @@ class Children(Protocol):
     def child(self, items: tuple[str, ...]) -> ChildSpec:
         """The child workflow that migrates these items.
 
-        It has to find what an earlier one did for them: an item may get a second child, by retries or after its parent
+        It must find what an earlier one did for them: an item may get a second child, by retries or after its parent
         was terminated and started again.
         """
         ...
@@ -83,7 +83,7 @@ class WaveSteering(Protocol):
         ...
 
     async def decide(self, hold: Hold) -> bool:
-        """Wait for the operator's decision: True to go on, False to begin no more items."""
+        """Wait for the operator's decision: True to continue, False to begin no more items."""
         ...
 
     def show(self, status: WaveStatus) -> None:

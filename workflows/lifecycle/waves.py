@@ -65,7 +65,7 @@ class Waves:
         self._went_on = False
 
     async def run(self) -> WaveStatus:
-        """Run wave after wave until all items had their turn, or no more shall begin; returns how they stand.
+        """Run wave after wave until all items had their turn, or no more must begin; returns how they stand.
 
         Cancelled, or failing itself, it asks the children that run to cancel, and waits until they have ended.
         """
@@ -91,7 +91,7 @@ class Waves:
         return not self._pool and not self._unrecorded
 
     def revise(self, policy: WavePolicy) -> None:
-        """Go on by another policy, from the next item on; a decision that is waited for is still the operator's."""
+        """Continue by another policy, from the next item on; a decision that is waited for is still the operator's."""
         self.state.policy = policy
         self._revisions += 1
 
@@ -166,7 +166,7 @@ class Waves:
     # What holds them back -------------------------------------------------------------------------------------------
 
     async def _may_begin(self) -> bool:
-        """Wait until an item may begin; False if none shall any more."""
+        """Wait until an item may begin; False if none must any more."""
         while self._running:
             await self._wait_if_paused()
             await self._continue_if_due()

@@ -242,7 +242,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             # What the commit that was interrupted had not done yet: late writes, the second flag, our record.
             if self.state.pre:
                 await self.phases.undo(Phase.COMPLETED, self._complete)
-            return "the migration had been committed before it was interrupted, and goes on"
+            return "the migration had been committed before it was interrupted, and continues"
         # After the flag: services wait for their writes, and nobody for an empty target.
         await self._clear_target()
         await self.window.forget_watch()
@@ -326,6 +326,6 @@ def _plan_summary(facts: Precheck) -> str:
     if facts.blockers:
         return not_ready(facts.blockers)
     return (
-        f"ready: about {facts.estimated_copy_seconds:.0f} s of copying beside the traffic, then about "
+        f"ready: about {facts.estimated_copy_seconds:.0f} s of copying next to the traffic, then about "
         f"{facts.estimated_blocked_seconds:.0f} s with metadata writes blocked ({facts.estimate_basis})"
     )

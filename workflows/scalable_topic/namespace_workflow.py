@@ -121,7 +121,7 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
 
     async def _stop(self, waves: asyncio.Future[Any]) -> None:
         why = f"policies were held for {self.input.hold_limit}, as long as hold_limit says; no further topic begins"
-        # First, since an activity that answers although it was cancelled must not let the waves go on.
+        # First, since an activity that answers although it was cancelled must not let the waves continue.
         self.state.waves.outcome, self.state.waves.why = WavesOutcome.STOPPED, why
         self.board.note(why)
         await _ended(waves)

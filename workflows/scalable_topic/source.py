@@ -54,9 +54,9 @@ class TopicSource:
         return ChildSpec(_TOPIC, ScalableTopicInput.model_validate(shared | own), name)
 
     async def settle(self, items: tuple[str, ...], why: str) -> None:
-        """Tell of a topic whose workflow was ended amid its steps; COMPLETE brings it to its end."""
+        """Tell of a topic whose workflow was ended during its steps; COMPLETE brings it to its end."""
         self._migration.board.note(
-            f"{', '.join(items)}: ended amid its steps ({why}); COMPLETE looks what is left to do"
+            f"{', '.join(items)}: ended during its steps ({why}); COMPLETE looks what is left to do"
         )
 
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:

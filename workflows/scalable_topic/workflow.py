@@ -81,7 +81,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
                 await self.phases.run(Phase.VERIFY, self._verify)
             except FAILURES as error:
                 # The policies of the namespace must not stay held. In the state, so that a run which continues as new
-                # amid COMPLETE still ends for this reason.
+                # during COMPLETE still ends for this reason.
                 state.undoing = failure_of(error)
         await self.phases.undo(Phase.COMPLETE, self._complete)
         if state.undoing is not None:
@@ -108,7 +108,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         until = self._clients_until
         call = Call(f"Wait until clients of {self.input.topic} can follow")
         gone = await self.activities.run(clients.await_clients, call, until, self._facts.ordered)
-        # Brokers forget them when they load the topic anew.
+        # Brokers forget them when they load the topic again.
         self.state.facts.precheck = self._facts.model_copy(update={"ordered": {**self._facts.ordered, **gone.ordered}})
         if gone.waiting:
             raise _not_ready(
@@ -200,7 +200,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         )
 
     async def _roll_back(self, cause: str) -> str:
-        """Leave the topic regular; where it turned out to be scalable, why the migration goes on to its end."""
+        """Leave the topic regular; where it turned out to be scalable, why the migration continues to its end."""
         obstacles: list[str] = []
 
         async def undo() -> None:

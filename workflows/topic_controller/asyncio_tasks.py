@@ -1,4 +1,4 @@
-"""The end of what runs beside a workflow's updates."""
+"""The end of what runs next to a workflow's updates."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ async def ended(*tasks: asyncio.Task[Any]) -> None:
 def is_ending() -> bool:
     """Whether the task that asks was cancelled.
 
-    What goes on in a loop has to ask: a cancellation that comes together with the end of a step, or that makes a step
+    What continues in a loop must ask: a cancellation that comes together with the end of a step, or that makes a step
     fail, is taken for the end of that step, and is not raised again.
     """
     task = asyncio.current_task()

@@ -31,7 +31,7 @@ class Changes:
         self._calls = lead.calls
 
     async def open(self) -> None:
-        """Find the topic or create it, and go on with what another run left under way.
+        """Find the topic or create it, and continue with what another run left under way.
 
         Raises:
             ApplicationError: it is somebody else's, or another run leads.
@@ -49,7 +49,7 @@ class Changes:
             for warning in opened.warnings:
                 lead.note(warning)
             if opened.record.deleting:
-                lead.note("goes on with the deletion that an earlier run began")
+                lead.note("continues with the deletion that an earlier run began")
                 await lead.insist(lambda: self._calls.ask(topic.delete, DELETE, Deletion(force=True)))
                 lead.deleted = True
             else:
@@ -81,7 +81,7 @@ class Changes:
                 if prepared.found is None:
                     break
                 self._require_newer(prepared.found)
-                lead.note(f"{mutation}: begun afresh, since the layout is at epoch {prepared.found.epoch}")
+                lead.note(f"{mutation}: begun again, since the layout is at epoch {prepared.found.epoch}")
                 lead.take(prepared.found)  # mutant: topic-controller/starts-with-a-layout-that-is-gone
                 await self._finish(prepared.found)
             lead.state.record = lead.record.numbered(prepared.first_segment).begun(mutation)
@@ -104,9 +104,9 @@ class Changes:
             raise refused(str(error), error.fault) from None
 
     async def _finish(self, found: ControlledLayout) -> None:
-        """Go on with a change that somebody began, and did not finish."""
+        """Continue with a change that somebody began, and did not finish."""
         if pending := found.pending:
-            self._lead.note(f"goes on with the {pending} that an earlier attempt began")
+            self._lead.note(f"continues with the {pending} that an earlier attempt began")
             prepared = await self._lead.insist(lambda: self._calls.ask(split_merge.prepare, _prepare(pending), pending))
             if prepared.refused:
                 self._lead.note(f"the {pending} was given up before it ended anything: {prepared.refused}")

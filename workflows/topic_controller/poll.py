@@ -78,7 +78,7 @@ class Poll(Generic[DueT]):
             self._patience = _FIRST_PATIENCE
 
     async def _rest(self, why: str) -> None:
-        """What fails is tried again, ever more seldom."""
+        """What fails is tried again, less and less often."""
         if self._lead.ends or is_ending():
             return
         self._lead.note(why)

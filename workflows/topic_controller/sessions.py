@@ -72,12 +72,12 @@ class Sessions:
                 await self._after(error)
 
     async def watch(self) -> None:
-        """Observe while there are sessions; anew when consumers have come, or other segments."""
+        """Observe while there are sessions; again when consumers have come, or other segments."""
         try:
             while self._goes_on and not is_ending():
                 # Whoever looks before the layout is told again sees the same again.
                 await workflow.wait_condition(lambda: bool(self._watched()) and not self._unpublished)
-                # Who is not noted yet is not observed yet, though the observers of others go on.
+                # Who is not noted yet is not observed yet, though the observers of others continue.
                 self._anew, self._at_once = self._is_telling, False
                 await self._observe(self._begin_to_observe())
         except asyncio.CancelledError:
@@ -96,7 +96,7 @@ class Sessions:
         Who left meanwhile is left out: others came with it, and stay.
 
         Raises:
-            ApplicationError: all of them, or the subscription, went meanwhile, or the next run has to be asked.
+            ApplicationError: all of them, or the subscription, went meanwhile, or the next run must be asked.
         """
         names = [*consumers]
         self._state.coordinators.setdefault(subscription, Coordinator()).join(names, instances)
@@ -121,7 +121,7 @@ class Sessions:
         self._changed()
 
     async def end(self, subscription: str) -> None:
-        """End all sessions of a subscription, and see that its consumers know: they would make its places anew."""
+        """End all sessions of a subscription, and see that its consumers know: they would make its places again."""
         self.leave(subscription, [*self._coordinator(subscription).consumers])
         with suppress(TimeoutError):
             # Who cannot be told does not keep it from going.
@@ -198,7 +198,7 @@ class Sessions:
         self._on_change()
 
     def _begin_to_observe(self) -> asyncio.Task[Observation]:
-        # On a queue of its own: it lasts for ever, and there are as many as there are topics with consumers.
+        # On a queue of its own: it lasts indefinitely, and there are as many as there are topics with consumers.
         call = Call(_OBSERVE, queue=observers_queue(workflow.info().task_queue))
         observing = asyncio.create_task(self._calls.ask(observers.observe, call, self._watching()))
         self._observing.append(observing)

@@ -285,7 +285,7 @@ class ScalableTopicController(OneInput):
 
     @workflow.signal(dynamic=True, description="Any signal is refused, with a note.")
     def refuse_signal(self, name: str, given: Sequence[RawValue]) -> None:
-        """Note a signal that there is not; it would be kept for ever without a word."""
+        """Note a signal that there is not; it would be kept indefinitely without a word."""
         del given
         self._lead.note(f"{name} refused: there is no such signal. Cure: send an update")
 
@@ -306,7 +306,7 @@ class ScalableTopicController(OneInput):
         return self._lead.ends or ((self._history.due or self._lead.is_reset) and not self._lead.busy)
 
     async def _come_to_rest(self, telling: asyncio.Task[None], watching: list[asyncio.Task[None]]) -> None:
-        """End what goes on beside updates, at a moment when none is under way.
+        """End what continues beside updates, at a moment when none is under way.
 
         Also where the workflow was cancelled: a change that is under way comes to its end first, and updates have their
         answers; those that come later are the next run's.

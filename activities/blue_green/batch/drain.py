@@ -241,7 +241,7 @@ class DrainWatch:
         return True
 
     def _left_of_copied(self, guard: NamespaceGuard, topic: TopicName, name: str) -> int | None:
-        """Give up on blue what of a subscription goes on with its copy on green; what came behind that stays.
+        """Give up on blue what of a subscription continues with its copy on green; what came behind that stays.
 
         Returns:
             How many entries stay; None if the subscription was not copied.
@@ -285,7 +285,7 @@ class DrainWatch:
         """Load stranded topics again, with writes held back until all of them are terminated.
 
         Raises:
-            StoreContention: they are not in time; writes are held back still, and the next attempt goes on. From
+            StoreContention: they are not in time; writes are held back still, and the next attempt continues. From
                 `drain_timeout` on they count as left.
         """
         try:

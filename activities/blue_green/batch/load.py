@@ -46,7 +46,7 @@ def load(task: BatchTask) -> Loaded:
         # mutant: blue-green/topics-of-green-are-deleted-before-the-refusal
         require_movable(task, [(look.topic, look.stats) for look in looks if look.stats])
     for guard in begun:
-        # Whoever copies does so anew; what an earlier run copied may be gone from green.
+        # Whoever copies does so again; what an earlier run copied may be gone from green.
         guard.note(stage=Stage.CLAIMED, copied_in="")
         take_back(task, guard)
     provision_batch(task, begun)

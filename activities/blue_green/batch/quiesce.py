@@ -1,4 +1,4 @@
-"""QUIESCE: green is brought up to date once more, then writes to a batch are held back."""
+"""QUIESCE: green is brought up to date again, then writes to a batch are held back."""
 
 from __future__ import annotations
 

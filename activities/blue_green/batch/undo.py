@@ -54,12 +54,12 @@ def _undo(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
         if guard not in mine and guard.namespace not in there:
             _take_flag_off(guard, store)
             _settle(task, guard)
-    whys = dict.fromkeys(sorted(there), "its clients were sent to green before this run; what is begun goes on")
+    whys = dict.fromkeys(sorted(there), "its clients were sent to green before this run; what is begun continues")
     silent: set[str] = set()
     taken_back, restored = _take_flags_back(task, mine, store, silent)
     whys |= taken_back
     lost = [guard for guard in guards if guard.namespace in whys]
-    # DRAIN goes on with those that could not be ended.
+    # DRAIN continues with those that could not be ended.
     # mutant: blue-green/topics-that-cannot-be-undone-are-not-flipped
     unended = end_or_give_up(task, lost, store) if lost else ""
     stay = [guard for guard in guards if guard not in lost]
@@ -74,7 +74,7 @@ def _undo(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
 
 @step(BlueGreenTask)
 def settle(task: BlueGreenTask, namespaces: list[str]) -> Undone:
-    """The same for a batch whose workflow was ended by somebody else, before it could go on or back."""
+    """The same for a batch whose workflow was ended by somebody else, before it could continue or back."""
     with task.blue_store() as store:
         if not is_held(task, store):
             return Undone(undone=True)
@@ -91,7 +91,7 @@ def _take_flags_back(
     the truth: brokers that do not answer are added to `silent`, and writes do not wait for them.
 
     Returns:
-        Namespaces that have to be flipped all the same, with the reason; which topics take messages again.
+        Namespaces that must be flipped all the same, with the reason; which topics take messages again.
     """
     whys: dict[str, str] = {}
     restored: set[TopicName] = set()
@@ -148,7 +148,7 @@ def _note_ends(store: CasStore, guard: NamespaceGuard, ends: Mapping[TopicName, 
 
 
 def _used(task: AnyBlueGreenTask, store: CasReader, topics: Sequence[TopicName]) -> list[str]:
-    """What people have to know of topics that stay with blue, and that somebody uses on green all the same."""
+    """What people must know of topics that stay with blue, and that somebody uses on green all the same."""
     uses = task.each(topics, lambda topic: used_on_green(task, store, topic))
     return [
         f"{topic} stays on {task.input.cluster}, and has clients or messages on {task.input.green_cluster} as well"
@@ -172,7 +172,7 @@ def _obstacle(task: AnyBlueGreenTask, store: CasReader, terminated: Sequence[Top
     if not task.input.unterminate:
         return (
             f"{len(terminated)} topics are terminated on {task.input.cluster}, {terminated[0]} among them, and "
-            '"unterminate" is not set; what is begun goes on to its end'
+            '"unterminate" is not set; what is begun continues to its end'
         )
     try:
         used = task.each(terminated, lambda topic: used_on_green(task, store, topic))

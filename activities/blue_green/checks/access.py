@@ -1,6 +1,6 @@
 """Whether clients can use green: with credentials of their kind, by the protocol that they speak.
 
-A client that is sent on keeps its credentials. So what it may look up on blue has to be open to it on green, which may
+A client that is sent on keeps its credentials. So what it may look up on blue must be open to it on green, which may
 know neither the key of its token, nor its role, nor the authority of its certificate.
 """
 

@@ -51,7 +51,7 @@ class Side(NamedTuple):
 
     Attributes:
         code: how codes of its blockers begin.
-        name: that it shall have.
+        name: that it must have.
         cluster: how it is reached.
         admin: through the addresses of the input, which may be those of a proxy.
     """
@@ -151,7 +151,7 @@ def _ask_brokers(
         check_broker(findings, side, service.name, settings)
         if side.code == "BLUE":
             check_flip_timeout(findings, service.name, settings, task.input.flip_timeout.total_seconds())
-    # Defects that matter are those of brokers that give topics away; green's release has to be supported.
+    # Defects that matter are those of brokers that give topics away; green's release must be supported.
     if side.code == "BLUE":
         check_releases(findings, task.input.kind, seen, accepted=task.input.accepted)
     else:

@@ -87,7 +87,7 @@ def judge(task: AnyBlueGreenTask, findings: Findings, name: str, differing: Sequ
 
 
 def check_way_back(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
-    """Look for what an earlier migration has left on green; returns topics of green that are made anew."""
+    """Look for what an earlier migration has left on green; returns topics of green that are made again."""
     green = task.input.green_cluster
     known = task.green.clusters.migration(green)
     if known is None:
@@ -102,7 +102,7 @@ def check_way_back(task: AnyBlueGreenTask, findings: Findings, namespaces: Seque
         _check_restarted(task, findings, max(times.values(), default=0))
         findings.warn(
             f"{green} was left by an earlier migration, and sends clients of {len(times) or 'all'} namespaces "
-            f"to {task.input.cluster}; this is their way back. Each is served by {green} again from the begin of its "
+            f"to {task.input.cluster}; this is their way back. Each is served by {green} again from the start of its "
             "batch on"
         )
     return _check_ended(task, findings, [name for name in namespaces if name in there])

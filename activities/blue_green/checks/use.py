@@ -96,7 +96,7 @@ class TopicUse:
         if self.behind:
             findings.warn(
                 f"{len(self.behind)} topics have messages that are not in third clusters yet. While writes are held "
-                "back, these have to arrive within quiesce_timeout, or the batch is undone: "
+                "back, these must arrive within quiesce_timeout, or the batch is undone: "
                 f"{some(sorted(self.behind))}"
             )
 

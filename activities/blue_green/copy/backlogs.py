@@ -179,7 +179,7 @@ def _still_idle(task: AnyBlueGreenTask, idle: Idle) -> Idle:
         )
         return tuple(name for name in idle[topic] if name in there)
 
-    # Also topics where nobody is idle any more: theirs have a copy by now, behind which all have to begin.
+    # Also topics where nobody is idle any more: theirs have a copy by now, behind which all must begin.
     return dict(zip(idle, task.each(idle, names), strict=True))
 
 

@@ -26,7 +26,7 @@ _MOST_DIFFERENCES = 100
 
 
 def place_cursors(copy: SubscriptionCopy, idle: Idle) -> CursorFigures:
-    """Acknowledge on green what each subscription shall not receive there, and read it back.
+    """Acknowledge on green what each subscription must not receive there, and read it back.
 
     Idle subscriptions keep what they have not acknowledged on blue, with all holes; the record of the copy names them.
     The others consume everything on blue, and begin behind the copy. Acknowledgements only add, so that a late attempt
@@ -34,7 +34,7 @@ def place_cursors(copy: SubscriptionCopy, idle: Idle) -> CursorFigures:
 
     Args:
         copy: both clusters.
-        idle: subscriptions that go on with the copy.
+        idle: subscriptions that continue with the copy.
 
     Raises:
         StoreConflict: a subscription is missing on green, or stands elsewhere than it should.
@@ -168,7 +168,7 @@ def acknowledged(cursor: CursorStats, up_to: Callable[[EntryPosition], int]) -> 
 def _wanted(
     copy: SubscriptionCopy, topic: TopicName, idle: Collection[str], positions: PositionMap
 ) -> dict[str, list[Span]]:
-    """What each subscription of a topic shall have acknowledged of the copy."""
+    """What each subscription of a topic must have acknowledged of the copy."""
     stats, _ = what_is_there(copy.blue, topic)
     durable = [*copy.blue.topics.stats(topic).durable_subscriptions]
     return {

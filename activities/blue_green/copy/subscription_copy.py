@@ -130,13 +130,13 @@ def seed_topics(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
     Raises:
         StoreConflict: a topic on green holds other messages, or has other producers; or its schemas differ.
         StoreUnsupported: a topic holds entries that cannot be copied.
-        StoreError: a store or a broker failed; the step can be repeated, and goes on.
+        StoreError: a store or a broker failed; the step can be repeated, and continues.
     """
     return _copy(copy, idle)
 
 
 def copy_tail(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
-    """Copy what was sent since, until nothing is left; writes to blue have to be quiet.
+    """Copy what was sent since, until nothing is left; writes to blue must be quiet.
 
     Arguments and errors are those of `seed_topics`.
 
@@ -193,7 +193,7 @@ def _copy(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
 
 
 class _Begin(NamedTuple):
-    """A topic that has a copy, or has to get one.
+    """A topic that has a copy, or must get one.
 
     Attributes:
         ledgers: its ledgers, with the entries that are confirmed.
@@ -282,15 +282,15 @@ class _Tally:
             and count_after(ledgers, min(marks)) > count_after(ledgers, start)
         ):
             raise StoreConflict(
-                f"{topic}: a subscription has messages left from before the begin of the copy, {start}; let it wait, "
-                "or delete the topic on the new cluster and copy it anew"
+                f"{topic}: a subscription has messages left from before the start of the copy, {start}; let it wait, "
+                "or delete the topic on the new cluster and copy it again"
             )
         last = known.record.positions.last if known else None
         left = count_after(ledgers, last[0] if last else start)
         return _Begin(ledgers, start, left, read_through_broker(stats))
 
     def _standing(self, topic: TopicName) -> Recorded | None:
-        """The record of a copy that is still on green; that of one whose topic was created anew there is deleted.
+        """The record of a copy that is still on green; that of one whose topic was created again there is deleted.
 
         Raises:
             StoreConflict: something else is there.
@@ -338,7 +338,7 @@ class _Tally:
         self._compare_schemas(topic)
 
     def _compare_schemas(self, topic: TopicName) -> None:
-        """Messages name versions of their topic's schema by number: each number has to mean the same on green."""
+        """Messages name versions of their topic's schema by number: each number must mean the same on green."""
         whole = topic.whole
         mine, theirs = self._copy.blue.schemas.versions(whole), self._copy.green.schemas.versions(whole)
         known = {one.version: one for one in theirs}

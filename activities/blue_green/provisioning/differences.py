@@ -91,7 +91,7 @@ def tenant_deltas(name: str, blue: Tenant, green: Tenant | None, names: Mapping[
 def namespace_deltas(
     blue: NamespaceInventory, green: NamespaceInventory | None, names: Mapping[str, str], release: Release
 ) -> list[Delta]:
-    """How a namespace differs, and what ends it, in the order in which things have to be created."""
+    """How a namespace differs, and what ends it, in the order in which things must be created."""
     found = list(lost_policies(blue, release))
     blue = carried(blue, release)
     if green is None:

@@ -67,7 +67,7 @@ def read_namespace(
     Args:
         admin: of the cluster; needs eight connections.
         namespace: `tenant/namespace`.
-        check: raises where the work shall stop.
+        check: raises where the work must stop.
         only: whole topics that are read; None for all.
 
     Returns:

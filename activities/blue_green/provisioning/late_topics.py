@@ -1,6 +1,6 @@
 """Create on green what comes to blue after PROVISION.
 
-Who connects anew would create its subscription on green by itself, but at the end of the topic. A topic may not be
+Who connects again would create its subscription on green by itself, but at the end of the topic. A topic may not be
 created by its clients there, and a partition is not where green has fewer of them: their producers would be dead. So
 would be those whose schema green refuses to learn from clients.
 """
@@ -46,7 +46,7 @@ class Late(NamedTuple):
 def provision_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> bool:
     """Create on green what came to blue since LOAD, or since it was last asked; returns whether a subscription did.
 
-    Topics that nobody subscribed to are made anew where brokers of green deleted them meanwhile.
+    Topics that nobody subscribed to are made again where brokers of green deleted them meanwhile.
 
     Raises:
         StoreConflict: both sides differ in what cannot be created.

@@ -1,4 +1,4 @@
-"""Ledger ids of green, which have to lie above those of blue.
+"""Ledger ids of green, which must lie above those of blue.
 
 A message's id begins with that of its ledger. Consumers of the C++ library, and of those built on it such as Python's,
 that acknowledge cumulatively remember the last id that they acknowledged, also when they are sent to another cluster:

@@ -79,7 +79,7 @@ def compare_namespace(
         namespace: `tenant/namespace`.
         names: what blue's clusters are called on green.
         release: of green's brokers.
-        check: raises where the work shall stop.
+        check: raises where the work must stop.
 
     Raises:
         AdminError: a broker of either side does not answer.

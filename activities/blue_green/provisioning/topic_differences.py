@@ -21,7 +21,7 @@ PARTITION = "partition"
 
 
 def topic_deltas(blue: TopicInventory, green: TopicInventory | None, names: Mapping[str, str]) -> list[Delta]:
-    """How a whole topic differs, and what ends it, in the order in which things have to be created."""
+    """How a whole topic differs, and what ends it, in the order in which things must be created."""
     if not blue.lasting:
         return []
     if green is not None:
@@ -191,7 +191,7 @@ def _version_deltas(blue: TopicInventory, green: TopicInventory) -> Iterator[Del
     wanted, there = blue.schemas, green.schemas
     for of_blue, of_green in zip(wanted, there, strict=False):
         if _schema_content(of_blue) != _schema_content(of_green):
-            # Versions stay for ever: nothing but the deletion of the topic makes room for others.
+            # Versions stay indefinitely: nothing but the deletion of the topic makes room for others.
             yield differs(f"{path} version {of_blue.version}", (_text(of_blue), _text(of_green)))
             return
     for one in there[len(wanted) :]:

@@ -80,7 +80,7 @@ def check_topic(findings: Findings, topic: TopicInventory, record: ScalableRecor
         findings: where they go.
         topic: as it is.
         record: what brokers keep of a scalable topic of that name.
-        begun: whether an earlier run has begun with the topic, and this one goes on.
+        begun: whether an earlier run has begun with the topic, and this one continues.
     """
     _check_name(findings, topic)
     _check_record(findings, topic, record, begun=begun)
@@ -130,7 +130,7 @@ def check_segments(findings: Findings, topic: TopicInventory, there: Collection[
 
 
 def _is_begun(store: CasReader, name: TopicName, workflow_id: str) -> bool:
-    """Whether there is something to go on with: what another migration has made scalable is only scalable."""
+    """Whether there is something to continue with: what another migration has made scalable is only scalable."""
     node = store.get(topic_record(f"{name.namespace_path}/{name.topic}"))
     record = None if node is None else TopicClaim.model_validate_json(node.value)
     if record is None or not record.begun:
@@ -158,7 +158,7 @@ def _check_record(findings: Findings, topic: TopicInventory, record: ScalableRec
     path = topic.name.scalable_path
     match record.state:
         case RecordState.GOOD | RecordState.EMPTY if begun:
-            findings.warn(f"an earlier run has begun to make {topic.name} scalable; this one goes on from there")
+            findings.warn(f"an earlier run has begun to make {topic.name} scalable; this one continues from there")
         case RecordState.GOOD:
             findings.block("ALREADY_SCALABLE", f"{topic.name} is scalable already", "leave it out")
         case RecordState.EMPTY:

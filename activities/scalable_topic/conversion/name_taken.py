@@ -55,7 +55,7 @@ def name_taken_problem(name: TopicName) -> str:
 
 
 def name_is_taken(name: TopicName) -> str:
-    """Say what a migration left behind that found another scalable topic of the name amid its flip."""
+    """Say what a migration left behind that found another scalable topic of the name during its flip."""
     return (
         f"another scalable topic has the name of {name} now, which stays regular; segments that were made for the flip "
         "were not deleted"
@@ -162,7 +162,7 @@ def remove_empty(
             change=lambda admin, segment=segment: admin.scalable_topics.delete_segment(name, segment.descriptor),
         )
     remove_record(store, name, record.version, guard.check, require_unused)
-    # The broker that led the topic is elected once more before it learns that the topic is gone: the record is there
+    # The broker that led the topic is elected again before it learns that the topic is gone: the record is there
     # again, without a value (5.0.1).
     for _ in range(_LOOKS):
         pause(_PAUSE)

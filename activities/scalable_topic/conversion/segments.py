@@ -130,7 +130,9 @@ def unexpected_segment_topics(layout: SegmentLayout, parts: Sequence[TopicName])
         return []
     known = {segment.descriptor for segment in layout.segments.values()}
     left = [one.descriptor for one in SegmentLayout.migrated(names, 0).active if one.descriptor not in known]
-    return [f"partitions were added amid the flip; the segments {some(left)} of before are left, and nobody uses them"]
+    return [
+        f"partitions were added during the flip; the segments {some(left)} of before are left, and nobody uses them"
+    ]
 
 
 def look_at_segment(admin: PulsarAdmin, name: TopicName, segment: SegmentInfo) -> None:

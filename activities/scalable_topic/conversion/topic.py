@@ -108,8 +108,8 @@ class TopicConversion:
         Raises:
             AdminConflict: such clients are attached; nothing has changed.
             AdminDenied: the worker's role may not make it scalable; nothing has changed.
-            StoreConflict: the record is empty or broken, and people have to decide.
-            AdminError: a broker refuses, or does not answer; another attempt goes on from there.
+            StoreConflict: the record is empty or broken, and people must decide.
+            AdminError: a broker refuses, or does not answer; another attempt continues from there.
         """
         begun = time.monotonic()
         if self.stage is Stage.WITHDRAWING:  # mutant: scalable-topic/late-deletions-are-not-waited-for
@@ -250,7 +250,7 @@ class TopicConversion:
 
     def _own(self, topic: TopicInventory, record: ScalableRecord) -> SegmentLayout:
         """Return the layout, if the topic has become what it describes."""
-        # What was to keep brokers from it would keep them from it for ever once the topic is deleted.
+        # What was to keep brokers from it would keep them from it indefinitely once the topic is deleted.
         # mutant: scalable-topic/a-topic-that-is-scalable-stays-barred
         allow_creation(self.store, topic.name, self.guard.check)
         if record.layout is None or foreign_layout(self.store, record, topic) is not None:

@@ -164,7 +164,7 @@ def _done(task: OperationTask, store: CasStore, name: TopicName) -> TopicOutcome
     guard = task.operation_guard(store, name)
     record = guard.take()
     if record.outcome is not None:
-        # An attempt before this one has done it; what it chose is not to be chosen anew.
+        # An attempt before this one has done it; what it chose is not to be chosen again.
         return record.outcome
     editor = TopicEditor(task, store, name, guard)
     act = VERBS[task.input.operation].act

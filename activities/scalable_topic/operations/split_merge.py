@@ -89,7 +89,7 @@ def carried_out(choose: Choose, editor: TopicEditor) -> TopicOutcome:
     Raises:
         LayoutError: somebody else has changed these segments in another way.
         AdminError: brokers do not do it; another attempt may find it done.
-        StoreConflict: the layout is not what it has to be afterwards.
+        StoreConflict: the layout is not what it must be afterwards.
     """
     change, before = _noted(editor), editor.layout()
     again = change is not None
@@ -179,7 +179,7 @@ def _completed(
     # Also what consumers have made until brokers had changed the segments.
     late = editor.secure(new)
     if faults := layout_faults(editor.layout()):
-        raise StoreConflict(f"the layout is not as it has to be: {'; '.join(faults)}")
+        raise StoreConflict(f"the layout is not as it must be: {'; '.join(faults)}")
     told = _told(change, children) + (" already" if verdict is Verdict.UNCHANGED else "")
     more = [f"{late.healed} segments were missing, or lacked a subscription, and are made"] if late.healed else []
     return editor.outcome(verdict, "; ".join([told, *more, *others]), registered=late.registered, healed=late.healed)

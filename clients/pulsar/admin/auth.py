@@ -146,7 +146,7 @@ class ClientCredentials(httpx.Auth):
         self._renew_at = 0.0
 
     def auth_flow(self, request: httpx.Request) -> AuthFlow:
-        """Add the token; with 401, get another one and ask once more."""
+        """Add the token; with 401, get another one and ask again."""
         token = self._get(request, refused="")
         _authorize(request, token)
         answer = yield request

@@ -36,7 +36,7 @@ class BookieClusters(BookieClustersReader):
 
         Args:
             name: the cursor.
-            cluster: the attribution that it shall have.
+            cluster: the attribution that it must have.
             ledger: the ledger that was built there.
 
         Raises:

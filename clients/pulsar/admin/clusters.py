@@ -109,7 +109,7 @@ class Clusters(ClustersReader):
 
         Args:
             name: the broker's own cluster.
-            urls: of the other one; both an admin interface and a broker have to be named.
+            urls: of the other one; both an admin interface and a broker must be named.
             migrated: whether clients are sent there now.
 
         Raises:

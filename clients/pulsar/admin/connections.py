@@ -11,7 +11,7 @@ import httpx
 class Connections(httpx.HTTPTransport):
     """Like httpx's own, but a connection ends with the first answer 5xx that comes over it.
 
-    Where a request fails in a way that Pulsar does not foresee, its broker answers, and may go on writing to that
+    Where a request fails in a way that Pulsar does not foresee, its broker answers, and may continue writing to that
     connection: the next request over it has been answered with the failure of the one before, with the answer to
     another, or never (the cause is eclipse-ee4j/jersey#3397). `internal-info` of a topic that is not there does it.
     """

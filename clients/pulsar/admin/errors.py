@@ -7,7 +7,7 @@ AdminError                      a StoreError with the request and, where one cam
 │   └── AdminUntrusted          a certificate that the other side does not accept
 ├── AdminNotFound               404: what was asked for is not there
 ├── AdminConflict               409: it is there already, or somebody else has changed it
-│   └── AdminPreconditionFailed 412: something else has to be so first
+│   └── AdminPreconditionFailed 412: something else must be so first
 ├── AdminUnsupported            405, or a path that the server does not know: it lacks the feature
 └── AdminProtocolError          any other refusal, a redirect that must not be followed, or an answer of another form
 """
@@ -107,7 +107,7 @@ class AdminConflict(AdminError, StoreConflict):
 
 
 class AdminPreconditionFailed(AdminConflict):
-    """Something else has to be so first; the reason says what."""
+    """Something else must be so first; the reason says what."""
 
 
 class AdminUnsupported(AdminError, StoreUnsupported):

@@ -35,7 +35,7 @@ from clients.pulsar.admin.errors import (
 )
 
 BASE = "/admin/v2"
-"""Where the admin interface begins; `/lookup/v2` stands beside it."""
+"""Where the admin interface begins; `/lookup/v2` stands next to it."""
 
 Params = Mapping[str, str | int | bool]
 AnswerT = TypeVar("AnswerT")

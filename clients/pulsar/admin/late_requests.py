@@ -1,6 +1,6 @@
 """A change that must not arrive late, where the server cannot be told of a fence.
 
-A worker that freezes between its look at the fence and its request sends that whenever it goes on, perhaps when its
+A worker that freezes between its look at the fence and its request sends that whenever it continues, perhaps when its
 migration was rolled back long ago. So connections are opened before the look, and never again: a broker closes one
 without requests after a while, and whoever froze for longer sends to nobody.
 """

@@ -58,7 +58,7 @@ class InactiveTopics(Answer):
 
     Attributes:
         inactive_topic_delete_mode: `delete_when_no_subscriptions`, or `delete_when_subscriptions_caught_up`.
-        max_inactive_duration_seconds: for how long nobody has to use it.
+        max_inactive_duration_seconds: for how long nobody must use it.
         delete_while_inactive: whether it is deleted at all.
     """
 
@@ -82,7 +82,7 @@ class AutoTopicCreation(Answer):
 
 
 class Retention(Answer):
-    """How long acknowledged messages are kept; -1 for ever, 0 not at all.
+    """How long acknowledged messages are kept; -1 indefinitely, 0 not at all.
 
     Attributes:
         retention_time_in_minutes: at least so long,

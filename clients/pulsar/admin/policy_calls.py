@@ -24,7 +24,7 @@ class PolicyCall(NamedTuple):
         method: that sets it.
         read: the last part of the path that reads it, where it differs.
         query: the parameter that takes the value, where it is not the body.
-        unset: answers that say that it is not set, beside an empty one.
+        unset: answers that say that it is not set, next to an empty one.
         unordered: a list whose order means nothing.
         switch: is set by a call without a value, and is true or not set.
         of_one_cluster: cannot be set for all clusters that have a topic.

@@ -228,7 +228,7 @@ class ScalableTopics(ScalableTopicsReader):
         self._calls.delete(_path(topic), {"force": force})
 
     def register(self, topic: TopicName, subscription: str, kind: SubscriptionKind) -> None:
-        """Record a subscription, with cursors at the begin of all active segments; harmless when done twice.
+        """Record a subscription, with cursors at the start of all active segments; harmless when done twice.
 
         What has no record loses its place in splits, merges and migrations (seen).
         """

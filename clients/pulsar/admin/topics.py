@@ -310,7 +310,7 @@ class EntryHead(NamedTuple):
 
     @property
     def is_unfinished(self) -> bool:
-        """Whether more of its message has to follow."""
+        """Whether more of its message must follow."""
         return self.chunk + 1 < self.chunks
 
 

@@ -241,7 +241,7 @@ class BookieRegistry(BookieRegistryReader):
         path = f"{self.path}/{SWITCH_TARGET}"
         lock, found = self._lock(), self.switch_target()
         if found and unless and found[0].origin == unless:  # mutant: bookie-cluster/a-run-that-turned-back-goes-forward
-            raise StoreConflict("this switch has turned back already; a late attempt does not direct brokers anew")
+            raise StoreConflict("this switch has turned back already; a late attempt does not direct brokers again")
         # An answer that was lost: a second directive would raise the epoch for nothing.
         # mutant: bookie-cluster/a-repeated-directive-is-a-new-one
         if found and (found[0].target, found[0].origin) == (target, origin):
@@ -253,7 +253,7 @@ class BookieRegistry(BookieRegistryReader):
             if found
             else Create(path, directive.encode())
         )
-        # The claim remembers it, so that a run which is started anew knows how far this one came.
+        # The claim remembers it, so that a run which is started again knows how far this one came.
         # mutant: bookie-cluster/a-directive-without-the-claim
         self.store.transaction([self.claim.renewal(directed=target), lock, change])
         return directive
@@ -270,7 +270,7 @@ class BookieRegistry(BookieRegistryReader):
     def _flip(self, new: str, old: str) -> None:
         lock, clusters = self._lock(), self.clusters()
         if missing := {new, old} - set(clusters):
-            raise StoreConflict(f"{', '.join(sorted(missing))} is not registered in {self.path}; register it anew")
+            raise StoreConflict(f"{', '.join(sorted(missing))} is not registered in {self.path}; register it again")
         wanted = {new: ClusterStatus.ACTIVE, old: ClusterStatus.DEPRECATED}
         others = {name: entry for name, entry in clusters.items() if name not in wanted}
         active = {name for name, entry in clusters.items() if entry.cluster.status is ClusterStatus.ACTIVE}

@@ -30,7 +30,7 @@ def set_cluster_flag(
         store: the metadata store of the brokers.
         cluster: its name.
         fence: raises where the caller may not change it any more; asked between the read and the write.
-        change: gets what stands, and returns what shall stand; may be called again.
+        change: gets what stands, and returns what must stand; may be called again.
 
     Returns:
         What stands now.

@@ -109,7 +109,7 @@ def remove_record(
         topic: whose record it is.
         version: of the record that was read.
         fence: see `Fence`.
-        require: raises where what is beneath it has to stay; asked before each try.
+        require: raises where what is beneath it must stay; asked before each try.
 
     Raises:
         StoreConflict: the record has changed.
@@ -146,7 +146,7 @@ def set_while_none_leads(store: CasStore, topic: TopicName, layout: SegmentLayou
     Args:
         store: the brokers' metadata store.
         topic: the scalable one.
-        layout: what the record shall hold.
+        layout: what the record must hold.
         version: of the record that was read.
 
     Raises:

@@ -33,7 +33,7 @@ from pulsar_wire.values import key_values, signed
 _MESSAGES_AHEAD, _BYTES_AHEAD = 900, 8 << 20
 _TOGETHER = 128 << 10
 _DRAIN_EVERY = 0.1
-#: What a message may have beside its payload within a broker's limit.
+#: What a message may have next to its payload within a broker's limit.
 _METADATA_ROOM = 10 << 10
 
 

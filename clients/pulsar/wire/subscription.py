@@ -1,4 +1,4 @@
-"""Acknowledge messages of a subscription that were not received: put it where it shall stand."""
+"""Acknowledge messages of a subscription that were not received: put it where it must stand."""
 
 from __future__ import annotations
 

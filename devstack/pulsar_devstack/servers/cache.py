@@ -126,7 +126,7 @@ class Cache:
         return self.folder(product)
 
     def discard(self, product: Product) -> None:
-        """Remove the product, so that the next `ensure` makes it anew."""
+        """Remove the product, so that the next `ensure` makes it again."""
         _remove(self.folder(product))
 
     @contextmanager

@@ -117,7 +117,7 @@ def broker(cluster: str, port: int, http_port: int, metadata: Settings, replicas
 
 
 def broker_quorum(replicas: int) -> Settings:
-    """The lines of `broker.conf` by which so many bookies get each message, and all of them have to answer."""
+    """The lines of `broker.conf` by which so many bookies get each message, and all of them must answer."""
     return {
         "managedLedgerDefaultEnsembleSize": str(replicas),
         "managedLedgerDefaultWriteQuorum": str(replicas),

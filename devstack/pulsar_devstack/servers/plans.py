@@ -59,7 +59,7 @@ class ServerPlan:
         name: its name in the stack.
         command: program and arguments.
         files: path in the server's folder to text, written before each start.
-        after: servers that have to be ready first, as far as the stack has them.
+        after: servers that must be ready first, as far as the stack has them.
         ready: the probe; None for a step that is done when it ends with 0.
         start_limit: seconds that it may take to be ready.
         stop_limit: seconds between SIGTERM and SIGKILL.

@@ -202,7 +202,7 @@ class Runner(Protocol):
         ...
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         ...
 
 
@@ -243,7 +243,7 @@ class ProcessRunner:
         process = self._record.read()
         if process is None:
             return True
-        # A frozen process gets no other signal before it goes on.
+        # A frozen process gets no other signal before it continues.
         process.send(signal.SIGCONT)
         process.send(signal.SIGTERM)
         return wait_gone(process, self._child_of(process), limit)
@@ -265,7 +265,7 @@ class ProcessRunner:
             wait_paused(process, _PAUSE_LIMIT)
 
     def resume(self) -> None:
-        """Let it go on."""
+        """Let it continue."""
         if process := self._record.read():
             process.send(signal.SIGCONT)
 

@@ -131,7 +131,7 @@ class Server:
         self._runner.pause()
 
     def resume(self) -> None:
-        """Let a frozen one go on (SIGCONT).
+        """Let a frozen one continue (SIGCONT).
 
         Raises:
             ServerFailed: it does not run.

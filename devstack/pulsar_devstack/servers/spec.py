@@ -20,7 +20,7 @@ class StackSpec(BaseModel):
         oxias: Oxia servers, each of them a store of its own with the namespace `default`.
         oxia_shards: shards of each Oxia.
         bookies: bookies, on the store that `metadata` names.
-        second_bookies: bookies of a BookKeeper cluster of its own, on ZooKeeper beside the first, as the target of a
+        second_bookies: bookies of a BookKeeper cluster of its own, on ZooKeeper next to the first, as the target of a
             switch; brokers use it after `Stack.use_bookies`.
         brokers: brokers, on the same store.
         temporal: whether Temporal's dev server with the Web UI runs; it keeps its state in a file.

@@ -139,7 +139,7 @@ class Stack:
         return self[name].tail(tail)
 
     def add(self, name: str) -> Server:
-        """Start one more bookie (of either cluster) or broker, which has to be the next in number.
+        """Start one more bookie (of either cluster) or broker, which must be the next in number.
 
         Raises:
             NotInStack: it is of another kind, or not the next in number.

@@ -48,7 +48,7 @@ class StackState(BaseModel):
 
     def second_bookkeeper_uri(self) -> str:
         """`zk+hierarchical://host:port[;host:port...]/second-ledgers` of the second BookKeeper cluster."""
-        # Beside the chroot: the root's parent has to be there before the root.
+        # Next to the chroot: the root's parent must be there before the root.
         return f"zk+hierarchical://{';'.join(self._zookeeper_hosts())}/second-ledgers"
 
     def metadata_url(self) -> str:

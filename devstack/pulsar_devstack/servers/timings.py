@@ -1,4 +1,4 @@
-"""How long each of several things takes that go on side by side, and which of them the others wait for."""
+"""How long each of several things takes that continue side by side, and which of them the others wait for."""
 
 from __future__ import annotations
 

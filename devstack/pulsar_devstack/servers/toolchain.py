@@ -22,7 +22,7 @@ class Toolchain:
         temporal: the `temporal` CLI, whose `server start-dev` is the dev server with the Web UI.
         oxia: an Oxia server that takes the flags of `oxia standalone`.
         archives: a folder of loaded classes, one `<kind>.jsa` for each kind of JVM, which starts faster with it.
-        more_jars: folders of further jars, for Java programs beside the servers.
+        more_jars: folders of further jars, for Java programs next to the servers.
         recording: whether JVMs write their archive when they end, instead of reading it.
     """
 

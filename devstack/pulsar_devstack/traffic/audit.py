@@ -330,7 +330,7 @@ def _reordered(arrivals: Iterable[Received]) -> int:
 def _dead(
     kind: Subscribed, records: Sequence[ConsumerRecord], acknowledged: Sequence[float], *, lost: bool
 ) -> list[str]:
-    """Consumers without a message since the last tenth was sent; of a shared subscription each has to get some."""
+    """Consumers without a message since the last tenth was sent; of a shared subscription each must get some."""
     if not acknowledged:
         return []
     begin = sorted(acknowledged)[-(len(acknowledged) // 10 or 1)]

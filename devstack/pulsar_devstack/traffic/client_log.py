@@ -56,7 +56,7 @@ class ClientLog:
         self._breaks: dict[tuple[str, str], list[float]] = defaultdict(list)
 
     def breaks(self, topic: str, subscription: str) -> list[float]:
-        """When a consumer of a topic and subscription had to connect anew, in seconds since the epoch."""
+        """When a consumer of a topic and subscription had to connect again, in seconds since the epoch."""
         for line in self._log.news():
             if found := _LOST.match(line):
                 self._breaks[found["topic"], found["subscription"]].append(_time(found["when"]))

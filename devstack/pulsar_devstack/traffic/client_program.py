@@ -106,7 +106,7 @@ class ClientProgram:
         return bool(self._ask("pause", names=list(names), limit=limit))
 
     def resume(self, names: Sequence[str]) -> None:
-        """Let producers go on; of Java's programs alone."""
+        """Let producers continue; of Java's programs alone."""
         self._ask("resume", names=list(names))
 
     def open_producers(self, plans: Sequence[ProducerPlan]) -> None:

@@ -113,7 +113,7 @@ class Sending:
         self._recorder.producer.flush()
 
     def move(self, opens: Callable[[], ScalableProducer]) -> None:
-        """Go on with another producer, which is opened once all of this one is stored, and it is closed."""
+        """Continue with another producer, which is opened once all of this one is stored, and it is closed."""
         self._recorder.move(opens)
 
     def stored(self) -> dict[str, list[int]]:

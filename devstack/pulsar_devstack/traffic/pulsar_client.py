@@ -64,7 +64,7 @@ class Churn(BackgroundThread):
 
     Args:
         admin: where to create them.
-        prefix: tenant/namespace/ and the begin of their names; the namespace has to be there.
+        prefix: tenant/namespace/ and the start of their names; the namespace must be there.
         interval: seconds between two creations.
 
     Attributes:
@@ -94,7 +94,7 @@ class Churn(BackgroundThread):
 
 
 def started(work: Callable[[ArgumentT], None], argument: ArgumentT) -> threading.Thread:
-    """A thread at work, which nobody has to wait for."""
+    """A thread at work, which nobody must wait for."""
     thread = threading.Thread(target=work, args=(argument,), daemon=True)
     thread.start()
     return thread

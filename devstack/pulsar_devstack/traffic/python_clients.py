@@ -147,7 +147,7 @@ class SendRecorder:
                 self._send(count, f"{plan.name}/{count % plan.keys}", count // plan.keys)
 
     def move(self, opens: Callable[[], Any]) -> None:
-        """Go on with another producer, which is opened once all of this one is stored, and it is closed."""
+        """Continue with another producer, which is opened once all of this one is stored, and it is closed."""
         with self._sending:
             self.producer.flush()
             self.producer.close()
@@ -287,7 +287,7 @@ class PythonClients:
         self._receiving = [started(consumer.consume, self._end) for consumer in self._consumers]
 
     def reopen(self, name: str) -> None:
-        """End a consumer that has a client of its own, and open it anew, as a restart of its process would."""
+        """End a consumer that has a client of its own, and open it again, as a restart of its process would."""
         consumer = next(one for one in self._consumers if one.record.plan.name == name)
         consumer.end_client()
         consumer.open(self._client(consumer.record.plan.language))

@@ -73,7 +73,7 @@ class Traffic:
     Consumers subscribe before the first message is sent.
 
     Args:
-        plan: topics with their clients; the topics have to exist, or brokers have to create them.
+        plan: topics with their clients; the topics must exist, or brokers must create them.
         clients: of each language of the plan.
         poll: seconds between two questions to them.
         sent_within: seconds that `stop` waits for acknowledgements at least.

@@ -53,7 +53,7 @@ class Absence:
 
 @dataclass
 class _Expected:
-    """A consumer that shall come."""
+    """A consumer that must come."""
 
     plan: ConsumerPlan
     due: float
@@ -68,7 +68,7 @@ class ScalableTraffic(Traffic):
     Args:
         service_url: `pulsar://host:port[,host:port...]`.
         admin: of the brokers, which is asked which topics are scalable.
-        topics: with their clients; they have to be there, without subscriptions.
+        topics: with their clients; they must be there, without subscriptions.
         folder: where the library's log goes.
         tools: Java and the jars, with those of V5 (`with_scalable_clients`).
         backlog: messages of each topic that regular clients have sent.

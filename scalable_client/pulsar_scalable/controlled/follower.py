@@ -30,7 +30,7 @@ OnOther = Callable[[str, bytes], None]
 class Follower:
     """Reads the layout topic from its begin, and tells each newer layout; never an older one.
 
-    It goes on with the layout that it has while brokers are away.
+    It continues with the layout that it has while brokers are away.
 
     Args:
         library: makes the reader.
@@ -39,7 +39,7 @@ class Follower:
         on_other: the same for other messages.
         on_return: called there when it had no connection, or did not run, for more than ten seconds.
         reader_name: by which the controller sees who reads.
-        timeout: seconds in which the first layout has to come.
+        timeout: seconds in which the first layout must come.
 
     Raises:
         TimedOut: it does not come.
@@ -103,7 +103,7 @@ class Follower:
                 self._await_next()
 
     def _await_next(self) -> None:
-        """Wait until the layout topic holds something new: a reader of the one that goes would make it anew."""
+        """Wait until the layout topic holds something new: a reader of the one that goes would make it again."""
         end_of, backoff = self._library.end_of, Backoff(_LONGEST_PAUSE)
         if end_of is None:
             self._closed.wait(_BLIND_PAUSE)
@@ -139,12 +139,12 @@ class Follower:
                 close_quietly(reader)
 
     def _is_over(self, reader: Any) -> bool:
-        # Without a connection it would make the topic anew.
+        # Without a connection it would make the topic again.
         return _is_deleted(self._layout) and not _has_more(reader)
 
     def _notice_absence(self) -> None:
         """What was told meanwhile may be compacted away, where it was away for long."""
-        # By a clock that goes on while the machine sleeps.
+        # By a clock that continues while the machine sleeps.
         now = time.time()
         before, self._seen = self._seen, now
         if before is not None and now - before > _AWAY and self._on_return is not None:

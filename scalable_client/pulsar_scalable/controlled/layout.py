@@ -1,4 +1,4 @@
-"""The layout of a controlled topic as its controller publishes it, and the assignments that stand beside it."""
+"""The layout of a controlled topic as its controller publishes it, and the assignments that stand next to it."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ class Told(NamedTuple):
         created_ms: of the topic; 0 where it is not told.
         generation: never goes back for one consumer.
         assignment: what the consumer is to read.
-        evicted: the controller has forgotten the consumer, which has to register again.
+        evicted: the controller has forgotten the consumer, which must register again.
     """
 
     created_ms: int

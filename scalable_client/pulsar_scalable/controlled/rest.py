@@ -119,7 +119,7 @@ def _ask_one(access: RestAccess, url: str, path: str, method: str, body: bytes |
 
 
 def _told(refusal: urllib.error.HTTPError) -> str:
-    """What a refusal says; its code alone counts where the connection breaks amid that."""
+    """What a refusal says; its code alone counts where the connection breaks during that."""
     try:
         return refusal.read(500).decode(errors="replace")
     except (OSError, http.client.HTTPException):

@@ -35,7 +35,7 @@ class ControlledSession:
         consumer: that is registered.
         kind: how it shares segments.
         on_assignment: called in threads of this session, one at a time.
-        timeout: seconds in which the first assignment has to come.
+        timeout: seconds in which the first assignment must come.
     """
 
     def __init__(
@@ -150,7 +150,7 @@ class ControlledSession:
             self._look()
 
     def _on_return(self) -> None:
-        # Harmless where the session goes on.
+        # Harmless where the session continues.
         self._look("it was away, and may have missed that the controller forgot it")
 
     def _look(self, why: str = "") -> None:

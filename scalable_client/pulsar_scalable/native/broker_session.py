@@ -161,7 +161,7 @@ class BrokerSession(ABC):
         connection.detach(self._channel, self._number)
 
     def detached(self, connection: Connection, reason: object, *, leave: bool = False) -> None:
-        """Open it again, in a thread of its own; with `leave` it has to be closed first."""
+        """Open it again, in a thread of its own; with `leave` it must be closed first."""
         with self._changed:
             if connection is self._opening:
                 self._opening_failed = True
@@ -221,7 +221,7 @@ class BrokerSession(ABC):
         self._failed(error)
 
     def _leave(self, connection: Connection) -> None:
-        """Let an owner close it; its answer comes behind all that it has to say of it."""
+        """Let an owner close it; its answer comes behind all that it must say of it."""
         connection.ask(self._closing(connection.new_id()), f"closing what is open at {self._topic}", CommandSuccess)
 
     # For subclasses ---------------------------------------------------------------------------------------------------

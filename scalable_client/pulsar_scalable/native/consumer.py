@@ -101,7 +101,7 @@ class SegmentConsumer(BrokerSession):
         """The next message.
 
         Args:
-            timeout_millis: to wait at most; None for ever.
+            timeout_millis: to wait at most; None indefinitely.
 
         Raises:
             TimedOut: none came.
@@ -203,7 +203,7 @@ class SegmentConsumer(BrokerSession):
             raise
         with self._changed:
             self._ended = False
-            # The broker closes the consumer for it, and says so before it answers; one that does not just goes on.
+            # The broker closes the consumer for it, and says so before it answers; one that does not just continues.
             if self._connection is connection and self._openings == before:
                 self._seeking = False
                 self._clear()
@@ -303,7 +303,7 @@ class SegmentConsumer(BrokerSession):
         try:
             self._options.end_of_topic(self)
         except Exception:
-            # The connection has to serve others as well.
+            # The connection must serve others as well.
             _logger.exception("%s: the callback of the topic's end failed", self._topic)
 
     def _take(self, connection: Connection, command: api.CommandMessage, body: bytes) -> None:

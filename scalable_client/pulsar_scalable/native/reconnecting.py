@@ -14,7 +14,7 @@ _logger = logging.getLogger("pulsar_scalable")
 
 
 class Reconnecting(ABC):
-    """Base of what is kept up: `_serve` goes on until something fails, and is called again.
+    """Base of what is kept up: `_serve` continues until something fails, and is called again.
 
     Args:
         pool: of connections.

@@ -139,7 +139,7 @@ def test_traffic(
 
 
 def test_checkpoints(control: Control, client: ScalableClient) -> None:
-    """A consumer goes on where its checkpoint is, through a split and a merge, and from the end."""
+    """A consumer continues where its checkpoint is, through a split and a merge, and from the end."""
     controller = control(f"{SPACE}/checkpoints", segments=2)
     # Its answer says that the topic is there.
     controller.subscribe("others")

@@ -83,7 +83,7 @@ def broker_of(stack: Stack, url: str | None) -> str:
 
 
 def test_a_broker_that_dies_and_comes_back(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
-    """The producer loses nothing and keeps the order, and the consumer goes on, with the other broker or the same."""
+    """The producer loses nothing and keeps the order, and the consumer continues, with the other broker or the same."""
     name = make_scalable(admin, 1)
     layout = client.look_up(scalable(name))
     topic = layout.topic_of(layout.active[0])
@@ -111,7 +111,7 @@ def test_a_broker_that_dies_and_comes_back(stack: Stack, admin: PulsarAdmin, cli
 
 
 def test_a_leader_that_dies(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
-    """Consumers register with the next leader by their names, and watches go on with the other broker."""
+    """Consumers register with the next leader by their names, and watches continue with the other broker."""
     name, layouts = make_scalable(admin, 2), list[Layout]()
     told: dict[str, list[Assignment]] = {"one": [], "two": []}
     watch = client.watch(scalable(name), layouts.append)

@@ -63,7 +63,7 @@ def sealed(stack: Stack, admin: PulsarAdmin, request: pytest.FixtureRequest) -> 
         producer.send_async(str(number).encode(), told)
         if number % 4 == 3:
             producer.flush()
-            # The times of entries have to differ.
+            # The times of entries must differ.
             time.sleep(0.005)
     producer.close()
     admin.topics.terminate(TOPIC)

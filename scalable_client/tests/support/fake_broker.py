@@ -1,4 +1,4 @@
-"""A broker that answers as a test says: for what real ones do seldom, or at no certain time."""
+"""A broker that answers as a test says: for what real ones do rarely, or at no certain time."""
 
 from __future__ import annotations
 

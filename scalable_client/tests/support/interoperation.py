@@ -187,7 +187,7 @@ class Together:
         return {arrival.consumer for arrival in self.arrivals() if arrival.at > since}
 
     def _by_share(self) -> list[list[Arrival]]:
-        """Return what came, of each group of consumers that together have to receive everything."""
+        """Return what came, of each group of consumers that together must receive everything."""
         arrivals = self.arrivals()
         if self._kind is not Kind.CHECKPOINT:
             return [arrivals]

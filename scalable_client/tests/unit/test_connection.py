@@ -130,7 +130,7 @@ def test_tokens_are_given_again() -> None:
 
 
 def test_no_answer() -> None:
-    """A request that is not answered ends in time, and the connection goes on."""
+    """A request that is not answered ends in time, and the connection continues."""
     with FakeBroker(lambda _peer, command: [] if isinstance(command, api.CommandGetLastMessageId) else None) as broker:
         connection = Connection(addresses(broker.url)[0], ACCESS)
         with pytest.raises(TimedOut, match=r"did not answer for 0\.2 s"):
@@ -334,7 +334,7 @@ def test_brokers_that_hang_are_left() -> None:
 
 
 def test_brokers_that_send_each_other_on() -> None:
-    """Not for ever."""
+    """Not indefinitely."""
 
     def redirect(_peer: Peer, command: Command) -> list[Command] | None:
         if isinstance(command, api.CommandLookupTopic):

@@ -37,7 +37,7 @@ def test_a_layout() -> None:
 
 
 def test_what_supersedes_what() -> None:
-    """An epoch never goes back, a deletion ends it, and a topic of the same name later begins anew."""
+    """An epoch never goes back, a deletion ends it, and a topic of the same name later begins again."""
     old = Record.created(1, {}, 1000)
     split = old.model_copy(update={"epoch": 1})
     deleted = split.model_copy(update={"deleting": True})

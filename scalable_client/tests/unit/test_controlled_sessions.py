@@ -320,9 +320,9 @@ def _token_that_fails_once() -> Callable[[], str]:
 
 
 def test_who_leaves_while_it_registers_again(world: World) -> None:
-    """It leaves once more: that registration may have come behind the end of its session."""
+    """It leaves again: that registration may have come behind the end of its session."""
     session = world.session()
     world.meanwhile = session.leave
     world.evict(read=False)
-    wait_until_equal("it leaves once more", lambda: world.left, 2, _LIMIT)
+    wait_until_equal("it leaves again", lambda: world.left, 2, _LIMIT)
     assert {*world.instances} == {CONSUMER.instance}

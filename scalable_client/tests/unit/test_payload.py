@@ -62,7 +62,7 @@ def test_a_compressed_batch_of_the_library() -> None:
 
 
 def test_other_compressions_are_named() -> None:
-    """Whoever reads the error knows what the producer has to change."""
+    """Whoever reads the error knows what the producer must change."""
     with pytest.raises(Unsupported, match="LZ4"):
         entry(LZ4).contents()
 

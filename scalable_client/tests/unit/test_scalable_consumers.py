@@ -83,7 +83,7 @@ def test_a_queue_keeps_what_is_not_acknowledged(world: FakeWorld, queue: QueueCo
 
 
 def test_where_a_new_subscription_begins(world: FakeWorld) -> None:
-    """Where it says, on all segments that are there, sealed ones included; at the begin of those that come later."""
+    """Where it says, on all segments that are there, sealed ones included; at the start of those that come later."""
     world.seal(0)()
     latest, earliest = InitialPosition.Latest, InitialPosition.Earliest
     with QueueConsumer(world, TOPIC, "late", ConsumerOptions(initial_position=latest)):
@@ -106,7 +106,7 @@ def test_a_queue_waits_for_what_it_wants_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_waits_comes_once(world: FakeWorld, queue: QueueConsumer) -> None:
-    """Where a segment is loaded anew, the application gets what it has again, and not what still waits for it."""
+    """Where a segment is loaded again, the application gets what it has again, and not what still waits for it."""
     world.store(0, "a", "b", "c")
     assert queue.receive(5000).data() == b"a"
     cursor = world.segments[0].cursors["work"]
@@ -137,7 +137,7 @@ def test_a_topic_that_comes_back_as_it_was(world: FakeWorld) -> None:
 
 
 def test_a_stream_takes_the_order_of_the_broker(world: FakeWorld) -> None:
-    """What a broker sends again comes before what waited, which comes once more after it: the newest value is last."""
+    """What a broker sends again comes before what waited, which comes again after it: the newest value is last."""
     with stream(world, "one") as consumer:
         world.assign("one", 0)
         world.store(0, *"abcd")
@@ -353,7 +353,7 @@ def test_what_waits_of_a_segment_that_is_taken_away(world: FakeWorld) -> None:
 
 
 def test_checkpoints(world: FakeWorld) -> None:
-    """A consumer goes on behind what it received, through a split, and not behind what only waited for it."""
+    """A consumer continues behind what it received, through a split, and not behind what only waited for it."""
     world.store(0, "a", "b")
     with CheckpointConsumer(world, TOPIC, "earliest") as consumer:
         assert consumer.receive(5000).data() == b"a"

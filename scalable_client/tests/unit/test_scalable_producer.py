@@ -203,7 +203,7 @@ def test_what_is_stored_in_a_batch(known: int) -> None:
 
 
 def test_messages_of_an_earlier_life() -> None:
-    """Equal ones that a producer of the same name stored before it was opened anew do not count."""
+    """Equal ones that a producer of the same name stored before it was opened again do not count."""
     world = FakeWorld(1)
     log = world.segments[0].log
     for data in (b"x", b"y"):
@@ -363,7 +363,7 @@ def test_a_defect_in_the_search_of_a_sealed_segment() -> None:
 
 
 def test_an_answer_that_was_lost_before_the_layout_came() -> None:
-    """A segment is loaded anew before the layout: what was asked before that holds nobody up behind it."""
+    """A segment is loaded again before the layout: what was asked before that holds nobody up behind it."""
     world = FakeWorld(1)
     world.lost_answers.add(0)
     told = Outcomes()

@@ -87,7 +87,7 @@ class BlueAndGreen:
             self.ensemble.__exit__()
 
     def input(self, tenant: str, **more: object) -> BlueGreenInput:
-        """The migration of a tenant, with limits that end soon what cannot go on."""
+        """The migration of a tenant, with limits that end soon what cannot continue."""
         fields: dict[str, object] = {
             "namespaces": [f"{tenant}/*"],
             "quiesce_timeout": "PT90S",

@@ -1,4 +1,4 @@
-"""One round of faults in a blue-green migration: traffic, the fault, and what has to hold afterwards."""
+"""One round of faults in a blue-green migration: traffic, the fault, and what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FLOW_LIMIT = 90.0
 _OF_TEMPORAL = ("temporal", CUT, SILENT, SLOW)
 _HELD_BACK = Gate("quiesce", Edge.AFTER)
 _SETTLE = "bg_settle"
-# One batch at a time: a gate holds one attempt, and the other batch would go on.
+# One batch at a time: a gate holds one attempt, and the other batch would continue.
 _WAVES = {"canary": 0, "gate": "none", "parallelism": 1}
 _OWN_RATE = PublishRate(publish_throttling_rate_in_msg=5_000)
 
@@ -196,7 +196,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
     # What a late attempt must not do --------------------------------------------------------------------------------
 
     def _come_back_late(self, fault: BlueGreenRound, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up go on: after the end, or, if namespaces stayed, amid the next run."""
+        """Let the attempt that was given up continue: after the end, or, if namespaces stayed, during the next run."""
         if self.moved or not fault.late_in_next_run:
             self._nothing_changes(fault, frozen)
             return
@@ -218,7 +218,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         for what, was, now in zip(Standing._fields, before, after, strict=True):
             assert now == was, f"a late attempt changed {what}: {was} to {now}"
 
-    # What has to hold -----------------------------------------------------------------------------------------------
+    # What must hold -----------------------------------------------------------------------------------------------
 
     @property
     def moved(self) -> bool:
@@ -283,7 +283,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         if fault.rolls_back:
             wanted.add(Outcome.ROLLED_BACK)
         if fault.step == _SETTLE:
-            # Of this run, and DONE of the next one, amid which a late attempt may have come.
+            # Of this run, and DONE of the next one, during which a late attempt may have come.
             wanted.add(Outcome.DONE_WITH_FAILURES)
         if fault.step == "bg_record_failures":
             wanted = {Outcome.DONE_WITH_FAILURES}

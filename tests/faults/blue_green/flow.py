@@ -52,11 +52,11 @@ class Flow(Traffic):
     """Producers and consumers on some topics, from the entry of the context to its end.
 
     Consumers of the C++ library that subscribe again to a topic that is not loaded while the flag is set give up for
-    good (3.13, seen), as all do whose broker is killed amid the flip. People restart them, which is counted here.
+    good (3.13, seen), as all do whose broker is killed during the flip. People restart them, which is counted here.
 
     Args:
         clusters: blue, where all start, and green.
-        plans: the topics, which have to be there.
+        plans: the topics, which must be there.
         folder: where the library's log goes.
     """
 
@@ -181,7 +181,7 @@ class _Care(BackgroundThread):
 
 
 def _reason(consumer: ConsumerPlan, blue: TopicStats | None, green: TopicStats | None) -> str:
-    """Why a consumer has to be restarted, unless it comes soon."""
+    """Why a consumer must be restarted, unless it comes soon."""
     here, there = (Counter(_consumers(one, consumer.subscription)) for one in (blue, green))
     if not here and not there:
         return "on neither cluster"

@@ -99,14 +99,14 @@ class BlueGreenRound(Round):
     def rolls_back(self) -> bool:
         """Whether the operator asks for a rollback: where the step needs one, and beside half of the late attempts.
 
-        Those that stand at the begin of their step with even seeds, and the others with odd ones.
+        Those that stand at the start of their step with even seeds, and the others with odd ones.
         """
         beside = self.late and self.step in _BEFORE_THE_END
         return self.step in BACK or (beside and (self.seed % 2 == 0) == (self.instant == Edge.BEFORE))
 
     @property
     def late_in_next_run(self) -> bool:
-        """Whether, after a rollback, the next run is under way when a late attempt goes on; otherwise nobody is."""
+        """Whether, after a rollback, the next run is under way when a late attempt continues; otherwise nobody is."""
         return self._random("next").randrange(2) == 0
 
     @property
@@ -121,7 +121,7 @@ class BlueGreenRound(Round):
 
 
 def matrix(seed: int) -> list[BlueGreenRound]:
-    """Every victim at every boundary that makes a difference for it, and amid the steps in which clients move."""
+    """Every victim at every boundary that makes a difference for it, and during the steps in which clients move."""
     amid = [(step, DURING) for step in _WITH_CLIENTS]
     main = (*_FORWARD, *BACK)
     both = [(step, edge) for step in main for edge in Edge] + amid

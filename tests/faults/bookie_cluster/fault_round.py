@@ -1,4 +1,4 @@
-"""One round of faults in a bookie cluster switch: traffic, the fault, and what has to hold afterwards."""
+"""One round of faults in a bookie cluster switch: traffic, the fault, and what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -125,7 +125,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
                 return None
 
     def link(self, victim: str) -> Proxy:
-        """None: the worker has to name the store as brokers do."""
+        """None: the worker must name the store as brokers do."""
         raise NotImplementedError(victim)
 
     def hit(self, victim: str, fault: SwitchRound) -> None:
@@ -171,7 +171,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
     # What a late attempt must not do --------------------------------------------------------------------------------
 
     def _come_back_late(self, fault: SwitchRound, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up go on, when brokers have used the side of the last run for a while."""
+        """Let the attempt that was given up continue, when brokers have used the side of the last run for a while."""
         if self._stays:
             self._switch_again()
         self.traffic.wait_for_more(5, _SERVICE_LIMIT)
@@ -187,13 +187,13 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
         assert (new if self._stays else old) == set(), "a late attempt made ledgers where no broker writes"
 
     def _switch_again(self) -> None:
-        """Switch once more after a rollback, without a fault."""
+        """Switch again after a rollback, without a fault."""
         run = self.environment.operator.start(self._cluster.input())
         with BrokerOperator(self.stack, run):
             self.end = self.environment.end_of(run, _END_LIMIT)
         self._stays = False
 
-    # What has to hold -----------------------------------------------------------------------------------------------
+    # What must hold -----------------------------------------------------------------------------------------------
 
     def check_round(self, fault: SwitchRound) -> None:
         """Check everything that is promised of an end.

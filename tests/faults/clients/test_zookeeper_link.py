@@ -15,7 +15,7 @@ from tests.support.stacks import MakeStack
 
 
 def test_a_scan_goes_on_after_a_cut(make_stack: MakeStack) -> None:
-    """Behind whichever batch the link is cut for a moment, the scan goes on and finds every record."""
+    """Behind whichever batch the link is cut for a moment, the scan continues and finds every record."""
     stack = make_stack(StackSpec(zookeepers=1))
     put_ballast(stack)
     wanted = {path.encode() for path in stores.read_zookeeper(stack.zk_url) if path.startswith(BALLAST)}

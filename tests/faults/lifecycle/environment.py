@@ -30,7 +30,7 @@ End = Report | ApplicationError
 
 _RESTARTS = 6
 _RECOVERY_LIMIT = 5.0
-"""A server whose disk has room again is given so many seconds to go on by itself."""
+"""A server whose disk has room again is given so many seconds to continue by itself."""
 
 
 class FaultEnvironment:
@@ -137,7 +137,7 @@ class Hits:
     def fill_disk(self, server: Server, seconds: float) -> None:
         """Let a server write no byte to any file for a while, as if its disk was full.
 
-        One that has ended of it, or serves nobody when there is room again, is started anew.
+        One that has ended of it, or serves nobody when there is room again, is started again.
         """
         pid = server.pid
         assert pid, f"{server.name} does not run"

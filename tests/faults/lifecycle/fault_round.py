@@ -1,4 +1,4 @@
-"""One round of faults: a migration under traffic, the fault at its moment, and what has to hold afterwards."""
+"""One round of faults: a migration under traffic, the fault at its moment, and what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ class FaultRound(ABC, Generic[RoundT]):
         return frozen
 
     def let_go_on(self, fault: RoundT, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up go on, and wait until it has ended."""
+        """Let the attempt that was given up continue, and wait until it has ended."""
         self.environment.gates.release(fault.gate)
         if frozen:
             frozen.thaw()
@@ -169,7 +169,7 @@ class FaultRound(ABC, Generic[RoundT]):
     def _hit(self, fault: RoundT) -> FaultyWorkerProcess | None:
         if fault.victim == ZOMBIE:
             frozen = self.hits.zombie()
-            # Also where the round fails before it goes on.
+            # Also where the round fails before it continues.
             self.opened.callback(frozen.close)
             return frozen
         for victim in fault.victims_at_once:

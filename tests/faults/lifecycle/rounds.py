@@ -17,7 +17,7 @@ INSTANTS = (*map(str, Edge), DURING)
 WORKER, ZOMBIE, LOST_ATTEMPT, TEMPORAL = "worker", "zombie", "lost-attempt", "temporal"
 """Victims that every migration has.
 
-A zombie is a worker that is frozen with its executors, while another one takes over, and goes on only when the
+A zombie is a worker that is frozen with its executors, while another one takes over, and continues only when the
 migration has ended. A lost attempt is the same within one worker: Temporal hears nothing of an activity for too long.
 """
 
@@ -100,7 +100,7 @@ class Round:
 
     @property
     def late(self) -> bool:
-        """Whether an attempt goes on when the migration has ended."""
+        """Whether an attempt continues when the migration has ended."""
         return self.victim in (ZOMBIE, LOST_ATTEMPT)
 
     @property

@@ -22,7 +22,7 @@ _LOOK_EVERY = 0.03
 
 
 def input(stack: Stack, **more: object) -> MetadataStoreInput:
-    """From ZooKeeper to Oxia, with limits that end soon what cannot go on."""
+    """From ZooKeeper to Oxia, with limits that end soon what cannot continue."""
     limits = {"preparation_timeout": "PT40S", "blocked_deadline": "PT60S", "validation_window": "PT0S"}
     return MetadataStoreInput.model_validate(
         {

@@ -1,4 +1,4 @@
-"""One migration with one fault: everything that happens, and everything that has to hold afterwards."""
+"""One migration with one fault: everything that happens, and everything that must hold afterwards."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         self._fresh = itertools.count()
 
     def begin(self, opened: ExitStack) -> Traffic:
-        """Put records into the source that the copy has to read, and begin to watch the flag."""
+        """Put records into the source that the copy must read, and begin to watch the flag."""
         for admin in self._admins:
             opened.callback(admin.close)
         send_to(self.stack.broker_url, _DOOMED)
@@ -160,7 +160,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
     # What a late attempt must not do --------------------------------------------------------------------------------
 
     def _come_back_late(self, fault: MetadataRound, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up go on, after a run has committed and brokers have changed the target."""
+        """Let the attempt that was given up continue, after a run has committed and brokers have changed the target."""
         if not self.completed:
             wait_for("writes that are free", lambda: self.watch.phase not in BLOCKING_PHASES, 10)
             self.migrate_again()
@@ -183,7 +183,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         assert older == set(), "a late attempt wrote older versions"
         assert (ours := self._ours_in_target()) == set(), f"a late attempt claimed the target: {ours}"
 
-    # What has to hold -----------------------------------------------------------------------------------------------
+    # What must hold -----------------------------------------------------------------------------------------------
 
     @property
     def completed(self) -> bool:
@@ -223,7 +223,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
             self._check_failed()
 
     def migrate_again(self) -> None:
-        """Start the same migration once more, without a fault; it has to complete.
+        """Start the same migration again, without a fault; it must complete.
 
         Raises:
             AssertionError: it did not.
@@ -266,7 +266,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         return {path for path in now if path.startswith(stores.COORDINATOR)}
 
     def converge(self) -> None:
-        """See messages go on, and end the traffic.
+        """See messages continue, and end the traffic.
 
         Raises:
             AssertionError: an acknowledged message is missing, or came behind a later one of its key.

@@ -100,14 +100,14 @@ class MetadataRound(Round):
 
     @property
     def long_pre_copy(self) -> bool:
-        """Whether the bulk copy has to last, because the hit comes within."""
+        """Whether the bulk copy must last, because the hit comes within."""
         return (self.step == "pre_copy" and self.instant == DURING) or self.step == "set_speed"
 
 
 def matrix(seed: int) -> list[MetadataRound]:
     """Every victim at every boundary that makes a difference for it, and in the middle of the bulk copy.
 
-    Servers other than Temporal see no difference between the end of a step and the begin of the next one.
+    Servers other than Temporal see no difference between the end of a step and the start of the next one.
     """
     both = [(step, edge) for step in FORWARD + BACK for edge in Edge] + [("pre_copy", DURING)]
     begins = [(step, Edge.BEFORE) for step in FORWARD + BACK] + [("complete", Edge.AFTER), ("pre_copy", DURING)]

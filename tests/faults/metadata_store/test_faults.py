@@ -21,7 +21,7 @@ from tests.support.lifecycle.gates import Edge, Gate
 def test_round(
     metadata_store_round: MetadataRound, environment: FaultEnvironment, stacks: StackPool, tell: Callable[[str], None]
 ) -> None:
-    """Whatever is hit, the migration completes or fails and can be started again; writes and messages go on."""
+    """Whatever is hit, the migration completes or fails and can be started again; writes and messages continue."""
     stacks.take(ensemble=metadata_store_round.ensemble)
     with FaultRound(environment, stacks) as fault_round:
         fault_round.play(metadata_store_round, tell)

@@ -55,7 +55,7 @@ class ScalableCluster(SharedCluster):
                 self.admin.topics.create(name)
 
     def one(self, topic: str, **more: object) -> ScalableTopicInput:
-        """The migration of a topic, with limits that end soon what cannot go on."""
+        """The migration of a topic, with limits that end soon what cannot continue."""
         return ScalableTopicInput.model_validate({**self._common, "topic": topic, **more})
 
     def many(self, namespace: str, **more: object) -> NamespaceScalableInput:

@@ -1,4 +1,4 @@
-"""One round of faults in a migration to scalable topics: traffic, the fault, and what has to hold afterwards."""
+"""One round of faults in a migration to scalable topics: traffic, the fault, and what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -175,7 +175,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
     # What a late attempt must not do --------------------------------------------------------------------------------
 
     def _come_back_late(self, fault: ScalableTopicRound, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up go on: after the end, or, where topics stayed, amid the next run."""
+        """Let the attempt that was given up continue: after the end, or, where topics stayed, during the next run."""
         if self.all_scalable or not fault.late_in_next_run:
             self._nothing_changes(fault, frozen)
             return
@@ -194,7 +194,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
         self.let_go_on(fault, frozen)
         assert changes(before, self._standing()) == [], "a late attempt changed something"
 
-    # What has to hold -----------------------------------------------------------------------------------------------
+    # What must hold -----------------------------------------------------------------------------------------------
 
     @property
     def all_scalable(self) -> bool:

@@ -121,7 +121,7 @@ class ScalableTopicRound(Round):
     def rolls_back(self) -> bool:
         """Whether the operator asks for a rollback: where the step needs one, and beside half of the late attempts.
 
-        Those that stand at the begin of their step with even seeds, and the others with odd ones.
+        Those that stand at the start of their step with even seeds, and the others with odd ones.
         """
         return self.goes_back or (self.late and self.step in _BEFORE_THE_FLIP and self._odd)
 
@@ -132,7 +132,7 @@ class ScalableTopicRound(Round):
 
     @property
     def late_in_next_run(self) -> bool:
-        """Whether, after the end of its run, the next one is under way when a late attempt goes on."""
+        """Whether, after the end of its run, the next one is under way when a late attempt continues."""
         return self._random("next").randrange(2) == 0
 
     @property
@@ -156,7 +156,7 @@ class ScalableTopicRound(Round):
 
 
 def matrix(seed: int) -> list[ScalableTopicRound]:
-    """Every victim at every boundary that makes a difference for it, and amid the steps that change something."""
+    """Every victim at every boundary that makes a difference for it, and during the steps that change something."""
     amid = [(step, DURING) for step in _CHANGING]
     main = (*_FORWARD, UNDO, CLEAN_UP[0])
     both = [(step, edge) for step in main for edge in Edge] + amid

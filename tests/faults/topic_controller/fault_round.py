@@ -1,4 +1,4 @@
-"""One round of faults in the controller of a topic: traffic, the fault, and what has to hold afterwards."""
+"""One round of faults in the controller of a topic: traffic, the fault, and what must hold afterwards."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
     # What a late attempt must not do --------------------------------------------------------------------------------
 
     def _come_back_late(self, fault: TopicControllerRound, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up go on: after the change, or after one more."""
+        """Let the attempt that was given up continue: after the change, or after one more."""
         if fault.is_in(UNSUBSCRIBE):
             self._controller.subscribe(_LATE, SubscriptionKind.QUEUE)
         elif self._deleted:
@@ -264,7 +264,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
         if self._deleted:
             self._controller.delete(force=True)
 
-    # What has to hold -----------------------------------------------------------------------------------------------
+    # What must hold -----------------------------------------------------------------------------------------------
 
     def check_round(self, fault: TopicControllerRound) -> None:
         """Check the end, change the topic again, and audit the traffic.

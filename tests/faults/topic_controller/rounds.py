@@ -20,7 +20,7 @@ class Victim(StrEnum):
     """Who is hit, and how.
 
     `broker` is the owner of a segment that is being sealed. The last ones are people: one terminates the workflow and
-    starts it anew while a step of it goes on, and others delete or change what is not theirs.
+    starts it again while a step of it continues, and others delete or change what is not theirs.
     """
 
     WORKER = "worker"
@@ -117,7 +117,7 @@ class TopicControllerRound(Round):
 
     @property
     def late_in_next_change(self) -> bool:
-        """Whether there is another change before a late attempt goes on."""
+        """Whether there is another change before a late attempt continues."""
         return self._random("next").randrange(2) == 0
 
 

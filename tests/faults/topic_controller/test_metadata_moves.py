@@ -1,4 +1,4 @@
-"""The metadata store is moved amid splits, which the controllers on the other store complete."""
+"""The metadata store is moved during splits, which the controllers on the other store complete."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def topics(environment: FaultEnvironment, stack: Stack) -> Generator[dict[str, T
 @pytest.mark.exhaustive
 @pytest.mark.timeout(900)
 def test_moved_amid_splits(environment: FaultEnvironment, stack: Stack, topics: dict[str, Topic]) -> None:
-    """What was held and goes on behind the move changes nothing; the next controllers do what was begun."""
+    """What was held and continues behind the move changes nothing; the next controllers do what was begun."""
     for one in topics.values():
         one.traffic.wait_for_more(_SOME)
     with (

@@ -78,7 +78,7 @@ def _away(environment: FaultEnvironment) -> Generator[None]:
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("how", ["kill", "restart"])
 def test_brokers_go(environment: FaultEnvironment, stack: Stack, how: str) -> None:
-    """The broker of a segment is killed, or all are restarted one after the other, amid changes: consumers resume."""
+    """The broker of a segment is killed, or all are restarted one after the other, during changes: consumers resume."""
     with (
         flowing(environment.operator, stack, f"brokers-{how}") as (controller, traffic),
         ThreadPoolExecutor(1) as beside,

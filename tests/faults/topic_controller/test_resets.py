@@ -1,4 +1,4 @@
-"""Temporal resets a controller while an attempt of it hangs: what is made anew behind it stays."""
+"""Temporal resets a controller while an attempt of it hangs: what is made again behind it stays."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def controller(
 @pytest.mark.exhaustive
 @pytest.mark.timeout(400)
 def test_a_late_deletion_behind_a_reset(environment: FaultEnvironment, controller: tuple[Controller, Stack]) -> None:
-    """The subscription is not made anew before nothing of that attempt can arrive, and keeps its messages."""
+    """The subscription is not made again before nothing of that attempt can arrive, and keeps its messages."""
     leads, stack = controller
     environment.gates.hold(_LATE)
     with ThreadPoolExecutor(1) as beside:
@@ -61,7 +61,7 @@ def test_a_late_deletion_behind_a_reset(environment: FaultEnvironment, controlle
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("step", ["prepare", pytest.param("seal", marks=pytest.mark.exhaustive)])
 def test_a_reset_to_amid_a_step(environment: FaultEnvironment, controller: tuple[Controller, Stack], step: str) -> None:
-    """Such a step finds newer ones of its own run; the controller goes on with what the metadata store knows."""
+    """Such a step finds newer ones of its own run; the controller continues with what the metadata store knows."""
     leads, _ = controller
     gate = Gate(f"{step}-1", Edge.BEFORE)
     environment.gates.hold(gate)

@@ -1,4 +1,4 @@
-"""When writes are released, who has to answer for that, and what becomes of what a flip leaves on blue."""
+"""When writes are released, who must answer for that, and what becomes of what a flip leaves on blue."""
 
 from __future__ import annotations
 

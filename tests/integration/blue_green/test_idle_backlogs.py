@@ -24,7 +24,7 @@ from tests.support.lifecycle.environment import Environment
 
 @pytest.mark.parametrize("green", ["clusters", pytest.param("clusters_to_oxia", marks=pytest.mark.exhaustive)])
 def test_backlogs_come_to_green(green: str, request: pytest.FixtureRequest, environment: Environment) -> None:
-    """Each subscription goes on with all that it had left, holes included, and with what was sent behind it."""
+    """Each subscription continues with all that it had left, holes included, and with what was sent behind it."""
     clusters: Clusters = request.getfixturevalue(green)
     tenant = f"copied-{clusters.green.state.spec.metadata}"
     plain, parts = _topics(clusters, tenant)
@@ -51,7 +51,7 @@ def test_backlogs_come_to_green(green: str, request: pytest.FixtureRequest, envi
 
 @pytest.mark.exhaustive
 def test_the_next_run_goes_on_with_the_copy(clusters: Clusters, environment: Environment) -> None:
-    """A batch that is undone leaves its copy on green; the next migration goes on with it, and doubles nothing."""
+    """A batch that is undone leaves its copy on green; the next migration continues with it, and doubles nothing."""
     plain, parts = _topics(clusters, "again")
     clusters.blue_admin.subscriptions.create(plain, "idle")
     with Traffic.here(clusters.blue.broker_url, [str(plain), str(parts.of_partition(0))]) as traffic:

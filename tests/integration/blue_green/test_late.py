@@ -59,7 +59,7 @@ def test_what_comes_late_is_on_green_before_the_flag(clusters: Clusters, *, held
 
 
 def test_a_policy_that_is_changed_after_load_ends_the_flip(clusters: Clusters) -> None:
-    """Green had the policies of LOAD: nothing is flipped, the differences are named, and writes go on."""
+    """Green had the policies of LOAD: nothing is flipped, the differences are named, and writes continue."""
     namespace = "newcomer/changed"
     (topic,) = make_namespace(clusters, namespace, "topic")
     steps = Steps(clusters, namespace)

@@ -133,7 +133,7 @@ def test_an_address_of_another_cluster_is_refused(clusters: Clusters, environmen
 
 
 def test_a_compacted_topic_is_a_question(clusters: Clusters, environment: Environment) -> None:
-    """What readers see of it is more than its messages, and stays on blue: an operator has to know that."""
+    """What readers see of it is more than its messages, and stays on blue: an operator must know that."""
     topic, *_ = map(TopicName.parse, _namespaces(clusters, "table", "one"))
     with Traffic.here(clusters.blue.broker_url, [str(topic)]) as traffic:
         traffic.wait_for_more(5)

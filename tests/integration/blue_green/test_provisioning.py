@@ -319,7 +319,7 @@ def test_a_late_attempt_changes_nothing(clusters: Clusters) -> None:
     def fence() -> None:
         left[0] -= 1
         if left[0] < 0:
-            raise Superseded("another attempt goes on")
+            raise Superseded("another attempt continues")
 
     with pytest.raises(Superseded):
         provision(clusters, name, fence=fence)

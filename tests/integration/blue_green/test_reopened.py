@@ -29,7 +29,7 @@ from tests.support.stacks import MakeStack, SharedStack
 
 ResultT = TypeVar("ResultT")
 
-# Each message changes the ledger of its topic, so that many topics are ended amid such a change. As many topics are
+# Each message changes the ledger of its topic, so that many topics are ended during such a change. As many topics are
 # loaded at once as have consumers here: each load of a topic that was moved may block a thread of brokers of 4.0.8.
 _SETTINGS = {
     "managedLedgerMaxEntriesPerLedger": "1",

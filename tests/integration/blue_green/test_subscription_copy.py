@@ -226,7 +226,7 @@ def test_everything_is_kept(namespace: Clusters, make_copy: MakeCopy) -> None:
     namespace.green_admin.topics.unload(topic.name)
     on_blue = {name: topic.received(namespace.blue.broker_url, name) for name in ("idle", "holes")}
     on_green = {name: topic.received(namespace.green.broker_url, name) for name in ("idle", "holes", "active")}
-    # Deliveries are counted anew.
+    # Deliveries are counted again.
     assert [one[:-1] for one in on_green["idle"]] == [one[:-1] for one in on_blue["idle"]]
     assert [one[:-1] for one in on_green["holes"]] == [one[:-1] for one in on_blue["holes"]]
     assert numbers(on_green["idle"]) == list(range(90))
@@ -340,7 +340,7 @@ def test_what_is_not_ours_is_refused(namespace: Clusters, make_copy: MakeCopy) -
 
 def test_a_copy_that_is_gone_is_made_anew(namespace: Clusters, make_copy: MakeCopy) -> None:
     """Green's topic was deleted and created again since it was copied: the copy begins from its first entry."""
-    topic = Topic(namespace, "anew", "idle")
+    topic = Topic(namespace, "again", "idle")
     topic.send(0, 6, batching_enabled=False)
     idle = {topic.name: ("idle",)}
     copy = make_copy()

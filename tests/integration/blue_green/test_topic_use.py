@@ -35,7 +35,7 @@ def causes(found: Precheck) -> dict[str, str]:
 
 @pytest.mark.exhaustive
 def test_messages_in_chunks(clusters: Clusters) -> None:
-    """A topic that takes chunks is refused until its broker loads it anew, and again before writes are held back."""
+    """A topic that takes chunks is refused until its broker loads it again, and again before writes are held back."""
     namespace = "cut/chunks"
     large, plain = make_namespace(clusters, namespace, "large", "plain")
     steps = Steps(clusters, namespace)
@@ -66,7 +66,7 @@ def test_messages_in_chunks(clusters: Clusters) -> None:
 
 
 def test_a_message_that_the_flip_would_cut_in_two(clusters: Clusters) -> None:
-    """While only its first chunk is there nothing is flipped; when writes go on, all of it comes to blue."""
+    """While only its first chunk is there nothing is flipped; when writes continue, all of it comes to blue."""
     namespace = "cut/in-two"
     (topic,) = make_namespace(clusters, namespace, "topic")
     clusters.blue_admin.subscriptions.create(topic, "s")
@@ -133,7 +133,7 @@ def with_transactions(make_stack: MakeStack, shared_stack: SharedStack, blue_too
 
 @pytest.mark.exhaustive
 def test_transactions(with_transactions: Clusters, toolchain: Toolchain, tmp_path: Path) -> None:
-    """A topic that transactions use is refused; once its broker has loaded it anew, their traces are a question."""
+    """A topic that transactions use is refused; once its broker has loaded it again, their traces are a question."""
     clusters, namespace = with_transactions, "cut/transactions"
     used, plain = make_namespace(clusters, namespace, "used", "plain")
     steps = Steps(clusters, namespace)

@@ -338,7 +338,7 @@ def test_brokers_are_told_again_of_a_limit_that_does_not_hold(clusters: Clusters
 
 @pytest.mark.exhaustive
 def test_undo_before_the_termination_is_free(clusters: Clusters, steps: Steps) -> None:
-    """A batch that was throttled and not flipped goes back: no limit, no flag, and writes go on."""
+    """A batch that was throttled and not flipped goes back: no limit, no flag, and writes continue."""
     (topic,) = _with_backlog(clusters, steps, "free")
     steps.begin()
     steps.quiesce()

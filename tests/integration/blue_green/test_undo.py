@@ -19,7 +19,7 @@ from tests.support.blue_green.steps import Steps, make_namespace, take
 
 
 def test_a_flip_that_never_began_is_done_anew(clusters: Clusters) -> None:
-    """A run that was lost right before its flag has flipped nothing: the next one begins with the namespace anew."""
+    """A run that was lost right before its flag has flipped nothing: the next one begins with the namespace again."""
     namespace = "undone/never"
     make_namespace(clusters, namespace, "old")
     _lost_before_the_flag(clusters, namespace)
@@ -111,7 +111,7 @@ def test_a_client_that_comes_to_green_amid_the_rollback(clusters: Clusters) -> N
 
 
 def test_a_namespace_that_is_gone(clusters: Clusters) -> None:
-    """One that was deleted amid its batch keeps neither the others throttled nor the rollback from its end."""
+    """One that was deleted during its batch keeps neither the others throttled nor the rollback from its end."""
     names = ["undone/deleted", "undone/there"]
     for name in names:
         make_namespace(clusters, name)

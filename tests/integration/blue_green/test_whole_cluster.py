@@ -28,7 +28,7 @@ _FIELDS: dict[str, object] = {"waves": {"gate": "none", "canary": 0, "batch_size
 
 @pytest.fixture
 def own_clusters(make_stack: MakeStack, blue_tools: Toolchain) -> Generator[Clusters]:
-    """Blue and green for one test alone: whole clusters are moved. Clients have to look for their brokers on green."""
+    """Blue and green for one test alone: whole clusters are moved. Clients must look for their brokers on green."""
     green = GREEN_SPEC.model_copy(update={"brokers": 2})
     with open_clusters(make_stack(BLUE_SPEC, tools=blue_tools), make_stack(green)) as both:
         yield both
@@ -41,7 +41,7 @@ def test_there_and_back_and_there_again(
 ) -> None:
     """Nothing is lost, doubled or out of order on any way; flags, and topics that brokers keep, where clients left.
 
-    Each cluster has two brokers, so that clients have to look their topics up where they are sent.
+    Each cluster has two brokers, so that clients must look their topics up where they are sent.
 
     The last run is lost in its window, when the flag of the whole cluster is set; a new start brings it to its end.
     """

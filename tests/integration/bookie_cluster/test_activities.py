@@ -240,7 +240,7 @@ def test_build_again_copies_nothing(environment: SwitchEnvironment) -> None:
 
 
 def test_copy_with_another_znode_is_compared_again(environment: SwitchEnvironment) -> None:
-    """A copy whose znode has changed is not believed: it is compared in full once more."""
+    """A copy whose znode has changed is not believed: it is compared in full again."""
     with LedgerDirectoryWriter(environment.input().target.root, Access()) as directory:
         number = next(iter(environment.verified()))
         (record,) = directory.read([number])
@@ -388,7 +388,7 @@ def test_census_counts_new_and_misrouted_ledgers(environment: SwitchEnvironment)
 
 
 def test_rollback_copies_new_ledgers_back(environment: SwitchEnvironment) -> None:
-    """A rollback copies back what the new bookies gained and no more, and the old ones' ids go on above theirs."""
+    """A rollback copies back what the new bookies gained and no more, and the old ones' ids continue above theirs."""
     environment.stop_broker()
     gained = environment.target().keys() - environment.source().keys()
 

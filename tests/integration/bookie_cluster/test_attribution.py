@@ -43,7 +43,7 @@ def cluster(make_stack: MakeStack, engine: SparkEngine) -> Generator[Place]:
     with Place(stack, engine) as place:
         place.direct()
         place.put_schema("first", 1)
-        # The broker stores one of its own when it first serves a namespace; tests shall not have to count it.
+        # The broker stores one of its own when it first serves a namespace; tests must not have to count it.
         system = "/schemas/public/default/__change_events"
         wait_for("the broker's own schema", lambda: place.zookeeper.exists(system), 60)
         yield place

@@ -91,7 +91,7 @@ class Place:
         return BookieClusterInput.model_validate({**input, **more})
 
     def hold(self, action: str, direction: Direction) -> None:
-        """Let the command take for ever."""
+        """Let the command take indefinitely."""
         (self._folder / f"hold-{action}-{direction}").touch()
 
     def orders(self) -> list[str]:
@@ -102,7 +102,7 @@ class Place:
         return [f"{one['action']} {one['direction']} {one['what']}" for one in found]
 
     def forget(self) -> None:
-        """Let the command go on as it should, and forget what it did."""
+        """Let the command continue as it should, and forget what it did."""
         for path in self._folder.glob("hold-*"):
             path.unlink()
         (self._folder / "orders").unlink(missing_ok=True)

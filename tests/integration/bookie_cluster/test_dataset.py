@@ -33,7 +33,7 @@ def dataset(stack: Stack, toolchain: Toolchain) -> Generator[Dataset]:
 
 
 def test_what_was_filled_is_there(stack: Stack, dataset: Dataset) -> None:
-    """The account fits the cluster right after it was filled, and once more after a broker's restart."""
+    """The account fits the cluster right after it was filled, and again after a broker's restart."""
     dataset.verify(stack.broker_url, stack.admin_urls[0])
     stack["broker-1"].restart()
     dataset.verify(stack.broker_url, stack.admin_urls[0])

@@ -86,7 +86,7 @@ def test_start_after_a_rollback_uses_the_copies(environment: Round) -> None:
 
 
 def test_ids_that_were_deleted_come_back(environment: Round) -> None:
-    """After a cleanup the way back asks for a restart of the old bookies, goes on then, and loses nothing."""
+    """After a cleanup the way back asks for a restart of the old bookies, continues then, and loses nothing."""
     old, new = environment.stack.bookkeeper_uri, environment.stack.second_bookkeeper_uri
     environment.stop_broker()
     assert environment.copy_tail().missing.count == 0

@@ -1,4 +1,4 @@
-"""A switch that is held before its cut-over while producers go on, and a rollback of much that came since."""
+"""A switch that is held before its cut-over while producers continue, and a rollback of much that came since."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ class Cluster:
     @property
     def switch(self) -> Run:
         """The running switch."""
-        assert self.run is not None, "an earlier test of this module has to start it"
+        assert self.run is not None, "an earlier test of this module must start it"
         return self.run
 
 
@@ -167,7 +167,7 @@ def test_second_switch_under_traffic_and_cleanup(cluster: Cluster, environment: 
             cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)
         traffic.wait_for_more(20)
         assert traffic.verify() > 0
-    # Ended from outside, as no operator should: a new start goes on behind the commit.
+    # Ended from outside, as no operator should: a new start continues behind the commit.
     cluster.switch.terminate()
     cluster.run = environment.operator.start(cluster.input())
     resumed = cluster.switch.wait_for_phase(Phase.ROLLBACK_WINDOW, LIMIT)

@@ -1,4 +1,4 @@
-"""A switch of one Pulsar cluster whose bookies hold ledgers of others too, whose writers go on."""
+"""A switch of one Pulsar cluster whose bookies hold ledgers of others too, whose writers continue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def environment(make_stack: MakeStack, engine: SparkEngine) -> SharedEnvironment
 def test_whoever_uses_the_target_too_is_told_of_ids_that_jump(
     environment: SharedEnvironment, toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    """Brokers of another Pulsar cluster would go on with small ids in a target whose ids were lifted."""
+    """Brokers of another Pulsar cluster would continue with small ids in a target whose ids were lifted."""
     uri, jumps = environment.stack.second_bookkeeper_uri, "id generator jumps"
     assert not any(jumps in warning for warning in environment.precheck().warnings)
     with JavaLedgers(toolchain, tmp_path_factory.mktemp("java")) as java:

@@ -69,7 +69,7 @@ def test_known_defects_are_named(stack: Stack, environment: Environment) -> None
 
 
 def test_a_wrong_chroot(stack: Stack, environment: Environment) -> None:
-    """An address that leads beside the cluster is told: no such cluster, no broker, no bookie."""
+    """An address that leads next to the cluster is told: no such cluster, no broker, no bookie."""
     code, found = doctor(environment, f"{stack.zk_url}/beside", stack.oxia_url)
     assert code == 0
     assert "holds no Pulsar cluster" in found[f"cluster {CLUSTER}"]["detail"]

@@ -196,7 +196,7 @@ def test_registrations_are_taken_back(registry: BookieRegistry, zookeeper: Coord
 
 
 def test_the_claim_remembers_the_directive(registry: BookieRegistry) -> None:
-    """Directive and claim change together: a run that is started anew knows where brokers were directed."""
+    """Directive and claim change together: a run that is started again knows where brokers were directed."""
     registry.set_target("b", "run-1")
     held = registry.claim.read()
     assert held is not None

@@ -240,7 +240,7 @@ def test_another_password_is_refused(cluster: Cluster) -> None:
 
 
 def test_a_fenced_ledger_takes_what_is_copied(cluster: Cluster) -> None:
-    """Entries can be added to a ledger that somebody has fenced, and once more."""
+    """Entries can be added to a ledger that somebody has fenced, and again."""
     ledger = cluster.fill(cluster.open([(0, (ONE, TWO))]), MIXED[:3])
     recover_ledger(cluster.directory, cluster.bookies, ledger.ledger_id)
     again = cluster.fill(ledger, MIXED[:9])

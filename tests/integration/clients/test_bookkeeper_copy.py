@@ -90,7 +90,7 @@ class Environment:
         return self.java.read(uri, ids, digest=ledger.digest, password=ledger.password)
 
     def assert_copied(self, ids: Sequence[int], ledger: Ledger) -> None:
-        """The Java client reads the same in both clusters, save for the bookies."""
+        """The Java client reads the same in both clusters, except for the bookies."""
         for mine, theirs in zip(
             self.read(self.source_uri, ids, ledger), self.read(self.target_uri, ids, ledger), strict=True
         ):
@@ -391,7 +391,7 @@ def test_entries_on_a_dead_bookie_are_one_ledgers_trouble(
 
 @pytest.mark.exhaustive
 def test_a_bookie_of_the_target_dies_meanwhile(environment: Environment, clusters: tuple[Cluster, Cluster]) -> None:
-    """The copy goes on with the bookies that are left, where they are enough."""
+    """The copy continues with the bookies that are left, where they are enough."""
     ledger = Ledger(entries=6_000, sizes=(2_000,))
     ids = environment.create(ledger, count=4)
     try:

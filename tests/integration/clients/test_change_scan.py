@@ -41,7 +41,7 @@ def test_a_scan_reads_in_bulk(shared_stack: SharedStack, monkeypatch: pytest.Mon
     _write(source, OLD + GONE, 0)
     with Replica(pair, lambda: None) as replica:
         if not oxia:
-            # Its permit to write stands beside the claim.
+            # Its permit to write stands next to the claim.
             _write(pair.target, [b"/pulsar/migration-coordinator"], 0)
         assert replica.apply(OLD + GONE).written == len(OLD + GONE)
     since = last_transaction(source, Access())

@@ -1,4 +1,4 @@
-"""Bulk tasks of an attempt that was frozen, and that goes on when a later run has committed: on real stores."""
+"""Bulk tasks of an attempt that was frozen, and that continues when a later run has committed: on real stores."""
 
 from __future__ import annotations
 
@@ -156,7 +156,7 @@ def _freeze_at_a_write() -> None:
 
     def write() -> None:
         if next(writes) == FROZEN_AT:
-            # This thread by its own id: sent to the process, the signal may let it go on for a moment.
+            # This thread by its own id: sent to the process, the signal may let it continue for a moment.
             signal.pthread_kill(threading.get_ident(), signal.SIGSTOP)
 
     submit, unary, write_stream = Connection.submit, OxiaConnection.unary, OxiaConnection.write_stream

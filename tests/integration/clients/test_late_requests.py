@@ -114,7 +114,7 @@ def test_a_connection_that_was_cut_is_not_opened_again(url: str, topic: TopicNam
 
 @pytest.mark.timeout(180)
 def test_nothing_arrives_of_a_worker_that_was_frozen(url: str, topic: TopicName) -> None:
-    """Behind the fence, or with its hand on the socket: when it goes on, the broker has closed the connection."""
+    """Behind the fence, or with its hand on the socket: when it continues, the broker has closed the connection."""
     frozen = {
         where: topic._replace(topic=f"{topic.topic}-{where.__name__}") for where in (_at_the_fence, _at_the_write)
     }

@@ -332,14 +332,14 @@ def test_generator_is_read_and_raised(stack: Stack, toolchain: Toolchain, tmp_pa
         assert running.next_id(uri) == foreseen.next_id == foreseen.short_next
         assert foreseen.high is None
         assert running.next_id(uri) == foreseen.next_id + 1
-        # Lifted only where it has to be.
+        # Lifted only where it must be.
         assert raise_generator(coordination, foreseen.next_id).high is None
         assert not coordination.exists("/idgen-long")
 
         assert raise_generator(coordination, 1_000_000)[:2] == (1 << 32, 1)
         assert raise_generator(coordination, 1_000_000)[:2] == (1 << 32, 1)
         assert coordination.children("/idgen-long") == ["HOB-0000000001"]
-        # A running client of BookKeeper's own driver has to be restarted; Pulsar's looks each time.
+        # A running client of BookKeeper's own driver must be restarted; Pulsar's looks each time.
         assert running.next_id(uri) == (1 << 32 if root == "/ledgers" else foreseen.next_id + 2)
         with JavaLedgers(toolchain, tmp_path) as restarted:
             first = read_generator(coordination).next_id

@@ -52,7 +52,7 @@ def scan(directory: LedgerDirectoryWriter, known: LedgerTable) -> LedgerTable:
 def test_only_what_has_changed_is_decoded_again(
     directory: LedgerDirectoryWriter, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A ledger that was set, or deleted and created again, is decoded anew, and no other."""
+    """A ledger that was set, or deleted and created again, is decoded again, and no other."""
     ids = [*range(500), 1 << 33]
     directory.create([(number, OPEN) for number in ids])
     first = scan(directory, LedgerTable())

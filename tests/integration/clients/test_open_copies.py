@@ -1,4 +1,4 @@
-"""Copying what is confirmed of ledgers whose writers go on."""
+"""Copying what is confirmed of ledgers whose writers continue."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ def place(make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest.
 
 
 def test_open_ledger_is_copied_while_it_grows(place: Place) -> None:
-    """Its writer goes on; each time only what is new is copied, in the end the rest; a late attempt does no harm."""
+    """Its writer continues; each time only what is new is copied, in the end the rest; a late attempt does no harm."""
     source, target, writer = place.source, place.target, place.hold(component=b"x")
     ids = [writer.ledger_id]
     sizes: list[int] = []

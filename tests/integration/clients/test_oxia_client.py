@@ -465,7 +465,7 @@ def test_a_guarded_stream_is_renewed(url: StoreUrl, reader: OxiaReader, monkeypa
 
 
 def test_a_crash_ends_writes_and_all_can_be_repeated(victim: Server) -> None:
-    """When the server dies amid writes, the writer says so, and a new one brings everything to the end."""
+    """When the server dies during writes, the writer says so, and a new one brings everything to the end."""
     url = parse_store_url(f"oxia://{victim.address}")
     wanted = [record(f"/crash/{number}", b"x" * 500, number, 1) for number in range(20_000)]
     with OxiaWriter(url, timeout=5) as writer:

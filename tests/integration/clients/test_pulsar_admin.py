@@ -122,7 +122,7 @@ def test_where_a_cluster_moves_to(admin: PulsarAdmin) -> None:
 
 
 def test_tenants(admin: PulsarAdmin) -> None:
-    """Tenants are created, changed and deleted; their clusters have to be known."""
+    """Tenants are created, changed and deleted; their clusters must be known."""
     tenants = admin.tenants
     assert tenants.get(TENANT) == Tenant(admin_roles=("boss",), allowed_clusters=(CLUSTER,))
     tenants.create("gone", Tenant(allowed_clusters=(CLUSTER,)))

@@ -89,7 +89,7 @@ def may_list_tenants(urls: list[str], access: AdminAccess) -> bool:
 
 
 def oauth2(endpoint: TokenEndpoint) -> OAuth2:
-    """What an operator has to give for it."""
+    """What an operator must give for it."""
     return OAuth2(endpoint.key_file, issuer_url=endpoint.issuer_url)
 
 

@@ -199,7 +199,7 @@ def test_two_attempts_at_once(url: StoreUrl) -> None:
 
 
 def test_value_that_the_server_refuses(url: StoreUrl) -> None:
-    """A value larger than the server takes is named with the cure, and not retried for ever."""
+    """A value larger than the server takes is named with the cure, and not retried indefinitely."""
     with pytest.raises(RecordNotWritable, match=r"/huge is larger .* jute.maxbuffer"):
         write(url, [record("/small", b"s"), record("/huge", bytes(5_000_000))], timeout=3)
 

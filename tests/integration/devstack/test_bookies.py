@@ -44,7 +44,7 @@ def test_brokers_write_where_they_are_told(stack: Stack, toolchain: Toolchain, t
         stack.use_bookies(stack.second_bookkeeper_uri)
 
         assert not stack["broker-2"].alive
-        # Ids begin anew in the other cluster, so what counts is which topic a ledger names.
+        # Ids begin again in the other cluster, so what counts is which topic a ledger names.
         on_second = exchange(stack, "second")
         for uri, ids, topic, kind in (
             (stack.bookkeeper_uri, on_first, "first", "bookie"),

@@ -35,7 +35,7 @@ SPACE = "scalable/public/default"
 
 
 def put(client: httpx.Client, path: str, status: int = NO_CONTENT) -> None:
-    """Put something, which has to be answered so."""
+    """Put something, which must be answered so."""
     answer = client.put(path)
     assert answer.status_code == status, answer.text
 
@@ -256,7 +256,7 @@ def test_a_thousand_joins(
 
 
 def test_who_hangs_up(open_gateway: OpenGateway) -> None:
-    """A split goes on when whoever asked for it has gone."""
+    """A split continues when whoever asked for it has gone."""
     gateway = open_gateway()
     with operator(gateway.url) as anybody:
         put(anybody, f"{SPACE}/rest-gone")
@@ -279,7 +279,7 @@ def test_a_stop_drains(open_gateway: OpenGateway, environment: Environment) -> N
 
 @pytest.mark.exhaustive
 def test_a_worker_that_dies(open_gateway: OpenGateway, environment: Environment) -> None:
-    """Changes that a worker's death interrupts are answered once another one has gone on with them."""
+    """Changes that a worker's death interrupts are answered once another one has continued with them."""
     gateway = open_gateway()
     with operator(gateway.url) as anybody:
         put(anybody, f"{SPACE}/rest-worker")

@@ -71,7 +71,7 @@ def test_a_throttled_copy_holds_up_no_other(stack: Stack, tmp_path: Path) -> Non
         report = operator.run(plan(stack, "quick", full_verify=True))
         assert report.outcome is Outcome.DONE
         assert slow.status().phase == Phase.PRE_COPY
-        print(f"beside a throttled copy: {[(one.phase, one.seconds(datetime.now(UTC))) for one in report.history]}")
+        print(f"next to a throttled copy: {[(one.phase, one.seconds(datetime.now(UTC))) for one in report.history]}")
 
         slow.set_throttle(2 * SLOW)
         before = wait_for("the claim", pace, 30)
@@ -115,7 +115,7 @@ def test_writes_are_given_back_before_spark_is_there(stack: Stack, tmp_path: Pat
         second = WorkerProcess(stack.temporal_address, tmp_path, JAVA_HOME=str(java.parents[1]))
         begun = time.monotonic()
         with second:
-            # The watch was lost with the first worker, and finding it anew is a job for Spark.
+            # The watch was lost with the first worker, and finding it again is a job for Spark.
             assert "Spark" in str(run.wait_until_it_waits_for(WaitKind.SPARK).waiting)
             run.signal(Verb.ROLLBACK)
             wait_until_equal("writes that are given back", flag, FlagPhase.FAILED, 60)

@@ -1,4 +1,4 @@
-"""A workflow that Temporal resets: its activities run anew, and those from before the reset may still be at work."""
+"""A workflow that Temporal resets: its activities run again, and those from before the reset may still be at work."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ RECORDS = 200
 def test_a_reset_goes_on_and_fences_what_was_before(
     make_stack: MakeStack, environment: Environment, activity: str
 ) -> None:
-    """Reset in its copy, a migration copies anew under a newer claim, so that the attempt before stops, and ends."""
+    """Reset in its copy, a migration copies again under a newer claim, so that the attempt before stops, and ends."""
     stack = make_stack(StackSpec(zookeepers=1, oxias=1))
     with stores.kazoo(stack.zk_url) as source:
         for number in range(RECORDS):

@@ -81,9 +81,9 @@ def start_pair(make_stack: MakeStack) -> StartPair:
 def test_a_migration_stays_on_its_build(
     temporal: Stack, operator: Operator, start_pair: StartPair, toolchain: Toolchain, tmp_path: Path
 ) -> None:
-    """A migration goes on, over several runs, on the build that began it, while new ones begin on the newer build.
+    """A migration continues, over several runs, on the build that began it, while new ones begin on the newer build.
 
-    One whose build is gone waits, and goes on where the operator moves it.
+    One whose build is gone waits, and continues where the operator moves it.
     """
     first, second, third = (start_pair(cluster) for cluster in ("first", "second", "third"))
     with (

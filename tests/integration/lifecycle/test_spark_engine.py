@@ -175,7 +175,7 @@ def test_a_driver_that_dies_is_started_anew(engine: SparkEngine) -> None:
     """After a kill -9 of the driver's JVM one run fails as one that may be repeated, and the next one works."""
     for pid in _spark_children():
         os.kill(pid, signal.SIGKILL)
-    with pytest.raises(StoreUnreachable, match="started anew"):
+    with pytest.raises(StoreUnreachable, match="started again"):
         engine.run([1], abs, tag="dead")
     assert engine.run([-1, -2], abs, tag="alive") == [1, 2]
 

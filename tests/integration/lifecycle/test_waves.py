@@ -95,7 +95,7 @@ async def test_a_migration_in_waves(operator: Operator) -> None:
 
     shown = await waves.held(WaitKind.ERROR_BUDGET)
     assert sorted(str(item.path) for item in shown.first_failures) == ["topic-012", "topic-015"]
-    # Shown amid a task that Temporal does not know yet: a signal that comes before its end comes before the decision.
+    # Shown during a task that Temporal does not know yet: a signal that comes before its end comes before the decision.
     await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.ERROR_BUDGET)
     await run.signal(Verb.PROCEED)
 

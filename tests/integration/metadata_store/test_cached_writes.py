@@ -1,4 +1,4 @@
-"""Metadata that brokers go on writing while writes are blocked.
+"""Metadata that brokers continue writing while writes are blocked.
 
 PIP-454 has them refuse every write from PREPARATION to COMPLETED. Brokers 4.2 and 5.0 refuse only those that do not go
 through a cache: tenants, namespaces and policies are still written to the source.

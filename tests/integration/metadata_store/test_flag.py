@@ -1,4 +1,4 @@
-"""The migration flag and the claim beside it, on a real ZooKeeper: who may move them, and when."""
+"""The migration flag and the claim next to it, on a real ZooKeeper: who may move them, and when."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_run_blocks_writes_only_once(store: CasStore, keeper: FlagKeeper) -> N
     """A late step neither blocks writes again after they were given back, nor after an operator set FAILED by hand."""
     keeper.advance(FlagPhase.PREPARATION, TARGET)
     assert keeper.unblock().flag.phase is FlagPhase.FAILED
-    with pytest.raises(StoreConflict, match="Start the migration anew"):
+    with pytest.raises(StoreConflict, match="Start the migration again"):
         keeper.advance(FlagPhase.PREPARATION, TARGET)
     second = _second_run(store)
     second.take()

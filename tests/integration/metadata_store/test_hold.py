@@ -1,4 +1,4 @@
-"""A live migration that is held before its cut-over while the source goes on changing."""
+"""A live migration that is held before its cut-over while the source continues changing."""
 
 from __future__ import annotations
 

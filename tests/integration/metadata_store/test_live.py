@@ -63,7 +63,7 @@ class Cluster:
     @property
     def migration(self) -> Run:
         """The live migration."""
-        assert self.run is not None, "an earlier test of this module has to start it"
+        assert self.run is not None, "an earlier test of this module must start it"
         return self.run
 
 
@@ -165,7 +165,7 @@ def test_cleanup_waits_for_services(cluster: Cluster) -> None:
 
 
 def test_services_restart_on_the_target(cluster: Cluster, traffic: Traffic) -> None:
-    """Services restart on the target one by one, messages go on, and then the census names none."""
+    """Services restart on the target one by one, messages continue, and then the census names none."""
     stack = cluster.stack
     for name in ("bookie-1", "bookie-2", "broker-1", "broker-2"):
         stack.use_metadata(stack.oxia_url, [name])

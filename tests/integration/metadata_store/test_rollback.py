@@ -33,7 +33,7 @@ from tests.support.waiting import wait_for
 
 CLUSTER = "back"
 BULK = [f"/bulk/{number:04}" for number in range(3_000)]
-# A frozen broker has to keep its session, and thus its place among the participants, for longer than a test.
+# A frozen broker must keep its session, and thus its place among the participants, for longer than a test.
 PATIENT = {"metadataStoreSessionTimeoutMillis": "150000"}
 
 

@@ -113,7 +113,7 @@ def test_no_version_is_given_twice(place: Place, monkeypatch: pytest.MonkeyPatch
 
 
 def test_no_copied_version_is_given_twice(place: Place) -> None:
-    """Where nothing changes beside the bulk copy, its own highest version counts."""
+    """Where nothing changes next to the bulk copy, its own highest version counts."""
     ahead(place)
     place.run(pre_copy.pre_copy, 0)
     assert new_version(place) > highest(place.wanted().values())

@@ -29,7 +29,7 @@ def stack(shared_stack: SharedStack) -> Stack:
 
 @pytest.fixture(autouse=True)
 def release_cluster(request: pytest.FixtureRequest) -> Generator[None]:
-    """After a test that failed amid a migration others do not wait for its end, each for minutes."""
+    """After a test that failed during a migration others do not wait for its end, each for minutes."""
     # The end of a fixture may not ask for another one.
     of_cluster: CasStore | None = request.getfixturevalue("store") if "store" in request.fixturenames else None
     yield

@@ -94,7 +94,7 @@ def liar(stack: Stack) -> Generator[LyingBroker]:
 
 
 def test_what_no_broker_can_load_is_not_consumed(topics: Topics, liar: LyingBroker) -> None:
-    """DRAIN goes on while the topic's state cannot be had, and VERIFY says so."""
+    """DRAIN continues while the topic's state cannot be had, and VERIFY says so."""
     name = topics.make("after/unloadable")
     steps = topics.flipped(name, admin_urls=[liar.url])
     for _ in range(_TRIES):
@@ -133,7 +133,7 @@ def test_a_regular_topic_that_is_deleted_behind_a_lost_run(topics: Topics) -> No
     topics.leave_amid_its_flip(name)
     topics.admin.topics.delete(name, force=True)
     (told,) = topics.steps(other).run(hold_release.recover).kept
-    assert f"{name} was left amid its flip, and its regular topic is gone now: run the audit with fix" in told
+    assert f"{name} was left during its flip, and its regular topic is gone now: run the audit with fix" in told
     after = topics.standing(name)
     assert (after.policies, after.told, after.notes) == (before.policies, before.told, {})
 
@@ -151,14 +151,14 @@ def test_a_topic_that_cannot_be_completed_blocks_no_other(
         liar.once("PUT", f"/{name.local_path}/subscriptions/{QUEUE}", failed)
     behind = topics.steps(other, admin_urls=[liar.url])
     (told,) = behind.run(hold_release.guard).kept
-    assert f"{name} was left amid its flip by an earlier run, and cannot be completed: " in told
+    assert f"{name} was left during its flip by an earlier run, and cannot be completed: " in told
     assert behind.run(flip.flip).flipped
     behind.run(hold_release.complete)
     assert topics.is_whole(other)
     assert topics.standing(name).policies == held.policies != before.policies
     last = topics.steps(topics.make("after/stuck-last"))
     assert last.run(hold_release.guard).kept == (
-        f"{name} was left amid its flip by an earlier run, and is complete now",
+        f"{name} was left during its flip by an earlier run, and is complete now",
     )
     assert topics.is_whole(name)
     assert (topics.standing(name).policies, topics.standing(name).told) == (before.policies, before.told)
@@ -278,7 +278,7 @@ def test_a_topic_that_brokers_fail_for_stops_no_cleanup(
 
 
 def test_what_an_attempt_has_cleaned_the_next_one_reports(topics: Topics, liar: LyingBroker) -> None:
-    """An attempt that dies amid the cleanup leaves its outcome in the records of topics."""
+    """An attempt that dies during the cleanup leaves its outcome in the records of topics."""
     steps, names = _all_flipped(topics, liar, "after/report")
     liar.once("DELETE", f"/{names[2].local_path}", hung_up)
     with pytest.raises(StoreUnreachable):

@@ -96,7 +96,7 @@ def test_everything_comes_over(
 
 
 def test_what_comes_later_comes_over(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
-    """Also behind a split that came since the first copy: each call goes on where the one before has ended."""
+    """Also behind a split that came since the first copy: each call continues where the one before has ended."""
     source, target = native(stack, admin, "later", STEP), topic("later-copy")
     assert copier.copy(source, target, partitions=2, subscriptions=(APP,)).entries == STEP
     send_to_segments(stack, admin, source, range(STEP, STEP + 20))
@@ -139,7 +139,7 @@ def test_brokers_move_topics_meanwhile(stack: Stack, admin: PulsarAdmin, copier:
 
 
 def test_two_attempts_at_once(stack: Stack, admin: PulsarAdmin, copier: Copier, source: TopicName) -> None:
-    """The newer one takes over amid the work of the older, which stops; no message is doubled."""
+    """The newer one takes over during the work of the older, which stops; no message is doubled."""
     target = topic("twice")
     older = CopyThread(copier, source, target, partitions=2, subscriptions=(APP,), throttle=0.2)
     older.start()

@@ -80,7 +80,7 @@ def test_the_proof_finds_what_others_did(stack: Stack, admin: PulsarAdmin, copie
     source, target = native(stack, admin, "meddled", 5), topic("meddled-copy")
     copier.copy(source, target)
     send_as_regular(stack, target, range(1))
-    with pytest.raises(StoreConflict, match=r"of \S+, is no copy.* delete it, and copy anew"):
+    with pytest.raises(StoreConflict, match=r"of \S+, is no copy.* delete it, and copy again"):
         copier.copy(source, target)
     admin.topics.delete(target, force=True)
     assert copier.copy(source, target).entries == 5
@@ -114,12 +114,12 @@ def test_segments_that_go(stack: Stack, admin: PulsarAdmin, copier: Copier) -> N
 
 def test_a_topic_that_was_created_anew(stack: Stack, admin: PulsarAdmin, copier: Copier) -> None:
     """Its segments have the ids of before; what they hold is another topic's."""
-    source, target = native(stack, admin, "anew", 4), topic("anew-copy")
+    source, target = native(stack, admin, "again", 4), topic("again-copy")
     copier.copy(source, target)
     delete_scalable(admin, source)
     wait_for("the topic to be gone", lambda: _create_again(admin, source), 60)
     send_to_segments(stack, admin, source, range(3))
-    with pytest.raises(StoreConflict, match="was created anew since it was copied"):
+    with pytest.raises(StoreConflict, match="was created again since it was copied"):
         copier.copy(source, target)
 
 

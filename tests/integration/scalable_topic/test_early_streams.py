@@ -23,7 +23,7 @@ _KINDS = {QUEUE: SubscriptionKind.QUEUE, STREAM: SubscriptionKind.STREAM}
 def test_a_consumer_that_was_faster_gets_its_subscription_a_record(
     stack: Stack, admin: PulsarAdmin, store: CasStore, clients: ClientProgram
 ) -> None:
-    """Brokers write none behind it, though they say so; one that lasts takes its place, and the consumer goes on."""
+    """Brokers write none behind it, though they say so; one that lasts takes its place, and the consumer continues."""
     name = _early_consumer(stack, admin, clients, "early")
     assert recorded_subscriptions(store, name) == {**_KINDS, STREAM: None}
     for subscription, kind in _KINDS.items():

@@ -266,7 +266,7 @@ def test_two_starts_of_a_topic(topics: Topics) -> None:
 
 
 def test_migrations_of_two_topics_of_a_cluster_come_one_after_the_other(topics: Topics) -> None:
-    """The second one says for whom it waits, changes nothing meanwhile, and goes on."""
+    """The second one says for whom it waits, changes nothing meanwhile, and continues."""
     first, second = topics.make("queue/first"), topics.make("queue/second")
     before = {name: topics.standing(name) for name in (first, second)}
     ahead = topics.start(first)
@@ -300,7 +300,9 @@ def test_the_next_migration_completes_a_topic_whose_run_was_lost_behind_the_call
         whole = topics.standing(lost)
         answered.set()
     report = topics.ends_well(following, other, before[other])
-    assert any(f"{lost} was left amid its flip by an earlier run, and is complete now" in note for note in report.notes)
+    assert any(
+        f"{lost} was left during its flip by an earlier run, and is complete now" in note for note in report.notes
+    )
     assert changes(whole._replace(notes={}), topics.standing(lost)._replace(notes={})) == []
     topics.drain(lost)
 

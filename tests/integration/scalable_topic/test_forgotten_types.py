@@ -1,4 +1,4 @@
-"""What brokers forget of subscriptions when they load a topic anew, step by step on a real broker."""
+"""What brokers forget of subscriptions when they load a topic again, step by step on a real broker."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KINDS = {QUEUE: SubscriptionKind.QUEUE, STREAM: SubscriptionKind.STREAM}
 
 
 def _forget(admin: PulsarAdmin, name: TopicName) -> None:
-    """Have a broker load the topic anew, without its consumers."""
+    """Have a broker load the topic again, without its consumers."""
     admin.topics.unload(name)
     assert admin.topics.stats(name).subscriptions[STREAM].type in (None, "None")
 
@@ -35,7 +35,7 @@ def _consume_and_forget(stack: Stack, admin: PulsarAdmin, name: TopicName) -> bo
 
 
 def test_an_ordered_subscription_is_waited_for_all_the_same(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """One that was seen to be ordered stays so in CLIENTS, in FLIP, in its record, and for whoever goes on."""
+    """One that was seen to be ordered stays so in CLIENTS, in FLIP, in its record, and for whoever continues."""
     name = make_topic(stack, admin, "forgotten/backlog", drained=False)
     steps = TopicSteps(stack, name)
     seen = steps.run(precheck).ordered
@@ -77,7 +77,7 @@ def test_a_type_that_is_seen_while_clients_are_waited_for(stack: Stack, admin: P
 
 
 def test_a_name_that_the_metadata_store_refuses_is_a_blocker(stack: Stack, admin: PulsarAdmin) -> None:
-    """Brokers take such a subscription on a regular topic, and answer 500 for its record for ever."""
+    """Brokers take such a subscription on a regular topic, and answer 500 for its record indefinitely."""
     name = make_topic(stack, admin, "forgotten/emoji")
     admin.subscriptions.create(name, "\N{GRINNING FACE}")
     (blocker,) = TopicSteps(stack, name).run(precheck).blockers

@@ -1,4 +1,4 @@
-"""A broker that freezes with the request to make a topic scalable, and carries it out when it goes on."""
+"""A broker that freezes with the request to make a topic scalable, and carries it out when it continues."""
 
 from __future__ import annotations
 
@@ -64,7 +64,7 @@ def test_a_broker_that_froze_with_the_request(
         assert store.get(bar_path(name))
         consumer.close()
     frozen.resume()
-    wait_for("the broker to go on", lambda: _answers(url), _LIMIT)
+    wait_for("the broker to continue", lambda: _answers(url), _LIMIT)
     # Its session has expired, so that a broker of 5.0.1 fails by itself; the node stays until it has answered.
     wait_for("the request", lambda: any(_FAILED in line for line in frozen.tail(2000)), _LIMIT)
     assert read_scalable(store, name).state is RecordState.ABSENT

@@ -61,7 +61,7 @@ def test_a_late_guard_holds_nothing(
 
 
 def test_a_guard_of_a_run_that_has_ended_takes_nothing(stack: Stack, admin: PulsarAdmin, look: Look) -> None:
-    """It may have frozen when it had seen its run go on, and before it took what nobody holds."""
+    """It may have frozen when it had seen its run continue, and before it took what nobody holds."""
     name = make_topic(stack, admin, "late/ended")
     steps, before = TopicSteps(stack, name), look(name)
     steps.running.clear()

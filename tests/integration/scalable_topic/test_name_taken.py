@@ -65,7 +65,7 @@ def test_an_empty_topic_of_the_name_is_removed(
 def test_a_topic_of_the_name_that_holds_messages_stays(
     stack: Stack, admin: PulsarAdmin, store: CasStore, clients: ClientProgram
 ) -> None:
-    """Its messages are worth as much as those of the regular topic: both stay, and a person has to decide."""
+    """Its messages are worth as much as those of the regular topic: both stay, and a person must decide."""
     name = _drained(stack, admin, "taken-used")
     admin.scalable_topics.create(name)
     before = admin.scalable_topics.layout(name)
@@ -90,7 +90,7 @@ def test_a_topic_of_the_name_that_holds_messages_stays(
 def test_a_late_removal(
     stack: Stack, admin: PulsarAdmin, store: CasStore, monkeypatch: pytest.MonkeyPatch, behind: int
 ) -> None:
-    """An attempt that froze amid the removal, and goes on when the topic is scalable, takes nothing of it away."""
+    """An attempt that froze during the removal, and continues when the topic is scalable, takes nothing of it away."""
     name = _drained(stack, admin, f"taken-late-{behind}")
     admin.scalable_topics.create(name)
     lost = TopicSteps(stack, name, replace_empty=True, auto_scale=_STILL)
@@ -111,7 +111,7 @@ def test_a_late_removal(
 
 
 def test_a_removal_that_ended_early(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """A worker that dies before the record stays away leaves one without a value, and the next attempt goes on."""
+    """A worker that dies before the record stays away leaves one without a value, and the next attempt continues."""
     name = _drained(stack, admin, "taken-dead")
     store.create(name.scalable_path, b"")
     steps = TopicSteps(stack, name, replace_empty=True, auto_scale=_STILL)

@@ -54,7 +54,7 @@ def test_a_record_that_cannot_be_read_keeps_guards_and_lock(
     assert node
     store.set(name.scalable_path, readable, node.version)
     assert (
-        f"{name} was left amid its flip by an earlier run, and is complete now"
+        f"{name} was left during its flip by an earlier run, and is complete now"
         in following.run(hold_release.guard).kept
     )
     assert following.run(flip.flip).flipped

@@ -164,7 +164,7 @@ def test_the_next_run_puts_back_what_a_terminated_one_held(stack: Stack, admin: 
 
 
 def test_a_late_attempt_changes_nothing(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
-    """It is refused whatever it comes back to, while its run goes on and when that has ended."""
+    """It is refused whatever it comes back to, while its run continues and when that has ended."""
     name = _native(admin, "late", 1)
     operations = Operations(stack, Operation.SPLIT, str(name))
     with operations.task() as old, old.cluster.store() as its_store:

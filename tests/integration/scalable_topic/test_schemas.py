@@ -58,7 +58,7 @@ def test_regular_topics_stay_until_the_window_ends(stack: Stack, admin: PulsarAd
     before = {name: _with_schema(stack, admin, name, count) for name, count in names.items()}
     runs = {name: TopicSteps(stack, name, f"run-{name.topic}", cleanup="remove") for name in names}
     for steps in runs.values():
-        # The others go on, each in its window.
+        # The others continue, each in its window.
         steps.running |= {f"run-{name.topic}" for name in names}
         for step in (hold_release.guard, flip.flip, draining.verify, hold_release.complete):
             steps.run(step)

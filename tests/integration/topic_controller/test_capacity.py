@@ -36,7 +36,7 @@ def test_observers_take_no_place_of_other_steps(environment: Environment, stack:
         ]
         for controller in controllers:
             controller.subscribe("bill")
-            # Nobody reads here, and nobody shall be evicted meanwhile.
+            # Nobody reads here, and nobody must be evicted meanwhile.
             controller.set_grace(timedelta(hours=1))
             controller.register("bill", "a")
         for controller in controllers:

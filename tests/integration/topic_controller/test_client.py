@@ -104,7 +104,7 @@ def test_the_segment_of_a_key(control: Control, client: ScalableClient) -> None:
 
 
 def test_created_again(control: Control, stack: Stack) -> None:
-    """Producers and consumers with subscriptions go on with a topic that was deleted and created again."""
+    """Producers and consumers with subscriptions continue with a topic that was deleted and created again."""
     controllers = [control(f"{SPACE}/created-again", segments=1)]
     topic = controllers[0].input.topic
     _subscribe(controllers[0])
@@ -124,10 +124,10 @@ def test_created_again(control: Control, stack: Stack) -> None:
                 receive(30_000)
         controllers.append(control(topic, segments=2))
         _subscribe(controllers[1])
-        wait_for("the producer to go on", lambda: _is_sent(producer, b"new"), 60)
+        wait_for("the producer to continue", lambda: _is_sent(producer, b"new"), 60)
         # Each sees the new layout by itself, and says until then that the topic was deleted.
         for consumer in (stream, queue):
-            assert wait_for("it to go on", lambda consumer=consumer: _received(consumer), 60).data() == b"new"
+            assert wait_for("it to continue", lambda consumer=consumer: _received(consumer), 60).data() == b"new"
         assert stream.segments == queue.segments == [0, 1]
     controllers[1].delete(force=True)
 
@@ -138,7 +138,7 @@ def test_bad_messages(control: Control, client: ScalableClient) -> None:
     controller.subscribe("work", SubscriptionKind.QUEUE)
     with client.create_producer(controller.input.topic, ProducerOptions(send_timeout_millis=10_000)) as producer:
         for said in ({"properties": {"n": 1}}, {"partition_key": b"k"}, {"event_timestamp": 1.5}):
-            with pytest.raises(TypeError, match="has to be"):
+            with pytest.raises(TypeError, match="must be"):
                 producer.send(b"bad", **said)  # pyright: ignore[reportArgumentType] - what is tested
         begun = time.monotonic()
         with pytest.raises(ScalableError, match="MessageTooBig"):

@@ -87,7 +87,7 @@ def test_a_record_that_somebody_removed(control: Control, stack: Stack, admin: P
 
 
 def test_nothing_is_left(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """Clients that are there make nothing anew, and all say that the topic is deleted."""
+    """Clients that are there make nothing again, and all say that the topic is deleted."""
     controller = control(f"{SPACE}/deleted-under-clients", segments=2)
     controller.subscribe("bill")
     topic = controller.input.topic

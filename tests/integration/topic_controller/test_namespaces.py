@@ -159,7 +159,7 @@ def test_policies_of_a_namespace(control: Control, stack: Stack, admin: PulsarAd
         assert applied(stack, published, rate)["dispatchThrottlingRateInMsg"] > 1_000_000, rate
     wait_for("the compaction", lambda: admin.topics.stats(published).compaction.last_compaction_succeed_timestamp, 60)
     layout = controller.split(widest(layout).segment_id)
-    # Loaded anew they begin another ledger, and brokers look how old the backlog of those before is.
+    # Loaded again they begin another ledger, and brokers look how old the backlog of those before is.
     ordinary = TopicName.parse("persistent://public/strict/ordinary")
     admin.topics.create(ordinary)
     admin.subscriptions.create(ordinary, "nobody")

@@ -44,7 +44,7 @@ def clients(stack: Stack, controller: Controller) -> Generator[tuple[ScalablePro
 
 
 def test_limits_of_a_namespace(control: Control, stack: Stack, admin: PulsarAdmin) -> None:
-    """What a limit forbids is refused, and changes nothing: other changes go on, and nothing is left of it."""
+    """What a limit forbids is refused, and changes nothing: other changes continue, and nothing is left of it."""
     admin.namespaces.create("public/limited", {"bundles": {"numBundles": 4}})
     controller = control("persistent://public/limited/orders", segments=2)
     controller.subscribe("bill")

@@ -74,7 +74,7 @@ class Page:
         self.there, self.back = dict(_steps(there)), dict(_steps(back))
 
     def run(self, line: str) -> str:
-        """Run a command, which has to succeed; what it prints."""
+        """Run a command, which must succeed; what it prints."""
         done = self._done(line)
         assert done.returncode == 0, (line, done.stdout, done.stderr)
         return done.stdout
@@ -148,7 +148,7 @@ class Clients:
         self._consumers.pop((topic, subscription)).close()
 
     def move_producers(self, topic: str) -> None:
-        """One after the other, while the rest goes on."""
+        """One after the other, while the rest continues."""
         for sending in self.sendings:
             sending.move(lambda: self._produce(topic))
 
@@ -196,7 +196,7 @@ def client(environment: Environment, stack: Stack, tmp_path: Path) -> Generator[
 
 
 def is_empty(store: CasStore, name: TopicName) -> bool:
-    """Whether a report of load has made a record anew, which is without a value."""
+    """Whether a report of load has made a record again, which is without a value."""
     return read_scalable(store, name).state is RecordState.EMPTY
 
 
@@ -222,7 +222,7 @@ def test_there_and_back(
     control: Control,
     client: ScalableClient,
 ) -> None:
-    """All messages arrive on the other side, in order per key, in both directions, while producers go on."""
+    """All messages arrive on the other side, in order per key, in both directions, while producers continue."""
     admin.tenants.create("shop", Tenant(allowed_clusters=(stack.state.spec.cluster,)))
     admin.namespaces.create("shop/live")
     page = Page(environment, stack)

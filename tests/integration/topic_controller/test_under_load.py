@@ -1,4 +1,4 @@
-"""Splits and merges under load, with all that has to hold of messages, places and layouts."""
+"""Splits and merges under load, with all that must hold of messages, places and layouts."""
 
 from __future__ import annotations
 

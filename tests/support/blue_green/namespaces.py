@@ -1,4 +1,4 @@
-"""Namespaces of blue with everything in them that has to be on green as well."""
+"""Namespaces of blue with everything in them that must be on green as well."""
 
 from __future__ import annotations
 

@@ -97,7 +97,7 @@ class SecureClusters:
         }
 
     def deposit(self, secrets: Secrets) -> None:
-        """Write what the worker needs into the files that its settings name, and what is wrong beside it."""
+        """Write what the worker needs into the files that its settings name, and what is wrong next to it."""
         token, blue, green = self.key.token, self.blue.authority.cert_file, self.green.authority.cert_file
         secrets.write("blue", token(self.blue.superuser), blue)
         secrets.write("green", token(self.green.superuser), green)

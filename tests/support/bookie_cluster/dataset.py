@@ -58,7 +58,7 @@ class Kind(Protocol):
 
 
 class Dataset:
-    """The data, and what they have to look like; as a context it owns a Java client.
+    """The data, and what they must look like; as a context it owns a Java client.
 
     Args:
         tools: Java and the jars.

@@ -7,7 +7,7 @@ memory. So a broker that has the topic loaded does not see the change, as it wou
 attribution either, and every read and write of the broker goes to the one BookKeeper cluster that it is configured for.
 
 Each request is checked against the proposal; what does not fit is answered 400 and kept in `violations`, which tests
-expect to be empty. Of the proposal's requests only those are served that a migration from outside has to make: it
+expect to be empty. Of the proposal's requests only those are served that a migration from outside must make: it
 registers, switches and cleans up by itself.
 """
 
@@ -154,7 +154,7 @@ class PluginDouble:
                 self._must_be_registered(body["targetClusterName"])
                 return self._promote_cursor(broker, body)
             case _:
-                raise Broken("it is none that a migration has to make")
+                raise Broken("it is none that a migration must make")
 
     def _promote_cursor(self, broker: Server, body: dict[str, Any]) -> Reply:
         self.promotions.append(body)

@@ -137,7 +137,7 @@ def recover_ledger(directory: LedgerDirectoryWriter, bookies: Bookies, ledger_id
 
 
 def resume_frozen(bookie: Server) -> None:
-    """Let a frozen bookie go on, with a registration that stays.
+    """Let a frozen bookie continue, with a registration that stays.
 
     The one it had may still be there although its session is about to expire; a restart ends the session.
     """

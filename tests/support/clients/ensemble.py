@@ -60,7 +60,7 @@ class Ensemble:
     def lagging(self, follower: Server, seconds: float) -> Generator[None]:
         """Within it the follower hears nothing of its leader, and learns everything some seconds after it has ended.
 
-        It goes on serving its clients, as long as the time is shorter than the ensemble's `syncLimit`, ten seconds.
+        It continues serving its clients, as long as the time is shorter than the ensemble's `syncLimit`, ten seconds.
         """
         links = [link for (one, _), link in self._links.items() if _name(one) == follower.name]
         for link in links:

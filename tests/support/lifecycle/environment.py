@@ -68,7 +68,7 @@ class Environment:
 
 @pytest.fixture(scope="session")
 def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[Environment]:
-    """Where migrations run; it serves any number of clusters, so no test has to wait for Spark's start again."""
+    """Where migrations run; it serves any number of clusters, so no test must wait for Spark's start again."""
     folder = tmp_path_factory.mktemp("environment")
     secrets = Secrets(folder / "secrets")
     with (

@@ -66,7 +66,7 @@ class FaultyWorkerProcess(WorkerProcess):
             os.kill(pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let them go on."""
+        """Let them continue."""
         for pid in self._left():
             os.kill(pid, signal.SIGCONT)
 

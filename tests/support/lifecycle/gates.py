@@ -57,7 +57,7 @@ class Gates:
         wait_for(f"a step at {gate}", self._file(gate, "reached").exists, limit)
 
     def release(self, gate: Gate) -> None:
-        """Let the attempt go on; one that has not come yet is not held any more."""
+        """Let the attempt continue; one that has not come yet is not held any more."""
         self._file(gate, "wanted").unlink(missing_ok=True)
         self._file(gate, "released").touch()
 
@@ -91,7 +91,7 @@ class Gates:
         return reached.read_text()
 
     def released(self, gate: Gate) -> bool:
-        """Whether the attempt that is held may go on."""
+        """Whether the attempt that is held may continue."""
         return self._file(gate, "released").exists()
 
     def end(self, gate: Gate) -> None:

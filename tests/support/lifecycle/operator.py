@@ -111,13 +111,13 @@ class Operator:
         return Run(self, self.client.get_workflow_handle(f"{input.workflow_id}/{first}"))
 
     def refusal(self, input: MigrationInput, limit: float = LIMIT) -> ApplicationError:
-        """Start a migration that has to fail, and return why."""
+        """Start a migration that must fail, and return why."""
         return self.start(input).failure(limit)
 
     def reset(
         self, handle: WorkflowHandle[Any, Any], activity: str = "", *, updates: bool = True, amid: bool = False
     ) -> str:
-        """Have Temporal do everything anew from the task on that scheduled an activity for the first time.
+        """Have Temporal do everything again from the task on that scheduled an activity for the first time.
 
         Args:
             handle: of the workflow.
@@ -126,7 +126,7 @@ class Operator:
             amid: from the last task on, instead, that came before the activity was done.
 
         Returns:
-            Id of the run that goes on.
+            Id of the run that continues.
         """
         return self.wait(self._reset(handle, activity, updates=updates, amid=amid), 30)
 
@@ -228,7 +228,7 @@ class Run:
         return self._operator.wait(self._handle.result(), limit)
 
     def failure(self, limit: float = LIMIT) -> ApplicationError:
-        """Wait for the failure of a migration that has to fail.
+        """Wait for the failure of a migration that must fail.
 
         Raises:
             AssertionError: it ended with a report, or without a typed failure.
@@ -258,7 +258,7 @@ class Run:
         self.update("set_throttle", Speed(megabytes_per_second=megabytes_per_second), Speed)
 
     def change_window(self, remaining: timedelta) -> datetime:
-        """Set the time that the open window has left; what the window checks is checked anew."""
+        """Set the time that the open window has left; what the window checks is checked again."""
         return self.update("change_window", WindowChange(remaining=remaining), datetime)
 
     def update(self, name: str, argument: object, answer: type[ResultT]) -> ResultT:
@@ -274,7 +274,7 @@ class Run:
         return self._operator.wait(self._handle.query(name, result_type=answer, rpc_timeout=_CALL), 15)
 
     def reset(self, activity: str = "") -> None:
-        """Have Temporal do everything anew from the task on that scheduled an activity for the first time.
+        """Have Temporal do everything again from the task on that scheduled an activity for the first time.
 
         Without a name from the last task on: activities that run are kept, and begin with their first attempt again.
         """

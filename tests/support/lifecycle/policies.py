@@ -29,7 +29,7 @@ POLICIES: tuple[PolicyRequest, ...] = (
 
 
 def make_namespace(stack: Stack, namespace: str, policies: Sequence[PolicyRequest]) -> None:
-    """Create a namespace and set its policies; each answer has to be a success."""
+    """Create a namespace and set its policies; each answer must be a success."""
     base = f"{stack.admin_urls[0]}/admin/v2/namespaces/{namespace}"
     with httpx.Client(timeout=60, trust_env=False) as client:
         client.put(base).raise_for_status()

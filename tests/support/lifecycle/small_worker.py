@@ -1,4 +1,4 @@
-"""The real worker with few places for steps, so that few that last for ever would take them all.
+"""The real worker with few places for steps, so that few that last indefinitely would take them all.
 
 `python -m … worker --ready-file FILE`, with the number of places in SMALL_WORKER_PLACES.
 """

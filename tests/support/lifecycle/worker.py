@@ -119,11 +119,11 @@ class WorkerProcess:
         self.wait_ready()
 
     def pause(self) -> None:
-        """Freeze the worker alone (SIGSTOP); its executors go on."""
+        """Freeze the worker alone (SIGSTOP); its executors continue."""
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen one go on."""
+        """Let a frozen one continue."""
         os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:

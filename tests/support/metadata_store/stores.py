@@ -104,7 +104,7 @@ def read_oxia(oxia_url: str, *, without_coordinator: bool = True) -> Records:
 
 
 def committed_ms(zk_url: str) -> int:
-    """When the flag was moved to where it stands, by ZooKeeper's clock; it is set once more some seconds later."""
+    """When the flag was moved to where it stands, by ZooKeeper's clock; it is set again some seconds later."""
     with kazoo(zk_url) as client:
         claim, _ = client.get(CLAIM)
         return json.loads(claim)["moved_ms"] or client.get(FLAG)[1].mtime
@@ -161,7 +161,7 @@ def assert_equal(source: Tree, target: Records, *, until_ms: int | None = None) 
     """Compare a ZooKeeper's contents with its copy in Oxia, as PIP-454 promises it; returns the records compared.
 
     The same paths, values, and versions as version ids; modification counts that tell a first version from later ones,
-    and from which sequences go on; no ephemeral that outlives its session.
+    and from which sequences continue; no ephemeral that outlives its session.
 
     Args:
         source: read after the last write to it.

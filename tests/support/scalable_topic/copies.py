@@ -42,7 +42,7 @@ SPACE = "copies/out"
 APP = "app"
 """A subscription of the copy."""
 
-# Producers send when they have 128 KiB: attempts that die shall have sent something.
+# Producers send when they have 128 KiB: attempts that die must have sent something.
 _PADDING = bytes(2_000)
 _EPOCHS = itertools.count(int(time.time() * 1000))
 
@@ -132,7 +132,7 @@ class Copier:
 
 
 class CopyThread(Thread):
-    """An attempt that runs beside a test.
+    """An attempt that runs next to a test.
 
     Args:
         copier: whose attempt.

@@ -41,7 +41,7 @@ def execution_of(input: InputT, attempt: Attempt) -> Execution[InputT]:
 
 
 class _Known(Owners):
-    """Which runs go on, as a test says."""
+    """Which runs continue, as a test says."""
 
     def __init__(self, running: set[str]) -> None:
         self._running = running
@@ -60,7 +60,7 @@ class TopicSteps:
         fields: more of the input.
 
     Attributes:
-        running: ids of the runs that go on.
+        running: ids of the runs that continue.
     """
 
     def __init__(self, stack: Stack, topic: TopicName, run_id: str = "run-1", **fields: object) -> None:
@@ -96,7 +96,7 @@ class TopicSteps:
 
 
 class FrozenStep:
-    """A step of an attempt that freezes right behind one of its looks at the fence, and goes on when it is told to.
+    """A step of an attempt that freezes right behind one of its looks at the fence, and continues when it is told to.
 
     Args:
         steps: of the run.
@@ -132,7 +132,7 @@ class FrozenStep:
         return True
 
     def go_on(self) -> BaseException | None:
-        """Let it go on to its end; how it failed."""
+        """Let it continue to its end; how it failed."""
         self._thawed.set()
         error = self._ended.exception(_LIMIT)
         self._pool.shutdown()

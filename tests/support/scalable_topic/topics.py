@@ -54,7 +54,7 @@ def fill(stack: Stack, admin: PulsarAdmin, name: TopicName, partitions: int) -> 
 def make_scalable(stack: Stack, admin: PulsarAdmin, name: TopicName) -> None:
     """Have a broker make a topic scalable, as Pulsar's own tool does.
 
-    A broker refuses it where a report of load makes an empty record amid the request (5.0.1); it is asked again then.
+    A broker refuses it where a report of load makes an empty record during the request (5.0.1); it is asked again then.
     """
     for _ in range(3):
         try:
@@ -151,7 +151,7 @@ def forget_parents(store: CasStore, name: TopicName) -> None:
 def delete_scalable(admin: PulsarAdmin, name: TopicName) -> None:
     """Delete a scalable topic, as often as it takes.
 
-    Brokers report the load of its segments beneath its node. A report that comes amid the deletion makes them refuse
+    Brokers report the load of its segments beneath its node. A report that comes during the deletion makes them refuse
     the rest of it; one that comes behind it makes the node again, and empty (both seen).
     """
 

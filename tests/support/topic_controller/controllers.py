@@ -142,7 +142,7 @@ class Controller:
         wait_for(f"the answer of {name}", answered, limit)
 
     def reset(self, activity: str, *, updates: bool, amid: bool = False) -> None:
-        """Reset its workflow to before it first began an activity, or amid it; updates since come again, or not.
+        """Reset its workflow to before it first began an activity, or during it; updates since come again, or not.
 
         Returns when the run leads that the workflow begins behind a reset.
         """
@@ -224,7 +224,7 @@ class Controller:
         return cause
 
     def refusal(self, update: str, request: BaseModel) -> ApplicationError:
-        """Send an update that has to fail, and return why."""
+        """Send an update that must fail, and return why."""
         with pytest.raises(WorkflowUpdateFailedError) as failed:
             self._update(update, request, object)
         cause = failed.value.cause

@@ -1,4 +1,4 @@
-"""Many consumers of one ordered subscription that come and go, and what each has to read then."""
+"""Many consumers of one ordered subscription that come and go, and what each must read then."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ class Crowd(BackgroundThread):
             self.looks += 1
 
     def take(self, step: Step) -> None:
-        """Let a step happen, and see that all is as it has to be behind it."""
+        """Let a step happen, and see that all is as it must be behind it."""
         dice = random.Random(step.seed)
         still, before = self._still, self._notes()
         match step.act:
@@ -141,7 +141,7 @@ class Crowd(BackgroundThread):
             self.undisturbed[step.act] += 1
 
     def check(self) -> None:
-        """Wait until each consumer has what it has to have, for all who know of it."""
+        """Wait until each consumer has what it must have, for all who know of it."""
         faults: list[str] = []
 
         def rests() -> bool:
@@ -195,14 +195,14 @@ class Crowd(BackgroundThread):
         else:
             self._controller.split(dice.choice(active).segment_id)
 
-    # What has to hold -------------------------------------------------------------------------------------------------
+    # What must hold -------------------------------------------------------------------------------------------------
 
     def _notes(self) -> dict[str, Node]:
         found = {name: self._store.get(f"{self._base}/{name}") for name in self._store.children(self._base)}
         return {name: node for name, node in found.items() if node is not None}
 
     def _faults(self) -> list[str]:
-        """What is not as it has to be now; the next kind is looked at when there is nothing of the one before."""
+        """What is not as it must be now; the next kind is looked at when there is nothing of the one before."""
         layout, told = self._controller.layout(), self._controller.assignments(ORDERED)
         self._still = not any(layout.segments[number].sealed for ids in told.values() for number in ids)
         return (
@@ -236,7 +236,7 @@ class Crowd(BackgroundThread):
             attached = self._clients(segment_topic(topic, segment.descriptor), ORDERED) if segment.active else []
             expected = [name for name in self.here if segment.active and segment.segment_id in told[name]]
             if attached != expected:
-                found.append(f"consumers of {segment.descriptor} are {attached}, and have to be {expected}")
+                found.append(f"consumers of {segment.descriptor} are {attached}, and must be {expected}")
         prefix = f"{ORDERED}/"
         readers = {
             client.removeprefix(prefix) for client in self._clients(layout_topic(topic)) if client.startswith(prefix)

@@ -1,4 +1,4 @@
-"""A controlled topic under traffic, with all that has to hold of it."""
+"""A controlled topic under traffic, with all that must hold of it."""
 
 from __future__ import annotations
 

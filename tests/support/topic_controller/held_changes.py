@@ -63,7 +63,7 @@ def hold_changes(gates: Gates) -> None:
 
         def _hold(self, number: int, edge: Edge) -> None:
             gate = Gate(f"{self._step.name}-{number}", edge)
-            # The activity goes on with its heartbeats, as it does while it waits for a server.
+            # The activity continues with its heartbeats, as it does while it waits for a server.
             if gates.take(gate) is None:
                 return
             self._step.held.append(gate)

@@ -1,4 +1,4 @@
-"""What has to hold of a controlled topic at each moment, sampled, and at rest."""
+"""What must hold of a controlled topic at each moment, sampled, and at rest."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _TERMINATED = "Terminated"
 
 
 class Oracle(BackgroundThread):
-    """Looks at a topic again and again, from the begin of a `with` block to its end.
+    """Looks at a topic again and again, from the start of a `with` block to its end.
 
     Args:
         stack: its cluster.

@@ -1,4 +1,4 @@
-"""Traffic of a controlled topic at all times, and what has to hold of its messages.
+"""Traffic of a controlled topic at all times, and what must hold of its messages.
 
 Producers of all manners send numbered messages of keys of their own; a subscription is shared by several consumers, and
 another one is read in order by several with sessions.
@@ -94,7 +94,7 @@ class Traffic:
         self.streams[name] = consumer
 
     def leave(self, name: str) -> None:
-        """One consumer of the ordered subscription less, amid what it receives; others get its segments at once."""
+        """One consumer of the ordered subscription less, during what it receives; others get its segments at once."""
         self.streams.pop(name).close()
 
     def die(self, name: str) -> None:

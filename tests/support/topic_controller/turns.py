@@ -1,4 +1,4 @@
-"""Who has to read what: worked out from the rule as PIP-468 tells it, and not by what is tested."""
+"""Who must read what: worked out from the rule as PIP-468 tells it, and not by what is tested."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def faults_of_turns(layout: SegmentLayout, told: Told, here: Collection[str], aw
     """
     names = sorted({*here, *away})
     if sorted(told) != names:
-        return [f"sessions are {sorted(told)}, and have to be {names}"]
+        return [f"sessions are {sorted(told)}, and must be {names}"]
     if not names:
         return []
     found, holders = shared(told), {number: name for name, ids in told.items() for number in ids}
@@ -38,7 +38,7 @@ def faults_of_turns(layout: SegmentLayout, told: Told, here: Collection[str], aw
     for number, owner in owners.items():
         holder = holders.get(number)
         if holder != owner and (holder or number not in waiting):
-            found.append(f"segment {number} is {holder}'s, and has to be {owner}'s")
+            found.append(f"segment {number} is {holder}'s, and must be {owner}'s")
     for number in holders.keys() - owners.keys():
         first = layout.segments[number].hash_range.start
         (heir,) = (one.segment_id for one in active if one.hash_range.start <= first <= one.hash_range.end)

@@ -1,4 +1,4 @@
-"""The plans that benchmarks run: as valid as an operator's have to be."""
+"""The plans that benchmarks run: as valid as an operator's must be."""
 
 from __future__ import annotations
 

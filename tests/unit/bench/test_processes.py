@@ -65,7 +65,7 @@ def test_processes_that_are_gone_count_nothing() -> None:
 
 
 def test_memory_is_told_by_part(parent: tuple[subprocess.Popen[str], int]) -> None:
-    """The peak holds what the process at the top has, and what its children have beside it."""
+    """The peak holds what the process at the top has, and what its children have next to it."""
     process, inner = parent
     with MemoryMeter(process.pid).peak() as found:
         pass

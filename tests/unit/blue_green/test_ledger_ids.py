@@ -41,6 +41,6 @@ def test_libraries_of_cpp(version: str, expected: bool) -> None:
 
 
 def test_room_for_what_blue_still_creates() -> None:
-    """Green has to be ahead by more than what blue creates until its last topic has moved."""
+    """Green must be ahead by more than what blue creates until its last topic has moved."""
     assert not LedgerIds(blue=100, green=1_000).enough
     assert LedgerIds(blue=100, green=1 << 32).enough

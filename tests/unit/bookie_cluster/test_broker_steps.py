@@ -295,7 +295,7 @@ def test_a_broker_that_cannot_write_is_to_be_restarted(scene: Scene, monkeypatch
 
 
 def test_the_pause_counts_from_the_first_attempts_order(scene: Scene) -> None:
-    """An attempt that comes after a crash goes on with the moment at which brokers were told to stop."""
+    """An attempt that comes after a crash continues with the moment at which brokers were told to stop."""
     scene.running = [ONE]
     scene.at["ordered"] = lambda: pytest.fail("told")
     task = scene.task(broker_control="command")
@@ -333,7 +333,7 @@ def test_no_directive_where_a_broker_came(scene: Scene) -> None:
 
 
 def test_a_broker_that_comes_with_the_directive_is_told(scene: Scene) -> None:
-    """It read its configuration before: the copy follows once more, though the directive stands."""
+    """It read its configuration before: the copy follows again, though the directive stands."""
 
     def come() -> None:
         scene.mark = 2

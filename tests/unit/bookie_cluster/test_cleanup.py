@@ -220,7 +220,7 @@ def test_a_late_attempt_deletes_no_more(scene: Scene, moment: str, monkeypatch: 
 
 @pytest.mark.parametrize("what", ["clean", "remove_copies"])
 def test_an_earlier_attempt_is_stopped_by_a_later_one(scene: Scene, what: str) -> None:
-    """Each step moves the claim before it reads: one that was given up cannot go on beside it."""
+    """Each step moves the claim before it reads: one that was given up cannot continue next to it."""
     acts = {"clean": scene.clean, "remove_copies": scene.remove_copies}
     if what == "clean":
         scene.flip()

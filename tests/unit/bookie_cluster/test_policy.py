@@ -63,7 +63,7 @@ def test_deletion_delay() -> None:
 def test_gate_inside_a_phase() -> None:
     """A gate takes one `proceed`; the next gate of the same phase needs another one."""
     lifecycle = VerbState(policy=PhasePolicy(undo=Undo.FREE, undo_cost="nothing"))
-    for effect in ("goes on without these", "goes on without those"):
+    for effect in ("continues without these", "continues without those"):
         assert not lifecycle.judge(Verb.PROCEED).accepted
         lifecycle.close_gate(effect)
         assert lifecycle.take(Verb.PROCEED).why == effect
@@ -75,10 +75,10 @@ def test_gate_inside_a_phase() -> None:
 def test_gate_of_an_earlier_run() -> None:
     """A gate that is still closed when the next run comes to it keeps the `proceed` that came in between."""
     lifecycle = VerbState(policy=PhasePolicy(undo=Undo.FREE, undo_cost="nothing"))
-    lifecycle.close_gate("goes on")
+    lifecycle.close_gate("continues")
     later = VerbState.model_validate(lifecycle.model_dump())
     assert later.take(Verb.PROCEED).accepted
-    later.close_gate("goes on")
+    later.close_gate("continues")
     assert later.proceed_wanted
 
 
@@ -86,9 +86,9 @@ def test_rollback_has_gates_of_its_own() -> None:
     """Once the rollback has begun, verbs are judged by its rules: a decision in it can be taken."""
     lifecycle = VerbState(policy=POLICIES[Routing.RESTART][Phase.BUILD])
     lifecycle.take(Verb.ROLLBACK)
-    lifecycle.close_gate("goes on")
+    lifecycle.close_gate("continues")
     assert lifecycle.judge(Verb.PROCEED).why == "a rollback is under way"
     lifecycle.undo()
     lifecycle.enter(POLICIES[Routing.RESTART][Phase.ROLLED_BACK])
-    lifecycle.close_gate("goes on")
+    lifecycle.close_gate("continues")
     assert lifecycle.legal() == (Verb.PROCEED,)

@@ -120,7 +120,7 @@ def test_another_scope_begins_anew() -> None:
 
 
 def test_deletions_count_for_all_attempts_at_a_step() -> None:
-    """A repeated attempt goes on with the count, and the next step begins at nothing."""
+    """A repeated attempt continues with the count, and the next step begins at nothing."""
     attempts = Attempts()
     step = 3
     attempts.begin(step).note_deleted(7)

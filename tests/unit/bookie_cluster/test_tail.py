@@ -40,7 +40,7 @@ class Scene(MemorySwitch):
         running: brokers that are registered.
         mark: changes whenever one comes or goes.
         deleted: ids that were deleted from the target.
-        full_verify: whether all is compared once more.
+        full_verify: whether all is compared again.
         undecodable: ledgers of the source that cannot be decoded.
         begun: how often the copy began.
         copies: how often something was copied.
@@ -291,7 +291,7 @@ def test_a_late_attempt_deletes_nothing(scene: Scene, moment: str) -> None:
 
 
 def test_a_late_attempt_does_not_begin_again(scene: Scene) -> None:
-    """Where a broker came and a newer attempt too, the late one ends, and does not begin anew."""
+    """Where a broker came and a newer attempt too, the late one ends, and does not begin again."""
     scene.source[2] = ledger(2, state=LedgerState.OPEN)
 
     def both() -> None:
@@ -305,7 +305,7 @@ def test_a_late_attempt_does_not_begin_again(scene: Scene) -> None:
 
 
 def test_ledgers_that_keep_changing_are_an_error(scene: Scene) -> None:
-    """Somebody who goes on writing to the source, and is no broker, is told after a few rounds."""
+    """Somebody who continues writing to the source, and is no broker, is told after a few rounds."""
 
     def again() -> None:
         scene.source[2] = ledger(2, state=LedgerState.OPEN)

@@ -105,7 +105,7 @@ def test_options_are_explained_by_the_plan() -> None:
     """The help of `start` takes its sentences from the plan's docstring and its base's, whole."""
     texts = field_help(MetadataStoreInput)
     assert set(REQUIRED) <= set(texts) <= set(MetadataStoreInput.model_fields)
-    assert texts["full_verify"] == "compare both stores whole once more while writes are blocked."
+    assert texts["full_verify"] == "compare both stores whole again while writes are blocked."
 
 
 def test_fields_of_several_values() -> None:

@@ -182,6 +182,6 @@ def test_two_directives_at_once_have_two_epochs(store: MemoryStore) -> None:
     """A directive that somebody else gives between the look and ours is counted, and not overwritten."""
     mine, other = registry(store), registry(store)
     first = mine.set_target("b", "switch/one/run-1/forward")
-    assert mine.set_target("b", "switch/one/run-1/forward") == first, "the same one once more"
+    assert mine.set_target("b", "switch/one/run-1/forward") == first, "the same one again"
     store.meanwhile(lambda: other.set_target("a", "switch/one/run-1/back"))
     assert mine.set_target("b", "switch/one/run-1/again").epoch == 3

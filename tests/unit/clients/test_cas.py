@@ -73,7 +73,7 @@ def test_the_loop_reads_again_where_others_came_first() -> None:
 
 
 def test_a_record_of_one_attempt_is_not_written_over_another_ones() -> None:
-    """Who writes alone goes on from its own value only, whether another attempt comes before or right after it."""
+    """Who writes alone continues from its own value only, whether another attempt comes before or right after it."""
     store = MemoryStore()
     version = write_alone(store, "/n", b"mine", None)
     version = write_alone(store, "/n", b"mine too", version)
@@ -209,7 +209,7 @@ def test_an_answer_of_the_fence_counts_from_the_question_on(monkeypatch: pytest.
 
 
 def test_only_the_first_activity_of_a_run_takes_over() -> None:
-    """`renew` goes on where this run holds the claim, and finds its end: it neither creates nor takes over one."""
+    """`renew` continues where this run holds the claim, and finds its end: it neither creates nor takes over one."""
     store = MemoryStore()
     with pytest.raises(Superseded, match="does not hold"):
         keeper(store, attempt_of("one")).renew()

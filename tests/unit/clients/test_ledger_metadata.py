@@ -187,7 +187,7 @@ def test_pulsar_ledgers() -> None:
 
 
 def test_text_form() -> None:
-    """The second version of the format says the same as the third, save for the token that it lacks."""
+    """The second version of the format says the same as the third, except for the token that it lacks."""
     binary = decode_metadata(WITH_TIME)
     assert binary.token == 99
     assert decode_metadata(TEXT) == replace(binary, token=None)

@@ -236,7 +236,7 @@ def test_another_broker_is_asked_when_one_cannot_be_reached() -> None:
 
 
 def test_a_change_whose_answer_was_lost_is_not_repeated() -> None:
-    """Reading goes on elsewhere; whoever changes something has to look first what has become of it."""
+    """Reading continues elsewhere; whoever changes something must look first what has become of it."""
     servers = Servers(one=broken(httpx.ReadTimeout), two=ok)
     endpoint = servers.endpoint("https://one", "https://two")
     with pytest.raises(AdminUnreachable) as caught:

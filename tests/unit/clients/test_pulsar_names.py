@@ -128,13 +128,13 @@ def test_other_nodes_name_no_cursor() -> None:
     "name", ["a/b", "a;b", "a{b", "}", "${app}", "a\tb", "\x7f", "a%20b", "per%cent", "50%25", ".", ".."]
 )
 def test_subscriptions_that_brokers_cannot_record(name: str) -> None:
-    """Their names are cut, decoded once more, or failed over on their way to new segments."""
+    """Their names are cut, decoded again, or failed over on their way to new segments."""
     assert not recordable(name)
 
 
 @pytest.mark.parametrize("name", ["\N{GRINNING FACE}", "a\x85", "\ue000", "\uffff"])
 def test_subscriptions_that_the_metadata_store_refuses(name: str) -> None:
-    """Brokers answer 500 for their records, for ever."""
+    """Brokers answer 500 for their records, indefinitely."""
     assert not recordable(name)
 
 

@@ -209,7 +209,7 @@ def test_token() -> None:
     def answer(asked: Command) -> list[Command]:
         if isinstance(asked, CommandConnect):
             sent.append(asked.auth_data)
-            # Brokers take the answer before they go on.
+            # Brokers take the answer before they continue.
             return [CommandAuthChallenge()]
         if isinstance(asked, CommandAuthResponse):
             sent.append(asked.response.auth_data)
@@ -260,7 +260,7 @@ def test_frames_are_as_large_as_the_broker_allows() -> None:
 
 
 def test_a_tls_handshake_that_the_other_side_ends() -> None:
-    """A broker that goes down amid the handshake of TLS has refused nothing: another attempt may succeed."""
+    """A broker that goes down during the handshake of TLS has refused nothing: another attempt may succeed."""
     with socket.create_server(("127.0.0.1", 0)) as server:
 
         def hang_up() -> None:

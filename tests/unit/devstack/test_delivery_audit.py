@@ -125,7 +125,7 @@ def test_a_gap_lasts_up_to_the_end() -> None:
 def test_silent_consumers_are_dead_where_they_should_not_be(
     kind: Subscribed, arrived: tuple[range, range], dead: tuple[str, ...]
 ) -> None:
-    """A shared consumer has to get messages as others do; elsewhere silence counts once messages are missing."""
+    """A shared consumer must get messages as others do; elsewhere silence counts once messages are missing."""
     audit = _settled(_sent(), _received(arrived[0], kind, "a"), _received(arrived[1], kind, "b"))
     assert audit.dead_consumers == dead
 
@@ -149,7 +149,7 @@ def test_one_topic_may_have_two_names_and_consumers_that_left() -> None:
 
 
 def test_subscriptions_of_one_type_are_told_apart_by_name() -> None:
-    """Each of them has to get every message."""
+    """Each of them must get every message."""
     first, other = (
         ConsumerRecord(ConsumerPlan(name, _TOPIC, Language.JAVA_V5, Subscribed.SHARED, named=name), arrivals)
         for name, arrivals in (("first", _received(range(_COUNT)).received), ("other", _received([0]).received))

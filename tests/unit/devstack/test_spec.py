@@ -56,7 +56,7 @@ def test_urls_name_every_host_once() -> None:
 
 
 def test_the_second_cluster_has_a_root_of_its_own() -> None:
-    """Bookies of the second cluster name its root, which lies beside the chroot; brokers name the first."""
+    """Bookies of the second cluster name its root, which lies next to the chroot; brokers name the first."""
     state = state_of(StackSpec(zookeepers=3, zk_chroot="/a", bookies=1, second_bookies=1, brokers=1))
 
     def line(name: str, file: str, key: str) -> str:

@@ -67,5 +67,5 @@ def test_what_is_unsafe(monkeypatch: pytest.MonkeyPatch, values: dict[str, str],
     ],
 )
 def test_what_is_safe(monkeypatch: pytest.MonkeyPatch, values: dict[str, str]) -> None:
-    """This machine alone needs neither, and a proxy that ends TLS has to be told of."""
+    """This machine alone needs neither, and a proxy that ends TLS must be told of."""
     assert settings(monkeypatch, **values).host == values["HOST"]

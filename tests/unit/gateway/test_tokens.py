@@ -17,7 +17,7 @@ def line(role: str, token: str) -> str:
 
 
 def write(file: Path, *lines: str) -> None:
-    """Write the file anew, as programs do that replace it."""
+    """Write the file again, as programs do that replace it."""
     new = file.with_suffix(".new")
     new.write_text("\n".join(lines))
     new.replace(file)

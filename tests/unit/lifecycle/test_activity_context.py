@@ -44,7 +44,7 @@ def test_a_count_does_not_go_back() -> None:
 
 
 def test_progress_does_not_end_a_wait() -> None:
-    """A reason to wait stands beside the progress until it is taken back."""
+    """A reason to wait stands next to the progress until it is taken back."""
     context = ActivityContext()
     context.waiting_for(WaitKind.BOOKIES, "2 bookies", action="start them")
     context.progress(ProgressTask.COPY, ProgressUnit.BYTES, 1, 2)
@@ -98,7 +98,7 @@ def test_cancellation() -> None:
     ],
 )
 async def test_what_an_attempt_has_noted(details: list[object], noted: dict[str, str]) -> None:
-    """The last heartbeat of an attempt that was lost tells the next one what it has to know."""
+    """The last heartbeat of an attempt that was lost tells the next one what it must know."""
     environment = ActivityEnvironment()
     environment.info = replace(environment.info, heartbeat_details=details)
 

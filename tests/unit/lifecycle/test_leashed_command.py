@@ -92,7 +92,7 @@ def test_cancellation_ends_the_whole_group(pids: Path) -> None:
 
 
 def fails(pids: Path, limit: float, require: Callable[[], object], error: type[Exception]) -> None:
-    """Run the script until it is ended; both processes have to be gone then."""
+    """Run the script until it is ended; both processes must be gone then."""
     with pytest.raises(error):
         run_leashed(script(pids), {}, limit, ActivityContext(), require)
     assert not [pid for pid in two(pids) if runs(pid)]
@@ -126,7 +126,7 @@ def test_a_worker_that_freezes_or_dies_takes_it_along(pids: Path, number: signal
         "from activities.bookie_cluster.broker_control import run_leashed;"
         "run_leashed(sys.argv[1:], {}, 600, ActivityContext(), lambda: None)"
     )
-    # A group of its own: where the tests' own loses its leader, the kernel lets its frozen members go on.
+    # A group of its own: where the tests' own loses its leader, the kernel lets its frozen members continue.
     with subprocess.Popen([sys.executable, "-c", program, *script(pids)], start_new_session=True) as worker:
         try:
             processes = begun(pids)

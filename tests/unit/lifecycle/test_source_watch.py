@@ -96,7 +96,7 @@ def test_a_feed_that_does_not_start_leaves_a_gap() -> None:
 
 
 def test_a_late_comparison_cleans_nothing_that_changed_since() -> None:
-    """An attempt that froze after its comparison wakes up when the next one has collected the path anew."""
+    """An attempt that froze after its comparison wakes up when the next one has collected the path again."""
     watch = SourceWatch(FIRST)
     feed = restart(watch)
     feed.told = {b"/a", b"/b"}

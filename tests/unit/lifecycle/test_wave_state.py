@@ -72,7 +72,7 @@ def test_the_canary_has_no_error_budget() -> None:
 
 
 def test_accepted_failures_count_no_longer() -> None:
-    """After a decision the budget is whole again, while the counts go on."""
+    """After a decision the budget is whole again, while the counts continue."""
     state = WaveState.begin(WavePolicy(canary=0, error_budget=ErrorBudget(items=0)))
     state.count(1, BatchResult(failed=_failed("a")))
     assert state.budget_exceeded

@@ -40,14 +40,14 @@ def record(path: bytes = PLAIN, value: bytes = b"v", version: int = 0, count: in
         # Within a kind of store a record stays what it is.
         ("zk-zk", record(PLAIN, b"v", 5, 2), (5, 2)),
         ("oxia-oxia", record(PLAIN, b"v", 5, 2), (5, 2)),
-        # Back to ZooKeeper versions begin anew; Oxia's next number is one above its count.
+        # Back to ZooKeeper versions begin again; Oxia's next number is one above its count.
         ("oxia-zk", record(PLAIN, b"v", 5, 2), (0, 0)),
         ("oxia-zk", record(PLAIN, b"", 5, 2), (0, 3)),
         ("oxia-zk", record(PARENT, b"v", 5, 40), (0, 41)),
     ],
 )
 def test_wanted(name: str, source: Record, wanted: tuple[int, int]) -> None:
-    """What the target shall hold: path and value as they are, version and count by the rule of the pair."""
+    """What the target must hold: path and value as they are, version and count by the rule of the pair."""
     found = pair(name).wanted(source)
     assert (found.version, found.count) == wanted
     assert (found.path, found.value) == (source.path, source.value)
@@ -57,7 +57,7 @@ def test_wanted(name: str, source: Record, wanted: tuple[int, int]) -> None:
 @pytest.mark.parametrize(("path", "value"), [(PLAIN, b"v"), (PLAIN, b""), (PARENT, b"v")])
 @pytest.mark.parametrize(("version", "count"), [(0, 0), (3, 7), (7, 3)])
 def test_wanted_is_equal(name: str, path: bytes, value: bytes, version: int, count: int) -> None:
-    """The record that the target shall hold counts as equal; with another value it does not."""
+    """The record that the target must hold counts as equal; with another value it does not."""
     rules, source = pair(name), record(path, value, version, count)
     wanted = rules.wanted(source)
     assert rules.equal(source, wanted)
@@ -101,7 +101,7 @@ def test_children_of_plain_records_do_not_matter_in_zookeeper() -> None:
     ],
 )
 def test_steps(name: str, source: Record, steps: int) -> None:
-    """Only ZooKeeper has to count up, to the version or the next number, whichever is higher."""
+    """Only ZooKeeper must count up, to the version or the next number, whichever is higher."""
     assert pair(name).raise_needed(source) == steps
 
 

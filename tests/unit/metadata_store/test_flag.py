@@ -130,7 +130,7 @@ def test_a_mark_of_a_late_attempt_is_refused() -> None:
 
 
 def test_a_repeated_flag_takes_nothing_over() -> None:
-    """FAILED is not set once more over what a run that begins in this moment sets."""
+    """FAILED is not set again over what a run that begins in this moment sets."""
     store = MemoryStore()
     mine, next_run = keeper(store), keeper(store, run=2)
     mine.take()
@@ -158,7 +158,7 @@ def test_a_release_leaves_nothing_blocked() -> None:
 
 
 def test_the_fence_asks_for_claim_and_phase() -> None:
-    """Neither an attempt that was superseded passes, nor one that comes when the flag has gone on."""
+    """Neither an attempt that was superseded passes, nor one that comes when the flag has continued."""
     store = MemoryStore()
     mine, newer = keeper(store), keeper(store, epoch=2)
     mine.take()

@@ -68,7 +68,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch, missing: float) -> int:
 
 
 def test_participants_have_their_time_from_the_flag_on(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What passes before writes are blocked does not shorten the time that participants have to get ready."""
+    """What passes before writes are blocked does not shorten the time that participants must get ready."""
     assert prepared(monkeypatch, missing=105.0) == 3
     with pytest.raises(ApplicationError, match="not ready: participants one"):
         prepared(monkeypatch, missing=115.0)

@@ -32,7 +32,7 @@ def test_each_topic_has_a_record_of_its_own(topic: str) -> None:
 
 
 def test_records_are_beside_the_claim() -> None:
-    """Nothing of ours is beneath the claim: it has to be removed alone."""
+    """Nothing of ours is beneath the claim: it must be removed alone."""
     assert topic_record("t/n/a/b") == "/pulsar/migration-coordinator/pulsar-migrate-topics/t%2Fn%2Fa%2Fb"
     assert not TOPICS.startswith(f"{CLAIM}/")
 

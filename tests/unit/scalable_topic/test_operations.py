@@ -54,7 +54,7 @@ def test_names_of_topics() -> None:
 
 
 def test_only_what_changes_something_needs_the_cluster() -> None:
-    """Reading operations run beside a migration."""
+    """Reading operations run next to a migration."""
     needed: dict[Operation, dict[str, object]] = {
         Operation.SET_AUTO_SCALE: {"auto_scale": {"enabled": True}},
         Operation.REBUCKET: {"buckets": 2},

@@ -155,7 +155,7 @@ def test_a_request_that_never_ends(cluster: _Cluster, monkeypatch: pytest.Monkey
 
 
 def test_a_request_that_never_ends_stops_no_other_topic(cluster: _Cluster, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The topic is left for the next start, with the bar and its segments, and other topics go on."""
+    """The topic is left for the next start, with the bar and its segments, and other topics continue."""
     monkeypatch.setattr("activities.scalable_topic.conversion.segments._LONGEST_REFUSAL", 0.0)
     bar_creation(cluster.store, _TOPIC, lambda: None)
     cluster.store.create(_REQUEST, b"")

@@ -68,14 +68,14 @@ class Broker:
 
 @pytest.mark.parametrize(("ended", "calls"), [(True, ["unload"]), (False, ["terminate", "unload"])])
 def test_a_segment_that_takes_messages_again_is_ended_again(ended: bool, calls: list[str]) -> None:
-    """A segment is ended once more right before it is loaded again, if its broker has opened it again."""
+    """A segment is ended again right before it is loaded again, if its broker has opened it again."""
     broker = Broker(ended=ended)
     load_again(broker.task(), SegmentLayout.initial(1, 0).active)
     assert broker.calls == calls
 
 
 def test_a_segment_that_does_not_end_stays_loaded() -> None:
-    """A segment that goes on taking messages is not unloaded; the step is tried again."""
+    """A segment that continues taking messages is not unloaded; the step is tried again."""
     broker = Broker(ended=False, stubborn=True)
     with pytest.raises(RetryableError, match="still takes messages"):
         load_again(broker.task(), SegmentLayout.initial(1, 0).active)

@@ -68,7 +68,7 @@ def raise_flag(store: MemoryStore, phase: FlagPhase) -> None:
 
 @pytest.mark.parametrize("phase", [FlagPhase.PREPARATION, FlagPhase.COPYING])
 def test_nothing_is_written_while_services_must_not(phase: FlagPhase) -> None:
-    """Neither a new attempt begins, nor does one that leads write; both go on when the migration has failed."""
+    """Neither a new attempt begins, nor does one that leads write; both continue when the migration has failed."""
     store = MemoryStore()
     leads = keeper(store)
     leads.take()

@@ -150,7 +150,7 @@ def test_the_first_grace_counts() -> None:
 
 
 def test_who_is_missed_since_before_the_begin_is_evicted_by_the_first_look() -> None:
-    """A grace goes on while an observer waits to begin."""
+    """A grace continues while an observer waits to begin."""
     one = observer(Brokers("bill/b"), gone={"a": 61.0})
     assert one.look() == Observation(gone={"bill": ("a",)}, expired={"bill": ("a",)})
 
@@ -222,7 +222,7 @@ async def test_two_hundred_observers_share_some_threads() -> None:
 
 
 async def test_a_cancellation_waits_for_no_look() -> None:
-    """Who is cancelled ends at once, also amid a look whose broker does not answer."""
+    """Who is cancelled ends at once, also during a look whose broker does not answer."""
     release, entered = threading.Event(), threading.Event()
 
     def hang() -> None:
@@ -242,7 +242,7 @@ async def test_a_cancellation_waits_for_no_look() -> None:
 
 
 async def test_who_waits_for_a_lane_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Heartbeats go on while all lanes are taken by brokers that do not answer."""
+    """Heartbeats continue while all lanes are taken by brokers that do not answer."""
     monkeypatch.setattr(observers, "_FIRST_BEAT", 0.01)
     monkeypatch.setattr(Cadence, "pause", 0.01)
     release, beats = threading.Event(), asyncio.Event()

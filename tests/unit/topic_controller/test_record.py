@@ -47,7 +47,7 @@ def test_addresses_wait_for_a_change() -> None:
 
 
 def test_ids_whose_topics_are_taken() -> None:
-    """A change passes over them, deletes only what it made itself, and goes on with the next ids."""
+    """A change passes over them, deletes only what it made itself, and continues with the next ids."""
     split = Mutation(change=Change.SPLIT, segments=(0,), epoch=0)
     record = new().begun(split).skipped(split, 5, {3})
     assert ([one.segment_id for one in record.retired], record.pending) == ([2], split)

@@ -33,7 +33,7 @@ async def test_rollback_before_topics_are_terminated(stage: Harness, step: str) 
 
 
 async def test_rollback_after_the_termination_ends_the_batch(stage: Harness) -> None:
-    """A batch whose topics are terminated goes on to its end, and no other begins."""
+    """A batch whose topics are terminated continues to its end, and no other begins."""
     hang = Hang()
     run = await stage.start(Script(flip=hang, undo=UNDOABLE, release=Released(moved=1)))
     await hang.entered()

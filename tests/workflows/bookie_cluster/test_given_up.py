@@ -117,7 +117,7 @@ async def test_a_source_that_dies_on_the_way_back(stage: Harness, step: str, can
 
 
 async def test_a_way_back_stays_given_up(stage: Harness) -> None:
-    """A way back that was given up is not begun again where brokers' start on the target has to be repeated."""
+    """A way back that was given up is not begun again where brokers' start on the target must be repeated."""
     dead = WayBack(blockers=(BLOCKER,))
     starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
     run = await stage.start(Script(check_way_back=dead, start_brokers=starts))
@@ -157,7 +157,7 @@ async def test_a_target_that_is_lost_is_given_up(stage: Harness) -> None:
 
 @pytest.mark.parametrize("step", ["build", "advance_ids", "copy_tail"])
 async def test_a_target_that_dies_on_the_way_back(stage: Harness, step: str) -> None:
-    """The update ends a copy that waits for the target, and the way back goes on without it."""
+    """The update ends a copy that waits for the target, and the way back continues without it."""
     hang = Hang()
     run = await stage.start(Script(check_way_back=[ANSWERS["check_way_back"], GONE, DOWN, GONE]))
     await window_open(run)

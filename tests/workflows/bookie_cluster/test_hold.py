@@ -80,7 +80,7 @@ async def test_pause_before_brokers_stop(stage: Harness) -> None:
 
 
 async def test_no_round_without_a_hold(stage: Harness) -> None:
-    """A switch that nobody holds copies once, and goes on."""
+    """A switch that nobody holds copies once, and continues."""
     run = await stage.start(Script(), rollback_window="PT0S")
     report = await run.report()
     assert _rounds(run) == [0]
@@ -100,7 +100,7 @@ async def test_no_pause_once_the_cutover_has_begun(stage: Harness) -> None:
 
 
 async def test_cutover_at(stage: Harness) -> None:
-    """Brokers stop at the time that was set, nobody has to be there, and the last round was right before."""
+    """Brokers stop at the time that was set, nobody must be there, and the last round was right before."""
     at = await stage.env.get_current_time() + timedelta(minutes=10)
     run = await _held(stage, cutover_at=at.isoformat())
     report = await run.report()
@@ -110,7 +110,7 @@ async def test_cutover_at(stage: Harness) -> None:
 
 
 async def test_what_gets_no_less_is_told(stage: Harness) -> None:
-    """Where producers are as fast as the copy the switch goes on, and says how much is left for the pause."""
+    """Where producers are as fast as the copy the switch continues, and says how much is left for the pause."""
     run = await stage.start(Script(build=MUCH), rollback_window="PT0S")
     report = await run.report()
     assert any("what is left to copy without brokers gets no less: 900" in note for note in report.notes)
@@ -186,7 +186,7 @@ async def test_attribution_is_held_too(stage: Harness) -> None:
 
 
 def _rounds(run: Run) -> list[float]:
-    """How long each call of BUILD was to go on."""
+    """How long each call of BUILD was to continue."""
     return [call.args[1] for call in run.script.calls if call.step == "build" and call.args[0] == Direction.FORWARD]
 
 

@@ -60,7 +60,7 @@ async def test_dry_run(stage: Harness, blocked: bool) -> None:
     assert report.summary == (
         'not ready: [IDS_BEHIND] new ids would collide. Cure: set "advance_ids"'
         if blocked
-        else "ready: about 12 s of copying 1,200 ledgers beside the traffic, then about 3 s between the brokers' stop "
+        else "ready: about 12 s of copying 1,200 ledgers next to the traffic, then about 3 s between the brokers' stop "
         "and start (a probe wrote 5.7 MB/s just now)"
     )
 
@@ -195,7 +195,7 @@ async def test_ids_behind_at_the_switch(stage: Harness, script: type[Script]) ->
 
 
 async def test_ids_behind_are_cured(stage: Harness) -> None:
-    """Ids that fell behind are lifted once more where the plan allows it, and the switch goes on."""
+    """Ids that fell behind are lifted again where the plan allows it, and the switch continues."""
     run = await stage.start(Script(check_ids=BEHIND), rollback_window="PT0S", advance_ids=True)
     assert (await run.report()).outcome is Outcome.DONE
     assert run.script.steps[3:7] == ["build", "stop_brokers", "check_ids", "advance_ids"]
@@ -237,7 +237,7 @@ async def test_failed_ledgers_wait_for_a_decision(stage: Harness) -> None:
     assert status.waiting.kind is WaitKind.DECISION
     assert "2 ledger(s) cannot be copied" in status.waiting.why
     assert status.waiting.action == (
-        "decide: proceed goes on without these ledgers: brokers on the target will not find them, rollback goes back"
+        "decide: proceed continues without these ledgers: brokers on the target will not find them, rollback goes back"
     )
     assert status.waiting.ends_on == ("proceed", "rollback")
     assert status.legal_verbs == [Verb.ROLLBACK, Verb.PAUSE, Verb.PROCEED]

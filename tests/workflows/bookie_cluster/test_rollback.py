@@ -303,7 +303,7 @@ async def test_ids_of_the_source_must_be_lifted(stage: Harness) -> None:
     await window_open(run)
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
-    # Brokers are stopped at the second attempt: nothing is copied beside them.
+    # Brokers are stopped at the second attempt: nothing is copied next to them.
     assert run.script.steps[-len(COPY_BACK) - 5 :] == [*COPY_BACK[:6], *STOPPED_BACK, "release"]
     assert any("the next ledger of old would get the id 21" in note for note in report.notes)
 

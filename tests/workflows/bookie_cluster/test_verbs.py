@@ -179,7 +179,7 @@ async def test_pace_of_the_way_back(stage: Harness) -> None:
 
 
 async def test_pace_that_cannot_be_set(stage: Harness) -> None:
-    """A pace that does not reach the registry fails its update, and the switch goes on with the one before."""
+    """A pace that does not reach the registry fails its update, and the switch continues with the one before."""
     hang = Hang()
     run = await stage.start(Script(build=hang, set_pace=[DENIED, None]), rollback_window="PT0S")
     await hang.entered()
@@ -313,7 +313,7 @@ async def test_client_during_the_cleanup(stage: Harness) -> None:
 
 
 async def test_targets_are_listed(stage: Harness) -> None:
-    """The query gives nothing before the first census, then its list; a dry run lists anew and deletes nothing."""
+    """The query gives nothing before the first census, then its list; a dry run lists again and deletes nothing."""
     hang = Hang()
     run = await stage.start(Script(build=hang, list_targets=FREE))
     await hang.entered()

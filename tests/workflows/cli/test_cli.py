@@ -264,7 +264,7 @@ async def test_window(shell: Shell) -> None:
 
 
 async def test_conflict(shell: Shell) -> None:
-    """A second start of the same migration is refused with exit code 6; the first goes on."""
+    """A second start of the same migration is refused with exit code 6; the first continues."""
     async with small_worker(shell.client):
         workflow_id = await shell.attend("twice")
         second = await shell("start", "metadata-store", "--cluster", "twice", *PLAN)

@@ -75,7 +75,7 @@ class Gateway:
         return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://gateway/admin/v2/", timeout=60)
 
     def hurry(self, **deadlines: timedelta) -> None:
-        """Open the gateway anew, with other deadlines."""
+        """Open the gateway again, with other deadlines."""
         self.settings = self.settings.model_copy(update=deadlines)
         self.asks = self._asking()
 
@@ -94,7 +94,7 @@ class Gateway:
         assert created.status_code == NO_CONTENT, created.text
 
     async def start(self, **options: Any) -> None:
-        """Start the controller beside the gateway."""
+        """Start the controller next to the gateway."""
         await self._stage.client.start_workflow(
             "ScalableTopicController",
             {**PLAN, "cluster": self.settings.cluster, "topic": self.topic},
@@ -277,7 +277,7 @@ async def test_others_fill_the_workflow(gateway: Open) -> None:
 
 
 async def test_what_takes_too_long(gateway: Open) -> None:
-    """A change that is not done in time is said to go on, and comes to its end."""
+    """A change that is not done in time is said to continue, and comes to its end."""
     hang = Hang()
     ask = gateway(Script(seal=[hang, None]))
     await ask.create()

@@ -36,7 +36,7 @@ class Call(NamedTuple):
 
 
 class Hang:
-    """A step that goes on, with heartbeats, until it is cancelled or released.
+    """A step that continues, with heartbeats, until it is cancelled or released.
 
     Args:
         deaf: whether a cancellation only makes it end its work and answer.

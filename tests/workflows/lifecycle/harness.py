@@ -67,7 +67,7 @@ class Run:
     client: Client
 
     async def report(self, patience: float = _PATIENCE) -> Report:
-        """Let time pass until the end, which has to come within some seconds of ours; the report."""
+        """Let time pass until the end, which must come within some seconds of ours; the report."""
         async with asyncio.timeout(patience):
             return Report.model_validate(await self.handle.result())
 
@@ -114,7 +114,7 @@ class Run:
         return await handle.execute_update(name, argument)
 
     async def refusal(self, update: str, argument: Any) -> ApplicationError:
-        """Send an update that has to be refused; the refusal."""
+        """Send an update that must be refused; the refusal."""
         with pytest.raises(WorkflowUpdateFailedError) as refused:
             await self.update(update, argument)
         cause = refused.value.cause

@@ -119,7 +119,7 @@ async def test_a_window_spans_runs(stage: Harness) -> None:
 
 
 def _without_census(script: Script) -> list[str]:
-    # A new run in a window looks how things stand once more.
+    # A new run in a window looks how things stand again.
     return [step for step in script.steps if step not in ("census", "take_census")]
 
 

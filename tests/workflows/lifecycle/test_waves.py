@@ -157,7 +157,7 @@ async def test_a_gate_after_every_wave(operator: Operator) -> None:
 
 
 async def test_nothing_begins_after_not_after(operator: Operator) -> None:
-    """Items that run when `not_after` passes go on to their end; no other is begun, and the waves end."""
+    """Items that run when `not_after` passes continue to their end; no other is begun, and the waves end."""
     now = await operator.now()
     windows = ChangeWindows(not_before=now + timedelta(hours=2), not_after=now + timedelta(hours=3))
     policy = FREE.model_copy(update={"parallelism": 2, "windows": windows, "when_held": STOP})
@@ -203,7 +203,7 @@ async def test_the_source_holds_the_waves(operator: Operator) -> None:
 
 
 async def test_an_item_without_end_is_cancelled(operator: Operator, stage: Harness) -> None:
-    """A child past its deadline is cancelled and counts as failed, while the wave goes on."""
+    """A child past its deadline is cancelled and counts as failed, while the wave continues."""
     policy = FREE.model_copy(update={"deadline": timedelta(hours=3), "parallelism": 2})
     run = await operator.start(_items(20) | {"item-00001": HANGING}, policy)
     await run.until(lambda status: status.counts.done == 19)
@@ -266,7 +266,7 @@ async def test_a_cancelled_parent_ends_after_its_children(operator: Operator) ->
 
 
 async def test_a_foreign_child_without_end_is_a_failed_item(operator: Operator) -> None:
-    """An item whose id another workflow holds for longer than the deadline counts as failed, and the wave goes on."""
+    """An item whose id another workflow holds for longer than the deadline counts as failed, and the wave continues."""
     run = await operator.start(_items(2) | {"item-00000": DEAF}, FREE)
     await run.until(lambda status: status.counts.done == 1)
     await run.handle.terminate()

@@ -42,7 +42,7 @@ def faults(activities: Iterable[str]) -> SearchStrategy[dict[str, str]]:
 
 
 def hang(fault: str, answer: Any) -> Hang:
-    """An activity that goes on until a move ends it."""
+    """An activity that continues until a move ends it."""
     return Hang(deaf=fault == DEAF, failure=_FAILURE if fault == FAIL else None, answer=answer)
 
 

@@ -159,7 +159,7 @@ class Many:
         return workflow.info().get_current_history_length() >= self._input.events
 
     async def checkpoint(self) -> None:
-        """Go on in a new run."""
+        """Continue in a new run."""
         await workflow.wait_condition(workflow.all_handlers_finished)
         workflow.continue_as_new(
             self._input.model_copy(update={"carried": self._waves.state, "is_paused": self._paused})

@@ -25,5 +25,5 @@ async def workers(client: Client, *options: dict[str, Any]) -> AsyncGenerator[No
             await stack.enter_async_context(Worker(client, workflow_runner=RUNNER, **each))
         yield
     # A worker drops its workflows as they are, and Python ends their coroutines when it collects them: now, in this
-    # thread, or at any time amid another worker's workflow, which would get the commands of their `finally` clauses.
+    # thread, or at any time during another worker's workflow, which would get the commands of their `finally` clauses.
     gc.collect()

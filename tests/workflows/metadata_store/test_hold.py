@@ -59,7 +59,7 @@ async def test_hold_is_released_by_its_update(stage: Harness) -> None:
 
 
 async def test_cutover_at(stage: Harness) -> None:
-    """The cut-over begins at its time, which can be moved; nobody has to be there."""
+    """The cut-over begins at its time, which can be moved; nobody must be there."""
     now = await stage.env.get_current_time()
     run = await _held(stage, cutover_at=(now + timedelta(hours=30)).isoformat())
     status = await run.status()
@@ -100,7 +100,7 @@ async def test_pause_while_held(stage: Harness) -> None:
 
 
 async def test_hold_over_runs(stage: Harness) -> None:
-    """A held migration continues as new runs, keeps what it was told, and goes on where it had caught up."""
+    """A held migration continues as new runs, keeps what it was told, and continues where it had caught up."""
     script = Script()
     run = await stage.start(script, history_limit=30, hold_before_cutover=True, validation_window="PT0S")
     await _between_rounds(run)

@@ -29,7 +29,7 @@ async def test_dry_run_gives_the_plan(stage: Harness) -> None:
     report = await run.report()
     assert (report.outcome, run.script.steps) == (Outcome.PLANNED, ["precheck"])
     assert report.summary == (
-        "ready: about 4 s of copying beside the traffic, then about 2 s with metadata writes blocked "
+        "ready: about 4 s of copying next to the traffic, then about 2 s with metadata writes blocked "
         "(the source was read in 1.0 s just now)"
     )
     assert report.notes[0].endswith("Z warning: the target is not empty")

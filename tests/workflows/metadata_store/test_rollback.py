@@ -162,7 +162,7 @@ async def test_blocked_deadline(stage: Harness, step: str) -> None:
 
 
 async def test_deadline_when_the_commit_had_happened(stage: Harness) -> None:
-    """A deadline that passes while the commit is in flight does no harm: the migration finishes it and goes on."""
+    """A deadline that passes while the commit is in flight does no harm: the migration finishes it and continues."""
     script = Script(complete=[Hang(), ANSWERS["complete"]], unblock_writes=COMMITTED)
     run = await stage.start(script, blocked_deadline="PT0.5S", preparation_timeout="PT0.5S", validation_window="PT0S")
     report = await run.report()
@@ -170,7 +170,7 @@ async def test_deadline_when_the_commit_had_happened(stage: Harness) -> None:
     assert script.steps == [*LIVE, "unblock_writes", "complete"]
     assert [entry.phase for entry in report.history[-3:]] == [Phase.FAILED, Phase.COMPLETED, Phase.VALIDATION]
     assert report.figures["blocked_seconds"] == ANSWERS["complete"].blocked_seconds
-    assert any("had been committed before it was interrupted, and goes on" in note for note in report.notes)
+    assert any("had been committed before it was interrupted, and continues" in note for note in report.notes)
 
 
 async def test_rollback_when_the_commit_had_happened(stage: Harness) -> None:

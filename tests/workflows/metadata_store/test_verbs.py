@@ -20,7 +20,7 @@ from tests.workflows.metadata_store.activities import HELD, Script, between_roun
 
 
 async def test_pause_holds_before_writes_are_blocked(stage: Harness) -> None:
-    """A pause lets the copy end, holds before PREPARATION for as long as it likes, and `resume` goes on."""
+    """A pause lets the copy end, holds before PREPARATION for as long as it likes, and `resume` continues."""
     run = await _paused(stage, blocked_deadline="PT1M", validation_window="PT0S")
     await stage.env.sleep(timedelta(hours=8))
     status = await run.until(between_rounds(run.script))
@@ -103,7 +103,7 @@ async def test_accepted_verb_is_answered(stage: Harness) -> None:
 
 
 async def test_malformed_messages_do_no_harm(stage: Harness) -> None:
-    """What cannot be read is refused in one line, an update's error or a note; the migration goes on."""
+    """What cannot be read is refused in one line, an update's error or a note; the migration continues."""
     hang = Hang()
     run = await stage.start(Script(prepare=hang), validation_window="PT0S")
     await hang.entered()

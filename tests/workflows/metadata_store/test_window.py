@@ -145,7 +145,7 @@ async def test_writes_of_others_do_not_keep_the_window_open(stage: Harness) -> N
 
 
 async def test_late_writes_keep_the_window_open(stage: Harness) -> None:
-    """`proceed` checks once more before the watch ends: what was written to the source is copied, and it stays open."""
+    """`proceed` checks again before the watch ends: what was written to the source is copied, and it stays open."""
     # Nothing at the first look, then something right before `proceed`.
     late = [LateWrites(), LateWrites(copied=3), LateWrites()]
     run = await stage.start(Script(follow=late))

@@ -123,7 +123,7 @@ async def test_a_hold_survives(stage: Harness) -> None:
 
 
 async def test_a_migration_of_many_survives(stage: Harness) -> None:
-    """Waves go on where they were; policies are held by the first run, and put back by the last one."""
+    """Waves continue where they were; policies are held by the first run, and put back by the last one."""
     script = NamespaceScript()
     run = await stage.start(script, history_limit=LIMIT, **REMOVE, grace_window="PT1H")
     report = await run.report()

@@ -47,7 +47,7 @@ async def test_a_migration_that_was_terminated(stage: Harness) -> None:
     """What it left may be taken over."""
     run = await stage.start(Script(), hold_before_cutover=True)
     run_id = run.handle.first_execution_run_id or ""
-    # Not amid a step: of those the test server keeps its clock locked for ever.
+    # Not during a step: of those the test server keeps its clock locked indefinitely.
     await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.HOLD)
     assert await _is_open(stage.client, run.handle.id, run_id)
     await run.handle.terminate()

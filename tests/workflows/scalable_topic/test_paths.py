@@ -1,4 +1,4 @@
-"""The migration of one topic from its start to its report, without trouble and with what it has to wait for."""
+"""The migration of one topic from its start to its report, without trouble and with what it must wait for."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ async def test_it_is_held_before_the_flip(stage: Harness) -> None:
 
 
 async def test_it_is_paused_before_the_flip(stage: Harness) -> None:
-    """A pause while clients are waited for holds before anything is changed, and `resume` goes on."""
+    """A pause while clients are waited for holds before anything is changed, and `resume` continues."""
     hang = Hang()
     run = await stage.start(Script(await_clients=hang))
     await hang.entered()
@@ -147,7 +147,7 @@ async def test_clients_are_waited_for_as_long_as_the_input_says(stage: Harness) 
 
 
 async def test_clients_that_come_before_the_flip_are_waited_for(stage: Harness) -> None:
-    """A flip that is refused has changed nothing; clients are waited for once more, and then it is done."""
+    """A flip that is refused has changed nothing; clients are waited for again, and then it is done."""
     run = await stage.start(Script(flip=[CAME, CAME, ANSWERS["flip"]]))
     report = await run.report()
     assert run.script.steps == [*BEFORE_FLIP, *2 * ["flip", "await_clients"], *SCALABLE[4:], "forget"]
@@ -204,7 +204,7 @@ async def test_a_difference_to_the_plan_is_a_failure(stage: Harness) -> None:
 
 
 async def test_the_drain_is_ended_by_proceed(stage: Harness) -> None:
-    """`proceed` ends the wait for old messages; what is left is counted once more, and told."""
+    """`proceed` ends the wait for old messages; what is left is counted again, and told."""
     hang = Hang()
     left = DrainedTopic(seconds=9.0, left={"billing": 7})
     run = await stage.start(Script(drain=[hang, left]))

@@ -118,7 +118,7 @@ async def test_there_is_no_way_back_in_the_second_try(stage: Harness) -> None:
 
 @pytest.mark.parametrize("step", BEHIND)
 async def test_rollback_behind_the_point_of_no_return(stage: Harness, step: str) -> None:
-    """From the flip on a rollback is refused with the reason, and the migration goes on to its end."""
+    """From the flip on a rollback is refused with the reason, and the migration continues to its end."""
     run, hang = await _at(stage, step)
     assert (await run.status()).undo is Undo.NONE
     await run.signal(Verb.ROLLBACK)
@@ -130,7 +130,7 @@ async def test_rollback_behind_the_point_of_no_return(stage: Harness, step: str)
 
 
 async def test_a_topic_that_turned_out_to_be_scalable(stage: Harness) -> None:
-    """A failure that comes when the topic is scalable all the same is noted, and the migration goes on to its end."""
+    """A failure that comes when the topic is scalable all the same is noted, and the migration continues to its end."""
     run = await stage.start(Script(flip=DENIED, undo=TURNED_OUT))
     report = await run.report()
     assert run.script.steps == [*BEFORE_FLIP, "flip", "undo", "drain", "verify", "complete", "forget"]

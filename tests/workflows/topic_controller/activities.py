@@ -52,7 +52,7 @@ class Script(doubles.Script):
         told: what consumers were told.
 
     Args:
-        answers: of steps that shall fail or hang; see `doubles.Script`. None lets a step do what it always does.
+        answers: of steps that must fail or hang; see `doubles.Script`. None lets a step do what it always does.
     """
 
     kind: ClassVar[str] = KIND

@@ -88,7 +88,7 @@ async def test_changes_come_one_after_the_other(stage: Harness) -> None:
 
 
 async def test_a_change_that_cannot_begin_changes_nothing(stage: Harness) -> None:
-    """What fails before the first segment is ended fails its update, and the topic goes on as it was."""
+    """What fails before the first segment is ended fails its update, and the topic continues as it was."""
     run = await stage.start(Script(prepare=[_broken(), None]))
     refusal = await run.refusal("split", SplitRequest(segment=0))
     assert (refusal.type, refusal.message) == (FailureKind.CONFLICT, "broken")
@@ -116,7 +116,7 @@ async def test_what_brokers_refuse_is_given_up(stage: Harness) -> None:
 
 
 async def test_a_lost_compare_and_set_is_redone(stage: Harness) -> None:
-    """A change that began with another layout than the store's begins afresh, behind what is under way there."""
+    """A change that began with another layout than the store's begins again, behind what is under way there."""
     script = Script()
     run = await stage.start(script)
     await status_of(run)
@@ -203,7 +203,7 @@ async def test_an_old_layout_that_somebody_put_back(stage: Harness) -> None:
 
 
 async def test_what_an_earlier_run_began_is_done(stage: Harness) -> None:
-    """A run that finds a change under way goes on with it before it takes another."""
+    """A run that finds a change under way continues with it before it takes another."""
     pending = Mutation(change=Change.SPLIT, segments=(1,), epoch=0)
     script = Script()
     script.record = script.record.begun(pending)
@@ -214,7 +214,7 @@ async def test_what_an_earlier_run_began_is_done(stage: Harness) -> None:
 
 
 async def test_a_deletion_that_an_earlier_run_began_is_done(stage: Harness) -> None:
-    """A topic by halves is deleted, and not led."""
+    """A topic half-finished is deleted, and not led."""
     script = Script()
     script.record = script.record.model_copy(update={"deleting": True})
     run = await stage.start(script)
@@ -239,7 +239,7 @@ async def test_a_topic_that_cannot_be_opened_fails(stage: Harness) -> None:
 
 
 async def test_a_cancellation_waits_for_a_change(stage: Harness) -> None:
-    """A controller that is cancelled amid a split ends when that is done."""
+    """A controller that is cancelled during a split ends when that is done."""
     hang = Hang()
     script = Script(seal=hang)
     run = await stage.start(script)

@@ -236,7 +236,7 @@ async def test_who_comes_while_brokers_are_asked(start: Start) -> None:
 
 
 async def test_a_grace_that_changes_holds_at_once(stage: Harness, start: Start) -> None:
-    """The observer begins anew with the new grace, and with what it has waited for so far."""
+    """The observer begins again with the new grace, and with what it has waited for so far."""
     script = Script(observe=[Observation(gone={BILL: ("a",)}), None])
     run = await start(script)
     await register(run, "a")

@@ -80,7 +80,7 @@ def copy_out(
         StoreNotFound: the source is no scalable topic.
         StoreUnsupported: a message cannot be copied.
         ClaimHeld, Superseded: another migration, or a newer attempt, holds the claim.
-        StoreError: a store or a broker failed; the call can be repeated, and goes on.
+        StoreError: a store or a broker failed; the call can be repeated, and continues.
     """
     _require_whole(source, target)
     begun = time.monotonic()

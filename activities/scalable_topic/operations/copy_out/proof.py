@@ -74,7 +74,7 @@ def prove(engine: SparkEngine, job: CopyOut, store: CasStore, context: ActivityC
     if differences := [*reading.differences, *_differences(job, segments, parts)]:
         raise StoreConflict(
             f"{job.target} is not what was copied: {some(differences)}. Somebody else has sent there, or its messages "
-            "were deleted (message TTL, for example); delete it, and copy anew"
+            "were deleted (message TTL, for example); delete it, and copy again"
         )
     return _proof(segments)
 

@@ -102,13 +102,13 @@ class CopyRounds:
         target = self._job.target
         record, held = read_stored(self._store, CopyRecord, record_path(target))
         if record is None:
-            raise StoreConflict(f"the record of the copy to {target} was deleted meanwhile; begin anew")
+            raise StoreConflict(f"the record of the copy to {target} was deleted meanwhile; begin again")
         gone = {*range(layout.next_segment_id)} - {*layout.segments} - {*record.pruned}
         lost = [number for number in sorted(gone) if not self._complete(number)]
         if lost:
             raise StoreConflict(
                 f"brokers have pruned segments {some(lost)} before all of them was copied, and deleted what they held; "
-                "delete the target, hold the namespace's retention, and copy what is left anew"
+                "delete the target, hold the namespace's retention, and copy what is left again"
             )
         parents = {**parents_of(layout), **record.parents}
         if parents != record.parents:
