@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from functools import partial
 from typing import NamedTuple
 
 from clients.bookkeeper.batch_copy import copy_batch
 from clients.bookkeeper.cluster import Cluster, open_clusters, sleep_polling
-from clients.bookkeeper.compare import compare_batch
+from clients.bookkeeper.compare import Check, compare_batch
 from clients.bookkeeper.copy_result import CopyOutcome
 from clients.bookkeeper.open_copy import copy_open
 from clients.bookkeeper.recovery import recover_batch
@@ -31,22 +31,37 @@ class TaskResources(NamedTuple):
 
 def copy_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
     """Copy the ledgers of some batches and compare each with its source; an outcome for each."""
-    outcomes: list[CopyOutcome] = []
     with open_task(pair) as (source, target, fence):
-        # Together: few open ledgers share a batch, and recoveries share their round trips.
-        unsealed = [ledger_id for batch in unit if batch.recover for ledger_id in batch.ledger_ids]
-        for start in range(0, len(unsealed), _RECOVERED_AT_ONCE):
-            # An attempt that was given up may wake up here, and recovery fences writers.
-            fence.check(0)  # mutant: bookie-cluster/recovery-without-a-check-of-the-claim
-            outcomes += recover_batch(source, unsealed[start : start + _RECOVERED_AT_ONCE])
-        lost = {outcome.ledger_id for outcome in outcomes}
-        for batch in unit:
-            fence.check(0)  # mutant: bookie-cluster/a-copy-without-a-check-of-the-claim
-            left = set(batch.ledger_ids) - lost  # mutant: bookie-cluster/what-could-not-be-recovered-is-copied
-            # Bookies do not check digests of what they are sent; only reading back shows that the copy can be read.
-            outcomes += copy_batch(
-                source, target, sorted(left), verify=True, check=fence.check, begun=dict(batch.begun)
-            )
+        return copy_batches(unit, fence.check, partial(recover_batch, source), partial(copy_batch, source, target))
+
+
+def copy_batches(
+    unit: Sequence[Batch],
+    check: Check,
+    recover: Callable[[Sequence[int]], list[CopyOutcome]],
+    copy: Callable[..., list[CopyOutcome]],
+) -> list[CopyOutcome]:
+    """Recover what is open in some batches, and copy all but what could not be recovered; an outcome for each ledger.
+
+    Args:
+        unit: the batches.
+        check: raises where the attempt may write no more.
+        recover: `recover_batch` in the source.
+        copy: `copy_batch` from the source to the target.
+    """
+    outcomes: list[CopyOutcome] = []
+    # Together: few open ledgers share a batch, and recoveries share their round trips.
+    unsealed = [ledger_id for batch in unit if batch.recover for ledger_id in batch.ledger_ids]
+    for start in range(0, len(unsealed), _RECOVERED_AT_ONCE):
+        # An attempt that was given up may wake up here, and recovery fences writers.
+        check(0)  # mutant: bookie-cluster/recovery-without-a-check-of-the-claim
+        outcomes += recover(unsealed[start : start + _RECOVERED_AT_ONCE])
+    lost = {outcome.ledger_id for outcome in outcomes}
+    for batch in unit:
+        check(0)  # mutant: bookie-cluster/a-copy-without-a-check-of-the-claim
+        left = set(batch.ledger_ids) - lost  # mutant: bookie-cluster/what-could-not-be-recovered-is-copied
+        # Bookies do not check digests of what they are sent; only reading back shows that the copy can be read.
+        outcomes += copy(sorted(left), verify=True, check=check, begun=dict(batch.begun))
     return outcomes
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Generator, Sequence
-from contextlib import contextmanager
-from types import SimpleNamespace
-from typing import TypeVar
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import TypeVar, cast
 
 import pytest
 from hypothesis import given
@@ -21,7 +20,7 @@ from clients.stores import Access
 from models.store_url import parse_store_url
 from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import BATCH_BYTES, BATCH_LEDGERS, Batch, LedgerPair, batches
-from spark.bookie_cluster.tasks import copy_unit
+from spark.bookie_cluster.tasks import copy_batches, copy_unit
 from spark.engine import SparkEngine
 
 ItemT = TypeVar("ItemT")
@@ -68,41 +67,39 @@ def test_open_ledgers_count_although_their_length_is_unknown() -> None:
 
 
 class Engine(SparkEngine):
-    """Runs tasks in the threads that ask for them."""
+    """Stands for executors that copy everything; runs tasks in the threads that ask for them.
 
-    def __init__(self, parallelism: int) -> None:
+    Args:
+        width: how many tasks run at once.
+        wait_for: how many tasks go on together; any of them by itself if 0.
+
+    Attributes:
+        most: how many ran at once.
+        parallelism: what each task was told of that.
+    """
+
+    def __init__(self, width: int, *, wait_for: int = 0) -> None:
         super().__init__("local")
-        self._most = parallelism
+        self._width = width
         self.cancelled: list[str] = []
-
-    def width(self, *, tag: str) -> int:
-        """How many tasks run at once."""
-        return self._most
-
-    def run(
-        self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str, urgent: bool = False
-    ) -> list[ResultT]:
-        """Run them one after the other."""
-        return [task(item) for item in items]
-
-    def cancel(self, tag: str) -> None:
-        """Note that."""
-        self.cancelled.append(tag)
-
-
-class Tasks:
-    """Stands for what executors do, and counts how many do it at once."""
-
-    def __init__(self, monkeypatch: pytest.MonkeyPatch, *, wait_for: int = 0) -> None:
         self.most = 0
         self.parallelism: list[int] = []
         self._now = 0
         self._lock = threading.Lock()
         self._barrier = threading.Barrier(wait_for) if wait_for else None
-        monkeypatch.setattr("spark.bookie_cluster.tasks.copy_unit", self)
 
-    def __call__(self, pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
-        """Take a unit, together with as many others as are waited for."""
+    def width(self, *, tag: str) -> int:
+        """Return how many tasks run at once."""
+        return self._width
+
+    def run(
+        self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str, urgent: bool = False
+    ) -> list[ResultT]:
+        """Take units, together with as many others as are waited for."""
+        # As an executor gets it: the function, and both clusters.
+        assert isinstance(task, partial)
+        assert task.func is copy_unit
+        pair: LedgerPair = task.args[0]
         with self._lock:
             self._now += 1
             self.most = max(self.most, self._now)
@@ -111,32 +108,37 @@ class Tasks:
             self._barrier.wait(timeout=30)
         with self._lock:
             self._now -= 1
-        return [CopyOutcome(ledger_id_, Verdict.COPIED) for batch in unit for ledger_id_ in batch.ledger_ids]
+        units = cast("Sequence[Sequence[Batch]]", items)
+        outcomes = [[CopyOutcome(ledger_id, Verdict.COPIED) for ledger_id in ids_of(unit)] for unit in units]
+        return cast("list[ResultT]", outcomes)
+
+    def cancel(self, tag: str) -> None:
+        """Note that."""
+        self.cancelled.append(tag)
 
 
-def test_open_ledgers_of_a_job_are_recovered_together(monkeypatch: pytest.MonkeyPatch) -> None:
+def ids_of(unit: Sequence[Batch]) -> list[int]:
+    """Return the ledgers of some batches."""
+    return [ledger_id for batch in unit for ledger_id in batch.ledger_ids]
+
+
+def test_open_ledgers_of_a_job_are_recovered_together() -> None:
     """They share round trips, whatever batch they are in; those that cannot be closed are not copied."""
     recovered: list[Sequence[int]] = []
     copied: list[Sequence[int]] = []
-    checks: list[int] = []
 
-    @contextmanager
-    def open_task(pair: LedgerPair) -> Generator[tuple[None, None, SimpleNamespace]]:
-        yield None, None, SimpleNamespace(check=checks.append)
-
-    def recover(source: None, ids: Sequence[int]) -> list[CopyOutcome]:
+    def recover(ids: Sequence[int]) -> list[CopyOutcome]:
         recovered.append(ids)
         return [CopyOutcome(2, Verdict.UNREADABLE)]
 
-    def copy(source: None, target: None, ids: Sequence[int], **_: object) -> list[CopyOutcome]:
+    def copy(ids: Sequence[int], **_: object) -> list[CopyOutcome]:
         copied.append(ids)
-        return [CopyOutcome(id_, Verdict.COPIED) for id_ in ids]
+        return [CopyOutcome(ledger_id, Verdict.COPIED) for ledger_id in ids]
 
-    for name, stand_in in (("open_task", open_task), ("recover_batch", recover), ("copy_batch", copy)):
-        monkeypatch.setattr(f"spark.bookie_cluster.tasks.{name}", stand_in)
-    found = copy_unit(PAIR, [Batch((1, 2), 0, recover=True), Batch((3,), 0, recover=True), Batch((4,), 0)])
+    unit = [Batch((1, 2), 0, recover=True), Batch((3,), 0, recover=True), Batch((4,), 0)]
+    outcomes = copy_batches(unit, lambda _: None, recover, copy)
     assert (recovered, copied) == ([[1, 2, 3]], [[1], [3], [4]])
-    assert sorted(one.ledger_id for one in found) == [1, 2, 3, 4]
+    assert sorted(outcome.ledger_id for outcome in outcomes) == [1, 2, 3, 4]
 
 
 def large(count: int) -> list[Batch]:
@@ -144,28 +146,27 @@ def large(count: int) -> list[Batch]:
     return [Batch((number,), (64 << 20) * 40**number) for number in range(count)]
 
 
-def test_as_many_jobs_run_as_are_allowed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_as_many_jobs_run_as_are_allowed() -> None:
     """What `concurrency` returns counts from the next job on, within what the session can do; all outcomes arrive."""
-    tasks = Tasks(monkeypatch, wait_for=2)
+    engine = Engine(5, wait_for=2)
     seen: list[int] = []
 
     def note(outcomes: list[CopyOutcome]) -> None:
         seen.extend(outcome.ledger_id for outcome in outcomes)
 
-    ledger_jobs.copy(Engine(5), PAIR, large(20), tag="t", on_outcomes=note, concurrency=lambda: 2)
-    assert (sorted(seen), tasks.most, set(tasks.parallelism)) == (list(range(20)), 2, {2})
+    ledger_jobs.copy(engine, PAIR, large(20), tag="t", on_outcomes=note, concurrency=lambda: 2)
+    assert (sorted(seen), engine.most, set(engine.parallelism)) == (list(range(20)), 2, {2})
     for wanted, at_most in ((0, 1), (9, 3)):
-        tasks = Tasks(monkeypatch)
+        engine = Engine(3)
         ledger_jobs.copy(
-            Engine(3), PAIR, large(9), tag="t", on_outcomes=lambda _: None, concurrency=lambda wanted=wanted: wanted
+            engine, PAIR, large(9), tag="t", on_outcomes=lambda _: None, concurrency=lambda wanted=wanted: wanted
         )
-        assert set(tasks.parallelism) == {at_most}
-        assert tasks.most <= at_most
+        assert set(engine.parallelism) == {at_most}
+        assert engine.most <= at_most
 
 
-def test_what_on_outcomes_raises_ends_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_on_outcomes_raises_ends_the_job() -> None:
     """No further job is begun, and those that run are cancelled."""
-    tasks = Tasks(monkeypatch)
     engine = Engine(1)
 
     def refuse(outcomes: list[CopyOutcome]) -> None:
@@ -174,4 +175,4 @@ def test_what_on_outcomes_raises_ends_the_job(monkeypatch: pytest.MonkeyPatch) -
 
     with pytest.raises(StoreConflict, match="superseded"):
         ledger_jobs.copy(engine, PAIR, large(20), tag="t", on_outcomes=refuse, concurrency=lambda: 1)
-    assert (len(tasks.parallelism), engine.cancelled) == (1, ["t"])
+    assert (len(engine.parallelism), engine.cancelled) == (1, ["t"])

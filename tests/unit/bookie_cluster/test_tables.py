@@ -121,15 +121,25 @@ def test_references_are_found_by_ledger(ids: list[int]) -> None:
 @given(changes=st.lists(st.tuples(IDS, st.one_of(st.none(), st.integers(0, 9)))), recent=st.integers(1, 5))
 def test_numbers_are_kept_as_in_a_dictionary(changes: list[tuple[int, int | None]], recent: int) -> None:
     """Whatever is set and taken out, and however often changes are merged, it says what a dictionary says."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("activities.bookie_cluster.progress._RECENT", recent)
-        table, wanted = IdNumbers(), dict[int, int]()
-        for number, value in changes:
-            if value is None:
-                assert table.pop(number, None) == wanted.pop(number, None)
-            else:
-                table[number] = wanted[number] = value
-            assert table.get(number) == wanted.get(number)
-            assert (number in table) == (number in wanted)
-        assert dict(table) == wanted
-        assert len(table) == len(wanted)
+    table, wanted = IdNumbers(), dict[int, int]()
+    for count, (number, value) in enumerate(changes, 1):
+        if value is None:
+            assert table.pop(number, None) == wanted.pop(number, None)
+        else:
+            table[number] = wanted[number] = value
+        assert table.get(number) == wanted.get(number)
+        assert (number in table) == (number in wanted)
+        # To count them merges what has changed.
+        assert count % recent or len(table) == len(wanted)
+    assert dict(table) == wanted
+    assert len(table) == len(wanted)
+
+
+def test_many_numbers_are_kept_as_in_a_dictionary() -> None:
+    """Numbers that are merged while others are still set are all there, and the later one of an id counts."""
+    wanted = {number * 7 % MANY: number for number in range(MANY)} | dict.fromkeys(range(0, MANY, 2), -1)
+    table = IdNumbers((number * 7 % MANY, number) for number in range(MANY))
+    for number in range(0, MANY, 2):
+        table[number] = -1
+    assert {number: table[number] for number in wanted} == wanted
+    assert dict(table) == wanted

@@ -2,18 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
-from contextlib import contextmanager
-from typing import Any, cast
+from collections.abc import Sequence
 
 import pytest
 
 from clients.bookkeeper.copy_result import CopyOutcome, Verdict
 from clients.errors import Superseded
-from spark.bookie_cluster import tasks
-from spark.bookie_cluster.spec import Batch, LedgerPair
-
-PAIR = cast("LedgerPair", None)
+from spark.bookie_cluster.spec import Batch
+from spark.bookie_cluster.tasks import copy_batches
 
 
 class Log:
@@ -31,30 +27,28 @@ class Log:
         if self.refused_from < 0:
             raise Superseded("a newer attempt has begun")
 
-
-@pytest.fixture
-def log(monkeypatch: pytest.MonkeyPatch) -> Log:
-    """A task whose work is only noted; ledger 7 cannot be recovered."""
-    made = Log()
-
-    @contextmanager
-    def opened(_: LedgerPair) -> Generator[Any]:
-        yield tasks.TaskResources(cast("Any", None), cast("Any", None), cast("Any", made))
-
-    def recover(_: object, ids: Sequence[int]) -> list[CopyOutcome]:
-        made.done.append(f"recover {len(ids)}")
+    def recover(self, ids: Sequence[int]) -> list[CopyOutcome]:
+        """Recover all but ledger 7."""
+        self.done.append(f"recover {len(ids)}")
         return [CopyOutcome(7, Verdict.UNREADABLE)] if 7 in ids else []
 
-    def copy(_: object, __: object, ids: Sequence[int], *, verify: bool, check: object, begun: object) -> list[Any]:
+    def copy(self, ids: Sequence[int], *, verify: bool, check: object, begun: object) -> list[CopyOutcome]:
+        """Copy with the fence at hand, and compare."""
         assert verify
-        assert check == made.check
-        made.done.append(f"copy {list(ids)}")
+        assert check == self.check
+        assert begun == {}
+        self.done.append(f"copy {list(ids)}")
         return []
 
-    monkeypatch.setattr(tasks, "open_task", opened)
-    monkeypatch.setattr(tasks, "recover_batch", recover)
-    monkeypatch.setattr(tasks, "copy_batch", copy)
-    return made
+    def run(self, unit: Sequence[Batch]) -> None:
+        """Do what a task does."""
+        copy_batches(unit, self.check, self.recover, self.copy)
+
+
+@pytest.fixture
+def log() -> Log:
+    """A task whose work is only noted; ledger 7 cannot be recovered."""
+    return Log()
 
 
 def batch(*ids: int, recover: bool) -> Batch:
@@ -65,7 +59,7 @@ def batch(*ids: int, recover: bool) -> Batch:
 def test_the_fence_comes_before_each_recovery(log: Log) -> None:
     """Recovery stops writers, so that an attempt which was given up must not begin one; what it gave up is no copy."""
     unit = [batch(*range(70), recover=True), batch(100, recover=False)]
-    tasks.copy_unit(PAIR, unit)
+    log.run(unit)
     left = [number for number in range(70) if number != 7]
     assert log.done == ["ask", "recover 64", "ask", "recover 6", "ask", f"copy {left}", "ask", "copy [100]"]
 
@@ -75,7 +69,7 @@ def test_a_late_task_ends_at_its_next_step(log: Log, passes: int, last: str | No
     """Nothing is recovered or copied after the first refusal."""
     log.refused_from = passes
     with pytest.raises(Superseded):
-        tasks.copy_unit(PAIR, [batch(*range(70), recover=True), batch(100, recover=False)])
+        log.run([batch(*range(70), recover=True), batch(100, recover=False)])
     assert log.done[-1] == "ask"
     assert len(log.done) == 2 * passes + 1
     assert last is None or log.done[-2].startswith(last)
