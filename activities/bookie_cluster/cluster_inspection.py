@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from itertools import product
@@ -73,8 +73,17 @@ def inspect(task: BookieClusterTask, cluster: BookieCluster, findings: Findings)
     return seen[0] if whole and seen else None
 
 
-def check_pair(source: ClusterInspection, target: ClusterInspection, findings: Findings) -> None:
-    """What does not fit between the two."""
+def check_pair(
+    source: ClusterInspection, target: ClusterInspection, resolved: Mapping[str, set[str]], findings: Findings
+) -> None:
+    """Find what does not fit between the two.
+
+    Args:
+        source: the cluster that brokers leave.
+        target: the cluster that they get.
+        resolved: IP addresses by host, of bookies of both; a host that is not in it stays as it is written.
+        findings: take what was found.
+    """
     # Two addresses may name one root; its INSTANCEID is made once, with the cluster.
     if source.instance_id and source.instance_id == target.instance_id:
         findings.block(
@@ -84,7 +93,7 @@ def check_pair(source: ClusterInspection, target: ClusterInspection, findings: F
         )
     # A bookie that comes back empty at an address takes writes for ledgers that were closed there (bookkeeper #4812).
     # And a client that resolves the id of a bookie that is down reaches the bookie of the other cluster.
-    if shared := _shared_addresses(source, target):
+    if shared := _shared_addresses(source, target, resolved):
         findings.block(
             "ADDRESS_REUSED",
             f"{source.cluster.name} and {target.cluster.name} have bookies at the same addresses: "
@@ -99,6 +108,13 @@ def check_pair(source: ClusterInspection, target: ClusterInspection, findings: F
         )
     if alien := len(target.ledgers) - both:
         findings.warn(f"{target.cluster.name} has {alien:,} ledgers of its own; they are left alone")
+
+
+def resolve_hosts(addresses: Iterable[str]) -> dict[str, set[str]]:
+    """Return the IP addresses of the hosts of some addresses, `host:port`."""
+    hosts = sorted({address.rpartition(":")[0] for address in addresses})
+    with ThreadPoolExecutor(_RESOLVERS) as pool:
+        return dict(zip(hosts, pool.map(_resolve, hosts), strict=True))
 
 
 def needed_bytes(records: Iterable[LedgerFacts]) -> int:
@@ -168,15 +184,14 @@ def _read(
     return [seen]
 
 
-def _shared_addresses(source: ClusterInspection, target: ClusterInspection) -> list[str]:
+def _shared_addresses(
+    source: ClusterInspection, target: ClusterInspection, resolved: Mapping[str, set[str]]
+) -> list[str]:
     """Return the addresses of both clusters, each with the other spelling if they spell it differently."""
-    names = sorted({one.rpartition(":")[0] for one in source.addresses | target.addresses})
-    with ThreadPoolExecutor(_RESOLVERS) as pool:
-        hosts = dict(zip(names, pool.map(_resolve, names), strict=True))
 
     def endpoints(address: str) -> set[str]:
         host, _, port = address.rpartition(":")
-        return {f"{one}:{port}" for one in hosts[host]}
+        return {f"{ip}:{port}" for ip in resolved.get(host, {host})}
 
     # One of the two must be up: a resolver may give the same wrong answer for all names that are gone.
     up = source.listening | target.listening

@@ -8,7 +8,13 @@ from functools import partial
 from typing import NamedTuple
 
 from activities.bookie_cluster.build import check_ids
-from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, inspect
+from activities.bookie_cluster.cluster_inspection import (
+    ClusterInspection,
+    check_pair,
+    check_space,
+    inspect,
+    resolve_hosts,
+)
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.deleted_ids import refused_ids
 from activities.bookie_cluster.ledgers import (
@@ -92,7 +98,7 @@ class SwitchPrecheckRun:
         writable = len(target.free) if target else None
         findings.attempt("the brokers' metadata store", lambda: self._ask_brokers(writable))
         if source and target:
-            check_pair(source, target, findings)
+            check_pair(source, target, resolve_hosts(source.addresses | target.addresses), findings)
             if named:
                 self._check_attributions(source, target)
                 findings.attempt("the id generators", partial(self._check_ids, target))

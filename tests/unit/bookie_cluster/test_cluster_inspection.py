@@ -6,7 +6,6 @@ from collections.abc import Iterable
 
 import pytest
 
-from activities.bookie_cluster import cluster_inspection
 from activities.bookie_cluster.cluster_inspection import ClusterInspection, check_pair, check_space, needed_bytes
 from activities.lifecycle.precheck import Findings
 from clients.bookkeeper.ledger_table import LedgerFacts
@@ -15,18 +14,6 @@ from clients.errors import StoreDenied, StoreProtocolError, StoreUnreachable
 from tests.support.bookie_cluster.records import by_id, input, ledger
 
 DISK = 1_000_000
-
-
-@pytest.fixture(autouse=True)
-def addresses(monkeypatch: pytest.MonkeyPatch) -> dict[str, str]:
-    """Return what host names resolve to; one that is not in it stays as it is."""
-    found: dict[str, str] = {}
-
-    def resolve(host: str) -> set[str]:
-        return {found.get(host, host)}
-
-    monkeypatch.setattr(cluster_inspection, "_resolve", resolve)
-    return found
 
 
 def seen(name: str, records: Iterable[LedgerFacts] = (), *, bookies: int = 2, free: int = DISK) -> ClusterInspection:
@@ -54,7 +41,7 @@ def test_one_cluster_under_two_names() -> None:
     """Two addresses of one cluster are found out by the id that it got when it was made."""
     findings, other = Findings(), seen("b")
     other.instance_id = "id of a"
-    check_pair(seen("a"), other, findings)
+    check_pair(seen("a"), other, {}, findings)
 
     assert codes(findings) == ["SAME_CLUSTER"]
 
@@ -62,7 +49,7 @@ def test_one_cluster_under_two_names() -> None:
 def test_two_empty_clusters_fit() -> None:
     """Two clusters that have nothing to do with each other are fine."""
     findings = Findings()
-    check_pair(seen("a", [ledger(1)]), seen("b"), findings)
+    check_pair(seen("a", [ledger(1)]), seen("b"), {}, findings)
 
     assert not findings.blockers
     assert not findings.warnings
@@ -83,7 +70,7 @@ def test_addresses_of_the_source_are_not_used_again(
     source, target, findings = seen("a"), seen("b"), Findings()
     source.known, source.bookies = frozenset(known), bookies
     target.bookies = {"bookie-7": Bookie("bookie-7", "h1", 3181, writable=True)}
-    check_pair(source, target, findings)
+    check_pair(source, target, {}, findings)
 
     assert codes(findings) == ["ADDRESS_REUSED"] * bool(reused)
     assert all(address in findings.blockers[0].cause for address in reused)
@@ -93,15 +80,15 @@ def test_addresses_of_the_source_are_not_used_again(
     ("known", "reused"),
     [("10.0.0.1:3181", True), ("10.0.0.1:3182", False), ("gone.example:3181", False), ("bookie-7", False)],
 )
-def test_one_address_may_be_spelled_in_two_ways(addresses: dict[str, str], known: str, reused: bool) -> None:
+def test_one_address_may_be_spelled_in_two_ways(known: str, reused: bool) -> None:
     """A host name and its IP address are one address; names that are gone count only as they are written."""
-    # Some resolvers give one answer for every name that does not exist.
-    addresses |= {"new.example": "10.0.0.1", "gone.example": "10.9.9.9", "lost.example": "10.9.9.9"}
     source, target, findings = seen("a"), seen("b"), Findings()
+    # Some resolvers give one answer for every name that does not exist.
+    resolved = {"new.example": {"10.0.0.1"}, "gone.example": {"10.9.9.9"}, "lost.example": {"10.9.9.9"}}
     source.known, source.bookies = frozenset({known}), {}
     target.known = frozenset({"lost.example:3181"})
     target.bookies = {"bookie-7": Bookie("bookie-7", "new.example", 3181, writable=True)}
-    check_pair(source, target, findings)
+    check_pair(source, target, resolved, findings)
 
     assert codes(findings) == ["ADDRESS_REUSED"] * reused
     assert all(f"{known} (as new.example:3181)" in blocker.cause for blocker in findings.blockers)
@@ -110,7 +97,7 @@ def test_one_address_may_be_spelled_in_two_ways(addresses: dict[str, str], known
 def test_what_stands_in_the_target_is_told() -> None:
     """Ids that both clusters have are no blocker, because they may be copies; they are told, and so are others."""
     findings = Findings()
-    check_pair(seen("a", [ledger(1)]), seen("b", [ledger(1), ledger(2), ledger(3)]), findings)
+    check_pair(seen("a", [ledger(1)]), seen("b", [ledger(1), ledger(2), ledger(3)]), {}, findings)
 
     assert not findings.blockers
     assert findings.warnings[0].startswith("1 ids of a")
