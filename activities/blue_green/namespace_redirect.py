@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.topics import topics_of
-from activities.pulsar.await_on_brokers import Deadline, await_on_brokers
+from activities.pulsar.await_on_brokers import await_on_brokers
 from activities.pulsar.namespace_guard import recorded_namespaces
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasReader
@@ -119,7 +119,7 @@ def require_answers(task: AnyBlueGreenTask) -> None:
     Raises:
         StoreConflict: one does not, for longer than the session of a broker that has died lasts.
     """
-    deadline = Deadline(_SESSION_ENDS_WITHIN)
+    deadline = task.context.deadline(_SESSION_ENDS_WITHIN)
     while silent := [name for name, admin in task.blue_brokers_now() if not _answers(admin)]:
         if deadline.passed:
             raise StoreConflict(

@@ -84,8 +84,8 @@ class LedgerCopier:
         """
         self._expect(records, ProgressTask.COPY)
         self._copy(self._records)
-        end = time.monotonic() + _PATIENCE
-        while self._transient and (time.monotonic() < end or (self._refused and self._patient)):
+        deadline = self._task.context.deadline(_PATIENCE)
+        while self._transient and (not deadline.passed or (self._refused and self._patient)):
             self._tell_what_is_tried_again()
             self._task.context.pause(_RESTARTED if self._refused == self._transient else _AGAIN)
             again = self._records.only(frozenset(self._transient))

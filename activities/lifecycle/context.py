@@ -17,6 +17,18 @@ class Cancelled(Exception):
     """Blocking work noticed that its activity was cancelled."""
 
 
+class Deadline:
+    """The end of a wait, some seconds from now."""
+
+    def __init__(self, seconds: float) -> None:
+        self._end = time.monotonic() + seconds
+
+    @property
+    def passed(self) -> bool:
+        """Whether the time is up."""
+        return time.monotonic() > self._end
+
+
 @dataclass(frozen=True)
 class _Count:
     """What is counted now, since when, and where the count is read."""
@@ -84,6 +96,10 @@ class ActivityContext:
         """
         self._stop.wait(seconds)
         self.check()
+
+    def deadline(self, seconds: float) -> Deadline:
+        """Return the end of a wait of so many seconds, which goes by in `pause`."""
+        return Deadline(seconds)
 
     def on_cancel(self, action: Callable[[], None]) -> None:
         """Call `action` when the activity is cancelled, so that work that cannot look here stops too."""

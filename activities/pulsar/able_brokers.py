@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 
 from temporalio.exceptions import ApplicationError
@@ -40,7 +39,7 @@ class AbleBrokers:
         self._context = context
         self._running = running
         self._ask = ask
-        self._until = time.monotonic() + patience
+        self._deadline = context.deadline(patience)
         self._asked: set[int] = set()
 
     def require(self) -> None:
@@ -58,7 +57,7 @@ class AbleBrokers:
                 break
             named = "; ".join(map(str, blockers))
             # mutant: bookie-cluster/a-broker-in-a-restart-ends-the-switch
-            if any(blocker.code != BROKERS_UNKNOWN for blocker in blockers) or time.monotonic() > self._until:
+            if any(blocker.code != BROKERS_UNKNOWN for blocker in blockers) or self._deadline.passed:
                 why = f"since PRECHECK brokers have changed: {named}"
                 raise ApplicationError(why, type=FailureKind.NOT_READY, non_retryable=True)
             self._context.waiting_for(WaitKind.PARTICIPANTS, named)

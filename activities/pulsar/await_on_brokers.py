@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable
 
 from activities.lifecycle.context import ActivityContext
@@ -14,18 +13,6 @@ LOOK_EVERY = 0.2
 """Seconds between two requests to a broker that must see something."""
 SEEN_WITHIN = 30.0
 """Seconds within which all brokers must see it."""
-
-
-class Deadline:
-    """The end of a wait, some seconds from now."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-
-    @property
-    def passed(self) -> bool:
-        """Whether the time is up."""
-        return time.monotonic() > self._end
 
 
 def await_on_brokers(
@@ -47,7 +34,7 @@ def await_on_brokers(
         AdminUnreachable: a broker does not answer.
         StoreContention: one does not see it in time.
     """
-    deadline = Deadline(SEEN_WITHIN)
+    deadline = context.deadline(SEEN_WITHIN)
     for url, admin in brokers:
         try:
             while lag := lag_of(admin):

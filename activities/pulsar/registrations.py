@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from typing import NamedTuple
 
-from activities.pulsar.await_on_brokers import Deadline
+from activities.lifecycle.context import Deadline
 from clients.store import Partition, Record, StoreReader
 from clients.stores import Access, open_reader
 from models.lifecycle.failures import Blocker, some

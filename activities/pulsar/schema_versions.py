@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from activities.pulsar.await_on_brokers import Deadline
+from activities.lifecycle.context import Deadline
 from clients.pulsar.admin.client import PulsarAdmin
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.admin.late_requests import FencedAdmin

@@ -23,7 +23,6 @@ from activities.blue_green.topics import (
 )
 from activities.blue_green.write_limit import let_go, let_go_of_ended
 from activities.lifecycle.step import step
-from activities.pulsar.await_on_brokers import Deadline
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.errors import StoreContention
@@ -298,7 +297,7 @@ class DrainWatch:
     def _load_again(self, guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:
         reload(self._task, guard, self._store, topics)
         self._repaired += len(topics)
-        deadline = Deadline(self._task.input.flip_timeout.total_seconds())
+        deadline = self._task.context.deadline(self._task.input.flip_timeout.total_seconds())
         while waiting := [topic for topic in topics if not is_terminated(self._task.blue, topic)]:
             if deadline.passed:
                 raise NotTerminated(f"{len(waiting)} topics that were loaded again are not terminated: {some(waiting)}")

@@ -13,7 +13,7 @@ from activities.blue_green.provisioning.inventory import read_namespace
 from activities.blue_green.topics import look_at
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
-from activities.pulsar.await_on_brokers import LOOK_EVERY, Deadline
+from activities.pulsar.await_on_brokers import LOOK_EVERY
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.coverage import require_unblocked
 from activities.pulsar.feature_census import FeatureCensus
@@ -32,7 +32,7 @@ def green_trouble(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Seq
 
     What passes, as a broker that another one replaces, is waited for, and no longer than for writes to become quiet.
     """
-    deadline = Deadline(task.input.quiesce_timeout.total_seconds())
+    deadline = task.context.deadline(task.input.quiesce_timeout.total_seconds())
     while (trouble := next(_troubles(task, namespaces, topics), "")) and not deadline.passed:
         task.context.pause(LOOK_EVERY)
     return trouble

@@ -14,7 +14,7 @@ from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.blue_green.topics import look_at, topics_of
 from activities.lifecycle.precheck import Findings
-from activities.pulsar.await_on_brokers import LOOK_EVERY, Deadline
+from activities.pulsar.await_on_brokers import LOOK_EVERY
 from clients.errors import StoreConflict
 from clients.pulsar.admin.topics import Client, TopicStats
 from clients.pulsar.names import TopicName
@@ -167,7 +167,7 @@ def _has_content(task: AnyBlueGreenTask, name: TopicName) -> bool:
 
 def _still_down(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[str]:
     """Return those of some topics whose replicators do not connect, with the clusters."""
-    deadline = Deadline(_CONNECTS_WITHIN)
+    deadline = task.context.deadline(_CONNECTS_WITHIN)
     while topics:
         looks = task.each(topics, lambda topic: look_at(task.blue, topic))
         down = {look.topic: names for look in looks if look.stats and (names := replicators_down(look.stats))}
@@ -230,7 +230,7 @@ def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, d
     Raises:
         StoreConflict: a topic cannot be moved, or a replicator is not ready within `quiesce_timeout`.
     """
-    deadline = Deadline(task.input.quiesce_timeout.total_seconds())
+    deadline = task.context.deadline(task.input.quiesce_timeout.total_seconds())
     topics = [topic for guard in guards for topic in topics_of(task.blue, guard.namespace)]
     while topics:
         looks = task.each(topics, lambda topic: look_at(task.blue, topic))

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
+from activities.lifecycle.context import ActivityContext, Deadline
 from activities.pulsar.registrations import BROKERS
 from clients.cas.claims import ClaimKeeper
 from clients.pulsar.records.bookie_registry import BookieRegistry
@@ -22,15 +23,21 @@ from tests.support.clients.memory_store import MemoryStore
 class MemorySwitch:
     """The switch from `a`, which is ACTIVE, to `b`; its first attempt holds the claim.
 
+    Args:
+        engine: runs the Spark jobs of steps that have some.
+        settings: lines of the worker's settings that win over the tests' own.
+
     Attributes:
         store: holds registry and claim.
-        at: what others do at a moment, which a test names.
+        at: what others do at a moment, which a test names; a pause of a step is the moment `waiting`.
+        context: of all steps.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, engine: SparkEngine | None = None, **settings: Any) -> None:
         self.store = MemoryStore()
         self.at: dict[str, Callable[[], object]] = {}
-        self._steps = Steps(cast("SparkEngine", None))
+        self.context = MemoryContext(lambda: self.happens("waiting"))
+        self._steps = Steps(cast("SparkEngine", engine), **settings)
         first = self.registry(self.attempt())
         first.claim.take()
         for name, status in (("a", ClusterStatus.ACTIVE), ("b", ClusterStatus.STANDBY)):
@@ -64,6 +71,7 @@ class MemorySwitch:
         task: Any = self._steps.task(
             input(exclusive=True, **more), direction, run_id=run_id, epoch=epoch, attempt=attempt
         )
+        task.context = self.context
         task.registry = lambda: opened(self.registry(task.attempt))
         # Clusters are told apart by their names.
         task.ledgers = opened
@@ -74,6 +82,43 @@ class MemorySwitch:
     def happens(self, moment: str) -> None:
         """Let others act, once."""
         self.at.pop(moment, lambda: None)()
+
+
+class MemoryContext(ActivityContext):
+    """An activity whose pauses take no time, except by its own clock.
+
+    Args:
+        during_pause: lets others act.
+
+    Attributes:
+        now: seconds that its pauses took.
+    """
+
+    def __init__(self, during_pause: Callable[[], object] = lambda: None) -> None:
+        super().__init__()
+        self.now = 0.0
+        self._during_pause = during_pause
+
+    def pause(self, seconds: float) -> None:
+        """Let others act."""
+        self.now += seconds
+        self._during_pause()
+        self.check()
+
+    def deadline(self, seconds: float) -> Deadline:
+        """Return the end of a wait by this clock."""
+        return _MemoryDeadline(self, seconds)
+
+
+class _MemoryDeadline(Deadline):
+    def __init__(self, context: MemoryContext, seconds: float) -> None:
+        super().__init__(seconds)
+        self._context = context
+        self._passes_at = context.now + seconds
+
+    @property
+    def passed(self) -> bool:
+        return self._context.now > self._passes_at
 
 
 class MemoryReader:

@@ -13,6 +13,7 @@ from activities.blue_green.checks.clusters import check_replication
 from activities.blue_green.checks.use import TopicUse, await_movable, check_expiry, require_movable
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.write_limit import unfinished_of
+from activities.lifecycle.context import Deadline
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.topic_inventory import Part, TopicInventory, is_system_topic, is_transaction_topic
 from clients.errors import StoreConflict
@@ -59,7 +60,9 @@ def task(*looks: TopicStats, **fields: object) -> BlueGreenTask:
             blue=SimpleNamespace(topics=SimpleNamespace(stats=stats, names=names)),
             green=SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=dict)),
             each=each,
-            context=SimpleNamespace(pause=ignore, waiting_for=ignore, waits_no_more=ignore, check=ignore),
+            context=SimpleNamespace(
+                pause=ignore, waiting_for=ignore, waits_no_more=ignore, check=ignore, deadline=Deadline
+            ),
         ),
     )
 

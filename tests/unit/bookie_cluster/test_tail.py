@@ -13,7 +13,7 @@ import pytest
 from activities.bookie_cluster.ledgers import Ledgers, Verified
 from activities.bookie_cluster.progress import SwitchProgress
 from activities.bookie_cluster.tail import copy_tail_of
-from activities.lifecycle.context import ActivityContext, Cancelled
+from activities.lifecycle.context import Cancelled
 from activities.pulsar.registrations import Service
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.metadata import LedgerState
@@ -36,7 +36,6 @@ class Scene(MemorySwitch):
         target: those of the other one.
         named: what Pulsar's metadata refer to.
         verified: what was compared before.
-        context: of the step; a pause of it is the moment `waiting`.
         running: brokers that are registered.
         mark: changes whenever one comes or goes.
         deleted: ids that were deleted from the target.
@@ -58,7 +57,6 @@ class Scene(MemorySwitch):
         self.begun = self.copies = 0
         self.looked = 0
         self.undecodable: dict[int, str] = {}
-        self.context = _Context(self)
 
     def come_and_go(self) -> None:
         """A broker registers, and is gone again at the next look."""
@@ -67,7 +65,6 @@ class Scene(MemorySwitch):
     def run(self) -> TailCopy:
         """Copy the tail."""
         task = self.task(ledgers="all", full_verify=self.full_verify)
-        task.context = self.context
         return copy_tail_of(task, self)
 
     def scan(self, cluster: BookieCluster, known: Ledgers) -> Ledgers:
@@ -126,29 +123,6 @@ class Scene(MemorySwitch):
 def scene() -> Scene:
     """Two ledgers that both sides have, and a copy of one that Pulsar has deleted since."""
     return Scene([ledger(1), ledger(2)], [ledger(1), ledger(2), ledger(3)])
-
-
-class _Context(ActivityContext):
-    """An activity whose pauses a test sees, and which it can cancel.
-
-    Attributes:
-        cancelled: whether the activity is to end.
-    """
-
-    def __init__(self, scene: Scene) -> None:
-        super().__init__()
-        self._scene = scene
-        self.cancelled = False
-
-    def pause(self, seconds: float) -> None:
-        """Let others act."""
-        del seconds
-        self._scene.happens("waiting")
-
-    def check(self) -> None:
-        """Raise if the activity is cancelled."""
-        if self.cancelled:
-            raise Cancelled
 
 
 class _Copier:
@@ -319,7 +293,7 @@ def test_ledgers_that_keep_changing_are_an_error(scene: Scene) -> None:
 def test_a_cancelled_tail_ends(scene: Scene) -> None:
     """A cancelled tail copies nothing more."""
     scene.source[2] = ledger(2, state=LedgerState.OPEN)
-    scene.context.cancelled = True
+    scene.context.cancel()
     with pytest.raises(Cancelled):
         scene.run()
     assert scene.copies == 0
