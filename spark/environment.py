@@ -17,14 +17,14 @@ from types import ModuleType, SimpleNamespace
 _WRITTEN = {"SPARK_AUTH_SOCKET_TIMEOUT": "15", "SPARK_BUFFER_SIZE": "65536"}
 
 
-def settle() -> None:
+def preset_spark_env() -> None:
     """Add all variables that a session would add later; for the main thread, before there is another."""
     for name, value in _WRITTEN.items():
         os.environ.setdefault(name, value)  # mutant: shared/environment-moves-while-others-read-it
 
 
 @contextmanager
-def shown(module: ModuleType, variables: Mapping[str, str]) -> Generator[None]:
+def patched_environ(module: ModuleType, variables: Mapping[str, str]) -> Generator[None]:
     """Let the code of one module see variables which the process does not have."""
     module.__dict__["os"] = SimpleNamespace(environ={**os.environ, **variables})
     try:

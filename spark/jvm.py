@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
-from spark.environment import shown
+from spark.environment import patched_environ
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -56,7 +56,7 @@ def start_gateway(conf: SparkConf, variables: Mapping[str, str]) -> JavaGateway:
         # The JVM ends when its standard input does.
         process = subprocess.Popen([*_IGNORE_SIGINT, *_command(conf)], stdin=subprocess.PIPE, env=environment)
         port, secret = _where(process, told)
-    with shown(java_gateway, {_PORT: str(port), _SECRET: secret}):
+    with patched_environ(java_gateway, {_PORT: str(port), _SECRET: secret}):
         gateway = launch()
     gateway.proc = process
     return gateway

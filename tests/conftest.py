@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from pulsar_devstack.machine import export_java_home
-from spark.environment import settle
+from spark.environment import preset_spark_env
 
 # Tests run Temporal's core in the process that starts Spark.
-settle()
+preset_spark_env()
 export_java_home()
 
 # What a round of faults asserts stands in modules without tests of their own: a failure must show its values.

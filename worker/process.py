@@ -25,7 +25,7 @@ from models.settings import Settings
 from process.exit_codes import CommandFailed, ExitCode, leave
 from process.lifetime import serve_and_leave, stop_on_signals, tell_ready, withdraw
 from process.logs import configure_logs
-from spark.environment import settle
+from spark.environment import preset_spark_env
 from temporal.client import connect_server
 from temporal.sandbox import WORKFLOW_RUNNER
 from worker import catalog as migrations
@@ -65,7 +65,7 @@ def run_worker(settings: Settings, *, ready_file: Path | None = None) -> NoRetur
         CommandFailed: the log format is unknown; all later failures end the process with their exit code.
     """
     # Before there is another thread; and a crash in native code says where, which nothing else would tell.
-    settle()
+    preset_spark_env()
     faulthandler.enable()
     configure_logs()
     asyncio.run(serve_and_leave(_serve(settings, ready_file), ready_file, "worker"))

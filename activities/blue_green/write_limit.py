@@ -64,7 +64,7 @@ def hold_writes(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> flo
     for guard in left:
         throttle(task, guard)
     if left:
-        quiet, since = await_quiet(task, left, time.monotonic())
+        quiet, since = wait_until_quiet_since(task, left, time.monotonic())
         if quiet.busy:
             raise StoreContention(f"topics take messages in spite of the limit: {', '.join(quiet.busy)}")
     return since
@@ -165,7 +165,7 @@ def require_quiet(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> f
         require_whole_messages(task, [topic for names in topics.values() for topic in names])
 
     # mutant: blue-green/message-that-is-cut-in-two
-    quiet, since = await_quiet(task, topics, time.monotonic(), same_looks=1, check=check)
+    quiet, since = wait_until_quiet_since(task, topics, time.monotonic(), same_looks=1, check=check)
     if quiet.busy:
         raise StoreConflict(f"topics take messages in spite of the limit, so nothing is flipped: {some(quiet.busy)}")
     if (seconds := time.monotonic() - since) > _valid_for(task):  # mutant: blue-green/check-that-takes-too-long
@@ -212,10 +212,10 @@ def wait_until_quiet(
 
     Brokers whose topics stay busy are told of the limit again.
     """
-    return await_quiet(task, topics, begun)[0]
+    return wait_until_quiet_since(task, topics, begun)[0]
 
 
-def await_quiet(
+def wait_until_quiet_since(
     task: AnyBlueGreenTask,
     topics: Mapping[NamespaceGuard, Sequence[TopicName]],
     begun: float,

@@ -54,12 +54,12 @@ class Runtime:
         self._shared: dict[Callable[[], Closeable], Closeable] = {}
         self._lock = threading.Lock()
 
-    def ask(self, question: Coroutine[Any, Any, ValueT], patience: float) -> ValueT:
+    def ask(self, question: Coroutine[Any, Any, ValueT], timeout: float) -> ValueT:
         """Wait in a thread for what Temporal's client answers.
 
         Args:
             question: a call of the client.
-            patience: seconds.
+            timeout: seconds.
 
         Raises:
             TimeoutError: it does not answer in time.
@@ -67,7 +67,7 @@ class Runtime:
         assert self._loop is not None, "this process asks Temporal nothing"
         asked = asyncio.run_coroutine_threadsafe(question, self._loop)
         try:
-            return asked.result(patience)
+            return asked.result(timeout)
         finally:
             asked.cancel()
 

@@ -56,8 +56,8 @@ def prepare(task: MetadataStoreTask) -> Preparation:
     task.urgent = True
     begun = time.monotonic()
     # From the first attempt on: retries must not prolong the time that participants get while writes are blocked.
-    patience = task.input.preparation_timeout.total_seconds() - task.context.waited
-    able, mark = _able_brokers(task, patience), 0
+    timeout = task.input.preparation_timeout.total_seconds() - task.context.waited
+    able, mark = _able_brokers(task, timeout), 0
     with task.flag() as flag:
         if not flag.stands_at(FlagPhase.PREPARATION):
             # First: the checks must not be older than they need be when the flag is set.
@@ -92,7 +92,7 @@ def prepare(task: MetadataStoreTask) -> Preparation:
                     cure = "Stop these clients, which take no part in a migration, and start again"
                     raise _not_ready(f"nobody recreates {missing}. {cure}")
                 # mutant: metadata-store/participants-lose-the-time-before-the-flag
-                if time.monotonic() - blocked > patience:
+                if time.monotonic() - blocked > timeout:
                     raise _not_ready(
                         f"{task.input.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
                         f"Look into their logs; can they reach {task.input.target}?"
@@ -109,7 +109,7 @@ def prepare(task: MetadataStoreTask) -> Preparation:
     return Preparation(ephemerals=ready.ephemerals, seconds=time.monotonic() - begun)
 
 
-def _able_brokers(task: MetadataStoreTask, patience: float) -> AbleBrokers:
+def _able_brokers(task: MetadataStoreTask, timeout: float) -> AbleBrokers:
     access, admin = task.runtime.access, task.runtime.admin
 
     def running() -> list[Service]:
@@ -119,7 +119,7 @@ def _able_brokers(task: MetadataStoreTask, patience: float) -> AbleBrokers:
     def ask(services: Sequence[Service], findings: Findings) -> None:
         ask_brokers(task.input, services, access, admin, findings)
 
-    return AbleBrokers(task.context, running, ask, patience)
+    return AbleBrokers(task.context, running, ask, timeout)
 
 
 def _stop_lost_tasks(task: MetadataStoreTask) -> None:

@@ -1,4 +1,4 @@
-"""Where brokers are, and how clients identify themselves."""
+"""Addresses of brokers, and the credentials of clients."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ class Access:
         connection_timeout: seconds to connect and for the handshake.
         keep_alive: seconds of silence after which the client sends a keep-alive request; after twice as many the
             connection is given up.
-        token: for token authentication, or what gives it each time that a broker asks; None for no token.
+        token: for token authentication, or a function that returns it each time that a broker asks; None for no token.
         tls: for addresses with TLS; None for the system's authorities.
-        certificate_auth: where there is no token, name the client's certificate as its credentials.
-        listener_name: of the brokers' advertised listeners, the one whose addresses this client wants; empty for the
+        certificate_auth: without a token, authenticate with the client's TLS certificate.
+        listener_name: the brokers' advertised listener whose addresses this client needs; empty for the
             one that it is connected to.
         client_version: what brokers show as the version of this client.
         protocol_version: the highest that this client speaks.
@@ -66,7 +66,7 @@ class Access:
         """Return the authentication method and its data; None without authentication.
 
         Raises:
-            ConnectionLost: there is no token now.
+            ConnectionLost: the function that returns tokens failed.
         """
         token = token_now(self.token)
         if token is not None:
@@ -75,17 +75,17 @@ class Access:
 
 
 def token_now(token: str | Callable[[], str] | None) -> str | None:
-    """Return a token, or what the application's function gives now.
+    """Return a token; call the application's function if it is one.
 
     Raises:
-        ConnectionLost: the function failed; it is asked again with the next attempt.
+        ConnectionLost: the function failed; the next attempt calls it again.
     """
     if not callable(token):
         return token
     try:
         return token()
     except Exception as cause:
-        raise ConnectionLost(f"the function that gives tokens failed: {cause!r}") from cause
+        raise ConnectionLost(f"the function that returns tokens failed: {cause!r}") from cause
 
 
 def addresses(url: str) -> list[Address]:
@@ -98,17 +98,17 @@ def addresses(url: str) -> list[Address]:
     expected = "expected pulsar://host:port or pulsar+ssl://host:port"
     if scheme not in _PORTS or not rest.strip("/"):
         raise InvalidServiceUrl(f"invalid service URL {url!r}; {expected}")
-    found: list[Address] = []
-    for part in rest.rstrip("/").split(","):
+    result: list[Address] = []
+    for endpoint in rest.rstrip("/").split(","):
         try:
-            split = urlsplit(f"//{part}")
+            split = urlsplit(f"//{endpoint}")
             host, port = split.hostname, split.port
         except ValueError as cause:
-            raise InvalidServiceUrl(f"invalid service URL {url!r}: {part!r}: {cause}; {expected}") from cause
+            raise InvalidServiceUrl(f"invalid service URL {url!r}: {endpoint!r}: {cause}; {expected}") from cause
         if not host:
-            raise InvalidServiceUrl(f"invalid service URL {url!r}: {part!r} has no host; {expected}")
-        found.append(Address(host, port or _PORTS[scheme], secure=scheme == "pulsar+ssl"))
-    return found
+            raise InvalidServiceUrl(f"invalid service URL {url!r}: {endpoint!r} has no host; {expected}")
+        result.append(Address(host, port or _PORTS[scheme], secure=scheme == "pulsar+ssl"))
+    return result
 
 
 def tls_context(

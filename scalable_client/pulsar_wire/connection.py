@@ -1,10 +1,10 @@
 """One connection to a broker.
 
-A connection with a thread of its own is for any number of threads: they ask, and the connection's thread reads and
-writes. What is called back runs in that thread, and must not wait for the connection.
+A connection with a thread of its own can be used by any number of threads: the connection's thread reads and writes
+for them. Callbacks run in that thread, and must not wait for the connection.
 
-A connection without a thread is for one thread, which reads and writes while it asks and in `poll`; what is called back
-runs there. Between its calls nothing is read and no keep-alive is answered: a caller that hangs loses its connection.
+A connection without a thread is for one thread, which reads and writes in `ask` and in `poll`; callbacks run there.
+Between its calls nothing is read and no keep-alive is answered: a caller that hangs loses its connection.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class Request(Protocol):
 
 
 class Channel(Enum):
-    """Whose id a pushed command has."""
+    """Kind of the id that a pushed command carries."""
 
     PRODUCER = auto()
     CONSUMER = auto()
@@ -51,14 +51,14 @@ class Channel(Enum):
 
 
 class Handler(Protocol):
-    """Takes what brokers push; nothing of it may wait."""
+    """Receiver of commands that brokers push. Its methods must not block."""
 
     def on_command(self, command: Command, body: bytes) -> None:
-        """A command came, with a message or without."""
+        """Handle a pushed command and its message, which may be empty."""
         ...
 
     def on_lost(self, connection: Connection, error: PulsarError) -> None:
-        """The connection is lost; nothing more will come over it."""
+        """Handle the loss of the connection; nothing more will arrive on it."""
         ...
 
 
@@ -75,25 +75,25 @@ class _Pending:
 
 
 class Connection:
-    """A connection that is made, with the handshake done.
+    """An open connection; the handshake is done.
 
     Args:
-        address: of the broker, or of a proxy.
+        address: the broker's or the proxy's.
         access: credentials, TLS and timeouts.
-        proxy_to: URL of the broker that the proxy at the address is to connect to; empty where there is no proxy.
-        own_thread: whether a thread of the connection reads and writes.
+        proxy_to: URL of the broker that the proxy must connect to; empty without a proxy.
+        own_thread: whether the connection starts a thread that reads and writes.
 
     Raises:
         ConnectionLost: the broker cannot be reached.
-        TimedOut: it does not answer in time.
-        AuthenticationFailed: it does not take the credentials.
+        TimedOut: the broker does not answer in time.
+        AuthenticationFailed: the broker does not accept the credentials.
 
     Attributes:
-        address: that it is connected to.
-        broker: the URL of the broker, also of one behind a proxy.
-        largest_message: bytes that a message may have, with its metadata.
+        address: address of the other side.
+        broker: URL of the broker, also if a proxy is in between.
+        largest_message: bytes that a message with its metadata may have.
         scalable: whether the broker serves scalable topics.
-        server: what the broker says of its version.
+        server: version that the broker reports.
     """
 
     def __init__(self, address: Address, access: Access, *, proxy_to: str = "", own_thread: bool = True) -> None:
@@ -123,14 +123,14 @@ class Connection:
 
     @property
     def lost(self) -> PulsarError | None:
-        """Why it is lost; None while it is open."""
+        """Reason why the connection is lost; None while it is open."""
         return self._lost
 
     def require_scalable(self) -> None:
         """Raise an error unless the broker serves scalable topics.
 
         Raises:
-            Unsupported: it is older than Pulsar 5.0, or has them switched off.
+            Unsupported: the broker is older than Pulsar 5.0, or has them switched off.
         """
         if not self.scalable:
             raise Unsupported(
@@ -139,11 +139,11 @@ class Connection:
             )
 
     def new_id(self) -> int:
-        """Return a number that no request of this connection has."""
+        """Return a number that no other request of this connection has."""
         return next(self._ids)
 
     def attach(self, channel: Channel, number: int, handler: Handler) -> None:
-        """Let a handler have what is pushed with an id.
+        """Register a handler for the commands that are pushed with an id.
 
         Raises:
             ConnectionLost: the connection is lost already.
@@ -153,7 +153,7 @@ class Connection:
             self._handlers[channel, number] = handler
 
     def detach(self, channel: Channel, number: int) -> None:
-        """End that."""
+        """Remove a handler."""
         with self._lock:
             self._handlers.pop((channel, number), None)
 
@@ -172,18 +172,18 @@ class Connection:
             self._transport.queue(frames)
 
     def ask(self, request: Command, what: str, expected: type[AnswerT], timeout: float | None = None) -> AnswerT:
-        """Send a request, and wait for its answer.
+        """Send a request and wait for its answer.
 
         Args:
-            request: a command with a `request_id`; one without gets a new one.
-            what: is asked, for messages.
+            request: a command with a `request_id`; a missing one is set.
+            what: description of the request, for errors.
             expected: the type of the answer.
             timeout: seconds; None for the operation timeout.
 
         Raises:
             TimedOut: the broker does not answer in time.
             ConnectionLost: the connection is lost.
-            Refused: the broker says no.
+            Refused: the broker rejects the request.
             ProtocolViolation: the broker answers something else.
         """
         if threading.current_thread() is self._thread:
@@ -203,14 +203,14 @@ class Connection:
             with self._lock:
                 self._requests.pop(number, None)
         if not isinstance(answer, expected):
-            raise ProtocolViolation(f"{what}: {self.broker} answers {type(answer).__name__}")
+            raise ProtocolViolation(f"{what}: {self.broker} answered with an unexpected {type(answer).__name__}")
         return answer
 
     def poll(self, timeout: float) -> None:
-        """Write what is queued, and read what has arrived or arrives first; only for a connection without a thread.
+        """Write what is queued, and read what arrives; only for a connection without a thread.
 
         Args:
-            timeout: seconds to wait at most, where nothing can be read or written now.
+            timeout: most seconds to wait until something can be read or written.
 
         Raises:
             ConnectionLost: the connection is lost.
@@ -227,7 +227,7 @@ class Connection:
             raise error from cause
 
     def close(self) -> None:
-        """End the connection; brokers close what was opened on it. With a thread, what is queued is sent first."""
+        """Close the connection; brokers close what was opened on it. With a thread, queued frames are sent first."""
         if self._thread is None:
             if self._lost is None:
                 self._lose(ConnectionLost(f"the connection to {self.broker} was closed"))
@@ -237,8 +237,6 @@ class Connection:
         if threading.current_thread() is not self._thread:
             self._thread.join(self._access.connection_timeout)
         self._lose(ConnectionLost(f"the connection to {self.broker} was closed"))
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     def _shake_hands(self, proxy_to: str) -> None:
         access = self._access
@@ -257,7 +255,7 @@ class Connection:
         self.send(connect)
         answer = self._wait_for(self._connected, f"connecting to {self.broker}", access.connection_timeout)
         if not isinstance(answer, api.CommandConnected):
-            raise ProtocolViolation(f"{self.broker} answers the handshake with {type(answer).__name__}")
+            raise ProtocolViolation(f"{self.broker} answered the handshake with an unexpected {type(answer).__name__}")
         self.server = answer.server_version
         self.largest_message = answer.max_message_size or _MESSAGE_SIZE
         self._transport.allow(self.largest_message)
@@ -284,10 +282,10 @@ class Connection:
             return pending.done.wait(timeout)
         until = time.monotonic() + timeout
         while not pending.done.is_set():
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining = until - time.monotonic()
+            if remaining <= 0:
                 return False
-            self.poll(left)
+            self.poll(remaining)
         return True
 
     def _check(self) -> None:
@@ -301,8 +299,8 @@ class Connection:
         except (PulsarError, OSError) as error:
             self._lose(self._reason(error))
         except Exception as error:
-            _logger.exception("the connection to %s is given up", self.broker)
-            self._lose(ConnectionLost(f"the connection to {self.broker} is given up: {error}"))
+            _logger.exception("the connection to %s failed", self.broker)
+            self._lose(ConnectionLost(f"the connection to {self.broker} failed: {error}"))
         finally:
             self._lose(ConnectionLost(f"the connection to {self.broker} was closed"))
             self._transport.close()
@@ -354,7 +352,7 @@ class Connection:
     def _answer_challenge(self) -> None:
         credentials = self._access.credentials()
         if credentials is None:
-            raise Unsupported(f"{self.broker} asks for credentials, and there are none")
+            raise Unsupported(f"{self.broker} requires credentials, but none are configured")
         method, data = credentials
         self.send(
             api.CommandAuthResponse(
@@ -370,7 +368,7 @@ class Connection:
                 return
             self._lost = error
             waiting = [*self._requests.values(), self._connected]
-            # One object may listen to several ids.
+            # A handler may be registered for several ids.
             handlers = list({id(handler): handler for handler in self._handlers.values()}.values())
             self._handlers.clear()
         for pending in waiting:
@@ -380,7 +378,7 @@ class Connection:
             try:
                 handler.on_lost(self, error)
             except Exception:
-                # The other handlers still must learn of it.
+                # The other handlers must still be notified.
                 _logger.exception("a handler failed when the connection to %s was lost", self.broker)
 
 
@@ -401,7 +399,7 @@ def _receiver_of(command: Command) -> tuple[Channel, int] | None:
 
 
 def _request_of(command: Command) -> int | None:
-    """Return the request that a command answers; None if it answers none, or not yet."""
+    """Return the request that a command answers; None if it does not answer one, or not yet finally."""
     if isinstance(command, api.CommandProducerSuccess) and not command.producer_ready:
         return None
     if isinstance(

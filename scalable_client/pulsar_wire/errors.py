@@ -1,14 +1,14 @@
-"""What can go wrong between a client and brokers.
+"""Errors of clients and brokers.
 
 PulsarError
 ├── ConnectionLost           no broker can be reached, or the connection broke
 │   └── TlsFailed            TLS could not be agreed on
 ├── TimedOut                 something took longer than allowed
-├── AlreadyClosed            what is used is closed
-├── Unsupported              what this client does not do
-│   └── InvalidServiceUrl    not the address of brokers
+├── AlreadyClosed            the object is closed already
+├── Unsupported              this client does not support it
+│   └── InvalidServiceUrl    not a valid service URL
 ├── ProtocolViolation        the broker sent what the binary protocol does not allow
-└── Refused                  the broker said no, with a code of `ServerError`
+└── Refused                  the broker rejected a request, with a code of `ServerError`
     ├── AuthenticationFailed
     ├── NotAuthorized
     ├── TopicNotFound
@@ -17,7 +17,7 @@ PulsarError
     ├── ConsumerBusy         others hold the subscription
     ├── ProducerBusy         others hold the producer's name
     ├── IncompatibleSchema
-    ├── NotTheLeader         this broker does not lead the topic's controller
+    ├── NotTheLeader         this broker is not the leader of the topic's controller
     └── Unready              the broker cannot serve yet; the same request may succeed later
 """
 
@@ -28,7 +28,7 @@ from typing import Final
 
 
 class PulsarError(Exception):
-    """Base of all that these clients raise on purpose."""
+    """Base class of the errors of these clients."""
 
 
 class ConnectionLost(PulsarError):
@@ -36,7 +36,7 @@ class ConnectionLost(PulsarError):
 
 
 class TlsFailed(ConnectionLost):
-    """TLS could not be agreed on: another authority, another name in the certificate, or a certificate is missing."""
+    """TLS could not be negotiated: unknown authority, wrong name in the certificate, or no certificate."""
 
 
 class TimedOut(PulsarError):
@@ -44,15 +44,15 @@ class TimedOut(PulsarError):
 
 
 class AlreadyClosed(PulsarError):
-    """What is used is closed."""
+    """The object is closed already."""
 
 
 class Unsupported(PulsarError):
-    """What this client does not do."""
+    """This client does not support it."""
 
 
 class InvalidServiceUrl(Unsupported, ValueError):
-    """Not the address of brokers."""
+    """The service URL is invalid."""
 
 
 class ProtocolViolation(PulsarError):
@@ -60,7 +60,7 @@ class ProtocolViolation(PulsarError):
 
 
 class ServerError(IntEnum):
-    """Why a broker refuses; those of PulsarApi.proto's `ServerError` that mean something here."""
+    """Codes of PulsarApi.proto's `ServerError` that these clients distinguish."""
 
     METADATA = 1
     PERSISTENCE = 2
@@ -84,11 +84,11 @@ class ServerError(IntEnum):
 
 
 class Refused(PulsarError):
-    """The broker said no.
+    """The broker rejected a request.
 
     Attributes:
         code: of `ServerError`.
-        message: the broker's own words.
+        message: text of the broker.
     """
 
     def __init__(self, code: int, message: str, what: str = "") -> None:
@@ -106,23 +106,23 @@ class NotAuthorized(Refused):
 
 
 class TopicNotFound(Refused):
-    """There is no such topic, and it is not made on demand."""
+    """The topic does not exist, and is not created on demand."""
 
 
 class TopicTerminated(Refused):
-    """The topic takes no more messages; that of a sealed segment does not."""
+    """The topic accepts no more messages, for example because its segment is sealed."""
 
 
 class SubscriptionNotFound(Refused):
-    """There is no such subscription."""
+    """The subscription does not exist."""
 
 
 class ConsumerBusy(Refused):
-    """Other consumers hold the subscription, or their number is at its limit."""
+    """Other consumers hold the subscription, or the limit of consumers is reached."""
 
 
 class ProducerBusy(Refused):
-    """Another producer holds the name, or the topic for itself."""
+    """Another producer has the name, or exclusive access to the topic."""
 
 
 class IncompatibleSchema(Refused):
@@ -130,11 +130,11 @@ class IncompatibleSchema(Refused):
 
 
 class NotTheLeader(Refused):
-    """This broker does not lead the topic's controller."""
+    """This broker is not the leader of the topic's controller."""
 
 
 class Unready(Refused):
-    """The broker cannot serve the request now; later it may."""
+    """The broker cannot serve the request now, but may later."""
 
 
 _BY_CODE: Final[dict[int, type[Refused]]] = {
@@ -151,12 +151,12 @@ _BY_CODE: Final[dict[int, type[Refused]]] = {
     ServerError.PRODUCER_BUSY: ProducerBusy,
     ServerError.INCOMPATIBLE_SCHEMA: IncompatibleSchema,
 }
-# The controller answers so with UnknownError; no code distinguishes it from other failures.
+# The controller answers with UnknownError, so only the text distinguishes this failure from others.
 _NOT_LEADER = "not the leader"
 
 
 def refused(code: int, message: str, what: str = "") -> Refused:
-    """Return the typed error of a broker's refusal."""
+    """Return the typed error for a code and text of a broker."""
     if _NOT_LEADER in message:
         return NotTheLeader(code, message, what)
     return _BY_CODE.get(code, Refused)(code, message, what)

@@ -17,10 +17,10 @@ from pulsar_wire.pulsar_api_pb2 import BaseCommand, CommandProducerSuccess
 
 SIZE = struct.Struct(">I")
 _HEAD = struct.Struct(">II")
-# Of a command alone, or of a message of a broker with an ordinary limit, which is 5 MB.
+# Enough for commands, and for messages up to a broker's default limit of 5 MB.
 _LARGEST = 64 << 20
-# What a message may have beside itself: the command, and what the broker noted.
-_BESIDE = 64 << 10
+# Bytes of a frame in addition to its message: the command and the broker's entry metadata.
+_OVERHEAD = 64 << 10
 
 Command = Message
 """The type of a command: one of the fields of `BaseCommand`."""
@@ -50,11 +50,11 @@ _TYPES_WITH_TEXT = frozenset(
 
 
 class Frame(NamedTuple):
-    """What arrived.
+    """A frame that arrived.
 
     Attributes:
         command: the field of `BaseCommand` that is set; None where this client does not know its type.
-        body: what follows it, a message.
+        body: the message after it, or empty.
     """
 
     command: Command | None
@@ -62,7 +62,7 @@ class Frame(NamedTuple):
 
 
 def encode(command: Command, body: bytes = b"") -> bytes:
-    """Return the frame of a command, which is one of the fields of `BaseCommand`, and of a message."""
+    """Return the frame of a command (a field of `BaseCommand`) and a message."""
     number = _TYPE_BY_NAME[command.DESCRIPTOR.full_name]
     base = BaseCommand(type=number)
     getattr(base, _FIELD_BY_TYPE[number]).CopyFrom(command)
@@ -74,18 +74,18 @@ def decode(data: bytes) -> Frame:
     """Return the command and the message of a frame without its size.
 
     Raises:
-        ProtocolViolation: it is not a frame.
+        ProtocolViolation: the data are not a valid frame.
     """
     if len(data) < SIZE.size:
-        raise ProtocolViolation(f"a frame has {len(data)} bytes")
+        raise ProtocolViolation(f"a frame of {len(data)} bytes is too short")
     end = SIZE.size + SIZE.unpack_from(data)[0]
     if end > len(data):
         raise ProtocolViolation("a command is longer than its frame")
     try:
         base = BaseCommand.FromString(data[SIZE.size : end])
     except (DecodeError, UnicodeDecodeError) as cause:
-        raise ProtocolViolation(f"a frame holds no command of Pulsar's: {cause}") from cause
-    # protobuf does not check that required fields are there.
+        raise ProtocolViolation(f"a frame does not contain a command of Pulsar: {cause}") from cause
+    # protobuf does not check that required fields are set.
     if not base.HasField("type"):
         raise ProtocolViolation("a command has no type")
     field = _FIELD_BY_TYPE.get(base.type)
@@ -96,40 +96,40 @@ def decode(data: bytes) -> Frame:
     command: Command = getattr(base, field)
     if base.type in _TYPES_WITH_TEXT:
         _require_text(command)
-    # -1 says that nothing is stored; what counts on from a lower number has no room in a command.
+    # -1 means that no message is stored; the next id after a lower number does not fit into a command.
     if isinstance(command, CommandProducerSuccess) and command.last_sequence_id < -1:
         raise ProtocolViolation(f"the last sequence id of {command.producer_name} is {command.last_sequence_id}")
     return Frame(command, data[end:])
 
 
 def _require_text(message: Message) -> None:
-    """Raise an error if a text is none: protobuf gives its bytes then, which no caller expects."""
+    """Raise an error if a text is not UTF-8: protobuf then returns bytes, which no caller expects."""
     for field, value in message.ListFields():
         values: Iterable[Any] = [value] if isinstance(value, str | bytes | Message) else value
         if field.type == FieldDescriptor.TYPE_STRING:
             if any(isinstance(text, bytes) for text in values):
                 raise ProtocolViolation(f"{field.full_name} is not UTF-8")
         elif field.message_type is not None:
-            for part in values:
-                _require_text(part)
+            for element in values:
+                _require_text(element)
 
 
 class FrameBuffer:
-    """Cuts what arrives into frames."""
+    """Splits received bytes into frames."""
 
     def __init__(self) -> None:
         self._received = bytearray()
         self._largest = _LARGEST
 
     def allow(self, message: int) -> None:
-        """Take messages of so many bytes, where the broker says that it takes and sends them."""
-        self._largest = max(_LARGEST, message + _BESIDE)
+        """Accept messages of this many bytes; the broker announced this limit."""
+        self._largest = max(_LARGEST, message + _OVERHEAD)
 
     def feed(self, data: bytes) -> list[bytes]:
-        """Take in what arrived; return the frames that are whole now, without their sizes.
+        """Add received bytes; return the frames that are complete, without their sizes.
 
         Raises:
-            ProtocolViolation: a frame would be larger than any is.
+            ProtocolViolation: a frame exceeds the largest size.
         """
         received = self._received
         received += data
@@ -138,7 +138,9 @@ class FrameBuffer:
         while len(received) - at >= SIZE.size:
             size = SIZE.unpack_from(received, at)[0]
             if size > self._largest:
-                raise ProtocolViolation(f"a frame of {size} bytes is announced")
+                raise ProtocolViolation(
+                    f"the broker announced a frame of {size} bytes; at most {self._largest} are allowed"
+                )
             end = at + SIZE.size + size
             if end > len(received):
                 break

@@ -15,11 +15,11 @@ _HOPS = 20
 
 
 class Owner(NamedTuple):
-    """Where clients of a topic must connect.
+    """Address that clients of a topic must connect to.
 
     Attributes:
-        address: of the broker, or of the proxy in front of it.
-        proxy_to: URL of the broker that the proxy is to connect to; empty where there is no proxy.
+        address: the broker's, or that of the proxy in front of it.
+        proxy_to: URL of the broker that the proxy must connect to; empty without a proxy.
     """
 
     address: Address
@@ -29,11 +29,11 @@ class Owner(NamedTuple):
 def look_up(
     connection: Connection, topic: str, access: Access, *, authoritative: bool = False, timeout: float | None = None
 ) -> api.CommandLookupTopicResponse:
-    """Ask one broker who owns a topic; a topic without an owner gets one.
+    """Ask a broker which broker owns a topic; a topic without an owner gets one.
 
     Raises:
-        Refused: the broker does not say.
-        PulsarError: it does not answer.
+        Refused: the broker rejects the lookup.
+        PulsarError: the broker does not answer.
     """
     what = f"looking up {topic}"
     request = api.CommandLookupTopic(
@@ -46,10 +46,10 @@ def look_up(
 
 
 def url_of(answer: api.CommandLookupTopicResponse, topic: str, *, secure: bool) -> str:
-    """Return the URL that an answer names, with or without TLS.
+    """Return the broker URL of a lookup answer, with or without TLS.
 
     Raises:
-        NoAddress: it names none.
+        NoAddress: the answer has no such URL.
     """
     url = answer.brokerServiceUrlTls if secure else answer.brokerServiceUrl
     if not url:
@@ -58,13 +58,13 @@ def url_of(answer: api.CommandLookupTopicResponse, topic: str, *, secure: bool) 
 
 
 def find_owner(first: Owner, topic: str, access: Access, reach: Callable[[Owner], Connection]) -> Owner:
-    """Follow the brokers' answers to the owner of a topic, within the operation timeout.
+    """Follow lookup answers to the owner of a topic, within the operation timeout.
 
     Args:
-        first: where to ask first.
-        topic: in full.
+        first: broker to ask first.
+        topic: complete name.
         access: of the connections.
-        reach: gives a connection; it may be the same one each time.
+        reach: returns a connection; it may return the same one each time.
 
     Raises:
         PulsarError: the owner cannot be found or reached.
@@ -72,18 +72,18 @@ def find_owner(first: Owner, topic: str, access: Access, reach: Callable[[Owner]
     until = time.monotonic() + access.operation_timeout
     asked, authoritative = first, False
     for _ in range(_HOPS):
-        left = until - time.monotonic()
-        if left <= 0:
+        remaining = until - time.monotonic()
+        if remaining <= 0:
             raise TimedOut(f"looking up {topic}: not found within {access.operation_timeout:g} s")
-        answer = look_up(reach(asked), topic, access, authoritative=authoritative, timeout=left)
+        answer = look_up(reach(asked), topic, access, authoritative=authoritative, timeout=remaining)
         url = url_of(answer, topic, secure=first.address.secure)
         proxied = answer.proxy_through_service_url
         named = Owner(first.address, url) if proxied else Owner(addresses(url)[0])
         if answer.response == api.CommandLookupTopicResponse.Connect:
             return named
         asked, authoritative = named, answer.authoritative
-    raise ConnectionLost(f"brokers send each other for {topic}, {_HOPS} times")
+    raise ConnectionLost(f"looking up {topic}: brokers redirected {_HOPS} times without naming the owner")
 
 
 class NoAddress(Unsupported):
-    """The owner of a topic has no address of the wanted kind."""
+    """The owner of a topic has no address with, or without, TLS."""

@@ -1,4 +1,4 @@
-"""Connections to brokers, one for each address, and the way to a topic's owner."""
+"""Connections to brokers, one for each address; lookups of the brokers that own topics."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from pulsar_wire.lookup import Owner, find_owner
 
 
 class Pool:
-    """Connections that are made when they are wanted, and made again when they are lost.
+    """Shared connections, opened on demand and reopened when they are lost.
 
     Args:
         service_url: of brokers; proxies are not supported.
         access: credentials, TLS and timeouts.
 
     Raises:
-        InvalidServiceUrl: the URL is not one.
+        InvalidServiceUrl: the URL is invalid.
     """
 
     def __init__(self, service_url: str, access: Access) -> None:
@@ -34,14 +34,14 @@ class Pool:
 
     @property
     def secure(self) -> bool:
-        """Whether brokers are talked to with TLS."""
+        """True if connections use TLS."""
         return self._service[0].secure
 
     def to(self, address: Address) -> Connection:
         """Return the connection to a broker.
 
         Raises:
-            PulsarError: there is none, and none can be made.
+            PulsarError: no connection can be made.
         """
         with self._lock:
             self._check()
@@ -59,10 +59,10 @@ class Pool:
         raise AlreadyClosed("the client is closed")
 
     def to_any(self) -> Connection:
-        """Return a connection to any broker of the service URL; the one that answered last is asked first.
+        """Return a connection to any broker of the service URL, first to the one that answered last.
 
         Raises:
-            PulsarError: of the first broker, where none can be reached.
+            PulsarError: no broker can be reached; the error of the first one.
         """
         failure: PulsarError | None = None
         for step in range(len(self._service)):
@@ -74,20 +74,20 @@ class Pool:
             else:
                 self._turn = turn
                 return connection
-        raise failure or ConnectionLost("the service URL names no broker")
+        raise failure or ConnectionLost("the service URL has no broker")
 
     def skip(self, connection: Connection) -> None:
-        """Ask another broker first from now on, unless that has happened already."""
+        """Ask the next broker first from now on, unless that changed already."""
         if self._service[self._turn] == connection.address:
             self._turn = (self._turn + 1) % len(self._service)
 
     def own(self, url: str | None) -> Connection:
-        """Return a connection that is not shared, to the broker at a URL, or to any of the service URL.
+        """Return an unshared connection to the broker at a URL, or to any of the service URL.
 
         The caller closes it.
 
         Raises:
-            PulsarError: it cannot be made.
+            PulsarError: the connection cannot be made.
         """
         with self._lock:
             self._check()
@@ -98,7 +98,7 @@ class Pool:
         """Return the connection to the broker that owns a topic; a topic without an owner gets one.
 
         Raises:
-            PulsarError: it cannot be found or reached.
+            PulsarError: the owner cannot be found or reached.
         """
         first = self.to_any()
         try:
@@ -119,7 +119,7 @@ class Pool:
 
     def _reach(self, owner: Owner, topic: str) -> Connection:
         if owner.proxy_to:
-            raise Unsupported(f"{topic} is behind a proxy, which this client does not support")
+            raise Unsupported(f"{topic} is reached through a proxy, which this client does not support")
         return self.to(owner.address)
 
     def _check(self) -> None:

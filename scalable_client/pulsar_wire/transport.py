@@ -1,4 +1,4 @@
-"""A socket that one thread reads and writes while other threads queue: plain or TLS, never blocking."""
+"""A non-blocking socket, plain or TLS: one thread reads and writes, other threads queue frames."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from pulsar_wire.errors import ConnectionLost, TlsFailed
 from pulsar_wire.frames import FrameBuffer
 
 _READ = 256 << 10
-# What is joined for one call of the system.
+# Bytes of queued frames that are joined for one system call.
 _WRITE = 1 << 20
-# Seconds for what is queued when the connection is closed.
+# Seconds to send queued frames when the connection is closed.
 _LINGER = 1.0
 
 
@@ -26,12 +26,12 @@ def connect(address: Address, access: Access) -> socket.socket:
     """Return a connected socket, with TLS where the address asks for it.
 
     Raises:
-        ConnectionLost: nothing answers there in time.
-        TlsFailed: TLS fails.
+        ConnectionLost: the address does not answer in time.
+        TlsFailed: the TLS handshake fails.
     """
     try:
         plain = socket.create_connection((address.host, address.port), timeout=access.connection_timeout)
-    # A UnicodeError says that the host's name cannot be one, which a lookup may answer as well.
+    # A UnicodeError means an impossible host name, which may come from a lookup's answer.
     except (OSError, UnicodeError) as cause:
         raise ConnectionLost(f"{address} cannot be reached: {cause}") from cause
     try:
@@ -42,7 +42,7 @@ def connect(address: Address, access: Access) -> socket.socket:
         return context.wrap_socket(plain, server_hostname=address.host)
     except ssl.SSLEOFError as cause:
         plain.close()
-        # It says nothing of certificates: a broker that goes down, or a balancer without one, ends the handshake so.
+        # Not about certificates: a broker that shuts down, or a balancer without brokers, ends the handshake this way.
         raise ConnectionLost(f"TLS with {address} fails: the other side closed the connection") from cause
     except ssl.SSLError as cause:
         plain.close()
@@ -55,13 +55,13 @@ def connect(address: Address, access: Access) -> socket.socket:
 
 
 class Transport:
-    """Moves frames; `step` is for one thread, `queue` and `finish` are for all.
+    """Sends and receives frames; `step` is for one thread, `queue` and `finish` are for all.
 
     Args:
-        connected: the socket, which is this object's from now on.
+        connected: socket; this object closes it.
 
     Attributes:
-        heard: when something arrived last, by the monotonic clock.
+        heard: monotonic time of the last received data.
     """
 
     def __init__(self, connected: socket.socket) -> None:
@@ -83,16 +83,16 @@ class Transport:
         self._wants_write = False
 
     def queue(self, frames: bytes) -> None:
-        """Send frames after all others."""
+        """Queue frames to be sent after all others."""
         self._queue.append(frames)
         self._wake()
 
     def allow(self, message: int) -> None:
-        """Take messages of so many bytes from now on."""
+        """Accept messages of this many bytes from now on."""
         self._buffer.allow(message)
 
     def finish(self) -> None:
-        """Send what is queued, and end."""
+        """Send what is queued, then end."""
         self._end = time.monotonic() + _LINGER
         self._wake()
 
@@ -101,7 +101,7 @@ class Transport:
 
         Args:
             timeout: seconds to wait at most.
-            take: gets each frame that arrived.
+            take: receives each frame.
 
         Raises:
             OSError: the connection is broken.
@@ -120,7 +120,7 @@ class Transport:
         return bool(self._queue or self._rest) and time.monotonic() < self._end
 
     def close(self) -> None:
-        """End without sending anything more."""
+        """End without sending more."""
         self._selector.close()
         for endpoint in (self._socket, self._wake_read):
             with contextlib.suppress(OSError):
@@ -140,7 +140,7 @@ class Transport:
     def _clear_wake(self) -> None:
         with contextlib.suppress(BlockingIOError):
             self._wake_read.recv(64)
-        # Before the queue is read: a thread that queues after this line wakes the reader again.
+        # Clear before the queue is read: a thread that queues after this line wakes the reader again.
         with self._lock:
             self._woken = False
 
@@ -149,7 +149,7 @@ class Transport:
             while True:
                 data = self._socket.recv(_READ)
                 if not data:
-                    raise ConnectionLost("the connection was closed by the other side")
+                    raise ConnectionLost("the connection was closed by the broker or proxy")
                 self.heard = time.monotonic()
                 for frame in self._buffer.feed(data):
                     take(frame)

@@ -83,7 +83,7 @@ def flip_bare(clusters: TwoClusters, namespace: str) -> None:
     clusters.blue.namespaces.set_migrated(namespace, migrated=True)
 
 
-def flip_quiet(clusters: TwoClusters, namespace: str, topics: Sequence[TopicName]) -> None:
+def flip_when_idle(clusters: TwoClusters, namespace: str, topics: Sequence[TopicName]) -> None:
     """Hold writes back until every topic is ended, and send clients away once all is acknowledged.
 
     Args:

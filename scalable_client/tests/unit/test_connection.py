@@ -112,7 +112,7 @@ def test_a_function_for_tokens_that_fails() -> None:
     def token() -> str:
         raise RuntimeError("no token now")
 
-    with FakeBroker(usual) as broker, pytest.raises(ConnectionLost, match=r"gives tokens failed.*no token now"):
+    with FakeBroker(usual) as broker, pytest.raises(ConnectionLost, match=r"returns tokens failed.*no token now"):
         Connection(addresses(broker.url)[0], Access(connection_timeout=2, token=token))
 
 
@@ -395,7 +395,7 @@ def test_owners_behind_a_proxy_are_not_supported() -> None:
 
     with FakeBroker(proxy) as broker:
         pool = Pool(broker.url, ACCESS)
-        with pytest.raises(Unsupported, match="behind a proxy"):
+        with pytest.raises(Unsupported, match="through a proxy"):
             pool.to_owner("persistent://a/b/c")
         pool.close()
 

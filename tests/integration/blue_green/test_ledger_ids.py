@@ -16,7 +16,7 @@ from pulsar_devstack.servers.toolchain import Toolchain
 from pulsar_devstack.traffic.audit import DeliveryAudit
 from pulsar_devstack.traffic.plan import MOVABLE, ConsumerPlan, Language, ProducerPlan, Subscribed, TopicPlan
 from pulsar_devstack.traffic.runner import Traffic
-from pulsar_devstack.traffic.two_clusters import TwoClusters, flip_quiet, pieces
+from pulsar_devstack.traffic.two_clusters import TwoClusters, flip_when_idle, pieces
 from tests.support.blue_green.environment import Clusters
 
 _MESSAGES = 100
@@ -59,7 +59,7 @@ def _flip(clusters: Clusters, namespace: str, tools: Toolchain, folder: Path) ->
     two.prepare(namespace, plans)
     with Traffic.in_programs(two.blue_url, plans, folder, tools) as traffic:
         traffic.wait_for_more(_MESSAGES)
-        flip_quiet(two, namespace, [piece for plan in plans for piece in pieces(plan)])
+        flip_when_idle(two, namespace, [piece for plan in plans for piece in pieces(plan)])
         traffic.wait_for_more(_MESSAGES)
         return traffic.stop(limit=20)
 

@@ -73,7 +73,7 @@ def look(event, arguments):
         harm.append((event, arguments[0]))
 from spark import environment
 from spark.engine import SparkEngine
-environment.settle()
+environment.preset_spark_env()
 sys.addaudithook(look)
 engine = SparkEngine("local[1]")
 engine.start()

@@ -99,7 +99,7 @@ async def test_a_migration_in_waves(operator: Operator) -> None:
     await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.ERROR_BUDGET)
     await run.signal(Verb.PROCEED)
 
-    report = await run.report(patience=90)
+    report = await run.report(limit=90)
     assert report.outcome is Outcome.DONE_WITH_FAILURES
     assert [(failed.count, failed.listed_in) for failed in report.failed_items] == [(2, str(waves.catalog.failures))]
     assert sorted(item for item, _, _ in waves.catalog.begun) == names

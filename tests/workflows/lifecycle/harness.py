@@ -39,7 +39,7 @@ from workflows.lifecycle.continuation import HISTORY_LIMIT
 IDENTITY = "worker"
 """Of client and workers; Temporal's default would name the machine in each history."""
 
-_PATIENCE = 30.0
+_LIMIT = 30.0
 _ANSWER = timedelta(seconds=4)
 
 
@@ -66,9 +66,9 @@ class Run:
     script: Script
     client: Client
 
-    async def report(self, patience: float = _PATIENCE) -> Report:
+    async def report(self, limit: float = _LIMIT) -> Report:
         """Let time pass until the end, which must come within some seconds of ours; the report."""
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(limit):
             return Report.model_validate(await self.handle.result())
 
     async def failure(self) -> BaseException:
@@ -87,10 +87,10 @@ class Run:
         """The answer of the query."""
         return await status_of(self.handle)
 
-    async def until(self, condition: Callable[[Status], bool], patience: float = _PATIENCE) -> Status:
+    async def until(self, condition: Callable[[Status], bool], limit: float = _LIMIT) -> Status:
         """Wait, without letting time pass, until the status fulfils a condition; the status."""
         pause = 0.02
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(limit):
             while True:
                 status = await self.status()
                 if condition(status):
@@ -125,9 +125,9 @@ class Run:
         """Whether it has not ended."""
         return (await self.handle.describe()).status is WorkflowExecutionStatus.RUNNING
 
-    async def ended(self, patience: float = _PATIENCE) -> None:
+    async def ended(self, limit: float = _LIMIT) -> None:
         """Wait, without letting time pass, until it has ended."""
-        async with asyncio.timeout(patience):
+        async with asyncio.timeout(limit):
             while True:
                 if not await self.running():
                     return
