@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, cast
 
 from activities.lifecycle.context import ActivityContext, Deadline
-from activities.pulsar.registrations import BROKERS
+from activities.pulsar.registrations import BROKERS, Service
 from clients.cas.claims import ClaimKeeper
+from clients.pulsar.formats_pb2 import SchemaLocator
 from clients.pulsar.records.bookie_registry import BookieRegistry
-from clients.store import Record
+from clients.store import Partition, Record
 from models.bookie_cluster.input import Direction
 from models.bookie_registry import REGISTRY, ClusterStatus, RegisteredCluster, SwitchClaim
 from models.lifecycle.claim import Attempt
@@ -30,11 +31,14 @@ class MemorySwitch:
     Attributes:
         store: holds registry and claim.
         at: what others do at a moment, which a test names; a pause of a step is the moment `waiting`.
+        owners: sessions that hold ephemeral nodes of the store, by path.
         context: of all steps.
     """
 
     def __init__(self, engine: SparkEngine | None = None, **settings: Any) -> None:
         self.store = MemoryStore()
+        self.store.create(BROKERS.decode(), b"")
+        self.owners: dict[str, int] = {}
         self.at: dict[str, Callable[[], object]] = {}
         self.context = MemoryContext(lambda: self.happens("waiting"))
         self._steps = Steps(cast("SparkEngine", engine), **settings)
@@ -67,7 +71,7 @@ class MemorySwitch:
         attempt: int = 1,
         **more: Any,
     ) -> Any:
-        """A step's view of the switch; whatever store it opens is this object."""
+        """A step's view of the switch; its clusters and brokers are this object."""
         task: Any = self._steps.task(
             input(exclusive=True, **more), direction, run_id=run_id, epoch=epoch, attempt=attempt
         )
@@ -76,8 +80,25 @@ class MemorySwitch:
         # Clusters are told apart by their names.
         task.ledgers = opened
         task.stop_earlier_deletions = lambda: self.happens("permits")
-        task.broker_store = task.ledgers_to_change = task.broker_view = answering(lambda: opened(self))
+        task.broker_store = lambda: opened(MemoryReader(self.store, self.owners))
+        task.ledgers_to_change = task.broker_view = answering(lambda: opened(self))
         return task
+
+    def register(self, *brokers: Service) -> None:
+        """Let these brokers be registered, and no others."""
+        nodes = {f"{BROKERS.decode()}/{broker.name.removeprefix('broker ')}": broker for broker in brokers}
+        for path in [path for path in self.owners if path.startswith(f"{BROKERS.decode()}/")]:
+            if path not in nodes:
+                self.store.delete(path, -1)
+                del self.owners[path]
+        for path, broker in nodes.items():
+            if path not in self.owners:
+                self.store.create(path, broker.data)
+                self.owners[path] = broker.owner
+
+    def refer(self, ledger_id: int) -> None:
+        """Have a schema refer to a ledger."""
+        self.store.create(f"/schemas/public/default/{ledger_id}", schema_node(ledger_id))
 
     def happens(self, moment: str) -> None:
         """Let others act, once."""
@@ -122,10 +143,17 @@ class _MemoryDeadline(Deadline):
 
 
 class MemoryReader:
-    """Reads a `MemoryStore` as bulk work does; a session holds what brokers have registered."""
+    """Reads a `MemoryStore` as bulk work does.
 
-    def __init__(self, store: MemoryStore) -> None:
+    Args:
+        store: all records.
+        owners: sessions of the records that are ephemeral, by path.
+    """
+
+    def __init__(self, store: MemoryStore, owners: Mapping[str, int]) -> None:
         self._store = store
+        self._owners = owners
+        self.url = store.url
 
     def children(self, path: bytes) -> list[bytes]:
         """Return full paths of the direct children."""
@@ -133,10 +161,28 @@ class MemoryReader:
 
     def read(self, paths: Sequence[bytes]) -> list[Record | None]:
         """Return the records of these paths."""
-        nodes = [(path, self._store.get(path.decode())) for path in paths]
-        return [
-            node and Record(path, node.value, node.version, 0, path.startswith(BROKERS), 0, 0) for path, node in nodes
-        ]
+        return [self._record(path.decode()) for path in paths]
+
+    def scan(self, partition: Partition) -> Iterator[list[Record | None]]:
+        """Return the records of some subtrees."""
+        tops = tuple(subtree.decode() + "/" for subtree in partition.subtrees)
+        yield [self._record(path) for path in sorted(self._store.nodes) if f"{path}/".startswith(tops)]
+
+    def _record(self, path: str) -> Record | None:
+        node = self._store.get(path)
+        if node is None:
+            return None
+        owner, children_changed = self._owners.get(path, 0), self._store.children_changed.get(path, 0)
+        return Record(path.encode(), node.value, node.version, 0, owner, 0, children_changed)
+
+
+def schema_node(ledger_id: int) -> bytes:
+    """Return a schema's node that refers to a ledger, without an attribution."""
+    locator = SchemaLocator()
+    entry = locator.index.add(version=0, hash=b"hash")
+    entry.position.ledgerId, entry.position.entryId = ledger_id, 0
+    locator.info.CopyFrom(entry)
+    return locator.SerializeToString()
 
 
 @contextmanager

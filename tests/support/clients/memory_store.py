@@ -11,12 +11,18 @@ from models.store_url import parse_store_url
 
 
 class MemoryStore(Closeable):
-    """A `CasStore` in memory; `before_write` acts between a read and the write that follows it."""
+    """A `CasStore` in memory; `before_write` acts between a read and the write that follows it.
+
+    Attributes:
+        nodes: all records.
+        children_changed: number of the last transaction that created or deleted a child, by path.
+    """
 
     url = parse_store_url("zk:memory:2181")
 
     def __init__(self) -> None:
         self.nodes: dict[str, Node] = {}
+        self.children_changed: dict[str, int] = {}
         self.before_write: Callable[[], None] = lambda: None
         self._txid = 0
 
@@ -61,6 +67,9 @@ class MemoryStore(Closeable):
             elif isinstance(part, Delete):
                 del after[part.path]
         self.nodes, self._txid = after, txid
+        self.children_changed |= {
+            part.path.rpartition("/")[0]: txid for part in parts if isinstance(part, Create | Delete)
+        }
 
     def meanwhile(self, *actions: Callable[[], object]) -> None:
         """Have others act before the next writes: the first before the first one, and so on."""

@@ -14,18 +14,16 @@ import pytest
 from activities.bookie_cluster import cleanup
 from activities.bookie_cluster.progress import SwitchProgress
 from activities.pulsar.brokers import SeenCluster
-from activities.pulsar.registrations import BROKERS, Service
+from activities.pulsar.registrations import Service
 from clients.bookkeeper.ledger_table import LedgerFacts
 from clients.bookkeeper.ledgers import LedgerRecord
 from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
 from clients.errors import LedgerUnreadable, StoreConflict, StoreUnreachable, Superseded
-from clients.pulsar.reference_table import ReferenceTable
-from clients.pulsar.references import LedgerReference
 from models.bookie_cluster.results import LedgersDeleted
 from models.bookie_cluster.updates import CleanupOrder
 from models.store_url import parse_store_url
-from tests.support.bookie_cluster.in_memory import MemoryReader, MemorySwitch, answering, opened
-from tests.support.bookie_cluster.records import by_id, ledger, reference
+from tests.support.bookie_cluster.in_memory import MemorySwitch, answering, opened
+from tests.support.bookie_cluster.records import by_id, ledger
 
 ORDER = CleanupOrder(src_cluster="a")
 METADATA = LedgerMetadata(1, 1, 1, LedgerState.CLOSED, 100, 9, (Segment(0, ("one",)),), DigestType.CRC32C)
@@ -37,17 +35,15 @@ class Scene(MemorySwitch):
 
     Attributes:
         ledgers: of both.
-        named: what Pulsar's metadata refer to.
         deleted: ids, with the versions that were expected.
         changed: ledgers that somebody writes before they are deleted.
         members: the bookies that copies lie on; `one` is registered.
         damaged: ledgers of which a replica cannot be read.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, count: int = 5) -> None:
         super().__init__()
-        self.ledgers = dict(by_id(ledger(number) for number in range(1, 6)))
-        self.named: list[LedgerReference] = []
+        self.ledgers = dict(by_id(ledger(number) for number in range(1, count + 1)))
         self.deleted: list[tuple[int, int | None]] = []
         self.changed: set[int] = set()
         self.members: set[str] = set()
@@ -60,7 +56,6 @@ class Scene(MemorySwitch):
     def task(self, *arguments: Any, **more: Any) -> Any:
         """Return a step's view of the switch."""
         task = super().task(*arguments, **more)
-        task.broker_store = lambda: opened(MemoryReader(self.store))
         task.ledgers = task.bookkeeper = task.broker_view = answering(lambda: opened(self))
         return task
 
@@ -76,12 +71,9 @@ class Scene(MemorySwitch):
         """Make the target ACTIVE."""
         self.newest().flip(new="b", old="a")
 
-    def register(self, **clusters: SeenCluster) -> None:
+    def run(self, **clusters: SeenCluster) -> None:
         """Let these brokers run, and no others."""
-        for name in self._clusters:
-            self.store.delete(f"{BROKERS.decode()}/{name}", -1)
-        for name in clusters:
-            self.store.create(f"{BROKERS.decode()}/{name}", b"{}")
+        self.register(*(Service(f"broker {name}", session, b"{}") for session, name in enumerate(clusters, 1)))
         self._clusters = clusters
 
     def bookie_cluster(self, broker: Service) -> SeenCluster:
@@ -125,11 +117,9 @@ class Scene(MemorySwitch):
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+def scene() -> Scene:
     """Five ledgers; `a` is ACTIVE, and no broker runs."""
-    made = Scene()
-    monkeypatch.setattr(cleanup, "attributed_references", answering(lambda: ReferenceTable(made.named)))
-    return made
+    return Scene()
 
 
 def ids(records: Sequence[tuple[int, int | None]]) -> list[int]:
@@ -208,14 +198,14 @@ def test_what_tells_of_missing_replicas(members: set[str], marked: tuple[int, ..
 
 
 @pytest.mark.parametrize("moment", ["scanned", "connected", "deleted"])
-def test_a_late_attempt_deletes_no_more(scene: Scene, moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_late_attempt_deletes_no_more(moment: str) -> None:
     """An attempt that is superseded while it reads or connects deletes nothing, and between two chunks it ends."""
-    monkeypatch.setattr(cleanup, "_CHUNK", 2)
+    scene = Scene(1_200)
     scene.flip()
     scene.at[moment] = scene.newest
     with pytest.raises(Superseded):
         scene.clean()
-    assert len(scene.deleted) == (2 if moment == "deleted" else 0)
+    assert len(scene.deleted) == (500 if moment == "deleted" else 0)
 
 
 @pytest.mark.parametrize("what", ["clean", "remove_copies"])
@@ -254,7 +244,7 @@ def test_what_becomes_referred_to_meanwhile_stays(scene: Scene) -> None:
     lost = ledger(3, mzxid=77, length=7)
 
     def refer() -> None:
-        scene.named.append(reference(3))
+        scene.refer(3)
         scene.ledgers[3] = lost
 
     scene.at["scanned"] = refer
@@ -276,16 +266,16 @@ def test_copies_stay_where_brokers_may_use_them(scene: Scene) -> None:
         (SeenCluster(ON_B, "b", ""), StoreConflict),
         (SeenCluster(None, "", "it does not answer"), StoreUnreachable),
     ):
-        scene.register(one=SeenCluster(ON_A, "a", ""), two=broker)
+        scene.run(one=SeenCluster(ON_A, "a", ""), two=broker)
         with pytest.raises(error, match="two"):
             scene.remove_copies()
-    scene.register()
+    scene.run()
     scene.newest().set_target("b", "switch/one/run-1/forward")
     with pytest.raises(StoreConflict, match="directed to b"):
         scene.remove_copies()
     assert scene.deleted == []
     scene.newest().set_target("a", "switch/one/run-1/back")
-    scene.register(one=SeenCluster(ON_A, "a", ""))
+    scene.run(one=SeenCluster(ON_A, "a", ""))
     assert scene.remove_copies().deleted == 5
 
 
