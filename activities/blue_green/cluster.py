@@ -4,21 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from activities.blue_green.context import REQUEST_LIMIT, AnyBlueGreenTask, BlueGreenTask, NamespaceGuard, is_held
+from activities.blue_green.context import REQUEST_LIMIT, AnyBlueGreenTask, BlueGreenTask, NamespaceGuard, holds_claim
 from activities.blue_green.copy.subscription_copy import forget_copies
-from activities.blue_green.failback import forget_kept, send_away_again, take_rest_back, widen_cluster_flag
+from activities.blue_green.failback import (
+    clear_remaining_flags,
+    delete_old_record,
+    restore_cluster_flag,
+    restore_redirect,
+)
 from activities.blue_green.listing import is_of_brokers, namespaces_of
 from activities.blue_green.namespace_redirect import (
+    conflicting_redirect,
     records,
-    sent_away,
-    sent_elsewhere,
+    redirected_namespaces,
     urls_of,
     wait_until_cluster_seen,
 )
-from activities.blue_green.policies import INACTIVE, put_back
+from activities.blue_green.policies import INACTIVE, restore_policy
 from activities.blue_green.saved_clients import forget_clients
-from activities.blue_green.topics import topics_of, use_of
-from activities.blue_green.write_limit import let_go, let_go_of_ended
+from activities.blue_green.topics import topics_of, users_of
+from activities.blue_green.write_limit import lift_limit_if_terminated, lift_publish_limit
 from activities.lifecycle.failed_items import forget_failed_items
 from activities.lifecycle.step import step
 from activities.pulsar.await_on_brokers import await_on_brokers
@@ -60,11 +65,11 @@ def register(task: BlueGreenTask) -> Released:
         task.keeper(green).take()
         served = _let_writes_go(task, blue)
         forget_failed_items(blue)
-    return Released(kept=served)
+    return Released(notes=served)
 
 
 @step(BlueGreenTask)
-def hold_load(task: BlueGreenTask) -> None:
+def disable_load_shedding(task: BlueGreenTask) -> None:
     """Have blue's brokers keep what they have loaded, and store where clients will be sent."""
     with task.blue_store() as store:
         guard = task.keeper(store)
@@ -95,7 +100,7 @@ def complete(task: BlueGreenTask) -> Completion:
         _, left = split_namespaces(task, store)
         flagged = False
         if sets_cluster_flag(task) and not left and not busy:
-            take_rest_back(task, guard)
+            clear_remaining_flags(task, guard)
             _set_address(task, guard, store, lambda _: True)
             flagged = True
         known = records(store)
@@ -107,10 +112,10 @@ def complete(task: BlueGreenTask) -> Completion:
             if is_held_back(record):
                 one = NamespaceGuard(store, task.attempt, namespace)
                 one.take()
-                let_go_of_ended(task, one)
+                lift_limit_if_terminated(task, one)
     return Completion(
         flagged=flagged,
-        left=len(left),
+        not_moved=len(left),
         stayed=tuple(left[:NAMED]),
         defect="" if flagged else _defect_of_flag(task),
         busy=tuple(busy[:NAMED]),
@@ -124,7 +129,7 @@ def release(task: BlueGreenTask) -> Released:
     """The way back: put back what was changed for all, and give up both claims; moved namespaces stay with green."""
     with task.blue_store() as blue:
         guard = task.keeper(blue)
-        if not is_held(task, blue):
+        if not holds_claim(task, blue):
             # It was never taken, or an earlier attempt has given it up; then there is nothing else to give back.
             return Released()
         guard.renew()
@@ -141,16 +146,16 @@ def release(task: BlueGreenTask) -> Released:
             with task.green_store() as green:
                 told += _forget_records(task, blue, green, guard.require)
                 there = task.keeper(green)
-                if is_held(task, green):
+                if holds_claim(task, green):
                     there.renew()
-                    widen_cluster_flag(task, there, green)
+                    restore_cluster_flag(task, there, green)
                 _leave(task, green)
         except StoreUnreachable as error:
             # Green may be away for good, and blue must not stay as it is because of that.
             told += _forget_records(task, blue, None, guard.require)
             left = f"the claim on {task.input.green_cluster} was not given up: {error}"
         guard.release()
-    return Released(moved=moved, restored=restored, kept=tuple(told), left=left)
+    return Released(moved=moved, restored=restored, notes=tuple(told), not_released=left)
 
 
 @step(BlueGreenTask)
@@ -165,7 +170,7 @@ def finish(task: BlueGreenTask) -> Released:
         try:
             with task.blue_store() as blue:
                 guard = task.keeper(blue)
-                if is_held(task, blue):
+                if holds_claim(task, blue):
                     guard.renew()
                     restore_settings(task, guard)
                     told += undrained_notes(task, blue)
@@ -175,7 +180,7 @@ def finish(task: BlueGreenTask) -> Released:
             # Blue may be turned off by now.
             _leave(task, green)
             raise
-    return Released(kept=tuple(told))
+    return Released(notes=tuple(told))
 
 
 def restore_settings(
@@ -223,7 +228,7 @@ def _give_up(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], green: 
 def _leave(task: AnyBlueGreenTask, green: CasStore) -> None:
     there = task.keeper(green)
     # Another migration may hold green, which has ended this one at its begin.
-    if is_held(task, green):
+    if holds_claim(task, green):
         there.release()
 
 
@@ -264,18 +269,18 @@ def _wait_until_run_on(task: AnyBlueGreenTask, name: str, value: str) -> None:
 
 
 def _let_writes_go(task: AnyBlueGreenTask, store: CasStore) -> tuple[str, ...]:
-    """Put limits back that an earlier run left when it was ended during a batch; see `Released.kept`."""
+    """Put limits back that an earlier run left when it was ended during a batch; see `Released.notes`."""
     known, kept = records(store), list[str]()
-    there = sent_away(task, store, known)
+    there = redirected_namespaces(task, store, known)
     for namespace, record in known.items():
         if record.stage is Stage.KEPT:
             continue
         guard = NamespaceGuard(store, task.attempt, namespace)
         guard.take()
-        kept.append(let_go_of_ended(task, guard))
+        kept.append(lift_limit_if_terminated(task, guard))
         # By what has happened, and not by the record, which is written before it.
         if namespace not in there:
-            kept += [put_back(task, guard, INACTIVE), send_away_again(task, guard, store)]
+            kept += [restore_policy(task, guard, INACTIVE), restore_redirect(task, guard, store)]
     return tuple(filter(None, kept))
 
 
@@ -285,7 +290,7 @@ def _store_url(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store
     Raises:
         StoreConflict: blue sends clients to another cluster, which has begun since PRECHECK.
     """
-    if away := sent_elsewhere(task, store):  # mutant: blue-green/address-of-another-cluster
+    if away := conflicting_redirect(task, store):  # mutant: blue-green/address-of-another-cluster
         raise StoreConflict(f"{away}, and not to {task.input.green_cluster}; nothing is flipped")
     _set_address(task, guard, store, lambda now: bool(now and now.migrated))
 
@@ -334,7 +339,7 @@ def split_namespaces(task: AnyBlueGreenTask, store: CasStore) -> tuple[list[str]
 
 def _busy(task: AnyBlueGreenTask, namespace: str) -> Iterable[FailedItem]:
     topics = topics_of(task.blue, namespace)
-    for topic, why in zip(topics, task.each(topics, lambda topic: use_of(task.blue, topic)), strict=True):
+    for topic, why in zip(topics, task.each(topics, lambda topic: users_of(task.blue, topic)), strict=True):
         if why:
             yield FailedItem(path=str(topic), reason=why)
 
@@ -342,7 +347,7 @@ def _busy(task: AnyBlueGreenTask, namespace: str) -> Iterable[FailedItem]:
 def _forget_records(
     task: AnyBlueGreenTask, store: CasStore, green: CasStore | None, fence: Callable[[], object]
 ) -> list[str]:
-    """Remove the records of namespaces; see `Released.kept`."""
+    """Remove the records of namespaces; see `Released.notes`."""
     kept: list[str] = []
     for namespace, record in records(store).items():
         if record.stage is not Stage.FLIPPED:
@@ -352,7 +357,7 @@ def _forget_records(
         if record.stage is Stage.MOVED:
             forget_copies(store, namespace, fence)
             if green is not None:
-                forget_kept(green, namespace, fence)
+                delete_old_record(green, namespace, fence)
         guard = NamespaceGuard(store, task.attempt, namespace)
         kept += _forget_record(task, guard, record, moved=read_flag(store, namespace), alone=green is None)
     return [why for why in kept if why]
@@ -373,13 +378,13 @@ def _forget_record(
     if record.stage is Stage.KEPT and moved:
         return
     guard.take()
-    yield let_go(task, guard)
+    yield lift_publish_limit(task, guard)
     if record.inactive_topics and moved:
         guard.note(stage=Stage.KEPT)
         return
-    yield put_back(task, guard, INACTIVE)
+    yield restore_policy(task, guard, INACTIVE)
     if not moved and not alone:
-        yield send_away_again(task, guard, guard.store)
+        yield restore_redirect(task, guard, guard.store)
     elif not moved and record.green_flag:
         yield f"{guard.namespace}: {task.input.green_cluster} serves its clients as well, and does not answer now"
     guard.release()

@@ -228,7 +228,7 @@ class NamespaceGuard(guards.NamespaceGuard[NamespaceClaim]):
         super().__init__(store, me, namespace, NamespaceClaim)
 
 
-def is_held(task: AnyBlueGreenTask, store: CasStore) -> bool:
+def holds_claim(task: AnyBlueGreenTask, store: CasStore) -> bool:
     """Return whether the task's run holds a store; if not, it has ended, or a later run has taken over."""
     held = read_claim(store, BlueGreenClaim)
     return held is not None and held.claim.is_of(task.attempt)

@@ -11,13 +11,13 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
-from activities.blue_green.copy.subscription_copy import what_is_there
+from activities.blue_green.copy.subscription_copy import read_managed_ledger
 from activities.blue_green.listing import namespaces_of
 from activities.blue_green.namespace_redirect import record_of, wait_until_cluster_seen, wait_until_seen
 from activities.blue_green.policies import INACTIVE, as_before
 from activities.blue_green.provisioning.inventory import NamespaceInventory
-from activities.blue_green.topics import DeletionRules, deletion_refusal, look_at, topics_of, use_of
-from activities.pulsar.overridden_policies import exchange
+from activities.blue_green.topics import DeletionRules, check_topic, deletion_refusal, topics_of, users_of
+from activities.pulsar.overridden_policies import compare_and_set_policy
 from activities.pulsar.stored_topics import stored
 from clients.cas.claims import ClaimKeeper
 from clients.cas.store import CasReader, CasStore
@@ -34,12 +34,12 @@ from spark.blue_green.positions import count_after
 from spark.blue_green.tasks import read_record
 
 
-def flagged(store: CasReader, namespaces: Iterable[str]) -> list[str]:
+def flagged_namespaces(store: CasReader, namespaces: Iterable[str]) -> list[str]:
     """Those of green's namespaces whose clients it sends away."""
     return [name for name in namespaces if read_flag(store, name)]
 
 
-def narrow_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore) -> None:
+def distribute_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore) -> None:
     """Have each namespace of green carry the flag that the whole cluster had, so that they come back one by one.
 
     For clients nothing changes. While the flag of the cluster is set nothing can be created in any namespace.
@@ -65,7 +65,7 @@ def narrow_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClai
     _set_cluster_flag(task, guard, store, migrated=False)
 
 
-def widen_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore) -> None:
+def restore_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore) -> None:
     """Put the flag of the whole cluster back where no namespace has come back."""
     if not guard.require().cluster_flag:
         return
@@ -81,7 +81,7 @@ def was_blue(task: AnyBlueGreenTask) -> bool:
     return task.green.clusters.migration(task.input.green_cluster) is not None
 
 
-def take_back(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
+def reopen_namespace(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
     """Let green serve a namespace again, if it sends its clients away; topics that were ended make room.
 
     Raises:
@@ -89,14 +89,14 @@ def take_back(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
     """
     if not was_blue(task):
         return
-    delete_ended(task, guard)
+    delete_terminated(task, guard)
     with task.green_store() as store:
         if read_flag(store, guard.namespace):
             guard.note(green_flag=True)
             set_flag(store, guard.namespace, guard.require, migrated=False)
         if changed := _kept(store, guard.namespace):
             back = Changed(before=changed.ours, ours=changed.before)
-            exchange(store, guard, INACTIVE, back)
+            compare_and_set_policy(store, guard, INACTIVE, back)
     wait_until_seen_off(task, guard.namespace)
 
 
@@ -105,7 +105,7 @@ def wait_until_seen_off(task: AnyBlueGreenTask, namespace: str) -> None:
     wait_until_seen(task, namespace, migrated=False, by=task.green_brokers())
 
 
-def send_away_again(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader) -> str:
+def restore_redirect(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader) -> str:
     """Have green send a namespace's clients away as before its batch; why not, where it is used already."""
     if not guard.require().green_flag:
         return ""
@@ -116,7 +116,7 @@ def send_away_again(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasRea
         with task.green_store() as there:
             set_flag(there, guard.namespace, guard.require, migrated=True)
             if changed := _kept(there, guard.namespace):
-                exchange(there, guard, INACTIVE, changed)
+                compare_and_set_policy(there, guard, INACTIVE, changed)
     guard.note(green_flag=False)
     if not used:
         return ""
@@ -134,20 +134,20 @@ def used_on_green(task: AnyBlueGreenTask, store: CasReader, topic: TopicName) ->
         store: blue's metadata store, which has the records of copies.
         topic: which.
     """
-    stats = look_at(task.green, topic).stats
+    stats = check_topic(task.green, topic).stats
     if stats is None:
         return False
     consumers = any(sub.consumers for sub in stats.client_subscriptions.values())
     known = read_record(store, topic)
     copied = known.record.positions.last if known else None
-    _, there = what_is_there(task.green, topic)
+    _, there = read_managed_ledger(task.green, topic)
     return bool(stats.publishers) or consumers or count_after(there, copied[1] if copied else EARLIEST) > 0
 
 
-def take_rest_back(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim]) -> None:
+def clear_remaining_flags(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim]) -> None:
     """Take off what flags green still has, right before blue gets that of the whole cluster: clients would go round."""
     with task.green_store() as store:
-        for namespace in flagged(store, _own_namespaces(task)):
+        for namespace in flagged_namespaces(store, _own_namespaces(task)):
             set_flag(store, namespace, guard.require, migrated=False)
             wait_until_seen_off(task, namespace)
 
@@ -155,7 +155,7 @@ def take_rest_back(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim]) -
 # Topics that were ended -----------------------------------------------------------------------------------------------
 
 
-class EndedTopic(NamedTuple):
+class TerminatedTopic(NamedTuple):
     """A topic of green that an earlier migration has ended.
 
     Attributes:
@@ -167,12 +167,12 @@ class EndedTopic(NamedTuple):
     refusal: str
 
 
-def ended_topics(task: AnyBlueGreenTask, namespace: str) -> dict[TopicName, EndedTopic]:
+def terminated_topics(task: AnyBlueGreenTask, namespace: str) -> dict[TopicName, TerminatedTopic]:
     """Return the topics of green that an earlier migration has ended."""
     rules = _rules(task)
 
-    def check(topic: TopicName) -> EndedTopic:
-        return EndedTopic(use_of(task.green, topic), deletion_refusal(rules, topic))
+    def check(topic: TopicName) -> TerminatedTopic:
+        return TerminatedTopic(users_of(task.green, topic), deletion_refusal(rules, topic))
 
     topics = topics_of(task.green, namespace)
     infos = task.each(topics, lambda topic: stored(task.green, topic))
@@ -180,13 +180,13 @@ def ended_topics(task: AnyBlueGreenTask, namespace: str) -> dict[TopicName, Ende
     return dict(zip(ended, task.each(ended, check), strict=True))
 
 
-def delete_ended(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
+def delete_terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
     """Delete topics of green that were ended, and that nobody needs: clients cannot send to them.
 
     Raises:
         StoreConflict: one of them has something that would be lost; nothing is deleted then.
     """
-    ended = ended_topics(task, guard.namespace)
+    ended = terminated_topics(task, guard.namespace)
     # mutant: blue-green/failback-deletes-what-retention-keeps
     if refused := [(topic, one.refusal) for topic, one in ended.items() if one.refusal]:
         topic, refusal = refused[0]
@@ -210,7 +210,7 @@ def _rules(task: AnyBlueGreenTask) -> DeletionRules:
     return DeletionRules(task.green, task.input.cluster, task.input.discard_retained, "discard_retained")
 
 
-def after_return(
+def after_failback(
     namespace: NamespaceInventory, ended: Container[TopicName], record: NamespaceClaim | None, cluster: str
 ) -> NamespaceInventory:
     """A namespace of green as it will be when it has come back: what was ended is made again then.
@@ -221,12 +221,12 @@ def after_return(
         record: that the migration which left green has of it.
         cluster: green's name.
     """
-    topics = {name: topic.after_return(ended) for name, topic in namespace.topics.items()}
+    topics = {name: topic.after_failback(ended) for name, topic in namespace.topics.items()}
     kept = {name: topic for name, topic in topics.items() if topic.partitions or topic.parts}
     return NamespaceInventory(namespace.name, as_before(namespace.policies, record, cluster), kept)
 
 
-def forget_kept(store: CasStore, namespace: str, fence: Callable[[], object]) -> None:
+def delete_old_record(store: CasStore, namespace: str, fence: Callable[[], object]) -> None:
     """Remove the record that green has of a namespace since it left, and which nobody needs any more."""
     node = store.get(path := namespace_record(namespace))
     if node and NamespaceClaim.model_validate_json(node.value).stage is Stage.KEPT:

@@ -7,8 +7,8 @@ from contextlib import suppress
 
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, NamespaceGuard
 from activities.blue_green.namespace_redirect import records, urls_of
-from activities.blue_green.policies import INACTIVE, put_back
-from activities.blue_green.topics import DeletionRules, deletion_refusal, look_at, needed_by, topics_of
+from activities.blue_green.policies import INACTIVE, restore_policy
+from activities.blue_green.topics import DeletionRules, check_topic, deletion_refusal, needed_by, topics_of
 from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
@@ -26,7 +26,7 @@ def census(task: BlueGreenTask) -> Census:
     """Who still asks blue, and what is not any more as the migration left it."""
     with task.blue_store() as store:
         moved = _moved(store)
-        # mutant: blue-green/stranded-topics-are-not-seen
+        # mutant: blue-green/undrainable-topics-are-not-seen
         undrained = [name for name, record in records(store).items() if record.stage is Stage.FLIPPED]
         drift = [f"the flag of {namespace} was taken off" for namespace in moved if not read_flag(store, namespace)]
     known = task.blue.clusters.migration(task.input.cluster)
@@ -38,13 +38,13 @@ def census(task: BlueGreenTask) -> Census:
         connections=sum(connection.active for connection in connections.values()),
         opened={url: one.opened for url, one in connections.items()},
         drift=tuple(drift[:NAMED]),
-        stranded=tuple(why for namespace in undrained for why in _stranded(task, namespace))[:NAMED],
+        undrainable=tuple(why for namespace in undrained for why in _undrainable(task, namespace))[:NAMED],
     )
 
 
-def _stranded(task: AnyBlueGreenTask, namespace: str) -> list[str]:
+def _undrainable(task: AnyBlueGreenTask, namespace: str) -> list[str]:
     """Return topics of a namespace that was not drained whose consumers cannot get the rest any more, in words."""
-    looks = task.each(topics_of(task.blue, namespace), lambda topic: look_at(task.blue, topic))
+    looks = task.each(topics_of(task.blue, namespace), lambda topic: check_topic(task.blue, topic))
     blocked = [look.topic for look in looks if look.blocked]
     infos = task.each(blocked, lambda topic: stored(task.blue, topic))
     return [
@@ -75,7 +75,7 @@ def clean_up(task: BlueGreenTask) -> CleanupStep:
             remaining += len(waiting)
             if not kept and not waiting:
                 refused += _delete_partitioned(task, guard)
-                put_back(task, guard, INACTIVE)
+                restore_policy(task, guard, INACTIVE)
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, deleted, deleted + remaining)
     return CleanupStep(deleted=deleted, remaining=remaining, refused=tuple(refused[:NAMED]), refused_count=len(refused))
 

@@ -45,7 +45,7 @@ def sends_to_green(task: AnyBlueGreenTask) -> bool:
     return known is not None and known.migrated_cluster_url == urls_of(task.input.green)
 
 
-def led_elsewhere(task: AnyBlueGreenTask, urls: ClusterUrls | None, cluster: PulsarCluster, name: str) -> str:
+def redirect_problem(task: AnyBlueGreenTask, urls: ClusterUrls | None, cluster: PulsarCluster, name: str) -> str:
     """Why clients that are sent to an address do not come to a cluster, in words; empty where they do.
 
     Args:
@@ -163,7 +163,7 @@ def record_of(store: CasReader, namespace: str) -> NamespaceClaim | None:
     return NamespaceClaim.model_validate_json(node.value) if node else None
 
 
-def sent_away(task: AnyBlueGreenTask, store: CasReader, namespaces: Iterable[str]) -> set[str]:
+def redirected_namespaces(task: AnyBlueGreenTask, store: CasReader, namespaces: Iterable[str]) -> set[str]:
     """Those namespaces whose clients are sent to green already, by an earlier run, however that has ended.
 
     They differ from what green has, and green has messages of them; what is left is to bring them to their end. Where
@@ -176,7 +176,7 @@ def sent_away(task: AnyBlueGreenTask, store: CasReader, namespaces: Iterable[str
     return set(away) if away != begun and not _elsewhere(task, store) else begun
 
 
-def sent_elsewhere(task: AnyBlueGreenTask, store: CasReader) -> str:
+def conflicting_redirect(task: AnyBlueGreenTask, store: CasReader) -> str:
     """Whose clients blue sends to another cluster than green, in words; empty where it sends nobody there.
 
     Blue has one address for all of its namespaces: who changes it sends all of them to another cluster.
@@ -193,7 +193,7 @@ def sent_elsewhere(task: AnyBlueGreenTask, store: CasReader) -> str:
 def _elsewhere(task: AnyBlueGreenTask, store: CasReader) -> str:
     """Why the stored address does not lead to green; empty where it does."""
     flag = read_cluster_flag(store, task.input.cluster)
-    return led_elsewhere(task, flag and flag.migrated_cluster_url, task.input.green, task.input.green_cluster)
+    return redirect_problem(task, flag and flag.migrated_cluster_url, task.input.green, task.input.green_cluster)
 
 
 def _away(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.pulsar import overridden_policies
-from activities.pulsar.overridden_policies import AnswerT, HeldPolicy, without_held
+from activities.pulsar.overridden_policies import AnswerT, OverriddenPolicy, without_overrides
 from clients.pulsar.admin.namespaces import AutoTopicCreation, InactiveTopics, Policies, PublishRate
 from models.blue_green.claims import NamespaceClaim
 
@@ -12,7 +12,7 @@ _KEPT_FOR = 60
 """Seconds that brokers want with this policy; they delete nothing with it, however long that is."""
 
 
-def rate(cluster: str, limit: int = 1) -> HeldPolicy[PublishRate]:
+def rate(cluster: str, limit: int = 1) -> OverriddenPolicy[PublishRate]:
     """Return the policy of how much may be sent: while a batch is flipped, next to nothing.
 
     Args:
@@ -26,8 +26,8 @@ def rate(cluster: str, limit: int = 1) -> HeldPolicy[PublishRate]:
     return _rate_in(cluster)._replace(ours=throttled)
 
 
-def _rate_in(cluster: str) -> HeldPolicy[PublishRate]:
-    return HeldPolicy("publish_rate", "publish rate", PublishRate, ("publishMaxMessageRate", cluster), _as_it_is)
+def _rate_in(cluster: str) -> OverriddenPolicy[PublishRate]:
+    return OverriddenPolicy("publish_rate", "publish rate", PublishRate, ("publishMaxMessageRate", cluster), _as_it_is)
 
 
 def _as_it_is(now: PublishRate | None) -> PublishRate | None:
@@ -45,7 +45,7 @@ def _kept(now: InactiveTopics | None) -> InactiveTopics | None:
     return known.model_copy(update={"delete_while_inactive": False})
 
 
-INACTIVE = HeldPolicy(
+INACTIVE = OverriddenPolicy(
     "inactive_topics", "policy on inactive topics", InactiveTopics, ("inactive_topic_policies",), _kept
 )
 """Whether brokers delete topics because nobody uses them any more: from a flip on, they do not.
@@ -63,7 +63,7 @@ def _not_created(now: AutoTopicCreation | None) -> AutoTopicCreation | None:
     )
 
 
-AUTO_CREATION = HeldPolicy(
+AUTO_CREATION = OverriddenPolicy(
     "auto_creation",
     "policy on the creation of topics by clients",
     AutoTopicCreation,
@@ -76,12 +76,12 @@ A topic that exists on green alone would be created on blue as well, and take me
 """
 
 
-def put_back(task: AnyBlueGreenTask, guard: NamespaceGuard, policy: HeldPolicy[AnswerT]) -> str:
+def restore_policy(task: AnyBlueGreenTask, guard: NamespaceGuard, policy: OverriddenPolicy[AnswerT]) -> str:
     """Put a policy back; what somebody else has set meanwhile stays, and is returned in words.
 
     Brokers of blue may be asked for all policies next, to be made the same on green, and must not tell our own.
     """
-    return overridden_policies.put_back(guard, policy, task.context, task.blue_brokers)
+    return overridden_policies.restore_policy(guard, policy, task.context, task.blue_brokers)
 
 
 def as_before(policies: Policies, record: NamespaceClaim | None, cluster: str) -> Policies:
@@ -93,5 +93,5 @@ def as_before(policies: Policies, record: NamespaceClaim | None, cluster: str) -
         cluster: whose policies these are.
     """
     return policies.model_copy(
-        update={"raw": without_held(policies.raw, record, _rate_in(cluster), INACTIVE, AUTO_CREATION)}
+        update={"raw": without_overrides(policies.raw, record, _rate_in(cluster), INACTIVE, AUTO_CREATION)}
     )

@@ -17,24 +17,24 @@ from activities.blue_green.checks.client_versions import (
 )
 from activities.blue_green.checks.clusters import check_clusters, check_replication
 from activities.blue_green.checks.green import (
+    check_failback,
     check_fit,
     check_green,
     check_isolation,
     check_resource_group,
-    check_way_back,
     judge,
 )
 from activities.blue_green.checks.names import check_namespace_names, check_patterns, check_topics
 from activities.blue_green.checks.use import TopicUse, check_expiry
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask
-from activities.blue_green.failback import after_return
+from activities.blue_green.failback import after_failback
 from activities.blue_green.listing import namespaces_of, selected
-from activities.blue_green.namespace_redirect import records, sent_away
+from activities.blue_green.namespace_redirect import records, redirected_namespaces
 from activities.blue_green.policies import as_before
 from activities.blue_green.provisioning.differences import differences
 from activities.blue_green.provisioning.inventory import NamespaceInventory, TopicInventory, read_namespace
 from activities.blue_green.provisioning.ledger_ids import compare_ids
-from activities.blue_green.provisioning.namespaces import judged
+from activities.blue_green.provisioning.namespaces import ignore_own_copies
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from activities.pulsar.coverage import covered
@@ -108,9 +108,9 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
     isolated = "the isolation of namespaces"
     findings.attempt(isolated, lambda: check_isolation(task, findings, names), of="GREEN")
     check_clients(task, findings, names)
-    made_anew = check_way_back(task, findings, names)
+    made_anew = check_failback(task, findings, names)
     with task.blue_store() as store:
-        begun, here = sent_away(task, store, names), records(store)
+        begun, here = redirected_namespaces(task, store, names), records(store)
     with task.green_store() as store:
         there = records(store)
     found, lines, missing = _Found(lacking_address(task.input.green)), list[str](), 0
@@ -127,13 +127,15 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
         blue = replace(blue, policies=as_before(blue.policies, here.get(name), task.input.cluster))
         green = read_namespace(task.green, name, task.context.check)
         if green is not None:
-            green = after_return(green, made_anew, there.get(name), task.input.green_cluster)
+            green = after_failback(green, made_anew, there.get(name), task.input.green_cluster)
         check_replication(task, findings, blue)
         check_fit(task, findings, blue)
         check_expiry(task, findings, blue, settings)
         check_resource_group(task, findings, blue)
         blue = check_topics(task, findings, blue)
-        differing = judged(task, name, differences(blue, green, names=task.names, release=task.green_release))
+        differing = ignore_own_copies(
+            task, name, differences(blue, green, names=task.names, release=task.green_release)
+        )
         missing += sum(1 for one in differing if one.kind is DifferenceKind.MISSING)
         judge(task, findings, name, differing)
         lines += map(str, differing)
@@ -146,7 +148,7 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
     survey = Survey(
         tenants=len({name.partition("/")[0] for name in names}),
         namespaces=len(names),
-        left_behind=len(left),
+        not_moved=len(left),
         idle=len(found.idle),
         retained=len(found.retained),
         **{name: found.survey[name] for name in ("topics", "subscriptions", "producers", "consumers")},

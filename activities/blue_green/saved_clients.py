@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pydantic import TypeAdapter
 
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
-from activities.blue_green.topics import look_at
+from activities.blue_green.topics import check_topic
 from clients.cas.store import CasReader, CasStore
 from clients.errors import StoreContention, VersionConflict
 from clients.pulsar.admin.topics import TopicStats
@@ -120,7 +120,7 @@ def note_consumers(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], sto
     """Note subscriptions that have got consumers since LOAD: what they have left is not given up as idle."""
     for guard in guards:
         before = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
-        looks = task.each(before, lambda topic: look_at(task.blue, topic))
+        looks = task.each(before, lambda topic: check_topic(task.blue, topic))
         now = {look.topic: clients_of(look.stats) for look in looks if look.stats}
         after = {topic: _with_consumers(clients, now.get(topic, TopicClients())) for topic, clients in before.items()}
         if after != before:

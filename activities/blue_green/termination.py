@@ -17,13 +17,13 @@ from contextlib import suppress
 
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.namespace_redirect import wait_until_seen
-from activities.blue_green.policies import AUTO_CREATION, put_back
+from activities.blue_green.policies import AUTO_CREATION, restore_policy
 from activities.blue_green.provisioning.late_topics import create_late
 from activities.blue_green.saved_clients import save_clients, saved_clients
-from activities.blue_green.topics import is_terminated, look_at, look_at_all, topics_of
-from activities.blue_green.write_limit import hold_writes, let_go, require_seen_quiet
+from activities.blue_green.topics import check_topic, is_terminated, load_topics, topics_of
+from activities.blue_green.write_limit import hold_writes, lift_publish_limit, require_seen_quiet
 from activities.pulsar.await_on_brokers import LOOK_EVERY
-from activities.pulsar.overridden_policies import hold, wait_until_known
+from activities.pulsar.overridden_policies import override_policies, wait_until_known
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
 from clients.errors import StoreContention
@@ -46,7 +46,7 @@ _FENCED = "Fenced"
 _CLOSED = frozenset(("Closed", "FencedForDeletion"))
 
 
-def end_again(
+def terminate_again(
     task: AnyBlueGreenTask,
     guard: NamespaceGuard,
     store: CasStore,
@@ -70,7 +70,7 @@ def end_again(
         What happened to each of them that was open or fenced, in words.
     """
     told: dict[TopicName, str] = {}
-    if not may_open_again(task):
+    if not may_reopen(task):
         topics = unended
     for _ in range(_TRIES):
         opened = zip(topics, task.each(topics, lambda topic: _if_open(task, topic)), strict=True)
@@ -84,7 +84,7 @@ def end_again(
     return told
 
 
-def may_open_again(task: AnyBlueGreenTask) -> bool:
+def may_reopen(task: AnyBlueGreenTask) -> bool:
     """Return whether blue's brokers may open topics again that were ended."""
     return has_defect(task.blue_release, _REOPENS)  # mutant: blue-green/topics-that-stay-open
 
@@ -97,7 +97,7 @@ def _if_open(task: AnyBlueGreenTask, topic: TopicName) -> InternalStats | None:
         # The store has nothing of an end that could not be stored.
         if stats.state == _FENCED:
             return stats
-        if may_open_again(task) and not stats.terminated and stats.state not in _CLOSED:
+        if may_reopen(task) and not stats.terminated and stats.state not in _CLOSED:
             info = stored(task.blue, topic)
             return stats if info and info.marked else None
     return None
@@ -165,7 +165,7 @@ class NotTerminated(StoreContention):
     """Brokers have not terminated all topics in time."""
 
 
-def end_topics(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
+def terminate_topics(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
     """Bring namespaces to the end of their flip that was begun at some time, with writes held back.
 
     Raises:
@@ -177,14 +177,14 @@ def end_topics(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: 
     return redirect_clients(task, guards, store, quiet_since=since)
 
 
-def end_or_give_up(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> str:
-    """Do as `end_topics`; return why topics are not ended once the step has taken `drain_timeout`, empty otherwise.
+def terminate_or_give_up(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> str:
+    """Terminate topics; return why some are not terminated once the step has taken `drain_timeout`, empty otherwise.
 
     Raises:
         StoreContention: topics are not ended yet, and the next attempt tries it again.
     """
     try:
-        end_topics(task, guards, store)
+        terminate_topics(task, guards, store)
     except StoreContention as error:
         if not is_overdue(task):  # mutant: blue-green/drain-without-an-end
             raise
@@ -220,16 +220,16 @@ def redirect_clients(
     # Before producers send to green: a consumer that comes first would begin after their messages.
     create_late(task, guards, store)
     # mutant: blue-green/limit-that-stays-after-the-flip
-    kept = tuple(why for guard in guards if (why := let_go(task, guard)))
+    kept = tuple(why for guard in guards if (why := lift_publish_limit(task, guard)))
     return Flipped(
         topics=count,
         seconds=seconds,
-        kept=kept,
+        notes=kept,
         reopened=tuple(reopened.values())[:_NAMED],
     )
 
 
-def reload(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]) -> None:
+def reload_topics(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]) -> None:
     """Load topics of a namespace that were unloaded during the flip: the flag is taken off for that, and set again.
 
     A flag that is set keeps brokers from loading a topic, so that nobody could drain it any more. Until it is set again
@@ -240,17 +240,17 @@ def reload(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic
         StoreContention: writes do not become quiet, or brokers do not see the change in time.
     """
     hold_writes(task, [guard])  # mutant: blue-green/flag-taken-off-without-a-limit
-    hold(guard, AUTO_CREATION)  # mutant: blue-green/clients-create-topics-while-the-flag-is-off
+    override_policies(guard, AUTO_CREATION)  # mutant: blue-green/clients-create-topics-while-the-flag-is-off
     wait_until_known(guard, AUTO_CREATION, task.context, task.blue_brokers)
     task.context.waiting_for(WaitKind.CLIENTS, f"{len(topics)} topics to be loaded again, {topics[0]} among them")
     set_flag(store, guard.namespace, guard.require, migrated=False)
     try:
         wait_until_seen(task, guard.namespace, migrated=False)
-        look_at_all(task, topics)
+        load_topics(task, topics)
     finally:
         set_flag(store, guard.namespace, guard.require, migrated=True)
     wait_until_seen(task, guard.namespace, migrated=True)
-    put_back(task, guard, AUTO_CREATION)
+    restore_policy(task, guard, AUTO_CREATION)
     task.context.waits_no_more()
 
 
@@ -282,7 +282,7 @@ def _wait_until_terminated(
         if over or time.monotonic() > next_look:
             for guard, names in topics.items():
                 waiting = [topic for topic in names if topic in left]
-                reopened |= end_again(task, guard, store, names, unended=waiting)
+                reopened |= terminate_again(task, guard, store, names, unended=waiting)
         if not left:  # mutant: blue-green/writes-released-before-topics-are-ended
             return count, reopened
         if over:
@@ -300,6 +300,6 @@ def _wait_until_terminated(
 def _reload_blocked(
     task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]
 ) -> None:
-    blocked = [look.topic for look in task.each(topics, lambda topic: look_at(task.blue, topic)) if look.blocked]
+    blocked = [look.topic for look in task.each(topics, lambda topic: check_topic(task.blue, topic)) if look.blocked]
     if blocked:
-        reload(task, guard, store, blocked)
+        reload_topics(task, guard, store, blocked)

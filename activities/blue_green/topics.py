@@ -21,7 +21,7 @@ from models.lifecycle.status import ProgressTask, ProgressUnit
 _BLOCKED = "already migrated"
 
 
-class TopicLook(NamedTuple):
+class TopicState(NamedTuple):
     """One look at a topic.
 
     Attributes:
@@ -59,29 +59,29 @@ def topics_of(admin: PulsarAdminReader, namespace: str) -> list[TopicName]:
         return []
 
 
-def look_at(admin: PulsarAdminReader, topic: TopicName) -> TopicLook:
+def check_topic(admin: PulsarAdminReader, topic: TopicName) -> TopicState:
     """How a topic is; loads it where that is possible.
 
     Raises:
         AdminError: it could not be found out.
     """
     try:
-        return TopicLook(topic, admin.topics.stats(topic))
+        return TopicState(topic, admin.topics.stats(topic))
     except AdminNotFound:
-        return TopicLook(topic, None)
+        return TopicState(topic, None)
     except AdminServerError as error:
         if _BLOCKED in str(error):
-            return TopicLook(topic, None, blocked=True)
+            return TopicState(topic, None, blocked=True)
         raise
 
 
-def look_at_all(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[TopicLook]:
+def load_topics(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[TopicState]:
     """Look at topics of blue, which loads them; tells how far it is."""
     done = 0
 
-    def one(topic: TopicName) -> TopicLook:
+    def one(topic: TopicName) -> TopicState:
         nonlocal done
-        look = look_at(task.blue, topic)
+        look = check_topic(task.blue, topic)
         done += 1
         return look
 
@@ -101,7 +101,7 @@ def traffic_of(stats: TopicStats) -> Traffic:
     return Traffic(stats.msg_in_counter, backlog, len(stats.publishers))
 
 
-def show_blue(context: ActivityContext, topics: Iterable[TopicStats]) -> int:
+def report_blue_backlog(context: ActivityContext, topics: Iterable[TopicStats]) -> int:
     """Tell dashboards how topics of blue are; returns the messages that their subscriptions have left."""
     found = list(map(traffic_of, topics))
     backlog = sum(one.backlog for one in found)
@@ -142,9 +142,9 @@ class DeletionRules(NamedTuple):
     option: str
 
 
-def use_of(admin: PulsarAdminReader, topic: TopicName) -> str:
+def users_of(admin: PulsarAdminReader, topic: TopicName) -> str:
     """Return who still needs a topic; empty for nobody."""
-    look = look_at(admin, topic)
+    look = check_topic(admin, topic)
     if look.stats is not None:
         waiting = [name for name, sub in look.stats.client_subscriptions.items() if sub.msg_backlog or sub.consumers]
         users = [f"{len(look.stats.publishers)} producers"] if look.stats.publishers else []
@@ -169,7 +169,7 @@ def deletion_refusal(rules: DeletionRules, topic: TopicName) -> str:
         rules: what may be lost.
         topic: that was ended.
     """
-    use = use_of(rules.admin, topic)
+    use = users_of(rules.admin, topic)
     info = stored(rules.admin, topic)
     if info is None:
         return ""

@@ -14,14 +14,14 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
-from activities.blue_green.policies import AUTO_CREATION, put_back, rate
-from activities.blue_green.topics import Traffic, is_terminated, look_at, show_blue, topics_of, traffic_of
+from activities.blue_green.policies import AUTO_CREATION, rate, restore_policy
+from activities.blue_green.topics import Traffic, check_topic, is_terminated, report_blue_backlog, topics_of, traffic_of
 from activities.pulsar.overridden_policies import (
-    HeldPolicy,
-    held_value,
-    hold,
-    is_held,
-    tell_again,
+    OverriddenPolicy,
+    is_overridden,
+    override_policies,
+    rewrite_policies,
+    stored_policy,
 )
 from clients.errors import StoreConflict, StoreContention, StoreNotFound
 from clients.pulsar.admin.errors import AdminNotFound, AdminServerError
@@ -50,7 +50,7 @@ _TELL_EVERY = 3.0
 
 def throttle(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
     """Set the limit, after what stood before was noted; harmless when done twice."""
-    hold(guard, throttled_rate(task, guard))
+    override_policies(guard, throttled_rate(task, guard))
 
 
 def hold_writes(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
@@ -70,7 +70,7 @@ def hold_writes(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> flo
     return since
 
 
-def throttled_rate(task: AnyBlueGreenTask, guard: NamespaceGuard) -> HeldPolicy[PublishRate]:
+def throttled_rate(task: AnyBlueGreenTask, guard: NamespaceGuard) -> OverriddenPolicy[PublishRate]:
     """Return the limit of a namespace while it is flipped: the same for each attempt."""
     cluster = task.input.cluster
     if noted := guard.require().publish_rate:
@@ -78,11 +78,11 @@ def throttled_rate(task: AnyBlueGreenTask, guard: NamespaceGuard) -> HeldPolicy[
     limit = task.input.throttle_bytes
     if has_defect(task.blue_release, _LIMIT_LIFTED_LATE):
         topics = topics_of(task.blue, guard.namespace)
-        limit = max(limit, limit_that_ends(task.each(topics, lambda topic: _round(task, topic)), _hold_of(task)))
+        limit = max(limit, limit_for_hold_time(task.each(topics, lambda topic: _round(task, topic)), _hold_of(task)))
     return rate(cluster, limit)
 
 
-def limit_that_ends(rounds: Iterable[float], seconds: float) -> int:
+def limit_for_hold_time(rounds: Iterable[float], seconds: float) -> int:
     """Return the bytes per second at which each topic is held back for some time, and none for much longer.
 
     Where brokers do not read a connection before the limit allows it, although that is gone (#25502), each byte that a
@@ -99,7 +99,7 @@ def _hold_of(task: AnyBlueGreenTask) -> float:
     return task.input.quiesce_timeout.total_seconds()
 
 
-def round_of(stats: TopicStats, inside: InternalStats, seconds: float) -> float:
+def bytes_per_round(stats: TopicStats, inside: InternalStats, seconds: float) -> float:
     """Return the bytes of one entry of each producer that is likely to send while writes are held back.
 
     Entries of the last minute count. The average of all that is stored is taken only where there are none: it may be
@@ -121,25 +121,25 @@ def round_of(stats: TopicStats, inside: InternalStats, seconds: float) -> float:
 
 
 def _round(task: AnyBlueGreenTask, topic: TopicName) -> float:
-    stats = look_at(task.blue, topic).stats
+    stats = check_topic(task.blue, topic).stats
     if stats is None or not stats.publishers:
         return 0.0
-    return round_of(stats, task.blue.topics.internal_stats(topic), _hold_of(task))
+    return bytes_per_round(stats, task.blue.topics.internal_stats(topic), _hold_of(task))
 
 
-def let_go(task: AnyBlueGreenTask, guard: NamespaceGuard) -> str:
-    """Put the namespace's own limit back, and let clients create topics again; see `put_back`."""
-    kept = (put_back(task, guard, rate(task.input.cluster)), put_back(task, guard, AUTO_CREATION))
+def lift_publish_limit(task: AnyBlueGreenTask, guard: NamespaceGuard) -> str:
+    """Put the namespace's own limit back, and let clients create topics again; see `restore_policy`."""
+    kept = (restore_policy(task, guard, rate(task.input.cluster)), restore_policy(task, guard, AUTO_CREATION))
     return "; ".join(filter(None, kept))
 
 
-def let_go_of_ended(task: AnyBlueGreenTask, guard: NamespaceGuard) -> str:
+def lift_limit_if_terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> str:
     """Do the same, unless the namespace has its flag, and topics that brokers will still end: then writes wait."""
     if is_held_back(guard.require()) and read_flag(guard.store, guard.namespace):
         topics = topics_of(task.blue, guard.namespace)
         if not all(task.each(topics, lambda topic: is_terminated(task.blue, topic))):
             return ""
-    return let_go(task, guard)
+    return lift_publish_limit(task, guard)
 
 
 def require_quiet(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
@@ -153,8 +153,8 @@ def require_quiet(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> f
             part of a message, or there are too many topics to know that of all at once.
     """
     for guard in guards:
-        if not is_held(guard, rate(task.input.cluster)):
-            now = held_value(guard, rate(task.input.cluster))
+        if not is_overridden(guard, rate(task.input.cluster)):
+            now = stored_policy(guard, rate(task.input.cluster))
             raise StoreConflict(
                 f"the publish rate of {guard.namespace} is {now.body() if now else 'none'}, and not what the migration "
                 "set to hold writes back: somebody has changed it, so nothing is flipped"
@@ -242,8 +242,8 @@ def wait_until_quiet_since(
     while same < same_looks:
         looks += 1
         since = time.monotonic()
-        stats = [look.stats for look in task.each(every, lambda topic: look_at(task.blue, topic))]
-        show_blue(task.context, filter(None, stats))
+        stats = [look.stats for look in task.each(every, lambda topic: check_topic(task.blue, topic))]
+        report_blue_backlog(task.context, filter(None, stats))
         now = {topic: traffic_of(one) if one else Traffic() for topic, one in zip(every, stats, strict=True)}
         busy = [topic for topic in every if before.get(topic, (-1,))[0] != now[topic].sent]
         # Who drains is let do so for a while: a consumer that reaches the end just as the topic is terminated is told
@@ -276,7 +276,7 @@ def wait_until_quiet_since(
         task.context.pause(_LOOK_EVERY)
     task.context.waits_no_more()
     named = tuple(f"{topic}{why}" for topic in busy[:_NAMED]) if same < same_looks else ()
-    return Quiet(seconds=round(time.monotonic() - begun, 3), busy=named, looks=looks), since
+    return Quiet(seconds=round(time.monotonic() - begun, 3), busy=named, checks=looks), since
 
 
 def _unconfirmed(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[TopicName]:
@@ -297,7 +297,7 @@ def _tell_again(topics: Mapping[NamespaceGuard, Sequence[TopicName]], busy: Sequ
         # Where the namespace is gone, so are its writers.
         with suppress(StoreNotFound):
             if not set(busy).isdisjoint(topics[guard]):
-                tell_again(guard)
+                rewrite_policies(guard)
 
 
 # Messages in chunks of which a part is stored -------------------------------------------------------------------------
@@ -339,7 +339,7 @@ def require_whole_messages(task: AnyBlueGreenTask, topics: Sequence[TopicName]) 
 
 def _problem(task: AnyBlueGreenTask, topic: TopicName) -> str:
     """Return which message of a topic has arrived in part, or may have, in words; empty for none."""
-    stats = look_at(task.blue, topic).stats
+    stats = check_topic(task.blue, topic).stats
     if stats is None or not stats.publishers:  # mutant: blue-green/chunk-of-a-topic-that-was-loaded-again
         return ""
     # Its counter may be 0: a topic that was loaded again has stored the first chunk before.

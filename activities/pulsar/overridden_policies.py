@@ -31,7 +31,7 @@ PolicyGuard = NamespaceGuard[Any]
 """The right to change a namespace, with its record, in which values of before are noted."""
 
 
-class HeldPolicy(NamedTuple, Generic[AnswerT]):
+class OverriddenPolicy(NamedTuple, Generic[AnswerT]):
     """One of these policies.
 
     Attributes:
@@ -57,7 +57,7 @@ class HeldPolicy(NamedTuple, Generic[AnswerT]):
         return getattr(record, self.field) if record else None
 
 
-def hold(guard: PolicyGuard, *policies: HeldPolicy[Any]) -> None:
+def override_policies(guard: PolicyGuard, *policies: OverriddenPolicy[Any]) -> None:
     """Set policies, after their values of before were noted; harmless when done twice.
 
     In one write, since a broker applies two that come at once in either order: it hands each to a pool of threads.
@@ -74,7 +74,7 @@ def hold(guard: PolicyGuard, *policies: HeldPolicy[Any]) -> None:
     change_policies(guard.store, guard.namespace, guard.require, change)
 
 
-def _held(guard: PolicyGuard, policy: HeldPolicy[Any], stored: Any) -> Any:
+def _held(guard: PolicyGuard, policy: OverriddenPolicy[Any], stored: Any) -> Any:
     """What must stand in place of what is stored, after that was noted."""
     now, noted = policy.parsed(stored), policy.noted(guard.require())
     wanted = policy.ours(now)
@@ -88,7 +88,7 @@ def _held(guard: PolicyGuard, policy: HeldPolicy[Any], stored: Any) -> Any:
     return stored if now == wanted else wanted.body()
 
 
-def tell_again(guard: PolicyGuard) -> None:
+def rewrite_policies(guard: PolicyGuard) -> None:
     """Have brokers apply the policies of a namespace again.
 
     One that had lost its session just then was not told, and one that was told of two changes at once may have applied
@@ -100,13 +100,13 @@ def tell_again(guard: PolicyGuard) -> None:
     change_policies(guard.store, guard.namespace, guard.require, lambda record: record)
 
 
-def is_held(guard: PolicyGuard, policy: HeldPolicy[AnswerT]) -> bool:
+def is_overridden(guard: PolicyGuard, policy: OverriddenPolicy[AnswerT]) -> bool:
     """Whether a policy stands as the migration has set it."""
-    now, noted = held_value(guard, policy), policy.noted(guard.require())
+    now, noted = stored_policy(guard, policy), policy.noted(guard.require())
     return now is not None and noted is not None and now == policy.parsed(noted.ours)
 
 
-def held_value(guard: PolicyGuard, policy: HeldPolicy[AnswerT]) -> AnswerT | None:
+def stored_policy(guard: PolicyGuard, policy: OverriddenPolicy[AnswerT]) -> AnswerT | None:
     """What stands.
 
     Raises:
@@ -115,7 +115,9 @@ def held_value(guard: PolicyGuard, policy: HeldPolicy[AnswerT]) -> AnswerT | Non
     return policy.parsed(read_policy(guard.store, guard.namespace, policy.path))
 
 
-def put_back(guard: PolicyGuard, policy: HeldPolicy[AnswerT], context: ActivityContext, brokers: Brokers) -> str:
+def restore_policy(
+    guard: PolicyGuard, policy: OverriddenPolicy[AnswerT], context: ActivityContext, brokers: Brokers
+) -> str:
     """Put a policy back, and wait until brokers know it; what somebody else has set meanwhile stays.
 
     Args:
@@ -136,26 +138,28 @@ def put_back(guard: PolicyGuard, policy: HeldPolicy[AnswerT], context: ActivityC
     # Where the namespace is gone, so is its policy.
     kept = ""
     with suppress(StoreNotFound):
-        kept = exchange(guard.store, guard, policy, Changed(before=noted.ours, ours=noted.before))
+        kept = compare_and_set_policy(guard.store, guard, policy, Changed(before=noted.ours, ours=noted.before))
         wait_until_known(guard, policy, context, brokers)
     guard.note(**{policy.field: None})
     return kept
 
 
 def wait_until_known(
-    guard: PolicyGuard, policy: HeldPolicy[AnswerT], context: ActivityContext, brokers: Brokers
+    guard: PolicyGuard, policy: OverriddenPolicy[AnswerT], context: ActivityContext, brokers: Brokers
 ) -> None:
-    """Wait until every broker that answers tells the value that the store has; see `put_back`."""
+    """Wait until every broker that answers tells the value that the store has; see `restore_policy`."""
 
     def lag_of(admin: PulsarAdminReader) -> str:
         seen = policy.parsed(value_at(admin.namespaces.policies(guard.namespace).raw, policy.path))
-        return "" if seen == held_value(guard, policy) else f"does not see the {policy.name} of {guard.namespace}"
+        return "" if seen == stored_policy(guard, policy) else f"does not see the {policy.name} of {guard.namespace}"
 
     # A broker that does not answer gives no client the previous value.
     await_on_brokers(context, brokers(), lag_of, silent=set())
 
 
-def exchange(store: CasStore, guard: PolicyGuard, policy: HeldPolicy[AnswerT], change: Changed) -> str:
+def compare_and_set_policy(
+    store: CasStore, guard: PolicyGuard, policy: OverriddenPolicy[AnswerT], change: Changed
+) -> str:
     """Set a policy where it still stands as it was before; says in words what somebody else has set meanwhile.
 
     Args:
@@ -183,7 +187,7 @@ def exchange(store: CasStore, guard: PolicyGuard, policy: HeldPolicy[AnswerT], c
     return kept
 
 
-def without_held(raw: Mapping[str, Any], record: Claim | None, *policies: HeldPolicy[Any]) -> Record:
+def without_overrides(raw: Mapping[str, Any], record: Claim | None, *policies: OverriddenPolicy[Any]) -> Record:
     """All policies of a namespace, in the broker's JSON, as they will be once what was noted is put back."""
     found = dict(raw)
     for policy in policies:

@@ -41,7 +41,7 @@ class Part(NamedTuple):
     migrated: bool = False
 
     @property
-    def sent_away(self) -> bool:
+    def is_redirected(self) -> bool:
         """Whether it cannot be loaded for no other reason than that its clients are sent elsewhere."""
         return self.stats is None and _SENT_AWAY in self.trouble
 
@@ -119,11 +119,11 @@ class TopicInventory:
         policies = self.policies or {}
         return policies.get(name, policies.get(f"{GLOBAL}{name}"))
 
-    def after_return(self, ended: Container[TopicName]) -> TopicInventory:
+    def after_failback(self, ended: Container[TopicName]) -> TopicInventory:
         """The same once its clients are not sent away any more, and the parts that were ended for that are gone."""
         parts = (part for part in self.parts if part.name not in ended)
         return replace(
-            self, parts=tuple(part._replace(stats=TopicStats()) if part.sent_away else part for part in parts)
+            self, parts=tuple(part._replace(stats=TopicStats()) if part.is_redirected else part for part in parts)
         )
 
     @property

@@ -9,7 +9,14 @@ from urllib.parse import unquote
 
 from activities.lifecycle.context import ActivityContext
 from activities.pulsar.namespace_guard import NamespaceGuard, RecordGuard, recorded_namespaces
-from activities.pulsar.overridden_policies import Brokers, HeldPolicy, hold, is_held, put_back, wait_until_known
+from activities.pulsar.overridden_policies import (
+    Brokers,
+    OverriddenPolicy,
+    is_overridden,
+    override_policies,
+    restore_policy,
+    wait_until_known,
+)
 from activities.scalable_topic.auto_scale import restore_auto_scale, set_or_fall_back
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.conversion.name_taken import foreign_layout, name_is_taken
@@ -46,13 +53,15 @@ def _still(now: AutoScalePolicy | None) -> AutoScalePolicy:
     return (now or AutoScalePolicy()).model_copy(update={"enabled": False})
 
 
-RETENTION = HeldPolicy("retention", "retention", Retention, ("retention_policies",), _kept)
+RETENTION = OverriddenPolicy("retention", "retention", Retention, ("retention_policies",), _kept)
 """How long consumed messages are kept: indefinitely, so that no segment is taken for consumed."""
 
-AUTO_SCALE = HeldPolicy("auto_scale", "auto-scale policy", AutoScalePolicy, ("scalableTopicAutoScalePolicy",), _still)
+AUTO_SCALE = OverriddenPolicy(
+    "auto_scale", "auto-scale policy", AutoScalePolicy, ("scalableTopicAutoScalePolicy",), _still
+)
 """When brokers split and merge segments on their own: not now."""
 
-_HELD: tuple[HeldPolicy[Any], ...] = (RETENTION, AUTO_SCALE)
+_HELD: tuple[OverriddenPolicy[Any], ...] = (RETENTION, AUTO_SCALE)
 
 
 def take(task: ClusterTask[ClusterInput], namespaces: Iterable[str]) -> Released:
@@ -128,7 +137,7 @@ def require_held(guard: Guard) -> None:
         StoreConflict: somebody has changed one.
     """
     for policy in _HELD:
-        if not is_held(guard, policy):
+        if not is_overridden(guard, policy):
             raise StoreConflict(
                 f"the {policy.name} of {guard.namespace} is not what the migration has set: somebody has changed it, "
                 "and brokers may drop messages that are not consumed"
@@ -361,7 +370,7 @@ def _hold_policies(guard: Guard, context: ActivityContext, brokers: Brokers) -> 
     Raises:
         StoreContention: a broker does not see it for half a minute.
     """
-    hold(guard, *_HELD)
+    override_policies(guard, *_HELD)
     for policy in _HELD:
         wait_until_known(guard, policy, context, brokers)
 
@@ -369,7 +378,7 @@ def _hold_policies(guard: Guard, context: ActivityContext, brokers: Brokers) -> 
 def _restore_policies(guard: Guard, context: ActivityContext, brokers: Brokers) -> Iterable[str]:
     """Put the policies back as they were, and forget them; says in words what somebody else has set meanwhile."""
     guard.take()
-    kept = [put_back(guard, policy, context, brokers) for policy in _HELD]
+    kept = [restore_policy(guard, policy, context, brokers) for policy in _HELD]
     guard.release()
     return filter(None, kept)
 

@@ -13,27 +13,27 @@ class CopyFigures(Result):
         entries: that were copied or, after a lost attempt, found and checked; a batch is one.
         messages: in the entries that were copied.
         size: their bytes.
-        found: entries that a lost attempt had copied.
+        already_copied: entries that a lost attempt had copied.
     """
 
     topics: int = 0
     entries: int = 0
     messages: int = 0
     size: int = 0
-    found: int = 0
+    already_copied: int = 0
 
 
 class CursorFigures(Result):
     """What was done with the subscriptions of topics that have a copy.
 
     Attributes:
-        carried: that go on with the copy where they were, and `unacknowledged`, the entries that they have left of it.
-        behind: that begin behind the copy, since they consume it on blue.
+        copied: that go on with the copy where they were, and `unacknowledged`, the entries that they have left of it.
+        after_copy: that begin behind the copy, since they consume it on blue.
     """
 
-    carried: int = 0
+    copied: int = 0
     unacknowledged: int = 0
-    behind: int = 0
+    after_copy: int = 0
 
 
 class CopyProof(Result):
@@ -55,7 +55,7 @@ class CopyProof(Result):
     differences: tuple[str, ...] = ()
 
 
-class Carried(Result):
+class FinalCopy(Result):
     """Result of the end of a copy, while writes are quiet.
 
     Attributes:

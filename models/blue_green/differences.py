@@ -16,14 +16,14 @@ class DifferenceKind(StrEnum):
 
     `missing`: blue has it and green does not. `differs`: both have it, and not the same. `extra`: only green has it;
     that is reported and never changed. `green has messages`: a topic of green is not empty, so that subscriptions at
-    its beginning would get messages that blue never had. `not carried`: green's release does not have this policy.
+    its beginning would get messages that blue never had. `unsupported`: green's release does not have this policy.
     """
 
     MISSING = "missing"
     DIFFERS = "differs"
     EXTRA = "extra"
     GREEN_HAS_MESSAGES = "green has messages"
-    NOT_CARRIED = "not carried"
+    UNSUPPORTED = "unsupported"
 
 
 class Difference(Result):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pydantic import Field
 
 from models.base import Result
-from models.blue_green.copies import Carried
+from models.blue_green.copies import FinalCopy
 from models.lifecycle.failures import FailedItem
 from models.lifecycle.report import PrecheckResult
 
@@ -18,7 +18,7 @@ class Survey(Result):
         topics: partitions and topics without partitions; of them `retained` keep messages that nobody waits for.
         subscriptions: of all topics; `idle` ones have a backlog and no consumer.
         producers: that are connected, and `consumers`.
-        left_behind: namespaces of blue that stay.
+        not_moved: namespaces of blue that stay.
     """
 
     tenants: int = 0
@@ -29,7 +29,7 @@ class Survey(Result):
     idle: int = 0
     producers: int = 0
     consumers: int = 0
-    left_behind: int = 0
+    not_moved: int = 0
 
 
 class Precheck(PrecheckResult):
@@ -53,14 +53,14 @@ class Provision(Result):
 
     Attributes:
         created: by what was created: tenants, namespaces, topics, subscriptions, schemas.
-        left: in what green still differs, and because of which traffic must not move: the first of these, in words.
-        left_count: how many these are.
+        blocking: in what green still differs, and because of which traffic must not move: the first of these, in words.
+        blocking_count: how many these are.
         harmless: other differences: what only green has, for example.
     """
 
     created: dict[str, int] = Field(default_factory=dict[str, int])
-    left: tuple[str, ...] = ()
-    left_count: int = 0
+    blocking: tuple[str, ...] = ()
+    blocking_count: int = 0
     harmless: int = 0
 
 
@@ -85,12 +85,12 @@ class Quiet(Result):
     Attributes:
         seconds: from the throttle until writes were quiet.
         busy: topics that took messages all the same; nothing may be flipped then.
-        looks: how often all topics were looked at.
+        checks: how often all topics were looked at.
     """
 
     seconds: float
     busy: tuple[str, ...] = ()
-    looks: int = 0
+    checks: int = 0
 
 
 class Flipped(Result):
@@ -99,16 +99,16 @@ class Flipped(Result):
     Attributes:
         topics: terminated, with the mark that sends clients to green.
         seconds: from the flag until the last of them.
-        carried: what came behind the copies since they were finished, and was copied right before the flag; None for
+        final_copy: what came behind the copies since they were finished, and was copied right before the flag; None for
             nothing.
-        kept: limits that somebody else has set meanwhile.
+        notes: limits that somebody else has set meanwhile.
         reopened: topics that blue's brokers opened again or fenced, and what was done about them, in words.
     """
 
     topics: int
     seconds: float
-    carried: Carried | None = None
-    kept: tuple[str, ...] = ()
+    final_copy: FinalCopy | None = None
+    notes: tuple[str, ...] = ()
     reopened: tuple[str, ...] = ()
 
 
@@ -117,7 +117,7 @@ class Drained(Result):
 
     Attributes:
         seconds: from the start of the watch until nothing was left on blue.
-        left: what is left on blue, with the reason.
+        remaining: what is left on blue, with the reason.
         missing: producers and consumers that were on blue and did not come to green; some of `missing_count`.
         clients: producers and consumers that were on blue.
         abandoned: namespaces of whose clients too many did not come.
@@ -127,8 +127,8 @@ class Drained(Result):
     """
 
     seconds: float
-    left: tuple[FailedItem, ...] = ()
-    left_count: int = 0
+    remaining: tuple[FailedItem, ...] = ()
+    remaining_count: int = 0
     missing: tuple[str, ...] = ()
     missing_count: int = 0
     clients: int = 0
@@ -164,14 +164,14 @@ class Undone(Result):
         terminated: topics that were terminated already, and stay so, with all of their namespaces.
         restored: topics whose termination was taken back.
         why: why it cannot be undone for some namespaces, which continue to their end; empty where it was.
-        kept: namespaces and topics that green serves besides blue from now on, with the reason.
+        notes: namespaces and topics that green serves besides blue from now on, with the reason.
     """
 
     undone: bool
     terminated: int = 0
     restored: int = 0
     why: str = ""
-    kept: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 class Completion(Result):
@@ -179,7 +179,7 @@ class Completion(Result):
 
     Attributes:
         flagged: whether the whole cluster sends its clients to green now.
-        left: how many namespaces of blue have not moved.
+        not_moved: how many namespaces of blue have not moved.
         stayed: the first of these.
         defect: of blue's release that keeps the flag from being set; empty for none.
         busy: what still uses blue: topics with clients, backlogs or subscriptions.
@@ -187,7 +187,7 @@ class Completion(Result):
     """
 
     flagged: bool
-    left: int = 0
+    not_moved: int = 0
     stayed: tuple[str, ...] = ()
     defect: str = ""
     busy: tuple[FailedItem, ...] = ()
@@ -203,14 +203,14 @@ class Census(Result):
         connections: that blue's brokers hold now.
         opened: connections that were opened to each of them since it started, by its address.
         drift: what is not any more as the migration left it.
-        stranded: topics that were not drained and cannot be loaded any more, in words; the first of these.
+        undrainable: topics that were not drained and cannot be loaded any more, in words; the first of these.
     """
 
     topics: int = 0
     connections: int = 0
     opened: dict[str, int] = Field(default_factory=dict[str, int])
     drift: tuple[str, ...] = ()
-    stranded: tuple[str, ...] = ()
+    undrainable: tuple[str, ...] = ()
 
     def opened_since(self, before: Census) -> int:
         """Connections that were opened since another look; a broker that started since then counts from 0."""
@@ -239,11 +239,11 @@ class Released(Result):
     Attributes:
         moved: namespaces whose clients are on green, and stay there.
         restored: settings that were put back.
-        kept: what somebody else has changed meanwhile, and what green serves besides blue from now on, in words.
-        left: what could not be given up, and why.
+        notes: what somebody else has changed meanwhile, and what green serves besides blue from now on, in words.
+        not_released: what could not be given up, and why.
     """
 
     moved: int = 0
     restored: int = 0
-    kept: tuple[str, ...] = ()
-    left: str = ""
+    notes: tuple[str, ...] = ()
+    not_released: str = ""

@@ -7,7 +7,7 @@ from datetime import datetime
 from pydantic import Field
 
 from models.base import Figures
-from models.blue_green.copies import Carried, CopyFigures, CopyProof
+from models.blue_green.copies import CopyFigures, CopyProof, FinalCopy
 from models.blue_green.results import BatchCheck, Census, Completion, Drained, Flipped, Loaded, Precheck, Quiet
 from models.lifecycle.state import MigrationState
 from models.lifecycle.units import Bytes, Count, Messages, Seconds, Topics
@@ -22,14 +22,14 @@ class BlueGreenFacts(Figures):
         differences: in what green still differs after PROVISION; the first of these.
         census: the last look in the grace window.
         busy: what still used blue at COMPLETE.
-        left_behind: namespaces of blue with topics that did not move.
+        not_moved: namespaces of blue with topics that did not move.
     """
 
     precheck: Precheck | None = None
     differences: list[str] | None = None
     census: Census | None = None
     busy: list[str] | None = None
-    left_behind: Count | None = None
+    not_moved: Count | None = None
 
 
 class BlueGreenFigures(Figures):
@@ -42,7 +42,7 @@ class BlueGreenFigures(Figures):
         namespaces_moved: and `namespaces_failed`.
         topics_moved: partitions and topics without partitions.
         longest_quiesce_seconds: of a batch, from the throttle until writes were quiet.
-        longest_carry_seconds: of a batch, to copy the rest of backlogs while writes were quiet.
+        longest_final_copy_seconds: of a batch, to copy the rest of backlogs while writes were quiet.
         copied_messages: of idle subscriptions, and their `copied_bytes`.
         longest_flip_seconds: of a batch, from its flags until all its topics were terminated.
         longest_drain_seconds: of a batch, until nothing was left on blue.
@@ -58,7 +58,7 @@ class BlueGreenFigures(Figures):
     namespaces_failed: Count | None = None
     topics_moved: Topics | None = None
     longest_quiesce_seconds: Seconds | None = None
-    longest_carry_seconds: Seconds | None = None
+    longest_final_copy_seconds: Seconds | None = None
     copied_messages: Messages | None = None
     copied_bytes: Bytes | None = None
     longest_flip_seconds: Seconds | None = None
@@ -78,7 +78,7 @@ class BlueGreenCertificate(Figures):
         unused_subscriptions: those among them that blue did not have at LOAD, and nobody uses.
         faults: what was wrong.
         entries_compared: that were copied and are equal in every byte; a batch of messages is one.
-        subscriptions_carried: that continue with a copy, and have the same entries left on both sides.
+        subscriptions_copied: that continue with a copy, and have the same entries left on both sides.
         missing_clients: clients of blue that did not come to green within a minute, of so many `clients`.
         cluster_flag: whether the flag of the whole cluster is set.
         completed_at: when COMPLETE ended.
@@ -91,7 +91,7 @@ class BlueGreenCertificate(Figures):
     unused_subscriptions: Count | None = None
     faults: Count | None = None
     entries_compared: Count | None = None
-    subscriptions_carried: Count | None = None
+    subscriptions_copied: Count | None = None
     missing_clients: Count | None = None
     clients: Count | None = None
     cluster_flag: bool | None = None
@@ -121,7 +121,7 @@ class BatchFacts(Figures):
     loaded: Loaded | None = None
     seeded: CopyFigures | None = None
     quiet: Quiet | None = None
-    carried: Carried | None = None
+    final_copy: FinalCopy | None = None
     flipped: Flipped | None = None
     drained: Drained | None = None
 
@@ -131,7 +131,7 @@ class BatchFigures(Figures):
 
     topics: Topics | None = None
     quiesce_seconds: Seconds | None = None
-    carry_seconds: Seconds | None = None
+    final_copy_seconds: Seconds | None = None
     copied_messages: Messages | None = None
     copied_bytes: Bytes | None = None
     flip_seconds: Seconds | None = None

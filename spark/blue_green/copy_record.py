@@ -21,8 +21,8 @@ class CopyRecord(BaseModel):
         runs: what was copied and is confirmed: ledger and entry on blue, ledger and entry on green, and how many.
         messages: of these entries; `size`, their bytes.
         compared: how many of them, from the first, were read on both sides and are equal.
-        carried: subscriptions that stand on green where they stood on blue, and need not be consumed there any more.
-        carried_in: the run of the migration that put them there.
+        copied_subscriptions: subscriptions that continue on green where they were on blue.
+        copied_in: run of the migration that placed their cursors on green.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -32,8 +32,8 @@ class CopyRecord(BaseModel):
     messages: int = 0
     size: int = 0
     compared: int = 0
-    carried: tuple[str, ...] = ()
-    carried_in: str = ""
+    copied_subscriptions: tuple[str, ...] = ()
+    copied_in: str = ""
 
     @property
     def positions(self) -> PositionMap:

@@ -93,7 +93,7 @@ def _run(
         while (unit := look(topic)) is not None:
             part = here(unit) if ends.urgent else there(unit)
             on_part(topic, part)
-            if not part.left:
+            if not part.remaining:
                 return
 
     def give_up() -> None:

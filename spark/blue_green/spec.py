@@ -85,14 +85,14 @@ class CopyPart(NamedTuple):
         entries: that it copied or compared.
         messages: in them.
         size: their bytes.
-        left: entries that are to be done yet.
-        found: of the copied ones, those that an earlier attempt had copied without a record of it.
+        remaining: entries that are not done yet.
+        already_copied: entries among them that an earlier attempt had copied without a record of it.
         difference: where both sides differ; empty if they do not.
     """
 
     entries: int = 0
     messages: int = 0
     size: int = 0
-    left: int = 0
-    found: int = 0
+    remaining: int = 0
+    already_copied: int = 0
     difference: str = ""

@@ -168,7 +168,7 @@ class _TopicCopier:
                 messages += theirs.messages
                 size += len(theirs.data)
                 producer.stay()
-        return CopyPart(len(places), messages, size, found=len(places))
+        return CopyPart(len(places), messages, size, already_copied=len(places))
 
     def _send(self, producer: RawProducer, entries: Entries, recorded: Recorded, found: CopyPart) -> CopyPart:
         record, version = recorded
@@ -198,7 +198,7 @@ class _TopicCopier:
         last = self._positions.last
         at = last[0] if last else EntryPosition(*record.start)
         left = count_after(self._copy.ledgers, at)
-        return CopyPart(sent + found.entries, messages, size, left, found.found)
+        return CopyPart(sent + found.entries, messages, size, left, found.already_copied)
 
     def _note(self, record: CopyRecord, version: int, messages: int, size: int) -> int:
         path = copy_record(str(self._copy.topic))

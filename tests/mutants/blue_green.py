@@ -15,7 +15,7 @@ _FIT = "tests/unit/blue_green/test_fit.py"
 _DIFFERENCES = "tests/unit/blue_green/test_differences.py"
 _LATE = "tests/integration/blue_green/test_late.py"
 _IDLE_BACKLOGS = "tests/integration/blue_green/test_idle_backlogs.py"
-_STRANDED = "tests/unit/blue_green/test_stranded.py"
+_UNDRAINABLE = "tests/unit/blue_green/test_undrainable.py"
 _SECOND_START = "tests/integration/blue_green/test_second_start.py"
 _CLAIMS = "tests/integration/blue_green/test_claims.py"
 _MIGRATION = "tests/integration/blue_green/test_migration.py"
@@ -98,11 +98,11 @@ MUTANTS = mutants(
         f"{_TRAPS}::test_topic_that_was_unloaded_amid_the_flip_is_drained": {
             "blue-green/no-topic-is-loaded-again": drop,
         },
-        _STRANDED: {
-            "blue-green/stranded-replication-is-left": becomes(
+        _UNDRAINABLE: {
+            "blue-green/undrainable-replication-is-left": becomes(
                 "info is not None and any((not name.startswith('pulsar.') for name in info.cursors))"
             ),
-            "blue-green/stranded-replication-is-not-wrong": swap(
+            "blue-green/undrainable-replication-is-not-wrong": swap(
                 "needed_by(blue)", "[name for name in blue.cursors if name == 'orders']"
             ),
             "blue-green/flag-taken-off-without-a-limit": drop,
@@ -130,7 +130,7 @@ MUTANTS = mutants(
             "blue-green/limit-of-a-run-that-is-gone": swap("noted ", "not noted "),
         },
         f"{_SECOND_START}::test_topics_of_blue_stay_until_they_are_cleaned_up": {
-            "blue-green/topics-that-brokers-delete": becomes("hold(guard, throttled_rate(task, guard))"),
+            "blue-green/topics-that-brokers-delete": becomes("override_policies(guard, throttled_rate(task, guard))"),
         },
         f"{_TRAPS}::test_brokers_are_told_again_of_a_limit_that_does_not_hold": {
             "blue-green/broker-that-missed-the-limit": drop,
@@ -200,7 +200,7 @@ MUTANTS = mutants(
         },
         f"{_FLIP}::test_what_was_not_drained_is_watched": {
             "blue-green/load-shedding-while-topics-drain": becomes("True"),
-            "blue-green/stranded-topics-are-not-seen": swap("Stage.FLIPPED", "Stage.CLAIMED"),
+            "blue-green/undrainable-topics-are-not-seen": swap("Stage.FLIPPED", "Stage.CLAIMED"),
         },
         f"{_FLIP}::test_a_subscription_in_use_is_not_skipped": {
             "blue-green/skip-of-what-is-in-use": without(0),

@@ -11,7 +11,7 @@ from temporalio.exceptions import ApplicationError
 from activities.blue_green.batch import drain, flip, load, quiesce, undo, verify
 from activities.blue_green.copy import backlogs
 from models.blue_green.batch import BatchInput
-from models.blue_green.copies import Carried
+from models.blue_green.copies import FinalCopy
 from models.blue_green.input import KIND, IdleSubscriptions
 from models.blue_green.phases import BatchPhase
 from models.blue_green.state import BatchState
@@ -82,9 +82,9 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         seeded = self.state.facts.seeded = await self.activities.run(backlogs.seed, call)
         self.state.figures.update(copied_messages=seeded.messages, copied_bytes=seeded.size)
 
-    async def _carry(self) -> None:
+    async def _final_copy(self) -> None:
         call = Call(f"Copy the rest of {self._names}", total=self.input.quiesce_timeout + _GRACE)
-        carried = self.state.facts.carried = await self.activities.run(backlogs.carry, call)
+        carried = self.state.facts.final_copy = await self.activities.run(backlogs.final_copy, call)
         if not carried.in_time:
             raise ApplicationError(
                 f"the rest of the copy took longer than quiesce_timeout, {carried.seconds:.0f} s. Give a longer one, "
@@ -94,10 +94,10 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
             )
         self._tell_carried(carried)
 
-    def _tell_carried(self, carried: Carried) -> None:
-        seconds = (self.state.figures.carry_seconds or 0.0) + carried.seconds
+    def _tell_carried(self, carried: FinalCopy) -> None:
+        seconds = (self.state.figures.final_copy_seconds or 0.0) + carried.seconds
         self.state.figures.update(
-            carry_seconds=seconds, copied_messages=carried.proof.messages, copied_bytes=carried.proof.size
+            final_copy_seconds=seconds, copied_messages=carried.proof.messages, copied_bytes=carried.proof.size
         )
         self.state.certificate.copies = carried.proof
 
@@ -108,14 +108,14 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         self.state.figures.quiesce_seconds = quiet.seconds
         if quiet.busy:
             raise ApplicationError(
-                f"topics took messages in spite of the limit for {quiet.seconds:.0f} s, seen in {quiet.looks} looks: "
+                f"topics took messages in spite of the limit for {quiet.seconds:.0f} s, seen in {quiet.checks} looks: "
                 f"{', '.join(quiet.busy)}. Do they have publish rates of their own? Remove these, or give a "
                 "longer quiesce_timeout",
                 type=FailureKind.NOT_READY,
                 non_retryable=True,
             )
         if self.input.idle_subscriptions is IdleSubscriptions.COPY:
-            await self._carry()
+            await self._final_copy()
 
     async def _flip(self) -> None:
         # Right before the flag a copy may take as long as in QUIESCE.
@@ -123,9 +123,9 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         call = Call(f"Send the clients of {self._names} to {self.input.green_cluster}", total=total)
         flipped = self.state.facts.flipped = await self.activities.run(flip.flip, call)
         self.state.figures.flip_seconds = flipped.seconds
-        if flipped.carried:
-            self._tell_carried(flipped.carried)
-        for told in (*flipped.kept, *flipped.reopened):
+        if flipped.final_copy:
+            self._tell_carried(flipped.final_copy)
+        for told in (*flipped.notes, *flipped.reopened):
             self.board.note(told)
 
     async def _drain(self) -> None:
@@ -137,9 +137,9 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         for told in drained.reopened:
             self.board.note(told)
         self.state.certificate.update(missing_clients=drained.missing_count, clients=drained.clients)
-        self._name_failed((*drained.left, *drained.abandoned))
+        self._name_failed((*drained.remaining, *drained.abandoned))
         self.board.report_failures(
-            FailedItems(what="topic(s) left on blue", items=drained.left, count=drained.left_count),
+            FailedItems(what="topic(s) left on blue", items=drained.remaining, count=drained.remaining_count),
             FailedItems.of("client(s) not seen on green", (FailedItem(path=one) for one in drained.missing)),
         )
 
@@ -160,7 +160,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         async def leave_with_blue() -> None:
             undone = await self.activities.run(undo.undo, Call(f"Leave {self._names} with {self.input.cluster}"))
             obstacles[:] = [undone.why] if undone.why else []
-            for kept in undone.kept:
+            for kept in undone.notes:
                 self.board.note(kept)
 
         await self.phases.undo(BatchPhase.ROLLBACK, leave_with_blue)

@@ -44,7 +44,7 @@ class GraceWindow:
         outcome = await self._window.clean_up(Phase.CLEANUP, self._delete_topics)
         call = Call("Give both claims up", total=_LOOKING)
         finished = await self._activities.try_run(cluster.finish, call, "the claims were not given up")
-        for kept in finished.kept if finished else ():
+        for kept in finished.notes if finished else ():
             self._board.note(kept)
         return outcome
 
@@ -60,8 +60,10 @@ class GraceWindow:
             return None
         for drift in census.drift:
             self._board.alarm(f"{drift}: clients may write to {self._input.cluster} again")
-        for stranded in census.stranded:
-            self._board.alarm(f"{stranded}. End this migration with proceed, and start it again: it loads them again")
+        for undrainable in census.undrainable:
+            self._board.alarm(
+                f"{undrainable}. End this migration with proceed, and start it again: it loads them again"
+            )
         self._state.facts.census = census
         self._board.publish()
         return census

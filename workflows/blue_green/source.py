@@ -57,13 +57,13 @@ class NamespaceSource:
         """Let writes go to namespaces whose batch was ended during its steps."""
         call = Call(f"Leave {', '.join(items)} with {self._migration.input.cluster}, where that is possible")
         try:
-            undone = await self._migration.activities.ask(undo.settle, call, list(items))
+            undone = await self._migration.activities.ask(undo.undo_terminated_batch, call, list(items))
         except (ActivityError, ApplicationError) as error:
             self._migration.board.note(
                 f"writes to {', '.join(items)} may still be held back ({why}): {cause_of(error)}"
             )
             return
-        for kept in (undone.why, *undone.kept):
+        for kept in (undone.why, *undone.notes):
             if kept:
                 self._migration.board.note(kept)
 
@@ -83,7 +83,7 @@ class NamespaceSource:
         whole.update(
             topics_moved=_sum(whole.topics_moved, figures.topics),
             longest_quiesce_seconds=_longest(whole.longest_quiesce_seconds, figures.quiesce_seconds),
-            longest_carry_seconds=_longest(whole.longest_carry_seconds, figures.carry_seconds),
+            longest_final_copy_seconds=_longest(whole.longest_final_copy_seconds, figures.final_copy_seconds),
             copied_messages=_sum(whole.copied_messages, figures.copied_messages),
             copied_bytes=_sum(whole.copied_bytes, figures.copied_bytes),
             longest_flip_seconds=_longest(whole.longest_flip_seconds, figures.flip_seconds),
@@ -98,7 +98,7 @@ class NamespaceSource:
             unused_subscriptions=_sum(proof.unused_subscriptions, check and check.unused_count),
             faults=_sum(proof.faults, check and max(check.fault_count, len(check.faults))),
             entries_compared=_sum(proof.entries_compared, copies and copies.entries),
-            subscriptions_carried=_sum(proof.subscriptions_carried, copies and copies.subscriptions),
+            subscriptions_copied=_sum(proof.subscriptions_copied, copies and copies.subscriptions),
             missing_clients=_sum(proof.missing_clients, certificate.missing_clients),
             clients=_sum(proof.clients, certificate.clients),
         )

@@ -103,12 +103,13 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
 
     async def _create_first(self) -> None:
         registered = await self.activities.run(cluster.register, Call("Claim both clusters"))
-        for kept in registered.kept:
+        for kept in registered.notes:
             self.board.note(kept)
         found = await self._create(timedelta(0))
-        if found.left:
+        if found.blocking:
             raise ApplicationError(
-                f"{self.input.green_cluster} differs in {found.left_count} things: {'; '.join(found.left[:_SHOWN])}. "
+                f"{self.input.green_cluster} differs in {found.blocking_count} things: "
+                f"{'; '.join(found.blocking[:_SHOWN])}. "
                 'Make them equal, or set "align_differences": true',
                 type=FailureKind.VERIFICATION_FAILED,
                 non_retryable=True,
@@ -121,12 +122,14 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
         for kind, count in found.created.items():
             created[kind] = created.get(kind, 0) + count
         self.state.figures.created = created
-        self.state.facts.differences = list(found.left)
+        self.state.facts.differences = list(found.blocking)
         return found
 
     async def _flip(self) -> None:
         if not self.state.waves.counts.begun:
-            await self.activities.run(cluster.hold_load, Call(f"Have {self.input.cluster} keep its topics loaded"))
+            await self.activities.run(
+                cluster.disable_load_shedding, Call(f"Have {self.input.cluster} keep its topics loaded")
+            )
         status = await self.waves.run()
         self.state.figures.update(namespaces_moved=status.counts.done, namespaces_failed=status.counts.failed)
         if not status.counts.done:
@@ -143,7 +146,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
             cluster_flag=done.flagged,
             completed_at=workflow.now(),
         )
-        self.state.facts.left_behind = done.left
+        self.state.facts.not_moved = done.not_moved
         self.board.report_failures(FailedItems(what="topic(s) in use on blue", items=done.busy, count=done.busy_count))
         if done.undrained:
             self.board.note(
@@ -159,10 +162,10 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
         async def release() -> None:
             call = Call(f"Put the settings of {self.input.cluster} back")
             released = await self.activities.run(cluster.release, call)
-            for kept in released.kept:
+            for kept in released.notes:
                 self.board.note(kept)
-            if released.left:
-                self.board.note(released.left)
+            if released.not_released:
+                self.board.note(released.not_released)
             if released.moved:
                 self.board.note(
                     f"{released.moved} namespaces have moved, and stay with {self.input.green_cluster} ({cause}); "
@@ -186,7 +189,7 @@ def _why_not_flagged(input: BlueGreenInput, done: Completion) -> str:
     if not input.complete_cluster:
         return ", as the input says"
     reasons = [f"brokers of {input.cluster} would end their own topics ({done.defect})"] if done.defect else []
-    reasons += [f"{done.left} namespaces have not moved{_first(done.stayed)}"] if done.left else []
+    reasons += [f"{done.not_moved} namespaces have not moved{_first(done.stayed)}"] if done.not_moved else []
     reasons += [f"{done.busy_count} topics are in use{_first(item.path for item in done.busy)}"] if done.busy else []
     return f": {'; '.join(reasons)}" if reasons else ""
 

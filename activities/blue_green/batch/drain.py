@@ -9,19 +9,25 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard, guards_that_move
-from activities.blue_green.copy.subscription_copy import what_is_there
+from activities.blue_green.copy.subscription_copy import read_managed_ledger
 from activities.blue_green.saved_clients import clients_of, saved_clients
-from activities.blue_green.termination import NotTerminated, end_again, end_or_give_up, is_overdue, reload
+from activities.blue_green.termination import (
+    NotTerminated,
+    is_overdue,
+    reload_topics,
+    terminate_again,
+    terminate_or_give_up,
+)
 from activities.blue_green.topics import (
-    TopicLook,
+    TopicState,
+    check_topic,
     is_terminated,
-    look_at,
     named,
     needed_by,
-    show_blue,
+    report_blue_backlog,
     topics_of,
 )
-from activities.blue_green.write_limit import let_go, let_go_of_ended
+from activities.blue_green.write_limit import lift_limit_if_terminated, lift_publish_limit
 from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasStore
@@ -66,20 +72,22 @@ def drain(task: BatchTask) -> Drained:
     # An attempt before this one may have been lost while it had taken a flag off, to load topics again.
     unended = ""
     if halfway := [guard for guard in moving if not read_flag(store, guard.namespace) or is_held_back(guard.require())]:
-        unended = end_or_give_up(task, halfway, store)  # mutant: blue-green/flag-that-a-lost-attempt-took-off
+        unended = terminate_or_give_up(task, halfway, store)  # mutant: blue-green/flag-that-a-lost-attempt-took-off
     found = DrainWatch(task, moving, store, unended=unended).run()
     stayed = tuple(
         FailedItem(path=f"persistent://{guard.namespace}/", reason="it was rolled back, and stays on blue")
         for guard in guards
         if guard not in moving
     )
-    return found.model_copy(update={"left": (*stayed, *found.left), "left_count": found.left_count + len(stayed)})
+    return found.model_copy(
+        update={"remaining": (*stayed, *found.remaining), "remaining_count": found.remaining_count + len(stayed)}
+    )
 
 
 class Left(NamedTuple):
     """What a topic still has on blue; empty where nothing is waited for."""
 
-    look: TopicLook
+    look: TopicState
     why: str
 
 
@@ -138,7 +146,7 @@ class DrainWatch:
             )
         if self._unended:
             for guard in self._guards:
-                let_go_of_ended(self._task, guard)
+                lift_limit_if_terminated(self._task, guard)
         # mutant: blue-green/messages-that-green-gives-up-pass
         abandoned = {**self._abandoned(), **self._lost_on_green()}
         for guard, those in found.items():
@@ -147,8 +155,8 @@ class DrainWatch:
         items = [FailedItem(path=str(one.look.topic), reason=one.why) for one in left]
         return Drained(
             seconds=round(time.monotonic() - self._begun, 3),
-            left=named(items),
-            left_count=len(items),
+            remaining=named(items),
+            remaining_count=len(items),
             missing=tuple(missing[:NAMED]),
             missing_count=sum(self._absent.values()),
             clients=sum(clients.total for clients in self._before.values()),
@@ -164,16 +172,16 @@ class DrainWatch:
         """What a namespace still has on blue; what cannot be drained as it is gets loaded again."""
         names = topics_of(self._task.blue, guard.namespace)
         waiting = [topic for topic in names if topic not in self._done]
-        looks = self._task.each(waiting, lambda topic: look_at(self._task.blue, topic))
-        blocked = [look.topic for look in looks if look.blocked and self._is_stranded(look.topic)]
+        looks = self._task.each(waiting, lambda topic: check_topic(self._task.blue, topic))
+        blocked = [look.topic for look in looks if look.blocked and self._is_undrainable(look.topic)]
         if blocked and not self._unended:
             self._repair(guard, blocked)  # mutant: blue-green/no-topic-is-loaded-again
-            looks = self._task.each(waiting, lambda topic: look_at(self._task.blue, topic))
+            looks = self._task.each(waiting, lambda topic: check_topic(self._task.blue, topic))
         left = [Left(look, why) for look in looks if (why := self._why_left(guard, look))]
         # Of the others only those that may never be looked at again.
         waiting_for_more = {one.look.topic for one in left if one.look.topic in self._terminated}
         ended = [look.topic for look in looks if look.stats and look.topic not in waiting_for_more]
-        opened = end_again(self._task, guard, self._store, ended)
+        opened = terminate_again(self._task, guard, self._store, ended)
         self._reopened |= opened
         left += [Left(look, opened[look.topic]) for look in looks if look.topic in opened]
         busy = {one.look.topic for one in left}
@@ -183,7 +191,7 @@ class DrainWatch:
         self._done |= {look.topic for look in looks} - {one.look.topic for one in left}
         return left
 
-    def _why_left(self, guard: NamespaceGuard, look: TopicLook) -> str:
+    def _why_left(self, guard: NamespaceGuard, look: TopicState) -> str:
         if look.gone:
             return ""
         if look.topic not in self._terminated:
@@ -248,9 +256,13 @@ class DrainWatch:
         known = read_record(self._store, topic)
         # A copy of an earlier run may be gone from green.
         # mutant: blue-green/copy-of-any-run-is-relied-upon
-        if known is None or name not in known.record.carried or known.record.carried_in != guard.require().copied_in:
+        if (
+            known is None
+            or name not in known.record.copied_subscriptions
+            or known.record.copied_in != guard.require().copied_in
+        ):
             return None
-        stats, ledgers = what_is_there(self._task.blue, topic)
+        stats, ledgers = read_managed_ledger(self._task.blue, topic)
         last = known.record.positions.last
         at = last[0] if last else EntryPosition(*known.record.start)
         late = count_after(ledgers, at)
@@ -274,10 +286,10 @@ class DrainWatch:
             change=lambda admin: admin.subscriptions.skip_all(topic, name),
         )
 
-    def _is_stranded(self, topic: TopicName) -> bool:
+    def _is_undrainable(self, topic: TopicName) -> bool:
         """Return whether a topic that is not loaded is still needed, which nobody could drain, or is not ended."""
         info = stored(self._task.blue, topic)
-        # mutant: blue-green/stranded-replication-is-left
+        # mutant: blue-green/undrainable-replication-is-left
         return info is not None and (not info.migrated or bool(needed_by(info)))
 
     def _repair(self, guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:
@@ -295,14 +307,14 @@ class DrainWatch:
             self._unended = str(error)
 
     def _load_again(self, guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:
-        reload(self._task, guard, self._store, topics)
+        reload_topics(self._task, guard, self._store, topics)
         self._repaired += len(topics)
         deadline = self._task.context.deadline(self._task.input.flip_timeout.total_seconds())
         while waiting := [topic for topic in topics if not is_terminated(self._task.blue, topic)]:
             if deadline.passed:
                 raise NotTerminated(f"{len(waiting)} topics that were loaded again are not terminated: {some(waiting)}")
             self._task.context.pause(_ROUND)
-        let_go(self._task, guard)
+        lift_publish_limit(self._task, guard)
 
     # Green -----------------------------------------------------------------------------------------------------------
 
@@ -342,7 +354,7 @@ class DrainWatch:
         }
 
     def _on_green(self, topic: str) -> TopicClients:
-        look = look_at(self._task.green, TopicName.parse(topic))
+        look = check_topic(self._task.green, TopicName.parse(topic))
         there = clients_of(look.stats) if look.stats else TopicClients()
         self._publishers[topic] = len(there.producers)
         if not look.blocked:
@@ -373,7 +385,7 @@ class DrainWatch:
 
     def _tell(self, left: Sequence[Left], missing: Sequence[str]) -> None:
         context, total = self._task.context, len(self._before)
-        backlog = show_blue(context, (one.look.stats for one in left if one.look.stats))
+        backlog = report_blue_backlog(context, (one.look.stats for one in left if one.look.stats))
         context.reading(PUBLISHERS_GAUGE, "green", sum(self._publishers.values()))
         detail = f"{backlog:,} messages left on {self._task.input.cluster}" if backlog else ""
         done = max(total - len(left), 0)
@@ -400,7 +412,7 @@ def not_replicated(blue: PulsarAdminReader, topic: TopicName) -> str:
         topic: that was ended.
     """
     try:
-        stats, ledgers = what_is_there(blue, topic)
+        stats, ledgers = read_managed_ledger(blue, topic)
     except (AdminNotFound, AdminServerError):
         # It is gone, or cannot be loaded, which the next look tells.
         return ""

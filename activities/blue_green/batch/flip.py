@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from activities.blue_green.checks.readiness import green_trouble
+from activities.blue_green.checks.readiness import green_not_ready_reason
 from activities.blue_green.checks.use import await_movable
 from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard
-from activities.blue_green.copy.backlogs import carry_again
+from activities.blue_green.copy.backlogs import repeat_final_copy
 from activities.blue_green.namespace_redirect import require_answers, sends_to_green, urls_of
 from activities.blue_green.provisioning.late_topics import provision_late
 from activities.blue_green.saved_clients import note_consumers
@@ -37,14 +37,15 @@ def flip(task: BatchTask) -> Flipped:
     _require_green(task, begun)  # mutant: blue-green/flip-without-a-check-of-green
     await_movable(task, begun, drained=True)
     late = provision_late(task, begun, store)  # mutant: blue-green/flip-without-what-came-late
-    carried = carry_again(task, guards, store, anew=late)  # mutant: blue-green/flip-without-what-came-after-the-copy
+    # mutant: blue-green/flip-without-what-came-after-the-copy
+    copied = repeat_final_copy(task, guards, store, new_subscriptions=late)
     if task.input.idle_subscriptions is IdleSubscriptions.SKIP:
         note_consumers(task, begun, store)  # mutant: blue-green/skip-of-what-is-in-use-at-the-flag
     since = require_quiet(task, begun)  # mutant: blue-green/flip-without-a-check-of-the-limit
     for guard in begun:
         guard.note(stage=Stage.FLIPPED, flipped_in=task.attempt.run_id)
     try:
-        return redirect_clients(task, guards, store, quiet_since=since).model_copy(update={"carried": carried})
+        return redirect_clients(task, guards, store, quiet_since=since).model_copy(update={"final_copy": copied})
     except NotTerminated as error:
         raise StoreConflict(str(error)) from error
 
@@ -61,7 +62,7 @@ def _require_url(task: AnyBlueGreenTask) -> None:
 def _require_green(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
     names = [guard.namespace for guard in guards]
     topics = [topic for name in names for topic in topics_of(task.blue, name)]
-    if names and (trouble := green_trouble(task, names, topics)):
+    if names and (trouble := green_not_ready_reason(task, names, topics)):
         raise StoreConflict(
             f"{task.input.green_cluster} does not take the clients of {', '.join(names)} now, so nothing is flipped: "
             f"{trouble}"

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from activities.blue_green.checks.readiness import green_trouble, require_as_asked
+from activities.blue_green.checks.readiness import green_not_ready_reason, recheck_namespaces
 from activities.blue_green.checks.use import require_movable
 from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard
-from activities.blue_green.failback import take_back, was_blue
-from activities.blue_green.namespace_redirect import sent_away
+from activities.blue_green.failback import reopen_namespace, was_blue
+from activities.blue_green.namespace_redirect import redirected_namespaces
 from activities.blue_green.provisioning.late_topics import provision_batch
 from activities.blue_green.saved_clients import clients_of, save_clients
-from activities.blue_green.topics import TopicLook, look_at_all, show_blue, topics_of
-from activities.blue_green.write_limit import let_go_of_ended
+from activities.blue_green.topics import TopicState, load_topics, report_blue_backlog, topics_of
+from activities.blue_green.write_limit import lift_limit_if_terminated
 from activities.lifecycle.step import step
 from activities.pulsar.coverage import require_covered
 from clients.errors import StoreUnreachable
@@ -30,29 +30,29 @@ def load(task: BatchTask) -> Loaded:
     """
     guards, store = task.guards, task.store
     require_covered(task.input, lambda census: task.survey(census, task.input.batch))
-    found: list[TopicLook] = []
+    found: list[TopicState] = []
     for guard in guards:
-        let_go_of_ended(task, guard)
-    there = sent_away(task, store, [guard.namespace for guard in guards])
+        lift_limit_if_terminated(task, guard)
+    there = redirected_namespaces(task, store, [guard.namespace for guard in guards])
     # What an earlier run flipped stands on green.
     begun = [guard for guard in guards if guard.namespace not in there]
     for guard in guards:
         if guard.namespace in there and guard.require().stage not in FLIPPED:
             guard.note(stage=Stage.FLIPPED)
-    require_as_asked(task, begun)  # mutant: blue-green/load-without-what-precheck-asked
+    recheck_namespaces(task, begun)  # mutant: blue-green/load-without-what-precheck-asked
     for guard in begun if was_blue(task) else ():
         # Asked before topics of green are deleted, and again of all topics once green was brought up to date.
-        looks = look_at_all(task, topics_of(task.blue, guard.namespace))
+        looks = load_topics(task, topics_of(task.blue, guard.namespace))
         # mutant: blue-green/topics-of-green-are-deleted-before-the-refusal
         require_movable(task, [(look.topic, look.stats) for look in looks if look.stats])
     for guard in begun:
         # Whoever copies does so again; what an earlier run copied may be gone from green.
         guard.note(stage=Stage.CLAIMED, copied_in="")
-        take_back(task, guard)
+        reopen_namespace(task, guard)
     provision_batch(task, begun)
     _await_green(task, begun)
     for guard in guards:
-        looks = look_at_all(task, topics_of(task.blue, guard.namespace))
+        looks = load_topics(task, topics_of(task.blue, guard.namespace))
         if guard in begun:
             require_movable(task, [(look.topic, look.stats) for look in looks if look.stats])
             save_clients(store, guard, {look.topic: clients_of(look.stats) for look in looks if look.stats})
@@ -62,7 +62,7 @@ def load(task: BatchTask) -> Loaded:
         topics=len(stats),
         producers=sum(len(stat.publishers) for stat in stats),
         consumers=sum(len(sub.consumers) for stat in stats for sub in stat.client_subscriptions.values()),
-        backlog=show_blue(task.context, stats),
+        backlog=report_blue_backlog(task.context, stats),
     )
 
 
@@ -74,5 +74,5 @@ def _await_green(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> No
     """
     names = [guard.namespace for guard in guards]
     topics = [topic for name in names for topic in topics_of(task.blue, name)]
-    if names and (trouble := green_trouble(task, names, topics)):
+    if names and (trouble := green_not_ready_reason(task, names, topics)):
         raise StoreUnreachable(f"{task.input.green_cluster} does not take the clients of {', '.join(names)}: {trouble}")

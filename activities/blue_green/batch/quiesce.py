@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 
-from activities.blue_green.checks.readiness import require_as_asked
+from activities.blue_green.checks.readiness import recheck_namespaces
 from activities.blue_green.checks.use import await_movable
 from activities.blue_green.context import BatchTask, NamespaceGuard
 from activities.blue_green.policies import INACTIVE
 from activities.blue_green.provisioning.late_topics import provision_batch, provision_late
 from activities.blue_green.write_limit import throttled_rate, topics_by_guard, wait_until_quiet
 from activities.lifecycle.step import step
-from activities.pulsar.overridden_policies import hold
+from activities.pulsar.overridden_policies import override_policies
 from models.blue_green.claims import FLIPPED, Stage
 from models.blue_green.results import Quiet
 
@@ -28,7 +28,7 @@ def catch_up(task: BatchTask) -> None:
     guards, store = task.guards, task.store
     # Where writes are held back already, blue has a limit that green must not get.
     waiting = [guard for guard in _not_flipped(guards) if guard.require().stage is not Stage.THROTTLED]
-    require_as_asked(task, waiting)
+    recheck_namespaces(task, waiting)
     provision_late(task, waiting, store)
     provision_batch(task, waiting, served=True)  # mutant: blue-green/what-changed-after-load
     await_movable(task, waiting, drained=False)
@@ -42,7 +42,7 @@ def quiesce(task: BatchTask) -> Quiet:
     begun = time.monotonic()
     for guard in held:
         guard.note(stage=Stage.THROTTLED)
-        hold(guard, INACTIVE, throttled_rate(task, guard))  # mutant: blue-green/topics-that-brokers-delete
+        override_policies(guard, INACTIVE, throttled_rate(task, guard))  # mutant: blue-green/topics-that-brokers-delete
     return wait_until_quiet(task, topics_by_guard(task, held), begun)
 
 

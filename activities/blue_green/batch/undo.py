@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 
-from activities.blue_green.context import AnyBlueGreenTask, BatchTask, BlueGreenTask, NamespaceGuard, is_held
-from activities.blue_green.failback import send_away_again, used_on_green
-from activities.blue_green.namespace_redirect import sent_away, wait_until_seen
-from activities.blue_green.policies import INACTIVE, put_back
+from activities.blue_green.context import AnyBlueGreenTask, BatchTask, BlueGreenTask, NamespaceGuard, holds_claim
+from activities.blue_green.failback import restore_redirect, used_on_green
+from activities.blue_green.namespace_redirect import redirected_namespaces, wait_until_seen
+from activities.blue_green.policies import INACTIVE, restore_policy
 from activities.blue_green.saved_clients import save_clients, saved_clients
-from activities.blue_green.termination import end_or_give_up
-from activities.blue_green.topics import look_at, topics_of
-from activities.blue_green.write_limit import let_go
+from activities.blue_green.termination import terminate_or_give_up
+from activities.blue_green.topics import check_topic, topics_of
+from activities.blue_green.write_limit import lift_publish_limit
 from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasReader, CasStore, retry
@@ -37,9 +37,9 @@ _LOADED_WITHIN = 30.0
 @step(BatchTask)
 def undo(task: BatchTask) -> Undone:
     """ROLLBACK: leave the batch's clients with blue; where that would lose messages, flip the whole batch."""
-    if not is_held(task, task.store):
+    if not holds_claim(task, task.store):
         # The batch of a run that is gone must end, since that of the next one has its id.
-        return Undone(undone=True, kept=("this run has ended, or a later one has taken these namespaces over",))
+        return Undone(undone=True, notes=("this run has ended, or a later one has taken these namespaces over",))
     return _undo(task, task.guards, task.store)
 
 
@@ -49,7 +49,7 @@ def _undo(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
     # mutant: blue-green/undo-of-an-earlier-run
     mine = [guard for guard in guards if guard.take().flipped_in == task.attempt.run_id]
     others = [guard.namespace for guard in guards if guard not in mine]
-    there = sent_away(task, store, others) | {name for name in others if read_flag(store, name)}
+    there = redirected_namespaces(task, store, others) | {name for name in others if read_flag(store, name)}
     for guard in guards:
         if guard not in mine and guard.namespace not in there:
             _take_flag_off(guard, store)
@@ -61,22 +61,22 @@ def _undo(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
     lost = [guard for guard in guards if guard.namespace in whys]
     # DRAIN continues with those that could not be ended.
     # mutant: blue-green/topics-that-cannot-be-undone-are-not-flipped
-    unended = end_or_give_up(task, lost, store) if lost else ""
+    unended = terminate_or_give_up(task, lost, store) if lost else ""
     stay = [guard for guard in guards if guard not in lost]
     kept = [f"the broker {broker} of {task.input.cluster} does not answer; restart it" for broker in sorted(silent)]
     kept += [unended] if unended else []
-    kept += [why for guard in stay if (why := send_away_again(task, guard, store))]
+    kept += [why for guard in stay if (why := restore_redirect(task, guard, store))]
     kept += _used(task, store, [topic for topic in restored if topic.namespace_path not in whys])
     terminated = sum(len(_terminated(task, guard)) for guard in lost)
     why = next((f"{name}: {why}" for name, why in whys.items()), "")
-    return Undone(undone=not whys, terminated=terminated, restored=len(restored), why=why, kept=tuple(kept))
+    return Undone(undone=not whys, terminated=terminated, restored=len(restored), why=why, notes=tuple(kept))
 
 
 @step(BlueGreenTask)
-def settle(task: BlueGreenTask, namespaces: list[str]) -> Undone:
+def undo_terminated_batch(task: BlueGreenTask, namespaces: list[str]) -> Undone:
     """The same for a batch whose workflow was ended by somebody else, before it could continue or back."""
     with task.blue_store() as store:
-        if not is_held(task, store):
+        if not holds_claim(task, store):
             return Undone(undone=True)
         return _undo(task, [NamespaceGuard(store, task.attempt, name) for name in namespaces], store)
 
@@ -201,8 +201,8 @@ def _take_flag_off(guard: NamespaceGuard, store: CasStore) -> None:
 
 def _settle(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
     """Let writes go to a namespace that stays, and put back what else was changed."""
-    let_go(task, guard)
-    put_back(task, guard, INACTIVE)
+    lift_publish_limit(task, guard)
+    restore_policy(task, guard, INACTIVE)
     guard.note(stage=Stage.RETURNED, copied_in="")
 
 
@@ -229,7 +229,7 @@ def _unterminate(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore,
     for _ in range(int(_LOADED_WITHIN / _LOAD_EVERY)):
         retry(change, path)
         # The broker that had it in memory may have written it back.
-        look = look_at(task.blue, topic)
+        look = check_topic(task.blue, topic)
         info = stored(task.blue, topic)
         stays = info is not None and info.terminated_position is None
         if look.stats is not None and stays and task.blue.topics.internal_stats(topic).state == "LedgerOpened":

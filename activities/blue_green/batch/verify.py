@@ -8,8 +8,8 @@ from typing import NamedTuple
 from activities.blue_green.context import AnyBlueGreenTask, BatchTask, guards_that_move
 from activities.blue_green.listing import scalable_topics
 from activities.blue_green.saved_clients import saved_clients
-from activities.blue_green.termination import end_again, may_open_again
-from activities.blue_green.topics import entries_of, look_at, named, needed_by, topics_of
+from activities.blue_green.termination import may_reopen, terminate_again
+from activities.blue_green.topics import check_topic, entries_of, named, needed_by, topics_of
 from activities.lifecycle.step import step
 from activities.pulsar.stored_topics import after_end, stored
 from clients.pulsar.admin.errors import AdminNotFound
@@ -44,7 +44,7 @@ def verify(task: BatchTask) -> BatchCheck:
     topics = subscriptions = 0
     unused: list[str] = []
     for guard in guards_that_move(guards):
-        end_again(task, guard, store, topics_of(task.blue, guard.namespace))
+        terminate_again(task, guard, store, topics_of(task.blue, guard.namespace))
         known = saved_clients(store, guard.namespace)
         names = sorted({*known, *map(str, topics_of(task.blue, guard.namespace))})
         own = guard.require().flipped_in == task.attempt.run_id
@@ -75,13 +75,13 @@ def _check(task: AnyBlueGreenTask, topic: TopicName, known: Mapping[str, TopicCl
     """Check one topic; `flipped` says that this run has flipped its namespace, and noted all topics before."""
     wrong: list[str] = []
     blue = stored(task.blue, topic)
-    look = look_at(task.blue, topic) if blue else None
+    look = check_topic(task.blue, topic) if blue else None
     if blue and not blue.migrated:
         wrong.append("it is not terminated on blue")
     # mutant: blue-green/topics-that-came-after-the-flip
     if blue and flipped and str(topic) not in known and (entries := entries_of(blue)):
         wrong.append(f"it came to blue after the flip, and {entries:,} entries are on blue only")
-    if blue and may_open_again(task) and (after := after_end(blue)):
+    if blue and may_reopen(task) and (after := after_end(blue)):
         wrong.append(f"blue has messages after its end, which no consumer gets (#26680): {after}")
     if str(topic) in known and (missed := known[str(topic)].missed):
         wrong.append(f"subscriptions lack what blue took after they had left (#26680): {', '.join(missed)}")
@@ -89,7 +89,7 @@ def _check(task: AnyBlueGreenTask, topic: TopicName, known: Mapping[str, TopicCl
         busy = [name for name, sub in look.stats.client_subscriptions.items() if sub.msg_backlog or sub.consumers]
         wrong += [f"blue still has {len(look.stats.publishers)} producers"] if look.stats.publishers else []
         wrong += [f"blue still has subscriptions with messages or consumers: {', '.join(busy)}"] if busy else []
-    # mutant: blue-green/stranded-replication-is-not-wrong
+    # mutant: blue-green/undrainable-replication-is-not-wrong
     elif look and look.blocked and blue and (needs := needed_by(blue)):
         wrong.append(f"it cannot be loaded on blue, and is needed there: {needs}")
     try:
@@ -106,6 +106,6 @@ def _check(task: AnyBlueGreenTask, topic: TopicName, known: Mapping[str, TopicCl
 
 def _unused(task: AnyBlueGreenTask, topic: TopicName, names: Collection[str]) -> tuple[str, ...]:
     """Those of green's subscriptions that have no consumer."""
-    stats = look_at(task.green, topic).stats
+    stats = check_topic(task.green, topic).stats
     there = stats.client_subscriptions if stats else {}
     return tuple(sorted(name for name, sub in there.items() if name in names and not sub.consumers))

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from activities.blue_green.checks.quotas import broker_differences
 from activities.blue_green.context import AnyBlueGreenTask
 from activities.blue_green.listing import is_v1, namespaces_of
-from activities.blue_green.namespace_redirect import sent_elsewhere, urls_of
+from activities.blue_green.namespace_redirect import conflicting_redirect, urls_of
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.blue_green.topics import topics_of
 from activities.lifecycle.precheck import Findings
@@ -327,7 +327,7 @@ def check_redirects(task: AnyBlueGreenTask, findings: Findings) -> None:
     input = task.input
     with open_cas_reader(input.blue.store, task.stores(input.blue)) as store:
         flag = read_cluster_flag(store, input.cluster)
-        if away := sent_elsewhere(task, store):
+        if away := conflicting_redirect(task, store):
             cure = (
                 f"name the cluster where they are as green, or migrate from there to {input.cluster} first. If they "
                 f"are on {input.green_cluster}, and only the address was lost, store it again: {_store_address(input)}"

@@ -16,9 +16,9 @@ from activities.blue_green.checks.quotas import (
     is_default,
 )
 from activities.blue_green.context import AnyBlueGreenTask
-from activities.blue_green.failback import ended_topics
+from activities.blue_green.failback import terminated_topics
 from activities.blue_green.listing import namespaces_of
-from activities.blue_green.namespace_redirect import led_elsewhere
+from activities.blue_green.namespace_redirect import redirect_problem
 from activities.blue_green.provisioning.differences import tenant_differences
 from activities.blue_green.provisioning.inventory import NamespaceInventory, read_tenant
 from activities.lifecycle.precheck import Findings
@@ -86,7 +86,7 @@ def judge(task: AnyBlueGreenTask, findings: Findings, name: str, differing: Sequ
 # A green that was left by an earlier migration: whether its clients can come back -------------------------------------
 
 
-def check_way_back(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
+def check_failback(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
     """Look for what an earlier migration has left on green; returns topics of green that are made again."""
     green = task.input.green_cluster
     known = task.green.clusters.migration(green)
@@ -97,7 +97,7 @@ def check_way_back(task: AnyBlueGreenTask, findings: Findings, namespaces: Seque
     with task.green_store() as store:
         times = {name: at for name in there if (at := flag_time(store, name)) is not None}
     if times or known.migrated:
-        if why := led_elsewhere(task, known.migrated_cluster_url, task.input.blue, task.input.cluster):
+        if why := redirect_problem(task, known.migrated_cluster_url, task.input.blue, task.input.cluster):
             findings.block("GREEN_FLAG_SET", f"{green} sends its clients away: {why}", "take its flags off")
         _check_restarted(task, findings, max(times.values(), default=0))
         findings.warn(
@@ -136,7 +136,7 @@ def _check_restarted(task: AnyBlueGreenTask, findings: Findings, flagged_ms: int
 
 
 def _check_ended(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
-    ended = [found for name in namespaces for found in ended_topics(task, name).items()]
+    ended = [found for name in namespaces for found in terminated_topics(task, name).items()]
     if waiting := [f"{topic} ({one.needed_by})" for topic, one in ended if one.needed_by]:
         findings.block(
             "GREEN_ENDED_TOPICS",

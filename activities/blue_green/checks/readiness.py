@@ -10,7 +10,7 @@ from activities.blue_green.checks.use import check_expiry
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.listing import scalable_topics
 from activities.blue_green.provisioning.inventory import read_namespace
-from activities.blue_green.topics import look_at
+from activities.blue_green.topics import check_topic
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
 from activities.pulsar.await_on_brokers import LOOK_EVERY
@@ -27,7 +27,7 @@ _LOOKED_AT = 16
 """Topics of a batch, spread over all, that are looked at: each broker is asked besides."""
 
 
-def green_trouble(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> str:
+def green_not_ready_reason(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> str:
     """Why clients of these namespaces must not be sent to green now; empty where they may.
 
     What passes, as a broker that another one replaces, is waited for, and no longer than for writes to become quiet.
@@ -58,7 +58,7 @@ def _troubles(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Sequenc
             yield from (f"{broker} {why}" for why in _sent_back(admin, namespaces))
         step = max(len(topics) // _LOOKED_AT, 1)
         # One that is not there yet is created for its first client.
-        looks = task.each(topics[::step], lambda topic: look_at(task.green, topic))
+        looks = task.each(topics[::step], lambda topic: check_topic(task.green, topic))
         yield from (f"{look.topic} is not served there" for look in looks if look.blocked)
     except StoreError as error:
         yield str(error)
@@ -81,7 +81,7 @@ def _sent_back(admin: PulsarAdminReader, namespaces: Sequence[str]) -> Iterator[
             yield f"sends clients of {namespace} elsewhere: they would go round"
 
 
-def require_as_asked(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
+def recheck_namespaces(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
     """Ask again how namespaces and their topics replicate, what shadows them, when they expire and what is unknown.
 
     Raises:

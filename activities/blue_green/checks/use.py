@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from activities.blue_green.checks.client_versions import cannot_follow, lacking_address
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.provisioning.inventory import NamespaceInventory
-from activities.blue_green.topics import look_at, topics_of
+from activities.blue_green.topics import check_topic, topics_of
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.await_on_brokers import LOOK_EVERY
 from clients.errors import StoreConflict
@@ -161,7 +161,7 @@ def _has_content(task: AnyBlueGreenTask, name: TopicName) -> bool:
     """Whether transactions have used a topic of brokers: those of snapshots are there also without any."""
     if _PENDING_ACKNOWLEDGEMENTS in name.topic:
         return True
-    stats = look_at(task.blue, name).stats
+    stats = check_topic(task.blue, name).stats
     return stats is None or stats.storage_size > 0
 
 
@@ -169,7 +169,7 @@ def _still_down(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[str
     """Return those of some topics whose replicators do not connect, with the clusters."""
     deadline = task.context.deadline(_CONNECTS_WITHIN)
     while topics:
-        looks = task.each(topics, lambda topic: look_at(task.blue, topic))
+        looks = task.each(topics, lambda topic: check_topic(task.blue, topic))
         down = {look.topic: names for look in looks if look.stats and (names := replicators_down(look.stats))}
         if not down or deadline.passed:
             return [f"{topic} ({', '.join(names)})" for topic, names in sorted(down.items())]
@@ -233,7 +233,7 @@ def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, d
     deadline = task.context.deadline(task.input.quiesce_timeout.total_seconds())
     topics = [topic for guard in guards for topic in topics_of(task.blue, guard.namespace)]
     while topics:
-        looks = task.each(topics, lambda topic: look_at(task.blue, topic))
+        looks = task.each(topics, lambda topic: check_topic(task.blue, topic))
         loaded = [(look.topic, look.stats) for look in looks if look.stats]
         require_movable(task, loaded)
         waiting = {topic: why for topic, stats in loaded if (why := _unready(stats, drained=drained))}

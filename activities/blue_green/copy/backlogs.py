@@ -13,9 +13,15 @@ from typing import TypeVar
 
 from activities.blue_green.context import AnyBlueGreenTask, BatchTask, NamespaceGuard
 from activities.blue_green.copy.copied_cursors import compare_cursors, compare_entries, place_cursors
-from activities.blue_green.copy.subscription_copy import Idle, SubscriptionCopy, comes_behind, copy_tail, seed_topics
+from activities.blue_green.copy.subscription_copy import (
+    Idle,
+    SubscriptionCopy,
+    copy_tail,
+    has_uncopied_entries,
+    seed_topics,
+)
 from activities.blue_green.saved_clients import saved_clients
-from activities.blue_green.topics import look_at, topics_of
+from activities.blue_green.topics import check_topic, topics_of
 from activities.lifecycle.step import step
 from activities.pulsar.ledger_ids import ledgers_of
 from clients.cas.store import CasStore
@@ -25,7 +31,7 @@ from clients.pulsar.records.namespace_flag import read_flag
 from clients.zookeeper.coordination import CoordinationReader
 from models.base import Result
 from models.blue_green.claims import FLIPPED
-from models.blue_green.copies import Carried, CopyFigures, CopyProof, CursorFigures
+from models.blue_green.copies import CopyFigures, CopyProof, CursorFigures, FinalCopy
 from models.blue_green.input import IdleSubscriptions
 from models.lifecycle.claim import namespace_record
 from models.lifecycle.status import ProgressTask, ProgressUnit
@@ -69,16 +75,16 @@ def seed(task: BatchTask) -> CopyFigures:
 
 
 @step(BatchTask)
-def carry(task: BatchTask) -> Carried:
+def final_copy(task: BatchTask) -> FinalCopy:
     """Copy the rest while writes are quiet, place the cursors, and compare; gives up after `quiesce_timeout`.
 
     Raises:
         StoreConflict: a copy or a cursor differs; or see `place_cursors`.
     """
-    return _carry(task, task.guards, task.store)
+    return _final_copy(task, task.guards, task.store)
 
 
-def _carry(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Carried:
+def _final_copy(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> FinalCopy:
     begun = time.monotonic()
     end = begun + task.input.quiesce_timeout.total_seconds()
 
@@ -105,7 +111,7 @@ def _carry(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasS
             guard.note(copied_in=task.attempt.run_id)
     except _LateError:
         in_time = False
-    return Carried(
+    return FinalCopy(
         seconds=round(time.monotonic() - begun, 3),
         copied=_sum(copied),
         cursors=reduce(_plus, cursors, CursorFigures()),
@@ -114,31 +120,31 @@ def _carry(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasS
     )
 
 
-def carry_again(
-    task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, anew: bool
-) -> Carried | None:
-    """Right before the flag: also copy what came behind the copies since `carry`; None if nothing did.
+def repeat_final_copy(
+    task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, new_subscriptions: bool
+) -> FinalCopy | None:
+    """Right before the flag: also copy what came behind the copies since `final_copy`; None if nothing did.
 
     A producer that connects while writes are quiet gets one message through, and so does each at the next turn of the
-    limit, which comes if `carry` took long or a worker died in it.
+    limit, which comes if `final_copy` took long or a worker died in it.
 
     Args:
         task: of the attempt.
         guards: of the batch.
         store: blue's metadata store.
-        anew: subscriptions have come, whose places on green are to be found.
+        new_subscriptions: subscriptions were created since, and have no cursor on green yet.
 
     Raises:
-        StoreConflict: it took too long; or see `carry`.
+        StoreConflict: it took too long; or see `final_copy`.
     """
     late = [
         guard.namespace
         for guard, idle in _idle(task, guards, store).items()
-        if anew or comes_behind(_copy_of(task, guard), idle)
+        if new_subscriptions or has_uncopied_entries(_copy_of(task, guard), idle)
     ]
     if not late:
         return None
-    carried = _carry(task, guards, store)
+    carried = _final_copy(task, guards, store)
     if not carried.in_time:
         raise StoreConflict(
             f"messages came behind the copies of {', '.join(late)}, and copying them took longer than quiesce_timeout, "
@@ -173,7 +179,7 @@ def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasSt
 
 def _still_idle(task: AnyBlueGreenTask, idle: Idle) -> Idle:
     def names(topic: TopicName) -> tuple[str, ...]:
-        stats = look_at(task.blue, topic).stats
+        stats = check_topic(task.blue, topic).stats
         there: Mapping[str, object] = (
             {name: sub for name, sub in stats.client_subscriptions.items() if not sub.consumers} if stats else {}
         )

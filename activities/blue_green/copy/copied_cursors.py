@@ -7,7 +7,12 @@ import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import chain
 
-from activities.blue_green.copy.subscription_copy import Idle, SubscriptionCopy, read_through_broker, what_is_there
+from activities.blue_green.copy.subscription_copy import (
+    Idle,
+    SubscriptionCopy,
+    read_managed_ledger,
+    read_through_broker,
+)
 from clients.errors import StoreConflict, StoreUnsupported
 from clients.pulsar.admin.topics import CursorStats, Position
 from clients.pulsar.names import TopicName
@@ -50,7 +55,7 @@ def place_cursors(copy: SubscriptionCopy, idle: Idle) -> CursorFigures:
         positions = known.record.positions
         wanted = _wanted(copy, topic, idle[topic], positions)
         _acknowledge(copy, topic, positions, wanted)
-        stats, _ = what_is_there(copy.green, topic)
+        stats, _ = read_managed_ledger(copy.green, topic)
         for name, spans in wanted.items():
             if acknowledged(stats.cursors[name], positions.up_to_on_green) != spans:
                 raise StoreConflict(
@@ -61,8 +66,8 @@ def place_cursors(copy: SubscriptionCopy, idle: Idle) -> CursorFigures:
             behind += name not in idle[topic]
             unacknowledged += len(positions) - sum(end - first for first, end in spans)
         carries = tuple(sorted({*idle[topic]} & wanted.keys()))
-        copy.note(topic, known, carried=carries, carried_in=copy.ends.attempt.run_id)
-    return CursorFigures(carried=carried, unacknowledged=unacknowledged, behind=behind)
+        copy.note(topic, known, copied_subscriptions=carries, copied_in=copy.ends.attempt.run_id)
+    return CursorFigures(copied=carried, unacknowledged=unacknowledged, after_copy=behind)
 
 
 def compare_entries(copy: SubscriptionCopy, topics: Collection[TopicName]) -> tuple[str, ...]:
@@ -84,7 +89,7 @@ def compare_entries(copy: SubscriptionCopy, topics: Collection[TopicName]) -> tu
         if known is None or known.record.compared == len(known.record.positions):
             return None
         seen[topic] = known
-        stats, ledgers = what_is_there(copy.blue, topic)
+        stats, ledgers = read_managed_ledger(copy.blue, topic)
         return TopicCopy(topic, ledgers, through_broker=read_through_broker(stats))
 
     def take(topic: TopicName, part: CopyPart) -> None:
@@ -169,7 +174,7 @@ def _wanted(
     copy: SubscriptionCopy, topic: TopicName, idle: Collection[str], positions: PositionMap
 ) -> dict[str, list[Span]]:
     """What each subscription of a topic must have acknowledged of the copy."""
-    stats, _ = what_is_there(copy.blue, topic)
+    stats, _ = read_managed_ledger(copy.blue, topic)
     durable = [*copy.blue.topics.stats(topic).durable_subscriptions]
     return {
         name: acknowledged(stats.cursors[name], positions.up_to_on_blue)
@@ -190,7 +195,7 @@ def _acknowledge(
             f"{topic} lacks the subscription {missing[0]} on the new cluster; provision it there first, at the "
             "earliest message"
         )
-    stats, _ = what_is_there(copy.green, topic)
+    stats, _ = read_managed_ledger(copy.green, topic)
     for name, spans in wanted.items():
         before = acknowledged(stats.cursors[name], positions.up_to_on_green)
         if joined([*before, *spans]) != joined(spans):
@@ -229,8 +234,8 @@ def _compare_cursors(
     copy: SubscriptionCopy, topic: TopicName, idle: Collection[str], record: CopyRecord
 ) -> tuple[int, int, list[str]]:
     positions = record.positions
-    blue, ledgers = what_is_there(copy.blue, topic)
-    green, _ = what_is_there(copy.green, topic)
+    blue, ledgers = read_managed_ledger(copy.blue, topic)
+    green, _ = read_managed_ledger(copy.green, topic)
     unlike: list[str] = []
     last = positions.last[0] if positions.last else EntryPosition(*record.start)
     if more := count_after(ledgers, last):

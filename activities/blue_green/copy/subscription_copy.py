@@ -151,7 +151,7 @@ def copy_tail(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
             entries=total.entries + part.entries,
             messages=total.messages + part.messages,
             size=total.size + part.size,
-            found=total.found + part.found,
+            already_copied=total.already_copied + part.already_copied,
         )
         # A look that found nothing new came after all that was copied.
         if not part.entries:
@@ -159,13 +159,13 @@ def copy_tail(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
     raise StoreContention("topics whose backlog is copied still get messages; keep writes quiet, and try again")
 
 
-def comes_behind(copy: SubscriptionCopy, idle: Idle) -> bool:
+def has_uncopied_entries(copy: SubscriptionCopy, idle: Idle) -> bool:
     """Whether any of these topics holds something that belongs to its copy, and is not in it."""
     tally = _Tally(copy, idle)
     return any(tally.left(topic) for topic in idle)
 
 
-def what_is_there(admin: PulsarAdminReader, topic: TopicName) -> tuple[InternalStats, tuple[LedgerLength, ...]]:
+def read_managed_ledger(admin: PulsarAdminReader, topic: TopicName) -> tuple[InternalStats, tuple[LedgerLength, ...]]:
     """How a topic's managed ledger is, and its ledgers with the entries that are confirmed."""
     stats = admin.topics.internal_stats(topic)
     return stats, ledger_lengths(stats)
@@ -247,7 +247,7 @@ class _Tally:
         """Add what a task has done."""
         with self._lock:
             self._parts.append(part)
-            self._left[topic] = part.left
+            self._left[topic] = part.remaining
             done = sum(one.entries for one in self._parts)
             total = done + sum(self._left.values())
         self._copy.progress(done, total)
@@ -260,12 +260,12 @@ class _Tally:
             entries=sum(one.entries for one in parts),
             messages=sum(one.messages for one in parts),
             size=sum(one.size for one in parts),
-            found=sum(one.found for one in parts),
+            already_copied=sum(one.already_copied for one in parts),
         )
 
     def _begin(self, topic: TopicName) -> _Begin | None:
         copy = self._copy
-        stats, ledgers = what_is_there(copy.blue, topic)
+        stats, ledgers = read_managed_ledger(copy.blue, topic)
         marks = [
             EntryPosition.parse(stats.cursors[name].mark_delete_position)
             for name in self._idle[topic]
@@ -299,7 +299,7 @@ class _Tally:
         if (known := copy.record(topic)) is None or (last := known.record.positions.last) is None:
             return known
         try:
-            _, there = what_is_there(copy.green, topic)
+            _, there = read_managed_ledger(copy.green, topic)
         except AdminNotFound:
             there = ()
         if any(one.ledger_id == last[1].ledger_id and one.entries > last[1].entry_id for one in there):

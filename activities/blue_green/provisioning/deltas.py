@@ -84,12 +84,12 @@ def policy_of_green(path: str, name: str, value: Any, text: str) -> Delta:
     return differs(path, (NOT_SET, text)) if value and name in _BREAKING else extra(path, text)
 
 
-def not_carried(path: str, blue: str, release: object, *, relied_on: bool) -> Delta:
+def unsupported(path: str, blue: str, release: object, *, relied_on: bool) -> Delta:
     """Return the delta of a policy of blue that green's release does not have."""
     return Delta(
         Difference(
             path=path,
-            kind=DifferenceKind.NOT_CARRIED,
+            kind=DifferenceKind.UNSUPPORTED,
             blue=short(blue),
             green=f"its release {release} does not have it",
             harmless=not relied_on,

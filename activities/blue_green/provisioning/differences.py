@@ -15,8 +15,8 @@ from activities.blue_green.provisioning.deltas import (
     extra,
     is_secret,
     missing,
-    not_carried,
     policy_of_green,
+    unsupported,
 )
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.blue_green.provisioning.topic_differences import topic_deltas
@@ -92,8 +92,8 @@ def namespace_deltas(
     blue: NamespaceInventory, green: NamespaceInventory | None, names: Mapping[str, str], release: Release
 ) -> list[Delta]:
     """How a namespace differs, and what ends it, in the order in which things must be created."""
-    found = list(lost_policies(blue, release))
-    blue = carried(blue, release)
+    found = list(unsupported_policies(blue, release))
+    blue = without_unsupported(blue, release)
     if green is None:
         wanted = translated_policies(blue.policies, names)
         found.append(
@@ -183,7 +183,7 @@ def _create_tenant(admin: PulsarAdmin, name: str, wanted: Tenant, names: Mapping
 # Policies that green's release does not have: reported, and left out of the comparison --------------------------------
 
 
-def carried(blue: NamespaceInventory, release: Release) -> NamespaceInventory:
+def without_unsupported(blue: NamespaceInventory, release: Release) -> NamespaceInventory:
     """Return a namespace of blue without the policies that green's release does not have.
 
     Args:
@@ -195,7 +195,7 @@ def carried(blue: NamespaceInventory, release: Release) -> NamespaceInventory:
     return replace(blue, policies=Policies.of(raw), topics=topics)
 
 
-def lost_policies(blue: NamespaceInventory, release: Release) -> Iterator[Delta]:
+def unsupported_policies(blue: NamespaceInventory, release: Release) -> Iterator[Delta]:
     """Return the policies of a namespace and its topics that are set and do not exist in green's release.
 
     Args:
@@ -205,12 +205,12 @@ def lost_policies(blue: NamespaceInventory, release: Release) -> Iterator[Delta]
     for name, value in sorted(blue.policies.raw.items()):
         if (field := release.lacked_namespace_policy(name)) and _is_set(field, value):
             path = f"namespace {blue.name}: {name}"
-            yield not_carried(path, as_text(value), release, relied_on=field.relied_on)
+            yield unsupported(path, as_text(value), release, relied_on=field.relied_on)
     for topic in blue.topics.values():
         for name, value in sorted((topic.policies or {}).items()):
             if (field := _lacked_topic_policy(name, release)) and _is_set(field, value):
                 path = f"topic {topic.name}: policy {name}"
-                delta = not_carried(path, as_text(value), release, relied_on=field.relied_on)
+                delta = unsupported(path, as_text(value), release, relied_on=field.relied_on)
                 yield delta._replace(topic=topic.name)
 
 

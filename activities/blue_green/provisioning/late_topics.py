@@ -14,7 +14,7 @@ from typing import NamedTuple
 from activities.blue_green.context import AnyBlueGreenTask, NamespaceGuard
 from activities.blue_green.provisioning.namespaces import Scope, provision_all
 from activities.blue_green.saved_clients import clients_of, save_clients, saved_clients
-from activities.blue_green.topics import look_at, topics_of
+from activities.blue_green.topics import check_topic, topics_of
 from clients.cas.store import CasStore
 from clients.errors import StoreConflict
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -25,7 +25,7 @@ from clients.pulsar.names import TopicName
 _NAMED = 3
 
 
-class Late(NamedTuple):
+class MissingOnGreen(NamedTuple):
     """What green lacks of a topic of blue.
 
     Attributes:
@@ -80,7 +80,7 @@ def create_late(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
             _remember(store, guard, found)
 
 
-def _late(task: AnyBlueGreenTask, namespace: str, *, noted: Collection[str] | None = None) -> list[Late]:
+def _late(task: AnyBlueGreenTask, namespace: str, *, noted: Collection[str] | None = None) -> list[MissingOnGreen]:
     there = set(topics_of(task.green, namespace))
     found = task.each(topics_of(task.blue, namespace), lambda topic: _late_of(task, topic, exists=topic in there))
     return [
@@ -91,8 +91,8 @@ def _late(task: AnyBlueGreenTask, namespace: str, *, noted: Collection[str] | No
     ]
 
 
-def _late_of(task: AnyBlueGreenTask, topic: TopicName, *, exists: bool) -> Late | None:
-    stats = look_at(task.blue, topic).stats
+def _late_of(task: AnyBlueGreenTask, topic: TopicName, *, exists: bool) -> MissingOnGreen | None:
+    stats = check_topic(task.blue, topic).stats
     if stats is None:
         return None
     here = sorted(stats.durable_subscriptions)
@@ -101,7 +101,7 @@ def _late_of(task: AnyBlueGreenTask, topic: TopicName, *, exists: bool) -> Late 
     except AdminNotFound:
         there, exists = [], False
     behind = exists and _schema_version(task.blue, topic) > _schema_version(task.green, topic)
-    return Late(topic, stats, [name for name in here if name not in there], exists, behind)
+    return MissingOnGreen(topic, stats, [name for name in here if name not in there], exists, behind)
 
 
 def _schema_version(admin: PulsarAdminReader, topic: TopicName) -> int:
@@ -109,7 +109,7 @@ def _schema_version(admin: PulsarAdminReader, topic: TopicName) -> int:
     return -1 if newest is None else newest.version
 
 
-def _remember(store: CasStore, guard: NamespaceGuard, late: Sequence[Late]) -> None:
+def _remember(store: CasStore, guard: NamespaceGuard, late: Sequence[MissingOnGreen]) -> None:
     """Add those who use them to those who are looked for on green."""
     known = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
     for one in late:
@@ -147,8 +147,8 @@ def provision_batch(
     """
     for guard in guards:
         found = provision_all(task, [guard.namespace], guard.require, Scope(topics, grow=True, served=served))
-        if found.left:
+        if found.blocking:
             raise StoreConflict(
-                f"{guard.namespace} differs on {task.input.green_cluster} in {found.left_count} things: "
-                f"{'; '.join(found.left[:_NAMED])}"
+                f"{guard.namespace} differs on {task.input.green_cluster} in {found.blocking_count} things: "
+                f"{'; '.join(found.blocking[:_NAMED])}"
             )

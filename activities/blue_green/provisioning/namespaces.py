@@ -233,7 +233,7 @@ class _Work:
         return delta.change(self._green)
 
 
-def judged(task: AnyBlueGreenTask, namespace: str, differing: Sequence[Difference]) -> list[Difference]:
+def ignore_own_copies(task: AnyBlueGreenTask, namespace: str, differing: Sequence[Difference]) -> list[Difference]:
     """Differences of a namespace, where those are harmless that are copies of an earlier attempt or run."""
     full = any(one.kind is DifferenceKind.GREEN_HAS_MESSAGES for one in differing)
     if not full or task.input.idle_subscriptions is not IdleSubscriptions.COPY:
@@ -270,10 +270,10 @@ def provision_all(
             scope=scope,
         )
         created.update(found.created)
-        differing = judged(task, namespace, found.differences)
+        differing = ignore_own_copies(task, namespace, found.differences)
         if scope.served:
             differing = [one for one in differing if one.kind is not DifferenceKind.GREEN_HAS_MESSAGES]
         blocking = [str(one) for one in differing if one.blocks]
         left += blocking
         harmless += len(differing) - len(blocking)
-    return Provision(created=dict(created), left=tuple(left[:NAMED]), left_count=len(left), harmless=harmless)
+    return Provision(created=dict(created), blocking=tuple(left[:NAMED]), blocking_count=len(left), harmless=harmless)

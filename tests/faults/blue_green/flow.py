@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NamedTuple
 
-from activities.blue_green.topics import look_at
+from activities.blue_green.topics import check_topic
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.admin.topics import TopicStats
 from pulsar_devstack.background import BackgroundThread
@@ -166,8 +166,8 @@ class _Care(BackgroundThread):
         for plan in self._plans:
             for partition in pieces(plan):
                 try:
-                    blue = look_at(self._clusters.blue_admin, partition).stats
-                    green = look_at(self._clusters.green_admin, partition).stats
+                    blue = check_topic(self._clusters.blue_admin, partition).stats
+                    green = check_topic(self._clusters.green_admin, partition).stats
                 except AdminError:
                     # Nobody knows where anybody is while a broker is away.
                     continue

@@ -54,16 +54,18 @@ def _named(*steps: str) -> tuple[str, ...]:
     return tuple(f"{PREFIX}{step}" for step in steps)
 
 
-_BATCH = _named("load", "seed", "catch_up", "quiesce", "carry", "flip", "drain", "verify")
-_FORWARD = (*_named("register", "provision", "hold_load"), *_BATCH, *_named("complete", "finish"))
+_BATCH = _named("load", "seed", "catch_up", "quiesce", "final_copy", "flip", "drain", "verify")
+_FORWARD = (*_named("register", "provision", "disable_load_shedding"), *_BATCH, *_named("complete", "finish"))
 BACK = _named("undo", "release")
 """The steps of a rollback; rounds that hit them ask for one first."""
-BESIDE = _named("record_failures", "clean_up", "settle")
+BESIDE = _named("record_failures", "clean_up", "undo_terminated_batch")
 """Steps that not every migration has; only late attempts of them have rounds."""
 
-_BEFORE_THE_END = _named("register", "provision", "hold_load", "load", "seed", "catch_up", "quiesce", "carry", "flip")
+_BEFORE_THE_END = _named(
+    "register", "provision", "disable_load_shedding", "load", "seed", "catch_up", "quiesce", "final_copy", "flip"
+)
 """Steps up to which a rollback may be asked for."""
-_WITH_CLIENTS = _named("quiesce", "carry", "flip", "drain")
+_WITH_CLIENTS = _named("quiesce", "final_copy", "flip", "drain")
 """Steps in which clients are held back, or go from one side to the other."""
 _SERVERS = tuple(
     victim

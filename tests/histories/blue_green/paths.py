@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
 
-from models.blue_green.copies import Carried
+from models.blue_green.copies import FinalCopy
 from models.blue_green.results import Census, Drained, Quiet, Undone
 from models.lifecycle.failures import Blocker, FailedItem
 from models.lifecycle.verbs import Verb
@@ -64,16 +64,16 @@ async def _batch(stage: Harness) -> Run:
 
 async def _batch_with_a_copy(stage: Harness) -> Run:
     """A batch that copies backlogs, whose copy is not in time at first."""
-    carry = [Carried(seconds=15.0, in_time=False), Carried(seconds=0.5)]
+    final_copy = [FinalCopy(seconds=15.0, in_time=False), FinalCopy(seconds=0.5)]
     waves = {"canary": 0, "gate": "none", "attempts": 2}
-    run = await stage.start(Script(carry=carry), idle_subscriptions="copy", waves=waves, grace_window="PT0S")
+    run = await stage.start(Script(final_copy=final_copy), idle_subscriptions="copy", waves=waves, grace_window="PT0S")
     return _first_batch(await _finished(run))
 
 
 async def _batch_with_faults(stage: Harness) -> Run:
     """A batch that is not drained in time."""
     left = FailedItem(path="persistent://acme/audit/a", reason="subscription s has 5 messages left")
-    drained = Drained(seconds=9, left=(left,), left_count=1)
+    drained = Drained(seconds=9, remaining=(left,), remaining_count=1)
     run = await stage.start(Script(drain=drained), grace_window="PT0S")
     await run.until(lambda status: bool(status.failed_items) and Verb.PROCEED in status.legal_verbs)
     await run.signal(Verb.ROLLBACK)

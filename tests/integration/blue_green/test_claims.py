@@ -43,7 +43,7 @@ def test_late_attempt_takes_nothing_that_nobody_holds(clusters: Clusters, steps:
     steps.begin()
     steps.end()
     with pytest.raises(Superseded):
-        steps.whole(cluster.hold_load)
+        steps.whole(cluster.disable_load_shedding)
     with pytest.raises(Superseded):
         steps.whole(cluster.complete)
     steps.whole(cluster.finish)
@@ -74,7 +74,7 @@ def test_settings_are_put_back_after_a_lost_attempt(clusters: Clusters, steps: S
     assert _settings(clusters) == held
     clusters.blue_admin.brokers.set_dynamic(SHEDDING, before[SHEDDING])
     released = steps.whole(cluster.release)
-    assert (released.restored, released.kept) == (len(held), ())
+    assert (released.restored, released.notes) == (len(held), ())
     assert not _settings(clusters)
     assert _running(clusters) == [{name: before.get(name) for name in HELD_OFF}] * 2
 
@@ -115,7 +115,7 @@ def test_address_of_another_cluster_is_not_replaced(clusters: Clusters, steps: S
         assert "claims/sent-away" in blockers["BLUE_SENDS_ELSEWHERE"].cause
         assert clusters.green.admin_urls[0] in blockers["BLUE_SENDS_ELSEWHERE"].cure
         with pytest.raises(StoreConflict, match="which is the cluster 'blue', and not to green; nothing is flipped"):
-            steps.whole(cluster.hold_load)
+            steps.whole(cluster.disable_load_shedding)
         known = admin.clusters.migration(BLUE)
         assert known is not None
         assert known.migrated_cluster_url == own
@@ -135,7 +135,7 @@ def test_late_attempt_does_not_send_all_clients_away(clusters: Clusters, steps: 
             # Between what it read and its write: the fence itself has been asked.
             guard.require()
             if not later:
-                later.append(steps.whole(cluster.hold_load))
+                later.append(steps.whole(cluster.disable_load_shedding))
 
         later: list[object] = []
         with pytest.raises(Superseded):

@@ -6,8 +6,8 @@ import pytest
 
 from activities.blue_green import cluster
 from activities.blue_green.batch import load
-from activities.blue_green.checks.green import check_way_back
-from activities.blue_green.topics import look_at
+from activities.blue_green.checks.green import check_failback
+from activities.blue_green.topics import check_topic
 from activities.lifecycle.precheck import Findings
 from activities.pulsar.stored_topics import stored
 from clients.errors import StoreConflict
@@ -39,7 +39,7 @@ def test_what_retention_keeps_is_deleted_only_when_asked(clusters: Clusters) -> 
     there.finish()
     # As after the restart of its brokers, which a failback asks for.
     blue.topics.unload(topic)
-    wait_for("the topic out of memory", lambda: look_at(blue, topic).blocked, 20)
+    wait_for("the topic out of memory", lambda: check_topic(blue, topic).blocked, 20)
 
     back = Steps(clusters, namespace)
     back.input = clusters.way_back(namespaces=[namespace])
@@ -67,7 +67,7 @@ def test_what_removes_something_is_sent_to_brokers_themselves(clusters: Clusters
         blue = steps.input.blue.model_copy(update={"admin_urls": (f"http://{proxy.address}",)})
         steps.input = steps.input.model_copy(update={"blue": blue})
         with steps.task() as task:
-            assert look_at(task.blue, topic).stats
+            assert check_topic(task.blue, topic).stats
             proxy.cut()
             task.change_blue(
                 look=lambda admin: admin.topics.internal_info(topic),
@@ -80,7 +80,7 @@ def test_what_removes_something_is_sent_to_brokers_themselves(clusters: Clusters
 def _blockers(steps: Steps, namespace: str) -> dict[str, str]:
     findings = Findings()
     with steps.task() as task:
-        check_way_back(task, findings, [namespace])
+        check_failback(task, findings, [namespace])
     return {blocker.code: blocker.cause for blocker in findings.blockers}
 
 

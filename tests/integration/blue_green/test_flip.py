@@ -15,7 +15,7 @@ import pytest
 from activities.blue_green import cluster, grace, namespace_redirect, termination
 from activities.blue_green.batch import drain, flip, undo, verify
 from activities.blue_green.context import AnyBlueGreenTask, BlueGreenTask, BothClusters
-from activities.blue_green.topics import is_terminated, look_at
+from activities.blue_green.topics import check_topic, is_terminated
 from clients.errors import StoreConflict
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdminReader
@@ -81,7 +81,7 @@ def test_what_comes_before_the_flag_takes_no_time_from_the_sweep(
     def copy_for_long(*_: object, **__: object) -> None:
         time.sleep(5.5)
 
-    monkeypatch.setattr(flip, "carry_again", copy_for_long)
+    monkeypatch.setattr(flip, "repeat_final_copy", copy_for_long)
     assert steps.batch(flip.flip).topics == 1
     assert is_terminated(clusters.blue_admin, topic)
 
@@ -105,7 +105,7 @@ def test_a_broker_that_does_not_answer_keeps_no_writes_back(
     with _silent_broker():
         undone = steps.batch(undo.undo)
     assert undone.undone
-    assert any(f"{_SILENT} of blue does not answer" in kept for kept in undone.kept)
+    assert any(f"{_SILENT} of blue does not answer" in kept for kept in undone.notes)
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
 
 
@@ -120,18 +120,18 @@ def test_what_was_not_drained_is_watched(clusters: Clusters, steps: Steps) -> No
     steps.begin()
     steps.quiesce()
     steps.batch(flip.flip)
-    assert steps.batch(drain.drain).left
+    assert steps.batch(drain.drain).remaining
     held = admin.brokers.dynamic_values()
     assert held
     assert steps.whole(cluster.complete).undrained == (namespace,)
     assert admin.brokers.dynamic_values() == held
-    assert steps.whole(grace.census).stranded == ()
+    assert steps.whole(grace.census).undrainable == ()
     admin.topics.unload(topic)
-    wait_for("the topic out of memory", lambda: look_at(admin, topic).blocked, 20)
-    (stranded,) = steps.whole(grace.census).stranded
-    assert stranded.startswith(f"{topic} was unloaded before it was drained")
-    assert "subscriptions s" in stranded
-    (left,) = steps.whole(cluster.finish).kept
+    wait_for("the topic out of memory", lambda: check_topic(admin, topic).blocked, 20)
+    (undrainable,) = steps.whole(grace.census).undrainable
+    assert undrainable.startswith(f"{topic} was unloaded before it was drained")
+    assert "subscriptions s" in undrainable
+    (left,) = steps.whole(cluster.finish).notes
     assert left.startswith(f"{namespace} has topics on blue that were not drained")
     assert admin.brokers.dynamic_values() == {}
 
@@ -148,10 +148,10 @@ def test_no_client_creates_a_topic_while_the_flag_is_off(
         with closing(quiet_client(clusters.blue.broker_url)) as client, pytest.raises(pulsar.PulsarException):
             client.create_producer(newcomer)
 
-    monkeypatch.setattr(termination, "look_at_all", load_beside_a_client)
+    monkeypatch.setattr(termination, "load_topics", load_beside_a_client)
     with steps.task() as task, task.blue_store() as store:
         (guard,) = take(task, store, [namespace])
-        termination.reload(task, guard, store, [topic])
+        termination.reload_topics(task, guard, store, [topic])
         assert guard.require().auto_creation is None
     assert newcomer not in clusters.blue_admin.topics.names(namespace)
     assert "autoTopicCreationOverride" not in _set(clusters.blue_admin.namespaces.policies(namespace).raw)
@@ -200,7 +200,7 @@ def test_a_subscription_in_use_is_not_skipped(
         steps.batch(flip.flip)
     drained = steps.batch(drain.drain)
     assert drained.skipped == 1
-    (left,) = drained.left
+    (left,) = drained.remaining
     for name in ("at-load", "at-flag"):
         assert f"subscription {name} has 1 messages left, and no consumer; it had 1" in left.reason
 

@@ -39,7 +39,7 @@ def test_backlogs_come_to_green(green: str, request: pytest.FixtureRequest, envi
         traffic.wait_for_more(20)
         traffic.verify()
     assert report.outcome is Outcome.DONE, report.summary
-    assert report.certificate["subscriptions_carried"] == 4
+    assert report.certificate["subscriptions_copied"] == 4
     assert report.certificate["entries_compared"] == report.figures["copied_messages"] > 3 * 30
     for topic in topics:
         assert received(clusters.green.broker_url, topic, "idle") == sent(traffic, topic)
@@ -81,7 +81,7 @@ def test_a_copy_that_is_gone_is_not_relied_upon(clusters: Clusters) -> None:
     first = Steps(clusters, "gone/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
     first.begin()
     assert not first.quiesce().busy
-    carried = first.batch(backlogs.carry)
+    carried = first.batch(backlogs.final_copy)
     assert (carried.proof.subscriptions, carried.proof.unacknowledged, carried.in_time) == (1, 3, True)
     assert first.batch(undo.undo).undone
     first.end()
@@ -91,7 +91,7 @@ def test_a_copy_that_is_gone_is_not_relied_upon(clusters: Clusters) -> None:
     assert not second.quiesce().busy
     second.batch(flip.flip)
     drained = second.batch(drain.drain)
-    assert [one.reason for one in drained.left] == ["subscription idle has 3 messages left, and no consumer"]
+    assert [one.reason for one in drained.remaining] == ["subscription idle has 3 messages left, and no consumer"]
     second.end()
     assert len(received(clusters.blue.broker_url, str(plain), "idle")) == 3
 
@@ -104,13 +104,13 @@ def test_what_comes_behind_a_copy_is_copied_before_the_flag(clusters: Clusters) 
     steps = Steps(clusters, "behind/one", idle_subscriptions="copy", quiesce_timeout="PT1M")
     steps.begin()
     assert not steps.quiesce().busy
-    assert steps.batch(backlogs.carry).proof.unacknowledged == 3
+    assert steps.batch(backlogs.final_copy).proof.unacknowledged == 3
     client = quiet_client(clusters.blue.broker_url)
     client.create_producer(str(plain)).send(b"behind")
     flipped = steps.batch(flip.flip)
-    assert flipped.carried
-    assert (flipped.carried.copied.entries, flipped.carried.proof.unacknowledged) == (1, 4)
-    assert steps.batch(drain.drain).left == ()
+    assert flipped.final_copy
+    assert (flipped.final_copy.copied.entries, flipped.final_copy.proof.unacknowledged) == (1, 4)
+    assert steps.batch(drain.drain).remaining == ()
     # Not before: nobody reads its connection while writes are held back.
     client.close()
     steps.end()

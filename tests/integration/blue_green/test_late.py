@@ -42,7 +42,7 @@ def test_what_comes_late_is_on_green_before_the_flag(clusters: Clusters, *, held
         assert not steps.quiesce().busy
         assert clusters.green_admin.subscriptions.names(new) == ["late"]
     steps.batch(flip.flip)
-    assert steps.batch(drain.drain).left == ()
+    assert steps.batch(drain.drain).remaining == ()
     check = steps.batch(verify.verify)
     assert (check.faults, check.unused, check.unused_count) == ((), (f"gone of {old}",), 1)
     assert clusters.green_admin.subscriptions.names(new) == ["late"]
@@ -110,7 +110,7 @@ def test_late_topics_and_partitions_take_messages(clusters: Clusters, *, subscri
         for producer in producers:
             producer.send(b"after the flip")
         drained = steps.batch(drain.drain)
-    assert (drained.left, drained.missing) == ((), ())
+    assert (drained.remaining, drained.missing) == ((), ())
     assert steps.batch(verify.verify).faults == ()
     assert clusters.green_admin.topics.partitions(parts) == 4
     steps.end()
@@ -130,7 +130,7 @@ def test_what_comes_between_the_flag_and_the_end_of_a_topic(clusters: Clusters) 
     steps.batch(lambda task: create_late(task, task.guards, task.store))
     assert clusters.green_admin.subscriptions.names(topic) == ["late"]
     clusters.blue_admin.subscriptions.delete(topic, "late", force=True)
-    assert steps.batch(drain.drain).left == ()
+    assert steps.batch(drain.drain).remaining == ()
     assert steps.batch(verify.verify).faults == ()
     steps.end()
 
@@ -145,12 +145,12 @@ def test_a_late_subscription_finds_its_place_in_the_copy(clusters: Clusters) -> 
     steps = Steps(clusters, namespace, idle_subscriptions="copy", quiesce_timeout="PT1M")
     steps.begin()
     assert not steps.quiesce().busy
-    assert steps.batch(backlogs.carry).proof.subscriptions == 1
+    assert steps.batch(backlogs.final_copy).proof.subscriptions == 1
     clusters.blue_admin.subscriptions.create(topic, "late")
     flipped = steps.batch(flip.flip)
-    assert flipped.carried
-    assert flipped.carried.proof.subscriptions == 2
-    assert steps.batch(drain.drain).left == ()
+    assert flipped.final_copy
+    assert flipped.final_copy.proof.subscriptions == 2
+    assert steps.batch(drain.drain).remaining == ()
     steps.end()
     for name in ("idle", "late"):
         assert len(received(clusters.green.broker_url, str(topic), name)) == 3

@@ -89,7 +89,7 @@ def _flip_amid_writes(clusters: Clusters, namespace: str) -> Flipped:
             silence.set()
             end.set()
     steps.end()
-    faulty = {item.path for item in (*drained.left, *checked.faults)}
+    faulty = {item.path for item in (*drained.remaining, *checked.faults)}
     lost = {
         str(topic): missing
         for topic, one, other in zip(topics, sent, received, strict=True)

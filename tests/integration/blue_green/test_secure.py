@@ -118,7 +118,7 @@ def test_clients_follow_from_tls_to_tls(clusters: SecureClusters, environment: E
     assert report.outcome is Outcome.DONE, report.summary
     assert (report.figures["namespaces_moved"], report.certificate["faults"]) == (2, 0)
     assert report.certificate["missing_clients"] == 0
-    assert report.certificate["subscriptions_carried"] == 1
+    assert report.certificate["subscriptions_copied"] == 1
     with clusters.blue.admin() as admin:
         assert [name for namespace in NAMESPACES for name in admin.topics.names(namespace)] == []
     assert received(clusters.green.broker_url, backlog, "idle", **clusters.client_options()) == sent(traffic, backlog)

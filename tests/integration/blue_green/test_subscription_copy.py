@@ -218,7 +218,7 @@ def test_everything_is_kept(namespace: Clusters, make_copy: MakeCopy) -> None:
     tail = copy_tail(copy, idle)
     assert (tail.entries, copy_tail(copy, idle).entries) == (3 + 9, 0)
     placed = place_cursors(copy, idle)
-    assert (placed.carried, placed.behind) == (2, 1)
+    assert (placed.copied, placed.after_copy) == (2, 1)
     proof = compare(copy, idle)
     assert (proof.differences, proof.entries, proof.subscriptions) == ((), 60, 2)
     # Again, as an attempt would that lost its answer.
@@ -303,7 +303,7 @@ def test_lost_and_late_attempts(namespace: Clusters, make_copy: MakeCopy) -> Non
     _send(frozen, entries[:25])
     assert len(stored) == 25
     seeded = seed_topics(make_copy(replace_attempt(2)), idle)
-    assert (seeded.entries, seeded.found) == (60, 25)
+    assert (seeded.entries, seeded.already_copied) == (60, 25)
     with pytest.raises(RetryableError):
         _send(frozen, entries[25:])
     frozen.close()

@@ -16,7 +16,7 @@ from activities.blue_green import write_limit
 from activities.blue_green.batch import drain, flip, quiesce, undo, verify
 from activities.blue_green.checks import readiness
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.topics import TopicLook, look_at
+from activities.blue_green.topics import TopicState, check_topic
 from activities.lifecycle.context import ActivityContext
 from activities.pulsar.stored_topics import stored
 from clients.errors import StoreConflict, StoreContention, Superseded
@@ -60,11 +60,11 @@ def test_topic_that_was_unloaded_amid_the_flip_is_drained(clusters: Clusters, st
     steps.quiesce()
     steps.batch(flip.flip)
     clusters.blue_admin.topics.unload(topic)
-    wait_for("the topic out of memory", lambda: look_at(clusters.blue_admin, topic).blocked, 20)
+    wait_for("the topic out of memory", lambda: check_topic(clusters.blue_admin, topic).blocked, 20)
     with closing(quiet_client(clusters.blue.broker_url)) as client:
         # The watch loads it again; only then can it be consumed.
         drained = steps.batch(lambda task: _drain_with(task, task.guards, task.store, client, topic))
-    assert (drained.repaired, drained.left) == (1, ())
+    assert (drained.repaired, drained.remaining) == (1, ())
 
 
 def test_a_subscription_that_green_deletes_is_a_fault(
@@ -95,7 +95,7 @@ def test_a_subscription_that_green_deletes_is_a_fault(
 
         monkeypatch.setattr(ActivityContext, "pause", acknowledge)
         drained = steps.batch(drain.drain)
-    assert drained.left == ()
+    assert drained.remaining == ()
     assert [item.path for item in drained.abandoned] == [str(topic)]
     assert "deleted the subscription s before its consumers came" in drained.abandoned[0].reason
 
@@ -108,7 +108,7 @@ def test_idle_subscription_is_waited_for(clusters: Clusters, steps: Steps) -> No
     steps.quiesce()
     steps.batch(flip.flip)
     drained = steps.batch(drain.drain)
-    assert "subscription s has 7 messages left, and no consumer" in drained.left[0].reason
+    assert "subscription s has 7 messages left, and no consumer" in drained.remaining[0].reason
     assert "subscriptions with messages or consumers: s" in steps.batch(verify.verify).faults[0].reason
     assert _consumed(clusters, topic) == BACKLOG
 
@@ -132,8 +132,8 @@ def test_replication_is_waited_for_by_cursors(clusters: Clusters, monkeypatch: p
     admin.tenants.update("replicating", Tenant(allowed_clusters=(BLUE, third)))
     admin.namespaces.set_policy(namespace, ("replication_clusters",), [BLUE, third])
 
-    def without_replicators(admin: PulsarAdminReader, topic: TopicName) -> TopicLook:
-        look = look_at(admin, topic)
+    def without_replicators(admin: PulsarAdminReader, topic: TopicName) -> TopicState:
+        look = check_topic(admin, topic)
         return look._replace(stats=look.stats and look.stats.model_copy(update={"replication": {}}))
 
     def unasked(*_: object, drained: bool) -> None:
@@ -152,8 +152,8 @@ def test_replication_is_waited_for_by_cursors(clusters: Clusters, monkeypatch: p
             # As if the message had come right after that.
             monkeypatch.setattr(flip, "await_movable", unasked)
             steps.batch(flip.flip)
-        monkeypatch.setattr(drain, "look_at", without_replicators)
-        (left,) = steps.batch(drain.drain).left
+        monkeypatch.setattr(drain, "check_topic", without_replicators)
+        (left,) = steps.batch(drain.drain).remaining
     finally:
         steps.end()
         admin.namespaces.set_policy(namespace, ("replication_clusters",), [BLUE])
@@ -170,7 +170,7 @@ def test_idle_subscription_is_skipped(clusters: Clusters, steps: Steps) -> None:
     steps.quiesce()
     steps.batch(flip.flip)
     drained = steps.batch(drain.drain)
-    assert (drained.skipped, drained.left) == (BACKLOG, ())
+    assert (drained.skipped, drained.remaining) == (BACKLOG, ())
     assert clusters.green_admin.subscriptions.names(topic) == ["s"]
     assert not steps.batch(verify.verify).faults
 
@@ -244,12 +244,12 @@ def test_a_batch_that_takes_long_to_check_is_not_flipped(
     steps.begin()
     steps.quiesce()
 
-    def look_slowly(admin: PulsarAdminReader, topic: TopicName) -> TopicLook:
-        look = look_at(admin, topic)
+    def look_slowly(admin: PulsarAdminReader, topic: TopicName) -> TopicState:
+        look = check_topic(admin, topic)
         time.sleep(2.2)
         return look
 
-    monkeypatch.setattr(write_limit, "look_at", look_slowly)
+    monkeypatch.setattr(write_limit, "check_topic", look_slowly)
     with pytest.raises(StoreConflict, match=r"it takes \d s to see that 1 topics take no messages.*batch_size"):
         steps.batch(flip.flip)
     assert not _is_flagged(clusters, namespace)
@@ -401,7 +401,7 @@ def test_drain_sets_a_flag_again_that_a_lost_attempt_took_off(clusters: Clusters
         (guard,) = take(task, store, [namespace])
         write_limit.throttle(task, guard)
         set_flag(store, namespace, guard.require, migrated=False)
-    assert steps.batch(drain.drain).left == ()
+    assert steps.batch(drain.drain).remaining == ()
     assert _is_flagged(clusters, namespace)
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
 

@@ -84,7 +84,7 @@ class Steps:
     def begin(self) -> None:
         """Up to the point at which the batch may be flipped, but for the quiet."""
         self.whole(cluster.register)
-        self.whole(cluster.hold_load)
+        self.whole(cluster.disable_load_shedding)
         self.batch(load.load)
 
     def quiesce(self) -> Quiet:
@@ -97,7 +97,7 @@ class Steps:
         self.begin()
         assert not self.quiesce().busy
         self.batch(flip.flip)
-        assert self.batch(drain.drain).left == ()
+        assert self.batch(drain.drain).remaining == ()
 
     def finish(self) -> None:
         """The end of a migration that went well: blue's settings are as before, the flags stay."""

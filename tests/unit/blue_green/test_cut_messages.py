@@ -78,7 +78,7 @@ def _flip(monkeypatch: pytest.MonkeyPatch, topic: _Topic) -> None:
     def each(items: Iterable[Any], work: Any) -> list[Any]:
         return [work(item) for item in items]
 
-    monkeypatch.setattr(write_limit, "is_held", held)
+    monkeypatch.setattr(write_limit, "is_overridden", held)
     double = SimpleNamespace(
         blue=SimpleNamespace(topics=topic),
         context=ActivityContext(),

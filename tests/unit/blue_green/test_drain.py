@@ -11,7 +11,7 @@ import pytest
 from activities.blue_green.batch import drain
 from activities.blue_green.batch.drain import CLIENTS_WITHIN, DrainWatch, Left, are_too_many, why_attached, why_unread
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.topics import TopicLook
+from activities.blue_green.topics import TopicState
 from activities.lifecycle.context import ActivityContext
 from clients.cas.store import CasStore
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
@@ -95,7 +95,7 @@ def _draining(monkeypatch: pytest.MonkeyPatch, green: list[TopicStats], consumer
         return [work(item) for item in items]
 
     monkeypatch.setattr(drain, "saved_clients", clients)
-    monkeypatch.setattr(drain, "end_again", opened)
+    monkeypatch.setattr(drain, "terminate_again", opened)
     monkeypatch.setattr(drain, "CLIENTS_WITHIN", 0.2)
     monkeypatch.setattr(drain, "_ROUND", 0.01)
     needed: dict[str, object] = {"cluster": "b", "blue": side("blue"), "green_cluster": "g", "green": side("green")}
@@ -143,7 +143,7 @@ def test_consumers_have_their_time_after_blue_is_empty(monkeypatch: pytest.Monke
 
     def look(_watch: DrainWatch, _guard: NamespaceGuard) -> list[Left]:
         reading = next(rounds, None) is not None
-        return [Left(TopicLook(TopicName.parse(_TOPIC), None), "it is read")] if reading else []
+        return [Left(TopicState(TopicName.parse(_TOPIC), None), "it is read")] if reading else []
 
     monkeypatch.setattr(DrainWatch, "look", look)
     found = DrainWatch(task, [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()

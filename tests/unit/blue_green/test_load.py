@@ -10,7 +10,7 @@ import pytest
 
 from activities.blue_green.batch import load
 from activities.blue_green.context import BatchTask, NamespaceGuard
-from activities.blue_green.topics import TopicLook
+from activities.blue_green.topics import TopicState
 from clients.errors import StoreConflict
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
@@ -28,23 +28,27 @@ def test_a_batch_that_is_refused_deletes_nothing_of_green(monkeypatch: pytest.Mo
     def topics_of(_admin: object, namespace: str) -> list[TopicName]:
         return [name for name in names if name.namespace_path == namespace]
 
-    def look_at_all(_task: object, topics: list[TopicName]) -> list[TopicLook]:
-        return [TopicLook(topic, stats[topic]) for topic in topics]
+    def load_topics(_task: object, topics: list[TopicName]) -> list[TopicState]:
+        return [TopicState(topic, stats[topic]) for topic in topics]
 
     def nothing(*_: object) -> set[str]:
         return set()
 
-    def take_back(*_: object) -> None:
+    def reopen_namespace(*_: object) -> None:
         raise AssertionError("topics of green are deleted")
 
-    for name, double in (("topics_of", topics_of), ("look_at_all", look_at_all), ("take_back", take_back)):
+    for name, double in (
+        ("topics_of", topics_of),
+        ("load_topics", load_topics),
+        ("reopen_namespace", reopen_namespace),
+    ):
         monkeypatch.setattr(load, name, double)
 
     def was_blue(_: object) -> bool:
         return True
 
     monkeypatch.setattr(load, "was_blue", was_blue)
-    for name in ("require_covered", "let_go_of_ended", "sent_away", "require_as_asked"):
+    for name in ("require_covered", "lift_limit_if_terminated", "redirected_namespaces", "recheck_namespaces"):
         monkeypatch.setattr(load, name, nothing)
     guards = [cast("NamespaceGuard", SimpleNamespace(namespace=f"t/{space}", note=nothing)) for space in ("a", "b")]
     with pytest.raises(StoreConflict, match="in chunks"):
@@ -65,13 +69,13 @@ def test_a_batch_is_asked_again_before_anything_is_created(monkeypatch: pytest.M
     def nothing(*_: object, **_more: object) -> None:
         return None
 
-    def sent_away(*_: object) -> set[str]:
+    def redirected_namespaces(*_: object) -> set[str]:
         return {"t/moved"}
 
     monkeypatch.setattr(load, "require_covered", nothing)
-    monkeypatch.setattr(load, "let_go_of_ended", nothing)
-    monkeypatch.setattr(load, "sent_away", sent_away)
-    monkeypatch.setattr(load, "require_as_asked", ask)
+    monkeypatch.setattr(load, "lift_limit_if_terminated", nothing)
+    monkeypatch.setattr(load, "redirected_namespaces", redirected_namespaces)
+    monkeypatch.setattr(load, "recheck_namespaces", ask)
 
     def record() -> SimpleNamespace:
         return SimpleNamespace(stage="CLAIMED")

@@ -136,7 +136,7 @@ def test_why_the_flag_of_the_cluster_is_not_set(monkeypatch: pytest.MonkeyPatch)
             keeper=_always(SimpleNamespace(renew=_always(None))),
         )
         done = cluster.complete(cast("BlueGreenTask", double))
-        assert (done.flagged, done.left, done.stayed, done.defect) == (
+        assert (done.flagged, done.not_moved, done.stayed, done.defect) == (
             False,
             2,
             ("public/default", "shop/old"),

@@ -7,7 +7,7 @@ from types import SimpleNamespace
 from typing import cast
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.termination import end_again
+from activities.blue_green.termination import terminate_again
 from clients.cas.store import CasStore
 from clients.pulsar.admin.errors import AdminServerError
 from clients.pulsar.admin.topics import InternalStats
@@ -45,6 +45,6 @@ def test_a_topic_that_its_broker_has_fenced_is_unloaded() -> None:
     blue = SimpleNamespace(topics=topics)
     task = SimpleNamespace(blue=blue, change_blue=change, blue_release=parse_release("4.0.8"), each=each)
     guard = SimpleNamespace(require=lambda: None)
-    ended = end_again(cast("BlueGreenTask", task), cast("NamespaceGuard", guard), cast("CasStore", None), [topic])
+    ended = terminate_again(cast("BlueGreenTask", task), cast("NamespaceGuard", guard), cast("CasStore", None), [topic])
     assert topics.unloaded == 1
     assert ended == {topic: f"{topic} was fenced by its broker, which could not store its end, and unloaded"}

@@ -11,7 +11,7 @@ from typing import cast
 import pytest
 
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
-from activities.blue_green.write_limit import limit_that_ends, round_of, wait_until_quiet
+from activities.blue_green.write_limit import bytes_per_round, limit_for_hold_time, wait_until_quiet
 from activities.lifecycle.context import ActivityContext
 from clients.pulsar.admin.topics import Client, InternalStats, TopicStats
 from clients.pulsar.names import TopicName
@@ -67,7 +67,7 @@ def test_messages_that_bookies_have_not_confirmed(looks: int, *, quiet: bool) ->
 )
 def test_limit_by_sizes(rounds: list[float], limit: int) -> None:
     """The topic with the smallest messages is held back for the whole time; without traffic the limit is the lowest."""
-    assert limit_that_ends(rounds, 15.0) == limit
+    assert limit_for_hold_time(rounds, 15.0) == limit
 
 
 def test_releases_that_unblock_producers_at_once() -> None:
@@ -82,19 +82,19 @@ def test_a_round_is_of_what_is_sent_now() -> None:
     stored = InternalStats(number_of_entries=100, entries_added_counter=100)
     large = TopicStats(storage_size=50_000_000, msg_in_counter=100)
     busy = Client(msg_rate_in=10.0, msg_throughput_in=1500.0)
-    assert round_of(large.model_copy(update={"publishers": (busy,)}), stored, 15.0) == 150.0
-    assert round_of(large.model_copy(update={"publishers": (busy, busy)}), stored, 15.0) == 300.0
-    assert round_of(TopicStats(msg_in_counter=1000, publishers=(busy,)), stored, 15.0) == 1500.0
+    assert bytes_per_round(large.model_copy(update={"publishers": (busy,)}), stored, 15.0) == 150.0
+    assert bytes_per_round(large.model_copy(update={"publishers": (busy, busy)}), stored, 15.0) == 300.0
+    assert bytes_per_round(TopicStats(msg_in_counter=1000, publishers=(busy,)), stored, 15.0) == 1500.0
 
 
 def test_a_round_of_producers_that_sent_nothing_lately() -> None:
     """Without messages in the last minute the average of what is stored counts."""
     stats = TopicStats(storage_size=20_000, publishers=(Client(), Client()))
-    assert round_of(stats, InternalStats(number_of_entries=10), 15.0) == 2000.0
-    assert round_of(stats, InternalStats(), 15.0) == 0.0
+    assert bytes_per_round(stats, InternalStats(number_of_entries=10), 15.0) == 2000.0
+    assert bytes_per_round(stats, InternalStats(), 15.0) == 0.0
 
 
 def test_a_round_of_a_producer_that_seldom_sends() -> None:
     """It counts as one that sends once."""
     seldom = Client(msg_rate_in=0.01, msg_throughput_in=1.0)
-    assert round_of(TopicStats(publishers=(seldom,)), InternalStats(), 15.0) == 100.0
+    assert bytes_per_round(TopicStats(publishers=(seldom,)), InternalStats(), 15.0) == 100.0

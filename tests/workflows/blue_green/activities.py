@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from models.blue_green.copies import Carried, CopyFigures, CopyProof
+from models.blue_green.copies import CopyFigures, CopyProof, FinalCopy
 from models.blue_green.input import KIND
 from models.blue_green.results import (
     BatchCheck,
@@ -47,14 +47,16 @@ ANSWERS: dict[str, Any] = {
     "precheck": READY,
     "register": Released(),
     "provision": Provision(created={"namespaces": 3, "topics": 12}),
-    "hold_load": None,
+    "disable_load_shedding": None,
     "list_namespaces": None,
     "record_failures": "/failed of zk:zk-blue:2181/pulsar",
     "load": Loaded(topics=4, producers=2, consumers=3, backlog=10),
     "seed": CopyFigures(topics=2, entries=40, messages=100, size=5_000),
     "catch_up": None,
     "quiesce": Quiet(seconds=1.5),
-    "carry": Carried(seconds=0.5, proof=CopyProof(topics=2, entries=44, messages=110, size=5_500, subscriptions=3)),
+    "final_copy": FinalCopy(
+        seconds=0.5, proof=CopyProof(topics=2, entries=44, messages=110, size=5_500, subscriptions=3)
+    ),
     "flip": Flipped(topics=4, seconds=2.0),
     "drain": Drained(seconds=3.0),
     "verify": BatchCheck(topics=4, subscriptions=6, unused=("gone of topic",), unused_count=1),
@@ -64,13 +66,13 @@ ANSWERS: dict[str, Any] = {
     "clean_up": CleanupStep(deleted=12, remaining=0),
     "finish": Released(),
     "release": Released(restored=2),
-    "settle": Undone(undone=True),
+    "undo_terminated_batch": Undone(undone=True),
 }
 """What each step answers unless a script says otherwise: a migration without trouble."""
 
 BATCH = ["load", "catch_up", "quiesce", "flip", "drain", "verify"]
 """The steps of one batch, in their order."""
-COPYING_BATCH = ["load", "seed", "catch_up", "quiesce", "carry", "flip", "drain", "verify"]
+COPYING_BATCH = ["load", "seed", "catch_up", "quiesce", "final_copy", "flip", "drain", "verify"]
 """The same where backlogs are copied."""
 
 

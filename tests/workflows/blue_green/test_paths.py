@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from temporalio.exceptions import ApplicationError
 
-from models.blue_green.copies import Carried, CopyProof
+from models.blue_green.copies import CopyProof, FinalCopy
 from models.blue_green.results import Census, CleanupStep, Completion, Flipped
 from models.lifecycle.failures import Blocker, FailedItem, FailureKind
 from models.lifecycle.status import Outcome, WaitKind
@@ -50,7 +50,15 @@ async def test_whole_path(stage: Harness) -> None:
     """Each namespace is loaded, held, flipped, drained and verified; then blue gets its flag and its window."""
     run = await stage.start(Script())
     report = await run.report()
-    assert run.script.steps == ["precheck", "register", "provision", "hold_load", *3 * BATCH, "complete", "finish"]
+    assert run.script.steps == [
+        "precheck",
+        "register",
+        "provision",
+        "disable_load_shedding",
+        *3 * BATCH,
+        "complete",
+        "finish",
+    ]
     assert [entry.phase for entry in report.history] == ["PRECHECK", "PROVISION", "FLIP", "COMPLETE", "GRACE"]
     assert report.outcome is Outcome.DONE
     assert report.summary.startswith("3 namespaces of cluster-")
@@ -68,28 +76,28 @@ async def test_backlogs_are_copied(stage: Harness) -> None:
     """With `copy` each batch copies beside traffic, and the rest with the cursors while writes are quiet."""
     run = await stage.start(Script(), idle_subscriptions="copy")
     report = await run.report()
-    steps = ["precheck", "register", "provision", "hold_load", *3 * COPYING_BATCH, "complete", "finish"]
+    steps = ["precheck", "register", "provision", "disable_load_shedding", *3 * COPYING_BATCH, "complete", "finish"]
     assert run.script.steps == steps
     assert (report.figures["copied_messages"], report.figures["copied_bytes"]) == (330, 16_500)
-    assert report.figures["longest_carry_seconds"] == 0.5
-    assert (report.certificate["entries_compared"], report.certificate["subscriptions_carried"]) == (132, 9)
+    assert report.figures["longest_final_copy_seconds"] == 0.5
+    assert (report.certificate["entries_compared"], report.certificate["subscriptions_copied"]) == (132, 9)
 
 
 async def test_what_came_behind_a_copy_counts_too(stage: Harness) -> None:
     """What was copied right before the flag replaces what was proved before it, and its time is added."""
     proof = CopyProof(topics=2, entries=45, messages=111, size=5_550, subscriptions=3)
-    flipped = Flipped(topics=4, seconds=2.0, carried=Carried(seconds=0.25, proof=proof))
+    flipped = Flipped(topics=4, seconds=2.0, final_copy=FinalCopy(seconds=0.25, proof=proof))
     run = await stage.start(Script(flip=flipped), idle_subscriptions="copy")
     report = await run.report()
     assert report.figures["copied_messages"] == 333
-    assert report.figures["longest_carry_seconds"] == 0.75
+    assert report.figures["longest_final_copy_seconds"] == 0.75
     assert report.certificate["entries_compared"] == 135
 
 
 async def test_a_copy_that_takes_too_long_is_undone(stage: Harness) -> None:
     """Writes are not held back for longer than the input says: the batch goes back, and nothing is flipped."""
-    late = Carried(seconds=15.0, in_time=False)
-    run = await stage.start(Script(carry=late), idle_subscriptions="copy")
+    late = FinalCopy(seconds=15.0, in_time=False)
+    run = await stage.start(Script(final_copy=late), idle_subscriptions="copy")
     # Not before: the time-skipping server does not know a listing that is cancelled while it is under way.
     failed = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.ERROR_BUDGET)
     assert "took longer than quiesce_timeout, 15 s" in str(failed.failed_items)
@@ -111,7 +119,7 @@ async def test_what_is_left_on_blue_is_told(stage: Harness) -> None:
     """Without the flag of the whole cluster the report names what has not moved, what uses blue, and the defect."""
     busy = FailedItem(path="persistent://acme/audit/a", reason="1 producers")
     stayed, defect = ("acme/a", "acme/b"), "SYSTEM_TOPICS_FLAGGED"
-    left = Completion(flagged=False, left=2, stayed=stayed, defect=defect, busy=(busy,), busy_count=1)
+    left = Completion(flagged=False, not_moved=2, stayed=stayed, defect=defect, busy=(busy,), busy_count=1)
     run = await stage.start(Script(complete=left))
     report = await run.report()
     assert report.certificate["cluster_flag"] is False
@@ -162,17 +170,17 @@ async def test_drift_is_an_alarm(stage: Harness) -> None:
 
 async def test_what_is_stranded_is_an_alarm(stage: Harness) -> None:
     """A topic that was unloaded before it was drained is shown in red in the window, with its cure."""
-    stranded = "persistent://acme/audit/log was unloaded before it was drained"
-    run = await stage.start(Script(census=Census(stranded=(stranded,))))
+    undrainable = "persistent://acme/audit/log was unloaded before it was drained"
+    run = await stage.start(Script(census=Census(undrainable=(undrainable,))))
     status = await run.until(lambda status: bool(status.alarms))
-    assert status.alarms[0].startswith(f"{stranded}. End this migration with proceed, and start it again")
+    assert status.alarms[0].startswith(f"{undrainable}. End this migration with proceed, and start it again")
     await run.signal(Verb.PROCEED)
     assert (await run.report()).outcome is Outcome.DONE
 
 
 async def test_what_was_not_drained_is_reported(stage: Harness) -> None:
     """Namespaces for whose topics load shedding stays off are named."""
-    run = await stage.start(Script(complete=Completion(flagged=False, left=1, undrained=("acme/audit",))))
+    run = await stage.start(Script(complete=Completion(flagged=False, not_moved=1, undrained=("acme/audit",))))
     report = await run.report()
     assert any("stays off until the window ends" in note and "acme/audit" in note for note in report.notes)
 

@@ -13,7 +13,7 @@ from tests.workflows.blue_green.activities import BATCH, Script
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness
 
-BEFORE = ["precheck", "register", "provision", "hold_load"]
+BEFORE = ["precheck", "register", "provision", "disable_load_shedding"]
 UNDOABLE = Undone(undone=False, terminated=3, why="3 topics are terminated on blue")
 
 
@@ -87,7 +87,9 @@ async def test_a_batch_that_is_rolled_back_alone_has_failed(stage: Harness) -> N
 async def test_what_is_left_on_blue_fails_its_namespace(stage: Harness) -> None:
     """A batch that is not drained in time counts as failed, with the topic and the reason."""
     left = FailedItem(path="persistent://acme/audit/a", reason="subscription s has 5 messages left, and no consumer")
-    run = await stage.start(Script(drain=[Drained(seconds=9, left=(left,), left_count=1), Drained(seconds=1)]))
+    run = await stage.start(
+        Script(drain=[Drained(seconds=9, remaining=(left,), remaining_count=1), Drained(seconds=1)])
+    )
     status = await run.until(_asks_about_failures)
     assert status.failed_items[0].items[0].path == "acme/audit"
     assert "subscription s has 5 messages left" in status.failed_items[0].items[0].reason

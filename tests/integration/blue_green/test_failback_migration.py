@@ -26,7 +26,7 @@ _FIELDS: dict[str, object] = {
 
 
 @pytest.mark.exhaustive
-def test_way_back_without_a_loss(
+def test_failback_loses_nothing(
     clusters: Clusters, environment: Environment, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     """Clients that were sent to green come back to blue: nothing lost, order holds, and no producer is dead.

@@ -116,7 +116,7 @@ def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cursors: dict[str, objec
     def nothing(*_: object) -> dict[str, object]:
         return {}
 
-    for name in ("saved_clients", "scalable_topics", "end_again"):
+    for name in ("saved_clients", "scalable_topics", "terminate_again"):
         monkeypatch.setattr(verifying, name, nothing)
     guard = _Guard()
     task: Any = _task(cursors)
@@ -141,7 +141,7 @@ class _HeldBack(_Guard):
 def _unended(monkeypatch: pytest.MonkeyPatch, held: _HeldBack, *, minutes: float) -> BatchTask:
     """Return a step that has taken some minutes, in which brokers do not end the topic."""
 
-    def end_topics(*_: object) -> None:
+    def terminate_topics(*_: object) -> None:
         raise NotTerminated("1 topics are not terminated")
 
     def flag(*_: object) -> bool:
@@ -150,19 +150,19 @@ def _unended(monkeypatch: pytest.MonkeyPatch, held: _HeldBack, *, minutes: float
     def clients(*_: object) -> dict[str, object]:
         return {}
 
-    def sent_away(*_: object) -> set[str]:
+    def redirected_namespaces(*_: object) -> set[str]:
         return {_SPACE}
 
-    def let_go(*_: object) -> str:
+    def lift_publish_limit(*_: object) -> str:
         raise AssertionError("writes are released")
 
-    monkeypatch.setattr(termination, "end_topics", end_topics)
+    monkeypatch.setattr(termination, "terminate_topics", terminate_topics)
     for module in (drain, write_limit, undo):
         monkeypatch.setattr(module, "read_flag", flag)
-        monkeypatch.setattr(module, "let_go", let_go)
+        monkeypatch.setattr(module, "lift_publish_limit", lift_publish_limit)
     monkeypatch.setattr(drain, "saved_clients", clients)
-    monkeypatch.setattr(undo, "sent_away", sent_away)
-    monkeypatch.setattr(undo, "is_held", flag)
+    monkeypatch.setattr(undo, "redirected_namespaces", redirected_namespaces)
+    monkeypatch.setattr(undo, "holds_claim", flag)
     task: Any = _task({}, migrated="")
     task.guards, task.store = [held], None
     task.context = ActivityContext(scheduled=datetime.now(UTC) - timedelta(minutes=minutes))
@@ -175,7 +175,7 @@ def test_a_topic_that_cannot_be_ended_is_left(monkeypatch: pytest.MonkeyPatch) -
     with pytest.raises(NotTerminated):
         drain.drain(_unended(monkeypatch, held, minutes=30))
     found = drain.drain(_unended(monkeypatch, held, minutes=61))
-    (left,) = found.left
+    (left,) = found.remaining
     assert left.path == str(_TOPIC)
     assert left.reason.startswith("it is not terminated, and writes to it stay held back")
     assert "Restart its broker, and start the migration again: 1 topics are not terminated" in left.reason
@@ -189,7 +189,7 @@ def test_a_rollback_ends(monkeypatch: pytest.MonkeyPatch) -> None:
         undo.undo(_unended(monkeypatch, held, minutes=30))
     undone = undo.undo(_unended(monkeypatch, held, minutes=61))
     assert not undone.undone
-    assert undone.kept == ("1 topics are not terminated",)
+    assert undone.notes == ("1 topics are not terminated",)
 
 
 def test_writes_wait_while_a_flag_is_off(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -202,11 +202,19 @@ def test_writes_wait_while_a_flag_is_off(monkeypatch: pytest.MonkeyPatch) -> Non
 
         return step
 
-    names = ("hold_writes", "hold", "wait_until_known", "set_flag", "wait_until_seen", "look_at_all", "put_back")
+    names = (
+        "hold_writes",
+        "override_policies",
+        "wait_until_known",
+        "set_flag",
+        "wait_until_seen",
+        "load_topics",
+        "restore_policy",
+    )
     for name in names:
         monkeypatch.setattr(termination, name, note(name))
     task = _task({})
     task.blue_brokers = list[Any]
-    termination.reload(task, cast("NamespaceGuard", _Guard()), cast("CasStore", None), [_TOPIC])
+    termination.reload_topics(task, cast("NamespaceGuard", _Guard()), cast("CasStore", None), [_TOPIC])
     assert steps[0] == "hold_writes"
     assert [step for step in steps if step.startswith("set_flag")] == ["set_flag False", "set_flag True"]

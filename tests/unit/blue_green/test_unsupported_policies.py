@@ -10,7 +10,7 @@ from models.blue_green.differences import Difference, DifferenceKind
 from models.releases import parse_release
 from tests.unit.blue_green.test_differences import NAMES, SPACE, TOPIC, namespace, topic
 
-LOST = DifferenceKind.NOT_CARRIED
+LOST = DifferenceKind.UNSUPPORTED
 KEYS = {"allowed_topic_property_keys_for_metrics": ["team"]}
 
 
@@ -47,7 +47,7 @@ def test_policies_that_green_does_not_know() -> None:
         (f"topic {TOPIC}: policy subscriptionExpirationTime", LOST, "5", True),
     ]
     assert str(told(namespace(topic(), **KEYS), "4.0.8")[0]) == (
-        f"namespace {SPACE}: allowed_topic_property_keys_for_metrics not carried "
+        f"namespace {SPACE}: allowed_topic_property_keys_for_metrics unsupported "
         '(blue: ["team"], green: its release 4.0.8 does not have it)'
     )
 

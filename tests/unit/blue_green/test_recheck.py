@@ -6,7 +6,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.blue_green.checks import readiness
-from activities.blue_green.checks.readiness import require_as_asked
+from activities.blue_green.checks.readiness import recheck_namespaces
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from clients.pulsar.admin.topics import TopicStats
 from tests.unit.blue_green.test_differences import namespace
@@ -34,9 +34,9 @@ def test_what_came_into_use_after_the_precheck(
 
     monkeypatch.setattr(readiness, "read_namespace", read)
     with pytest.raises(ApplicationError, match=rf"since PRECHECK the cluster has changed: \[{code}\]"):
-        require_as_asked(task(), guards())
+        recheck_namespaces(task(), guards())
     found = namespace(topic(READY), replication_clusters=["b"])
-    require_as_asked(task(), guards())
+    recheck_namespaces(task(), guards())
 
 
 def test_what_is_accepted_is_accepted_later(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -46,4 +46,4 @@ def test_what_is_accepted_is_accepted_later(monkeypatch: pytest.MonkeyPatch) -> 
         return namespace(topic(READY, entryFilters={"entryFilterNames": "f"}))
 
     monkeypatch.setattr(readiness, "read_namespace", read)
-    require_as_asked(task(accept=["ENTRY_FILTERS"]), guards())
+    recheck_namespaces(task(accept=["ENTRY_FILTERS"]), guards())
