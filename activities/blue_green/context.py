@@ -9,7 +9,7 @@ from typing import Any, TypeAlias, TypeVar
 
 from activities.lifecycle import parallel
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.parallel import LANES, ItemT, ResultT
+from activities.lifecycle.parallel import MAX_CONCURRENT_REQUESTS, ItemT, ResultT
 from activities.lifecycle.runner import attempt_number
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import StepTask
@@ -174,13 +174,13 @@ class BothClusters(StepTask[BlueGreenInputT]):
         return self._change(self.input.green, look, fence, change)
 
     def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
-        """Do the same for many items, some at once; see `parallel.each`."""
-        return parallel.each(self.context, items, work)
+        """Do the same for many items, some at once; see `parallel.map_concurrent`."""
+        return parallel.map_concurrent(self.context, items, work)
 
     def _brokers_of(self, cluster: PulsarCluster) -> list[tuple[str, PulsarAdminReader]]:
         access, key = self.runtime.admin_of(cluster.credentials), cluster.metadata_url
         if key not in self._sessions:
-            self._sessions[key] = self.open.enter_context(HttpSession(access, LANES))
+            self._sessions[key] = self.open.enter_context(HttpSession(access, MAX_CONCURRENT_REQUESTS))
         if key not in self._brokers:
             session = self._sessions[key]
             with open_reader(cluster.store, self.stores(cluster)) as reader:
@@ -203,7 +203,9 @@ class BothClusters(StepTask[BlueGreenInputT]):
 
     def _admin(self, cluster: PulsarCluster) -> PulsarAdmin:
         access = self.runtime.admin_of(cluster.credentials)
-        return self.open.enter_context(PulsarAdmin.open(access, cluster.admin_urls, connections=LANES))
+        return self.open.enter_context(
+            PulsarAdmin.open(access, cluster.admin_urls, connections=MAX_CONCURRENT_REQUESTS)
+        )
 
 
 AnyBlueGreenTask: TypeAlias = BothClusters[Any]

@@ -128,7 +128,7 @@ def require_answers(task: AnyBlueGreenTask) -> None:
             )
         task.context.waiting_for(WaitKind.STORE, f"brokers of {task.input.cluster} to answer: {some(silent)}")
         task.context.pause(_ASK_EVERY)
-    task.context.waits_no_more()
+    task.context.clear_waiting()
 
 
 def _answers(admin: PulsarAdminReader) -> bool:

@@ -106,7 +106,7 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
     check_redirect(findings, task.blue_release, task.input.green)
     check_green(task, findings, names)
     isolated = "the isolation of namespaces"
-    findings.attempt(isolated, lambda: check_isolation(task, findings, names), of="GREEN")
+    findings.check(isolated, lambda: check_isolation(task, findings, names), of="GREEN")
     check_clients(task, findings, names)
     made_anew = check_failback(task, findings, names)
     with task.blue_store() as store:

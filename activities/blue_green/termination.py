@@ -251,7 +251,7 @@ def reload_topics(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore
         set_flag(store, guard.namespace, guard.require, migrated=True)
     wait_until_seen(task, guard.namespace, migrated=True)
     restore_policy(task, guard, AUTO_CREATION)
-    task.context.waits_no_more()
+    task.context.clear_waiting()
 
 
 def _wait_until_terminated(

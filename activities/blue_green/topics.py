@@ -105,8 +105,8 @@ def report_blue_backlog(context: ActivityContext, topics: Iterable[TopicStats]) 
     """Tell dashboards how topics of blue are; returns the messages that their subscriptions have left."""
     found = list(map(traffic_of, topics))
     backlog = sum(one.backlog for one in found)
-    context.reading(BACKLOG_GAUGE, "blue", backlog)
-    context.reading(PUBLISHERS_GAUGE, "blue", sum(one.publishers for one in found))
+    context.set_gauge(BACKLOG_GAUGE, "blue", backlog)
+    context.set_gauge(PUBLISHERS_GAUGE, "blue", sum(one.publishers for one in found))
     return backlog
 
 

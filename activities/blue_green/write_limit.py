@@ -274,7 +274,7 @@ def wait_until_quiet_since(
             else:
                 check()
         task.context.pause(_LOOK_EVERY)
-    task.context.waits_no_more()
+    task.context.clear_waiting()
     named = tuple(f"{topic}{why}" for topic in busy[:_NAMED]) if same < same_looks else ()
     return Quiet(seconds=round(time.monotonic() - begun, 3), busy=named, checks=looks), since
 
@@ -333,8 +333,8 @@ def require_whole_messages(task: AnyBlueGreenTask, topics: Sequence[TopicName]) 
         raise StoreConflict(
             f"messages have arrived in part, and would be cut in two, so nothing is flipped: {some(cut)}"
         )
-    task.context.counts_nothing()
-    task.context.waits_no_more()
+    task.context.clear_progress()
+    task.context.clear_waiting()
 
 
 def _problem(task: AnyBlueGreenTask, topic: TopicName) -> str:

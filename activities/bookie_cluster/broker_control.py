@@ -114,7 +114,7 @@ class BrokerController:
             self._run(order, require)
         else:
             self._post(order, require)
-        self._task.context.waits_no_more()
+        self._task.context.clear_waiting()
 
     def _run(self, order: BrokerOrder, require: Callable[[], object]) -> None:
         settings = self._settings

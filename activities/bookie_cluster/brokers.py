@@ -97,7 +97,7 @@ def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FUL
             action = "stop all brokers" if controller.by_hand else ""
             task.context.waiting_for(WaitKind.BROKERS_STOP, f"brokers to stop: {'; '.join(left)}", action=action)
             task.context.pause(_POLL if running else _CLOSE_LOOK)
-    task.context.waits_no_more()
+    task.context.clear_waiting()
     return BrokersStopped(since=absence.seen.since or datetime.now(UTC), brokers=tuple(sorted(absence.seen.names)))
 
 
@@ -143,7 +143,7 @@ def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FU
             if _is_proven(task, asked, running, proof):
                 # mutant: bookie-cluster/misrouted-ledgers-are-not-checked-after-the-start
                 _refuse_misrouted_ledgers(task)
-                task.context.waits_no_more()
+                task.context.clear_waiting()
                 own = absences.get(task.direction) or absences.get(Direction.FORWARD)
                 return BrokersOn(
                     brokers=tuple(sorted(proof.evidence)),

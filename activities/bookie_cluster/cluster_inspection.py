@@ -67,7 +67,7 @@ def inspect(task: BookieClusterTask, cluster: BookieCluster, findings: Findings)
     """Look at one cluster; None if it cannot be used."""
     seen: list[ClusterInspection] = []
     with task.ledgers(cluster) as directory:
-        whole = findings.attempt(
+        whole = findings.check(
             f"the cluster {cluster.name}", lambda: seen.extend(_read(task, cluster, directory, findings))
         )
     return seen[0] if whole and seen else None

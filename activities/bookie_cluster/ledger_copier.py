@@ -91,7 +91,7 @@ class LedgerCopier:
             again = self._records.only(frozenset(self._transient))
             self._forget_transient()
             self._copy(again)
-        self._task.context.waits_no_more()
+        self._task.context.clear_waiting()
         for number in self._transient & self._verified.begun.keys():
             self.failed[number] += (
                 f"; its open copy stays in {self._target}, because this run may write the id again: brokers there take "

@@ -90,18 +90,18 @@ class SwitchPrecheckRun:
     def run(self) -> SwitchPrecheck:
         """Check everything that can be checked, whatever else fails."""
         task, findings = self._task, self._findings
-        findings.attempt("the registry of bookie clusters", self._check_registry)
+        findings.check("the registry of bookie clusters", self._check_registry)
         begun = time.monotonic()
         source, target = inspect(task, task.input.source, findings), inspect(task, task.input.target, findings)
-        named = findings.attempt("the brokers' metadata", self._read_references)
+        named = findings.check("the brokers' metadata", self._read_references)
         seconds = time.monotonic() - begun
         writable = len(target.free) if target else None
-        findings.attempt("the brokers' metadata store", lambda: self._ask_brokers(writable))
+        findings.check("the brokers' metadata store", lambda: self._ask_brokers(writable))
         if source and target:
             check_pair(source, target, resolve_hosts(source.addresses | target.addresses), findings)
             if named:
                 self._check_attributions(source, target)
-                findings.attempt("the id generators", partial(self._check_ids, target))
+                findings.check("the id generators", partial(self._check_ids, target))
         self._named = attributed(self._named, self._bootstrap)
         if source and named:
             self._named = self._named.plus(compacted(task, source.ledgers, self._named, strict=False))
@@ -109,7 +109,7 @@ class SwitchPrecheckRun:
             self._check_decodable(source, target)
         chosen = moving(task.input, task.input.source.name, source.ledgers, self._named) if source and named else None
         if target and chosen is not None:
-            findings.attempt("the list of deleted ledgers", partial(self._warn_of_deleted, target, chosen))
+            findings.check("the list of deleted ledgers", partial(self._warn_of_deleted, target, chosen))
         survey = self._survey(source, chosen) if source and chosen is not None else None
         return self._result(target, chosen, survey, seconds)
 

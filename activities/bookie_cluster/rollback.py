@@ -11,19 +11,19 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from clients.errors import StoreConflict
 from models.bookie_cluster.input import Direction
-from models.bookie_cluster.results import TailCopy, WayBack
+from models.bookie_cluster.results import RollbackReadiness, TailCopy
 
 
 @step(BookieClusterTask, reads_only=True)
-def check_way_back(task: BookieClusterTask) -> WayBack:
+def check_rollback(task: BookieClusterTask) -> RollbackReadiness:
     """Look at both clusters as PRECHECK does, with source and target swapped; reads only."""
     task = task.toward(Direction.BACK)
     ends = task.ends
     left_behind, findings = Findings(), Findings()
     left, taken = inspect(task, ends.source, left_behind), inspect(task, ends.target, findings)
     if taken:
-        findings.attempt("the brokers' metadata", lambda: _check_bookies(task, left, taken, findings))
-    return WayBack(
+        findings.check("the brokers' metadata", lambda: _check_bookies(task, left, taken, findings))
+    return RollbackReadiness(
         blockers=tuple(findings.blockers),
         target_blockers=tuple(left_behind.blockers),
         target_down=tuple(left_behind.warnings),

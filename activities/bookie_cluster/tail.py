@@ -164,7 +164,7 @@ class _NoBrokersGuard:
                 )
                 task.context.pause(_POLL)
             self.mark = stores.brokers_mark()
-        task.context.waits_no_more()
+        task.context.clear_waiting()
 
     def require(self) -> None:
         """Raise `_BrokersCame` unless it was so all the time."""

@@ -69,7 +69,7 @@ class ActivityContext:
         self._most = 0
         self._waiting: WaitReason | None = None
         self._ask_wait: Callable[[], WaitReason | None] = lambda: None
-        self._readings: dict[tuple[str, str], int] = {}
+        self._gauges: dict[tuple[str, str], int] = {}
         self._on_cancel: list[Callable[[], None]] = []
         #: When metadata writes were blocked (seconds since the epoch), while they are; None otherwise.
         self.blocked_since: float | None = None
@@ -127,27 +127,27 @@ class ActivityContext:
         self._count = _Count(task, unit, total, lambda: done, detail, begun)
 
     @property
-    def readings(self) -> dict[tuple[str, str], int]:
+    def gauges(self) -> dict[tuple[str, str], int]:
         """What `reading` told last, by gauge and side."""
-        return dict(self._readings)
+        return dict(self._gauges)
 
-    def reading(self, gauge: str, side: str, value: int) -> None:
+    def set_gauge(self, gauge: str, side: str, value: int) -> None:
         """Tell dashboards what one of the sides shows, until the activity ends or tells something else."""
-        self._readings[gauge, side] = value
+        self._gauges[gauge, side] = value
 
-    def counts_nothing(self) -> None:
+    def clear_progress(self) -> None:
         """What was counted is done, and what follows counts nothing."""
         self._count = None
 
     def waiting_for(self, kind: WaitKind, why: str, *, action: str = "", until: datetime | None = None) -> None:
-        """Tell what the work waits for from now on, until `waits_no_more`; see `WaitReason`."""
+        """Tell what the work waits for from now on, until `clear_waiting`; see `WaitReason`."""
         self._waiting = WaitReason(kind=kind, why=why, action=action, until=until)
 
-    def waits_no_more(self) -> None:
+    def clear_waiting(self) -> None:
         """The wait is over; harmless where there was none."""
         self._waiting = None
 
-    def ask_wait(self, ask: Callable[[], WaitReason | None]) -> None:
+    def set_wait_source(self, ask: Callable[[], WaitReason | None]) -> None:
         """Call `ask` for what the work waits for, whenever somebody wants to know; None means what it tells itself."""
         self._ask_wait = ask
 
@@ -157,7 +157,7 @@ class ActivityContext:
         self.waiting_for(kind, why)
         yield
         # After a failure the reason stays: the next attempt waits for the same.
-        self.waits_no_more()
+        self.clear_waiting()
 
     def report(self) -> ProgressReport:
         """Progress and reason to wait as they are now."""

@@ -12,11 +12,11 @@ ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 OtherT = TypeVar("OtherT")
 
-LANES = 8
+MAX_CONCURRENT_REQUESTS = 8
 """Requests to brokers that run at once."""
 
 
-class Each(Protocol):
+class ItemMapper(Protocol):
     """Does the same for many items."""
 
     def __call__(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT], /) -> list[ResultT]:
@@ -24,12 +24,12 @@ class Each(Protocol):
         ...
 
 
-def in_turn(items: Iterable[ItemT], work: Callable[[ItemT], ResultT], /) -> list[ResultT]:
+def map_sequential(items: Iterable[ItemT], work: Callable[[ItemT], ResultT], /) -> list[ResultT]:
     """Do the same for many items, one after the other."""
     return [work(item) for item in items]
 
 
-def at_once(one: Callable[[], ResultT], other: Callable[[], OtherT], /) -> tuple[ResultT, OtherT]:
+def run_both(one: Callable[[], ResultT], other: Callable[[], OtherT], /) -> tuple[ResultT, OtherT]:
     """Do two things at once; returns what came of both, when both have ended.
 
     Raises:
@@ -41,7 +41,7 @@ def at_once(one: Callable[[], ResultT], other: Callable[[], OtherT], /) -> tuple
         return found.result(), other_found
 
 
-def each(context: ActivityContext, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
+def map_concurrent(context: ActivityContext, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
     """Do the same for many items, some at once; stops where the activity was cancelled.
 
     Args:
@@ -57,7 +57,7 @@ def each(context: ActivityContext, items: Iterable[ItemT], work: Callable[[ItemT
         context.check()
         return work(item)
 
-    with ThreadPoolExecutor(LANES) as pool:
+    with ThreadPoolExecutor(MAX_CONCURRENT_REQUESTS) as pool:
         futures = [pool.submit(checked, item) for item in items]
         try:
             return [future.result() for future in futures]

@@ -1,4 +1,4 @@
-"""Look now and then, for years, at nobody's cost: where nothing is due, Temporal starts the next attempt later.
+"""PollResult now and then, for years, at nobody's cost: where nothing is due, Temporal starts the next attempt later.
 
 Between two looks there is no thread, no heartbeat and no timer of a workflow, and failed attempts are not in its
 history: it has one entry when something is due.
@@ -22,7 +22,7 @@ NOTHING_DUE = "NothingDue"
 """Type of the failure by which an attempt asks for the next one; operators see it at the pending activity."""
 
 
-class Look(NamedTuple, Generic[AnswerT]):
+class PollResult(NamedTuple, Generic[AnswerT]):
     """What one look has shown.
 
     Attributes:
@@ -38,8 +38,8 @@ class Look(NamedTuple, Generic[AnswerT]):
     memory: Any = None
 
 
-async def poll(look: Callable[[ActivityContext], Look[AnswerT]]) -> AnswerT:
-    """Look once; answers what is due.
+async def poll(look: Callable[[ActivityContext], PollResult[AnswerT]]) -> AnswerT:
+    """PollResult once; answers what is due.
 
     Args:
         look: blocks; finds the memory of the last look in its context, None for none.

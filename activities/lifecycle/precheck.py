@@ -44,7 +44,7 @@ class Findings:
         """Note what the operator should know."""
         self.warnings.append(text)
 
-    def attempt(self, what: str, check: Callable[[], object], *, of: str = "") -> bool:
+    def check(self, what: str, check: Callable[[], object], *, of: str = "") -> bool:
         """Run a check; where it cannot be done, that is a blocker. Returns whether it was done.
 
         Args:

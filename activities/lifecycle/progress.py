@@ -73,7 +73,7 @@ class Gauges:
 
     def show(self, report: ProgressReport, context: ActivityContext) -> None:
         """Set the gauges."""
-        for (gauge, side), value in context.readings.items():
+        for (gauge, side), value in context.gauges.items():
             self._shown.add((gauge, side))
             self._show_reading(gauge, side, value)
         blocked_since = context.blocked_since
@@ -116,26 +116,26 @@ class WaitSignals:
         self._silent = True
         self._sending: asyncio.Task[None] | None = None
 
-    def tell(self, report: ProgressReport) -> None:
+    def report(self, report: ProgressReport) -> None:
         """Send what is waited for, if that is news and it is time for news."""
         idle = self._sending is None or self._sending.done()
         if idle and report.waiting != self._told and time.monotonic() >= self._due(report.waiting):
             self._sending = asyncio.create_task(self._send(report))
 
-    async def tell_retry(self, report: ProgressReport, why: str) -> None:
+    async def report_retry(self, report: ProgressReport, why: str) -> None:
         """Tell why there will be another attempt, unless an earlier one has told it lately, and this one nothing."""
         power_of_two = self._attempt & (self._attempt - 1) == 0
         if power_of_two or not self._silent:
             reason = WaitReason(kind=WaitKind.RETRY, why=f"the next attempt of a step: {why}")
             await self._send_last(report.model_copy(update={"waiting": reason}))
 
-    async def tell_end(self, report: ProgressReport) -> None:
+    async def report_done(self, report: ProgressReport) -> None:
         """Take back what this attempt, or an earlier one, waited for."""
-        await self.settle()
+        await self.flush()
         if self._told is not None or (self._silent and self._attempt > 1):
             await self._send_last(report.model_copy(update={"waiting": None}))
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         """Let a signal arrive that is on its way."""
         if self._sending is not None:
             await self._sending
@@ -149,7 +149,7 @@ class WaitSignals:
         return self._last + max(pause, share * (self._last - self._begun))
 
     async def _send_last(self, report: ProgressReport) -> None:
-        await self.settle()
+        await self.flush()
         await self._send(report)
 
     async def _send(self, report: ProgressReport) -> None:

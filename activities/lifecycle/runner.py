@@ -86,12 +86,12 @@ async def run_activity(
     waited = (info.started_time - info.scheduled_time).total_seconds()
     context = ActivityContext(noted_before(), info.scheduled_time, waited=waited)
     gauges = Gauges(labels)
-    async with told(client, context) as signals:
+    async with report_to_workflow(client, context) as signals:
 
         def beat() -> None:
             report = heartbeat(context)
             gauges.show(report, context)
-            signals.tell(report)
+            signals.report(report)
 
         try:
             result = await in_thread(context, lambda: work(context), beat)
@@ -101,7 +101,7 @@ async def run_activity(
 
 
 @asynccontextmanager
-async def told(client: Client, context: ActivityContext) -> AsyncGenerator[WaitSignals]:
+async def report_to_workflow(client: Client, context: ActivityContext) -> AsyncGenerator[WaitSignals]:
     """Tell the workflow why what is inside must be tried again, and when it waits no more; failures become typed.
 
     Args:
@@ -115,17 +115,17 @@ async def told(client: Client, context: ActivityContext) -> AsyncGenerator[WaitS
     try:
         yield signals
     except asyncio.CancelledError:
-        await signals.settle()
+        await signals.flush()
         raise
     except Exception as error:
         failure = as_failure(error)
         if not failure.non_retryable:
-            await signals.tell_retry(context.report(), failure.message)
+            await signals.report_retry(context.report(), failure.message)
         if failure is error:
             raise
         # What nobody foresaw may carry a trace of many kilobytes, and the history keeps all causes.
         raise failure from (error if isinstance(error, errors.StoreError) else None)
-    await signals.tell_end(context.report())
+    await signals.report_done(context.report())
 
 
 async def in_thread(context: ActivityContext, work: Callable[[], ResultT], beat: Callable[[], None]) -> ResultT:

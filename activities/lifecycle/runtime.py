@@ -119,7 +119,7 @@ class Runtime:
         """A tag for Spark jobs of a step: they are stopped when it is cancelled, and it tells what they wait for."""
         tag = self.engine.new_tag(run_id)
         context.on_cancel(lambda: self.engine.cancel(tag))
-        context.ask_wait(lambda: self._wait_for_spark(tag))
+        context.set_wait_source(lambda: self._wait_for_spark(tag))
         return tag
 
     def _wait_for_spark(self, tag: str) -> WaitReason | None:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Self, TypeVar
 from temporalio import activity
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.polling import Look, poll
+from activities.lifecycle.polling import PollResult, poll
 from activities.lifecycle.runner import require_open, run_activity, this_attempt
 from activities.lifecycle.runtime import Runtime
 from models.lifecycle.claim import Attempt
@@ -190,8 +190,8 @@ class Step(AnyStep[ArgsT, ResultT], Generic[TaskT, ArgsT, ResultT]):
 class PollingStep(AnyStep[ArgsT, ResultT], Generic[TaskT, ArgsT, ResultT]):
     """A function that looks once, and says what is due or when to look again; see `poll`."""
 
-    def __call__(self, task: TaskT, *args: ArgsT.args, **kwargs: ArgsT.kwargs) -> Look[ResultT]:
-        """Look once."""
+    def __call__(self, task: TaskT, *args: ArgsT.args, **kwargs: ArgsT.kwargs) -> PollResult[ResultT]:
+        """PollResult once."""
         return self.function(task, *args, **kwargs)
 
     @property
@@ -200,7 +200,7 @@ class PollingStep(AnyStep[ArgsT, ResultT], Generic[TaskT, ArgsT, ResultT]):
         return get_args(super().answer)[0]
 
     async def run(self, runtime: Runtime, execution: Execution[Any], *args: Any) -> ResultT:
-        """Look once.
+        """PollResult once.
 
         Raises:
             ApplicationError: nothing is due yet, or the look failed.
@@ -239,7 +239,7 @@ def step(
 
 def polling_step(
     task: type[TaskT], *, name: str = ""
-) -> Callable[[Callable[Concatenate[TaskT, ArgsT], Look[ResultT]]], PollingStep[TaskT, ArgsT, ResultT]]:
+) -> Callable[[Callable[Concatenate[TaskT, ArgsT], PollResult[ResultT]]], PollingStep[TaskT, ArgsT, ResultT]]:
     """Make an activity of a function that looks once and gets a task first; the memory is `task.context.memory`.
 
     Args:

@@ -161,7 +161,7 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
     task.urgent = True
     floor = pre.version_floor
     with task.flag() as flag:
-        if not flag.stands_at(FlagPhase.COMPLETED):
+        if not flag.is_at_phase(FlagPhase.COMPLETED):
             task.context.blocked_since = flag.state().blocked_since
             _await_late_participants(task)
             if task.input.target_url.scheme == "zk":
@@ -286,7 +286,7 @@ def _await_late_participants(task: MetadataStoreTask) -> None:
                 )
             task.context.waiting_for(WaitKind.PARTICIPANTS, f"services that started just now: {named}")
             task.context.pause(_PARTICIPANTS_POLL)
-    task.context.waits_no_more()
+    task.context.clear_waiting()
 
 
 def _late_services(source: StoreReader, target: StoreReader) -> str:
@@ -309,7 +309,7 @@ def follow(task: MetadataStoreTask, pre: PreCopy) -> LateWrites:
         StoreError: a store failed; the look can be repeated.
     """
     with task.flag() as flag:
-        if not flag.stands_at(FlagPhase.COMPLETED):
+        if not flag.is_at_phase(FlagPhase.COMPLETED):
             return LateWrites()
         # At each look: whoever missed it may have been cut off until now, and writes nothing that would show that.
         flag.rebroadcast()  # mutant: metadata-store/checks-do-not-repeat-the-flag

@@ -141,7 +141,7 @@ class FlagKeeper:
         """
         return retry(self._rebroadcast, FLAG)
 
-    def stands_at(self, phase: FlagPhase) -> bool:
+    def is_at_phase(self, phase: FlagPhase) -> bool:
         """Whether this migration moved the flag to this phase, and nobody moved it since."""
         state = self.state()
         return state.owned_by(self._me.workflow_id) and state.flag.phase is phase

@@ -198,7 +198,7 @@ def raise_floor(task: MetadataStoreTask, highest: int, standing: int = 0) -> int
     if task.input.target_url.scheme != "oxia" or (standing and highest <= standing):
         return standing
     floor = max(min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR), standing)
-    task.context.counts_nothing()
+    task.context.clear_progress()
     with task.context.waiting(WaitKind.STORE, "Oxia to number new versions above the copied ones"):
         raise_version_floor(task.input.target_url, floor, timeout=task.runtime.access.timeout)
     return floor

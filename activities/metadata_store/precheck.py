@@ -58,7 +58,7 @@ from models.store_url import StoreUrl, parse_store_url
 from spark.engine import SparkEngine
 from spark.fence import claim_in
 from spark.metadata_store import jobs
-from spark.metadata_store.spec import Pair, Some, Surveyed
+from spark.metadata_store.spec import Pair, PathSample, Surveyed
 
 # A cutover without participants takes about this long: some transactions and four steps of a workflow.
 _CUTOVER_SECONDS = 2.0
@@ -128,10 +128,10 @@ class PrecheckRun:
 
     def run(self, engine: SparkEngine, pair: Pair, *, tag: str) -> Precheck:
         """Check everything, then count the source."""
-        source_ok = self._findings.attempt("the source", self._check_source, of="SOURCE")
+        source_ok = self._findings.check("the source", self._check_source, of="SOURCE")
         # After a COMPLETED migration the target is the live store: say nothing that leads to its replacement.
         if self._flag is not FlagPhase.COMPLETED:
-            self._findings.attempt("the target", self._check_target, of="TARGET")
+            self._findings.check("the target", self._check_target, of="TARGET")
         survey: Survey | None = None
         seconds = 0.0
         if source_ok:
@@ -548,7 +548,7 @@ def _text(path: bytes) -> str:
     return path.decode(errors="backslashreplace")
 
 
-def _named(what: str, found: Some) -> str:
+def _named(what: str, found: PathSample) -> str:
     """How many were found, and some of them by name."""
     return f"{found.total:,} {what} ({_some(map(_text, found.paths), found.total)})"
 

@@ -59,7 +59,7 @@ def prepare(task: MetadataStoreTask) -> Preparation:
     timeout = task.input.preparation_timeout.total_seconds() - task.context.waited
     able, mark = _able_brokers(task, timeout), 0
     with task.flag() as flag:
-        if not flag.stands_at(FlagPhase.PREPARATION):
+        if not flag.is_at_phase(FlagPhase.PREPARATION):
             # First: the checks must not be older than they need be when the flag is set.
             _stop_lost_tasks(task)
             able.require()
@@ -105,7 +105,7 @@ def prepare(task: MetadataStoreTask) -> Preparation:
                     flag.rebroadcast()
                 task.context.pause(pause)
                 pause = min(2 * pause, _LONGEST_POLL)
-    task.context.waits_no_more()
+    task.context.clear_waiting()
     return Preparation(ephemerals=ready.ephemerals, seconds=time.monotonic() - begun)
 
 

@@ -45,7 +45,7 @@ def unblock_writes(task: MetadataStoreTask, cause: str) -> Restoration:
     return Restoration(committed=committed, flag=state.flag.phase, blocked_seconds=blocked)
 
 
-@step(MetadataStoreTask, name="give_back")
+@step(MetadataStoreTask)
 def unblock_leftover(task: MetadataStoreTask) -> bool:
     """Set the flag to FAILED where an earlier run of this migration left writes blocked; return whether it had."""
     if not task.source_has_flag:

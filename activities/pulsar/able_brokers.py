@@ -62,4 +62,4 @@ class AbleBrokers:
                 raise ApplicationError(why, type=FailureKind.NOT_READY, non_retryable=True)
             self._context.waiting_for(WaitKind.PARTICIPANTS, named)
             self._context.pause(_ASK_EVERY)
-        self._context.waits_no_more()
+        self._context.clear_waiting()

@@ -85,7 +85,7 @@ def covered(
         access: credentials and timeout of stores.
     """
     findings = Findings()
-    read = findings.attempt("the census of features", lambda: look(census), of="CENSUS")
+    read = findings.check("the census of features", lambda: look(census), of="CENSUS")
     known = {blocker.code for blocker in result.blockers}
     features = census.check(findings, input.kind, input.accept, known)
     if read:  # Another server at that address would keep us waiting.

@@ -7,7 +7,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Generic, Self, TypeVar
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.parallel import LANES, ItemT, ResultT, each
+from activities.lifecycle.parallel import MAX_CONCURRENT_REQUESTS, ItemT, ResultT, map_concurrent
 from activities.lifecycle.runtime import Runtime
 from activities.pulsar.registrations import brokers
 from clients.cas.store import CasStore
@@ -44,7 +44,9 @@ class PulsarCluster(Generic[AccessT_co]):
         self.context = context
         self._open = ExitStack()
         access = runtime.admin_of(input.credentials)
-        self.admin = self._open.enter_context(PulsarAdmin.open(access, input.admin_urls, connections=LANES))
+        self.admin = self._open.enter_context(
+            PulsarAdmin.open(access, input.admin_urls, connections=MAX_CONCURRENT_REQUESTS)
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -88,8 +90,8 @@ class PulsarCluster(Generic[AccessT_co]):
         return True
 
     def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
-        """Do the same for many items, some at once; see `parallel.each`."""
-        return each(self.context, items, work)
+        """Do the same for many items, some at once; see `parallel.map_concurrent`."""
+        return map_concurrent(self.context, items, work)
 
     def brokers(self) -> list[tuple[str, PulsarAdminReader]]:
         """Every broker that is active, with its address, for what each must know."""

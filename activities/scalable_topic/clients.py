@@ -38,5 +38,5 @@ def await_clients(task: TopicTask, until: datetime, known: Mapping[str, str] = M
         action = f"{', then '.join(found)}{'' if task.input.force else _FORCE}"
         task.context.waiting_for(WaitKind.CLIENTS, "; ".join(found.values()), action=action, until=until)
         task.context.pause(until_next_look(time.monotonic() - begun))
-    task.context.waits_no_more()
+    task.context.clear_waiting()
     return ClientsGone(waiting="; ".join(found.values()), ordered=seen)

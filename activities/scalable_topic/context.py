@@ -154,7 +154,7 @@ class ClusterTask(StepTask[InputT_co]):
                 WaitKind.MIGRATION, f"{found.claim.workflow_id} of the same cluster to end", action="let it end"
             )
             self.context.pause(_LOOK_EVERY)
-        self.context.waits_no_more()
+        self.context.clear_waiting()
         claim = keeper.take()
         # Looked at again, since this attempt may have been frozen since it was seen that its run continues.
         # mutant: scalable-topic/the-cluster-is-taken-for-a-run-that-has-ended

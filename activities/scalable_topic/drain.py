@@ -43,8 +43,8 @@ def drain(task: TopicTask, until: datetime) -> DrainedTopic:
         why, action = _awaited(topic, left)
         task.context.waiting_for(WaitKind.CLIENTS, why, action=action, until=until)
         task.context.pause(until_next_look(time.monotonic() - begun))
-    task.context.waits_no_more()
-    task.context.counts_nothing()
+    task.context.clear_waiting()
+    task.context.clear_progress()
     return DrainedTopic(seconds=round(time.monotonic() - begun, 3), left=left)
 
 

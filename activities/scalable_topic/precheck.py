@@ -25,7 +25,7 @@ def precheck(task: TopicTask) -> Precheck:
     topics: list[TopicInventory] = []
     if not findings.blockers:
         # What is asked next would fail for the same reasons, or be asked of the wrong cluster.
-        findings.attempt(task.input.topic, lambda: topics.extend(_check_topic(task, findings)), of="TOPIC")
+        findings.check(task.input.topic, lambda: topics.extend(_check_topic(task, findings)), of="TOPIC")
     if task.input.auto_scale is None:
         findings.warn(
             "brokers merge segments with little traffic once the migration has ended, as the policies of namespace "
@@ -61,7 +61,7 @@ def survey(task: NamespaceTask) -> Survey:
         check_rights(task.admin, findings, namespaces)
         check_auto_scale(task, task.input.auto_scale, findings, namespaces)
 
-    findings.attempt(f"the brokers of {task.input.cluster}", check_brokers, of="BROKERS")
+    findings.check(f"the brokers of {task.input.cluster}", check_brokers, of="BROKERS")
     with open_cas_reader(task.input.store, task.cluster.stores) as store:
         looks = task.each(names, lambda name: _survey_of(task, store, name))
     blocked = [failed for look in looks for failed in look.blocked]

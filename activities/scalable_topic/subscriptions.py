@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from activities.lifecycle.parallel import Each, in_turn
+from activities.lifecycle.parallel import ItemMapper, map_sequential
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.context import ClusterTask
 from activities.scalable_topic.regular_topic import GRACE, kind_of
@@ -111,7 +111,7 @@ def record_all(
     subscriptions: Mapping[str, SubscriptionKind],
     *,
     fence: Fence,
-    each: Each,
+    each: ItemMapper,
     cure: str = "",
 ) -> None:
     """See that subscriptions have their records, and cursors at the start of segments; harmless when done twice.
@@ -141,7 +141,7 @@ def record_all(
 
     # The first makes a broker the topic's controller; others next to it would wait for the same, or be refused.
     names = list(subscriptions)
-    in_turn(names[:1], register)
+    map_sequential(names[:1], register)
     each(names[1:], register)
     for subscription, error in refused.items():
         # One that brokers refuse for good keeps no other from its record, and people have a way out of it.
@@ -169,7 +169,7 @@ def give_cursors(
     subscriptions: Collection[str],
     *,
     fence: Callable[[], object],
-    each: Each,
+    each: ItemMapper,
 ) -> int:
     """Make active segments that are missing, and cursors at their start; return how many segments lacked something.
 

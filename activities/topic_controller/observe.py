@@ -16,7 +16,7 @@ from functools import cache
 from itertools import chain
 from typing import TypeVar
 
-from activities.lifecycle.parallel import Each
+from activities.lifecycle.parallel import ItemMapper
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import layout_topic, segment_topic
 from clients.errors import RetryableError, StoreConflict
@@ -84,7 +84,7 @@ class Observer:
         return min(self._missed.values(), default=math.inf) + self._grace
 
     def look(self) -> Observation | None:
-        """Look once; None where nothing has changed. Blocks; for one thread at a time."""
+        """PollResult once; None where nothing has changed. Blocks; for one thread at a time."""
         if not self._is_known:
             return Observation(layout=self._layout)
         gone, drained = self._gone(), self._consumed()
@@ -232,7 +232,7 @@ def consumed_of(
     topic: TopicName,
     layout: SegmentLayout,
     subscriptions: Iterable[str],
-    each: Each,
+    each: ItemMapper,
     *,
     limit: float = _ASKING,
 ) -> dict[str, tuple[int, ...]]:

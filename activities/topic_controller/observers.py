@@ -13,7 +13,7 @@ from typing import Protocol, TypeVar
 from temporalio import activity
 
 from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.runner import this_attempt, told
+from activities.lifecycle.runner import report_to_workflow, this_attempt
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import async_step
 from activities.topic_controller.context import ControllerTask
@@ -53,7 +53,7 @@ class Looking(Protocol):
         ...
 
     def look(self) -> Observation | None:
-        """Look once."""
+        """PollResult once."""
         ...
 
 
@@ -131,7 +131,7 @@ class Observers(Closeable):
         known_at = time.monotonic() - (info.started_time - info.current_attempt_scheduled_time).total_seconds()
         attempt = this_attempt(execution)
         async with (
-            told(runtime.client, context) as signals,
+            report_to_workflow(runtime.client, context) as signals,
             alive(self._cadence),
             self._connected(runtime, execution.input) as cluster,
         ):
@@ -146,7 +146,7 @@ class Observers(Closeable):
                 context.cancel()
                 raise
             # What an earlier attempt waited for is over; this one may look for days.
-            await signals.tell_end(context.report())
+            await signals.report_done(context.report())
             return await watch(observer, self._cadence, cluster.looks)
 
     @asynccontextmanager
@@ -178,7 +178,7 @@ async def observe(runtime: Runtime, execution: Execution[ControllerInput], watch
 
 
 async def watch(observer: Looking, cadence: Cadence, lanes: ThreadPoolExecutor) -> Observation:
-    """Look until something has changed."""
+    """PollResult until something has changed."""
     while True:
         seen = await in_lane(lanes, observer.look)
         if seen is not None:

@@ -9,7 +9,7 @@ import time
 from contextlib import suppress
 from datetime import timedelta
 
-from activities.lifecycle.polling import Look
+from activities.lifecycle.polling import PollResult
 from activities.lifecycle.step import polling_step, step
 from activities.topic_controller.context import ControllerTask, LeaderTask, ObserverTask
 from activities.topic_controller.names import segment_topic
@@ -30,23 +30,23 @@ _NAMED = 20
 
 
 @polling_step(ObserverTask)
-def await_prune(task: ObserverTask, watch: PruneWatch) -> Look[bool]:
-    """Look whether a segment may go; it answers True, and never False."""
+def await_prune(task: ObserverTask, watch: PruneWatch) -> PollResult[bool]:
+    """PollResult whether a segment may go; it answers True, and never False."""
     name, now = task.name, _now()
     reasons: list[tuple[str, Kept, int]] = []
     for candidate in watch.candidates:
         contents = _contents(task.admin, segment_topic(name, candidate.descriptor))
         if (why := kept(candidate.sealed_at_ms, contents, watch.pruning, now)) is None:
-            return Look(answer=True)
+            return PollResult(answer=True)
         reasons.append((candidate.descriptor, why, candidate.sealed_at_ms))
     for descriptor, removed_at_ms in watch.retired.items():
         why = _is_kept(task.admin, segment_topic(name, descriptor), removed_at_ms, watch, now)
         if why is None:
-            return Look(answer=True)
+            return PollResult(answer=True)
         reasons.append((descriptor, why, removed_at_ms))
     descriptor, first, since = min(reasons, key=lambda reason: _next(reason[1], reason[2], now))
     again = timedelta(milliseconds=max(_SOONEST_MS, _next(first, since, now) - now))
-    return Look(why=f"segment {descriptor} stays: {first.why}", again=again)
+    return PollResult(why=f"segment {descriptor} stays: {first.why}", again=again)
 
 
 @step(LeaderTask)

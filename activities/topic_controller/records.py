@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TypeVar, cast
 
 from pydantic import ValidationError
 
-from activities.lifecycle.parallel import Each
+from activities.lifecycle.parallel import ItemMapper
 from activities.topic_controller.lease import LeaderLease
 from clients.cas.store import CasReader, CasStore, Check, Create, Delete, Node, Part, Set, remove_tree, retry
 from clients.errors import StoreConflict, StoreUnsupported, VersionConflict
@@ -179,7 +179,7 @@ class Records:
         return self._store.children(f"{self._subscriptions}/{subscription}/consumers")
 
     def note_sessions(
-        self, subscription: str, kept: Mapping[str, Sequence[int]], ended: Collection[str], each: Each
+        self, subscription: str, kept: Mapping[str, Sequence[int]], ended: Collection[str], each: ItemMapper
     ) -> None:
         """Note what consumers read, and delete the notes of those that left; harmless when done twice.
 
@@ -198,7 +198,7 @@ class Records:
             some = {name: values.get(name) for name in names[begin : begin + _TOGETHER]}
             retry(lambda some=some: self._note(base, some, each), base)
 
-    def _note(self, base: str, values: Mapping[str, bytes | None], each: Each) -> None:
+    def _note(self, base: str, values: Mapping[str, bytes | None], each: ItemMapper) -> None:
         """Write the notes of some consumers, and delete those of the ones without a value."""
         subscription, consumers = self._store.get(base), f"{base}/consumers"
         if subscription is None or "type" not in _subscription_note(subscription):

@@ -8,7 +8,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, cast
 from zoneinfo import ZoneInfoNotFoundError
 
-from activities.lifecycle.polling import Look
+from activities.lifecycle.polling import PollResult
 from activities.lifecycle.step import polling_step
 from activities.topic_controller.context import ObserverTask
 from activities.topic_controller.names import layout_topic, segment_topic
@@ -22,7 +22,7 @@ from models.topic_controller.scale_decision import Decision, ScaleWatch, Seen, d
 
 
 @polling_step(ObserverTask)
-def await_scale(task: ObserverTask, watch: ScaleWatch) -> Look[Decision]:
+def await_scale(task: ObserverTask, watch: ScaleWatch) -> PollResult[Decision]:
     """Check whether a split or a merge is due; the memory says since when segments have little load, by id.
 
     Args:
@@ -46,7 +46,7 @@ def await_scale(task: ObserverTask, watch: ScaleWatch) -> Look[Decision]:
         verdict = decide(watch, seen)
     except ZoneInfoNotFoundError as error:
         raise StoreConflict(f"the worker's machine does not know a time zone: {error}") from error
-    return Look(
+    return PollResult(
         answer=verdict.decision,
         why=verdict.why,
         again=timedelta(seconds=watch.policy.interval_seconds),

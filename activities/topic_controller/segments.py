@@ -7,7 +7,7 @@ from contextlib import contextmanager, suppress
 from http import HTTPStatus
 from typing import Any
 
-from activities.lifecycle.parallel import at_once
+from activities.lifecycle.parallel import run_both
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import layout_topic, segment_topic
 from clients.errors import RetryableError
@@ -91,7 +91,7 @@ def make_segments(
     """
     wanted_segments = [*segments]
     names = [segment_topic(task.name, wanted_segment.descriptor) for wanted_segment in wanted_segments]
-    there, places = at_once(
+    there, places = run_both(
         lambda: task.each(names, lambda name: _create_topic(task, name)), lambda: subscriptions_by_segment(task, like)
     )
     new = {name: stats is None for name, stats in zip(names, there, strict=True)}

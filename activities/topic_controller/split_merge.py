@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from contextlib import suppress
 
-from activities.lifecycle.parallel import at_once
+from activities.lifecycle.parallel import run_both
 from activities.lifecycle.step import step
 from activities.topic_controller.context import ControllerTask, LeaderTask
 from activities.topic_controller.names import segment_topic
@@ -117,7 +117,7 @@ def complete_last(task: ControllerTask, record: ControlledLayout) -> None:
     old = [record.segments[number] for number in numbers & {*record.segments}]
     new = [segment for segment in record.segments.values() if {*segment.parent_ids} == numbers]
     known = task.records.subscriptions()
-    at_once(lambda: require_places(task, new, known, like=old), lambda: require_layout_topic(task))
+    run_both(lambda: require_places(task, new, known, like=old), lambda: require_layout_topic(task))
     try:
         # Behind the look at the old ones, which loads them, and before writers are told, who look into them at once.
         load_again(task, old)

@@ -193,7 +193,7 @@ class BrokersOn(Result):
     away_since: datetime | None = None
 
 
-class WayBack(Result):
+class RollbackReadiness(Result):
     """Whether brokers can be brought back to the source.
 
     Attributes:

@@ -56,7 +56,7 @@ class Attempt(NamedTuple):
         return f"run {self.run_id}, epoch {self.epoch}, attempt {self.attempt}"
 
 
-NOBODY = Attempt("", "", 0, 0, 0)
+READ_ONLY = Attempt("", "", 0, 0, 0)
 """Whoever only reads."""
 
 

@@ -55,7 +55,7 @@ class VerbState(BaseModel):
         rollback_wanted: `rollback` was taken, and the way back has not begun.
         cleanup_wanted: `cleanup` was taken in the running phase.
         proceed_wanted: `proceed` was taken in the running phase, or at its gate.
-        settled_at: before that `proceed` is refused at the gate that is closed.
+        proceed_not_before: before that `proceed` is refused at the gate that is closed.
     """
 
     policy: PhasePolicy
@@ -64,14 +64,14 @@ class VerbState(BaseModel):
     rollback_wanted: bool = False
     cleanup_wanted: bool = False
     proceed_wanted: bool = False
-    settled_at: datetime | None = None
+    proceed_not_before: datetime | None = None
 
     def enter(self, policy: PhasePolicy) -> None:
         """Begin a phase; a `cleanup` or `proceed` that was taken belongs to the phase in which it was given."""
         self.policy = policy
         self.proceed_wanted = False
         self.cleanup_wanted = False
-        self.settled_at = None
+        self.proceed_not_before = None
         if policy.no_pause:
             self.paused = False
 
@@ -79,21 +79,21 @@ class VerbState(BaseModel):
         """Judge the running phase by another policy from now on; what was taken stays taken."""
         self.policy = policy
 
-    def close_gate(self, effect: str, *, settled_at: datetime | None = None) -> None:
+    def close_gate(self, effect: str, *, proceed_not_before: datetime | None = None) -> None:
         """Close a gate inside the running phase; `effect` says what `proceed` does there.
 
         A gate that an earlier run of the workflow closed stays as it is, with the `proceed` that was taken there since.
-        With `settled_at` it takes none before that time: a `proceed` that was meant for the gate before it, or was
-        given twice, must not do what cannot be undone.
+        `proceed_not_before` refuses an earlier `proceed`: one that was meant for the previous gate, or was sent twice,
+        must not start what cannot be undone.
         """
-        self.settled_at = settled_at
+        self.proceed_not_before = proceed_not_before
         if self.policy.gate != effect:
             self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": effect}), False
 
     def open_gate(self) -> None:
         """The phase continues: the `proceed` that opened its gate is used up."""
         self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": ""}), False
-        self.settled_at = None
+        self.proceed_not_before = None
 
     def undo(self) -> None:
         """The way back begins: it honours the rollback, and verbs are judged by its own policy from now on."""
@@ -158,7 +158,7 @@ class VerbState(BaseModel):
                 return "proceed was given already" if self.proceed_wanted else ""
 
     def _too_soon(self, verb: Verb, now: datetime | None) -> str:
-        if verb is not Verb.PROCEED or now is None or self.settled_at is None or now >= self.settled_at:
+        if verb is not Verb.PROCEED or now is None or self.proceed_not_before is None or now >= self.proceed_not_before:
             return ""
         return (
             f"this gate was closed just now, and `proceed` means something else here: {self.policy.gate}; say it again"

@@ -10,7 +10,7 @@ from clients.bookkeeper.copy_result import Begun
 from clients.bookkeeper.ledger_table import LedgerTable
 from clients.stores import Access
 from clients.tls import Tls
-from models.lifecycle.claim import CLAIM, NOBODY, Attempt
+from models.lifecycle.claim import CLAIM, READ_ONLY, Attempt
 from models.store_url import StoreUrl
 
 #: What a batch holds at most; a ledger that has more by itself is a batch of its own.
@@ -45,7 +45,7 @@ class LedgerPair:
     read_timeout: float
     store: StoreUrl
     claim: str = CLAIM
-    attempt: Attempt = NOBODY
+    attempt: Attempt = READ_ONLY
     parallelism: int = 1
     urgent: bool = False
     source_may_be_down: bool = False

@@ -23,10 +23,10 @@ from spark.metadata_store.spec import (
     Copied,
     Differences,
     Pair,
+    PathSample,
     Repaired,
     Side,
     SidePart,
-    Some,
     Surveyed,
 )
 
@@ -46,15 +46,15 @@ def survey(engine: SparkEngine, pair: Pair, *, tag: str) -> Surveyed:
         value_bytes=sum(one.value_bytes for one in found),
         ephemerals=sum(one.ephemerals for one in found),
         largest=max((one.largest for one in found), default=(0, b"")),
-        unreadable=Some.joined(one.unreadable for one in found),
-        misplaced=Some.joined(one.misplaced for one in found),
-        too_high=Some.joined(one.too_high for one in found),
-        no_version=Some.joined(one.no_version for one in found),
-        no_znode=Some.joined(one.no_znode for one in found),
+        unreadable=PathSample.joined(one.unreadable for one in found),
+        misplaced=PathSample.joined(one.misplaced for one in found),
+        too_high=PathSample.joined(one.too_high for one in found),
+        no_version=PathSample.joined(one.no_version for one in found),
+        no_znode=PathSample.joined(one.no_znode for one in found),
         sessions={session: path for one in found for session, path in one.sessions.items()},
         others=sum(one.others for one in found),
-        nested=Some.joined(one.nested for one in found),
-        protected=Some.joined(one.protected for one in found),
+        nested=PathSample.joined(one.nested for one in found),
+        protected=PathSample.joined(one.protected for one in found),
     )
 
 

@@ -10,7 +10,7 @@ from xxhash import xxh3_64_intdigest
 
 from clients.store import Partition
 from clients.stores import Access
-from models.lifecycle.claim import NOBODY, Attempt
+from models.lifecycle.claim import READ_ONLY, Attempt
 from models.lifecycle.failures import NAMED
 from models.store_url import StoreUrl
 
@@ -35,7 +35,7 @@ class Pair:
     access: Access
     parts: int
     parallelism: int = 1
-    attempt: Attempt = NOBODY
+    attempt: Attempt = READ_ONLY
     urgent: bool = False
 
 
@@ -47,23 +47,23 @@ class Copied(NamedTuple):
     highest: int
 
 
-class Some(NamedTuple):
+class PathSample(NamedTuple):
     """Paths that were found: at most 100 of them, and how many there are."""
 
     paths: tuple[bytes, ...] = ()
     total: int = 0
 
     @staticmethod
-    def of(paths: Sequence[bytes]) -> Some:
+    def of(paths: Sequence[bytes]) -> PathSample:
         """All paths that one task found."""
-        return Some(tuple(paths[:NAMED]), len(paths))
+        return PathSample(tuple(paths[:NAMED]), len(paths))
 
     @staticmethod
-    def joined(found: Iterable[Some]) -> Some:
+    def joined(found: Iterable[PathSample]) -> PathSample:
         """Those of several tasks."""
         every = list(found)
         paths = [path for one in every for path in one.paths]
-        return Some(tuple(paths[:NAMED]), sum(one.total for one in every))
+        return PathSample(tuple(paths[:NAMED]), sum(one.total for one in every))
 
 
 class Surveyed(NamedTuple):
@@ -86,13 +86,13 @@ class Surveyed(NamedTuple):
     largest: tuple[int, bytes]
     sessions: dict[int, bytes]
     others: int
-    unreadable: Some = Some()
-    misplaced: Some = Some()
-    too_high: Some = Some()
-    no_version: Some = Some()
-    no_znode: Some = Some()
-    nested: Some = Some()
-    protected: Some = Some()
+    unreadable: PathSample = PathSample()
+    misplaced: PathSample = PathSample()
+    too_high: PathSample = PathSample()
+    no_version: PathSample = PathSample()
+    no_znode: PathSample = PathSample()
+    nested: PathSample = PathSample()
+    protected: PathSample = PathSample()
 
 
 class Changed(NamedTuple):

@@ -32,10 +32,10 @@ from spark.metadata_store.spec import (
     Copied,
     Differences,
     Pair,
+    PathSample,
     Repaired,
     Side,
     SidePart,
-    Some,
     Surveyed,
     bucket,
 )
@@ -128,7 +128,7 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
         largest=largest,
         sessions=sessions,
         others=others,
-        **{problem: Some.of(paths) for problem, paths in problems.items()},
+        **{problem: PathSample.of(paths) for problem, paths in problems.items()},
     )
 
 

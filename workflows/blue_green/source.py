@@ -53,7 +53,7 @@ class NamespaceSource:
         batch = BatchInput.model_validate(fields | own)
         return ChildSpec(_BATCH, batch, ", ".join(items))
 
-    async def settle(self, items: tuple[str, ...], why: str) -> None:
+    async def on_terminated(self, items: tuple[str, ...], why: str) -> None:
         """Let writes go to namespaces whose batch was ended during its steps."""
         call = Call(f"Leave {', '.join(items)} with {self._migration.input.cluster}, where that is possible")
         try:

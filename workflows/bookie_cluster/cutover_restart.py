@@ -12,7 +12,7 @@ from temporalio import workflow
 
 from activities.bookie_cluster import brokers, build, rollback, tail
 from models.bookie_cluster.input import Direction, Proof
-from models.bookie_cluster.results import BrokersOn, BrokersStopped, CopySummary, Directive, TailCopy, WayBack
+from models.bookie_cluster.results import BrokersOn, BrokersStopped, CopySummary, Directive, RollbackReadiness, TailCopy
 from models.bookie_cluster.state import CopyFigures, CutoverStage
 from models.lifecycle.names import BROKERS_AWAY_GAUGE
 from models.lifecycle.status import WaitKind
@@ -98,12 +98,12 @@ class RestartCutover(Cutover):
         patience = _LOOK_AGAIN
         while True:
             call = Call(f"Can {self.input.source.name} take brokers back?")
-            found = await self.activities.run(rollback.check_way_back, call)
+            found = await self.activities.run(rollback.check_rollback, call)
             without = state.without_target
             # mutant: bookie-cluster/a-source-that-is-dead-takes-brokers-back, bookie-cluster/goes-back-without-consent
             if not found.blockers and (without or not found.target_blockers):
                 return True
-            verbs.close_gate(effect, settled_at=workflow.now() + _SETTLING)
+            verbs.close_gate(effect, proceed_not_before=workflow.now() + _SETTLING)
             self._show_what_is_waited_for(found, until=workflow.now() + patience)
             try:
                 with suppress(TimeoutError):
@@ -118,7 +118,7 @@ class RestartCutover(Cutover):
             # This begins the way back, which can be repeated from here in whichever run.
             await self.migration.continuation.checkpoint()
 
-    def _show_what_is_waited_for(self, found: WayBack, until: datetime) -> None:
+    def _show_what_is_waited_for(self, found: RollbackReadiness, until: datetime) -> None:
         source, target, action = self.input.source.name, self.input.target.name, "cure that"
         causes: list[str] = []
         if found.blockers:
@@ -225,7 +225,7 @@ class RestartCutover(Cutover):
     async def _unless_given_up(self, step: Awaitable[ResultT]) -> ResultT | None:
         """Run a step of the way back until it ends, or the operator gives that up, or the target; None then."""
         told = self._given_up_since(without=self.state.without_target)
-        return await self._unless(step, told, effect=self._giving_up, settled_at=workflow.now() + _SETTLING)
+        return await self._unless(step, told, effect=self._giving_up, proceed_not_before=workflow.now() + _SETTLING)
 
     def _given_up_since(self, *, without: bool) -> Callable[[], bool]:
         """Whether the operator has given the way back up, or the target, since `without_target` was this."""
@@ -233,7 +233,12 @@ class RestartCutover(Cutover):
         return lambda: verbs.proceed_wanted or state.without_target != without
 
     async def _unless(
-        self, step: Awaitable[ResultT], told: Callable[[], bool], *, effect: str, settled_at: datetime | None = None
+        self,
+        step: Awaitable[ResultT],
+        told: Callable[[], bool],
+        *,
+        effect: str,
+        proceed_not_before: datetime | None = None,
     ) -> ResultT | None:
         """Run a step until it ends, or until the operator's word cancels it; None then.
 
@@ -241,10 +246,10 @@ class RestartCutover(Cutover):
             step: what runs.
             told: whether the word was given.
             effect: what `proceed` does meanwhile.
-            settled_at: see `VerbState.close_gate`.
+            proceed_not_before: see `VerbState.close_gate`.
         """
         verbs = self.migration.verbs
-        verbs.close_gate(effect, settled_at=settled_at)
+        verbs.close_gate(effect, proceed_not_before=proceed_not_before)
         running = asyncio.ensure_future(step)
         try:
             await workflow.wait_condition(lambda: running.done() or told())

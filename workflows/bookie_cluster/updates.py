@@ -123,7 +123,7 @@ class SwitchUpdates:
         async with self._locked():
             self.check_go_back_without_target(loss)
             call = Call(f"Is {loss.cluster} lost?", total=_LISTING)
-            found = await self._migration.activities.ask(rollback.check_way_back, call)
+            found = await self._migration.activities.ask(rollback.check_rollback, call)
             # mutant: bookie-cluster/gives-up-a-target-that-answers
             if not (found.target_blockers or found.target_down):
                 raise refused(

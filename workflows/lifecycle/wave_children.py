@@ -143,7 +143,7 @@ class ChildPool:
         except ChildWorkflowError as error:
             why = child.cancelled or _cause(error)
             if isinstance(error.cause, TerminatedError | TemporalTimeoutError):
-                await self._children.settle(child.items, why)  # mutant: blue-green/batch-that-was-terminated
+                await self._children.on_terminated(child.items, why)  # mutant: blue-green/batch-that-was-terminated
             return _all_failed(child.items, why)
         except ValueError as error:
             return _all_failed(child.items, f"the result of {child.id} cannot be read: {error}")

@@ -44,7 +44,7 @@ class Children(Protocol):
         """
         ...
 
-    async def settle(self, items: tuple[str, ...], why: str) -> None:
+    async def on_terminated(self, items: tuple[str, ...], why: str) -> None:
         """Clear up behind a child workflow that was terminated or timed out, and so could not do it itself.
 
         Runs an activity, and must not continue as new before it. What it cannot do it tells, and does not raise.

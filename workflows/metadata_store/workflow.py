@@ -81,7 +81,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         try:
             await self.phases.run(Phase.PRECHECK, self._precheck)
         except FAILURES:
-            await self._give_back()  # mutant: metadata-store/precheck-leaves-writes-blocked
+            await self._unblock_leftover()  # mutant: metadata-store/precheck-leaves-writes-blocked
             raise
         if self.input.dry_run:
             return self.report(Outcome.PLANNED, _plan_summary(self._facts))
@@ -120,7 +120,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         for warning in facts.warnings:
             self.board.note(f"warning: {warning}")
 
-    async def _give_back(self) -> None:
+    async def _unblock_leftover(self) -> None:
         """End in PRECHECK only when writes are free that an earlier run, which was terminated, left blocked."""
         if self.input.dry_run:
             return

@@ -53,7 +53,7 @@ class TopicSource:
         }
         return ChildSpec(_TOPIC, ScalableTopicInput.model_validate(shared | own), name)
 
-    async def settle(self, items: tuple[str, ...], why: str) -> None:
+    async def on_terminated(self, items: tuple[str, ...], why: str) -> None:
         """Tell of a topic whose workflow was ended during its steps; COMPLETE brings it to its end."""
         self._migration.board.note(
             f"{', '.join(items)}: ended during its steps ({why}); COMPLETE looks what is left to do"

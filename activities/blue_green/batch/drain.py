@@ -386,7 +386,7 @@ class DrainWatch:
     def _tell(self, left: Sequence[Left], missing: Sequence[str]) -> None:
         context, total = self._task.context, len(self._before)
         backlog = report_blue_backlog(context, (one.look.stats for one in left if one.look.stats))
-        context.reading(PUBLISHERS_GAUGE, "green", sum(self._publishers.values()))
+        context.set_gauge(PUBLISHERS_GAUGE, "green", sum(self._publishers.values()))
         detail = f"{backlog:,} messages left on {self._task.input.cluster}" if backlog else ""
         done = max(total - len(left), 0)
         context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, done, total, detail=detail)
@@ -399,7 +399,7 @@ class DrainWatch:
                 WaitKind.CLIENTS, f"clients to come to {self._task.input.green_cluster}: {missing[0]}{more}"
             )
         else:
-            context.waits_no_more()
+            context.clear_waiting()
 
 
 def not_replicated(blue: PulsarAdminReader, topic: TopicName) -> str:

@@ -233,7 +233,7 @@ def _unterminate(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore,
         info = stored(task.blue, topic)
         stays = info is not None and info.terminated_position is None
         if look.stats is not None and stays and task.blue.topics.internal_stats(topic).state == "LedgerOpened":
-            task.context.waits_no_more()
+            task.context.clear_waiting()
             return
         task.context.pause(_LOAD_EVERY)
     raise StoreContention(f"{topic} is still terminated on {task.input.cluster}")

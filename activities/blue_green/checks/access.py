@@ -32,7 +32,7 @@ def check_clients(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequen
         namespaces: those that move.
     """
     for credentials in task.input.client_credentials:
-        findings.attempt(
+        findings.check(
             f"{task.input.green_cluster}, with the clients' credentials {credentials!r},",
             lambda credentials=credentials: findings.blockers.extend(_refusals(task, credentials, namespaces)),
             of="GREEN_CLIENTS",

@@ -67,11 +67,11 @@ def check_clusters(task: AnyBlueGreenTask, findings: Findings) -> None:
     input = task.input
     for side in _sides(task):
         store = f"the metadata store {side.cluster.metadata_url}"
-        findings.attempt(store, _store_check(task, findings, side), of=f"{side.code}_STORE")
-        findings.attempt(f"the brokers of {side.name}", _brokers_check(task, findings, side), of=f"{side.code}_BROKERS")
-    findings.attempt("the configuration stores", lambda: check_configuration_stores(task, findings), of="CLUSTERS")
-    findings.attempt(f"the flag of {input.cluster}", lambda: check_redirects(task, findings), of="BLUE_FLAG")
-    findings.attempt(f"the address of {input.green_cluster}", lambda: _check_address(task, findings), of="GREEN_URL")
+        findings.check(store, _store_check(task, findings, side), of=f"{side.code}_STORE")
+        findings.check(f"the brokers of {side.name}", _brokers_check(task, findings, side), of=f"{side.code}_BROKERS")
+    findings.check("the configuration stores", lambda: check_configuration_stores(task, findings), of="CLUSTERS")
+    findings.check(f"the flag of {input.cluster}", lambda: check_redirects(task, findings), of="BLUE_FLAG")
+    findings.check(f"the address of {input.green_cluster}", lambda: _check_address(task, findings), of="GREEN_URL")
 
 
 def check_running(task: AnyBlueGreenTask, findings: Findings) -> None:

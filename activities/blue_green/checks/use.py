@@ -245,7 +245,7 @@ def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, d
         task.context.waiting_for(WaitKind.CLIENTS, f"replication: {reasons}")
         task.context.pause(LOOK_EVERY)
         topics = list(waiting)
-    task.context.waits_no_more()
+    task.context.clear_waiting()
 
 
 def _problems(task: AnyBlueGreenTask, stats: TopicStats) -> Iterator[str]:

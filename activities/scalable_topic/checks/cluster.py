@@ -46,8 +46,8 @@ def check_cluster(task: ClusterTask[ClusterInput], findings: Findings) -> None:
 def check_servers(task: ClusterTask[ClusterInput], findings: Findings) -> None:
     """Note why scalable topics of the cluster cannot be worked on now, whether they are made or are there."""
     store = f"the metadata store {task.input.metadata_url}"
-    findings.attempt(store, lambda: _check_store(task, findings), of="STORE")
-    findings.attempt(f"the brokers of {task.input.cluster}", lambda: _check_brokers(task, findings), of="BROKERS")
+    findings.check(store, lambda: _check_store(task, findings), of="STORE")
+    findings.check(f"the brokers of {task.input.cluster}", lambda: _check_brokers(task, findings), of="BROKERS")
 
 
 def _check_store(task: ClusterTask[ClusterInput], findings: Findings) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from activities.lifecycle.parallel import Each, in_turn
+from activities.lifecycle.parallel import ItemMapper, map_sequential
 from activities.scalable_topic.regular_topic import planned
 from clients.cas.store import CasStore, Check
 from clients.errors import StoreConflict, StoreContention
@@ -60,7 +60,7 @@ def make_children(
     subscriptions: Sequence[str],
     fence: Callable[[], object],
     *,
-    each: Each,
+    each: ItemMapper,
 ) -> None:
     """Make the segments that a migration will make, with the places of subscriptions; harmless when done twice.
 
@@ -84,7 +84,7 @@ def make_children(
 
 
 def take_back_children(
-    change: ChangeOrNever, store: CasStore, name: TopicName, partitions: int, guard: TopicGuard, *, each: Each
+    change: ChangeOrNever, store: CasStore, name: TopicName, partitions: int, guard: TopicGuard, *, each: ItemMapper
 ) -> None:
     """Delete them again, with the record that brokers begin when they report their load.
 
@@ -161,7 +161,7 @@ class Withdrawal:
     store: CasStore
     guard: TopicGuard
     change: ChangeOrNever
-    each: Each = in_turn
+    each: ItemMapper = map_sequential
     await_late_requests: Callable[[], object] = lambda: None
     answering: Callable[[], Collection[str]] = frozenset
     pause: Callable[[float], object] = time.sleep

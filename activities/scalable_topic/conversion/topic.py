@@ -13,7 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 
 from activities.lifecycle.context import Cancelled
-from activities.lifecycle.parallel import Each, in_turn
+from activities.lifecycle.parallel import ItemMapper, map_sequential
 from activities.pulsar.namespace_guard import RecordGuard
 from activities.pulsar.topic_inventory import TopicInventory
 from activities.scalable_topic.context import ClusterTask
@@ -89,7 +89,7 @@ class TopicConversion:
     read: Callable[[], TopicInventory]
     guard: TopicGuard
     change: ChangeOrNever
-    each: Each = in_turn
+    each: ItemMapper = map_sequential
     stage: Stage = Stage.CLAIMED
     noted: TopicClaim | None = None
     keep: bool = True
@@ -289,7 +289,7 @@ class TopicConversion:
     def _stop(self, name: TopicName, partitions: int) -> None:
         """Leave no segments to a topic that stays regular for now, if that can be done."""
         with suppress(StoreError):
-            replace(self, each=in_turn).withdrawal.stop(name, partitions)
+            replace(self, each=map_sequential).withdrawal.stop(name, partitions)
             # All deletions were answered: none can arrive when the next attempt has made the segments again.
             self.guard.note(stage=Stage.FLIPPING)
 

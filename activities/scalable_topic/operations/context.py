@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from activities.lifecycle.parallel import in_turn
+from activities.lifecycle.parallel import map_sequential
 from activities.pulsar.namespace_guard import RecordGuard
 from activities.pulsar.registrations import BROKERS
 from activities.scalable_topic.context import ClusterTask
@@ -134,14 +134,14 @@ class TopicEditor(TopicView):
         known, check = self.known_subscriptions(self.layout()), self.guard.check
         names = [one.name for one in known]
         # First: brokers fail to record a subscription while a segment is missing.
-        healed = give_cursors(self.admin, self.store, self.name, segments, names, fence=check, each=in_turn)
+        healed = give_cursors(self.admin, self.store, self.name, segments, names, fence=check, each=map_sequential)
         if odd := [repr(name) for name in names if not recordable(name)]:
             raise StoreUnsupported(
                 f"brokers cannot record subscriptions of these names: {', '.join(odd)}; move their consumers to a "
                 "subscription of another name, and delete them"
             )
         kinds = {one.name: one.kind for one in known}
-        record_all(self.admin, self.store, self.name, kinds, fence=check, each=in_turn)
+        record_all(self.admin, self.store, self.name, kinds, fence=check, each=map_sequential)
         return Secured(sum(not one.recorded for one in known), healed)
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 from typing import TypeVar
 from urllib.parse import unquote_plus
 
-from activities.lifecycle.parallel import in_turn
+from activities.lifecycle.parallel import map_sequential
 from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from activities.pulsar.coverage import require_covered
@@ -151,7 +151,7 @@ def _each(
 
     if task.input.operation is Operation.COPY:
         # Each copy has all of Spark's executors by itself.
-        return OperationOutcome.of(in_turn(names, one))
+        return OperationOutcome.of(map_sequential(names, one))
     return OperationOutcome.of(task.each(names, one))
 
 
@@ -211,7 +211,7 @@ def _patiently(editor: TopicEditor, work: Callable[[], ResultT]) -> ResultT:
             editor.task.context.waiting_for(WaitKind.RETRY, why)
             editor.task.context.pause(_PAUSE)
         else:
-            editor.task.context.waits_no_more()
+            editor.task.context.clear_waiting()
             return done
 
 

@@ -97,7 +97,7 @@ _FORWARD = (
 _BACK = tuple(
     f"{BACK}{step}"
     for step in (
-        "check_way_back",
+        "check_rollback",
         "build",
         "stop_brokers",
         "advance_ids",
@@ -107,7 +107,7 @@ _BACK = tuple(
         "start_brokers",
     )
 )
-READING = ("precheck", "check_ids", "census", f"{BACK}check_way_back", f"{BACK}check_ids")
+READING = ("precheck", "check_ids", "census", f"{BACK}check_rollback", f"{BACK}check_ids")
 """Steps that change nothing: a late attempt can do no harm there."""
 _OF_COPIES = (
     Victim.ZOOKEEPER,

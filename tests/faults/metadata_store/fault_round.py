@@ -89,7 +89,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
         if fault.step in BACK:
             environment.gates.hold(_ROLLBACK_AT)
         environment.gates.hold(fault.gate, heartbeats=fault.victim is not Victim.LOST_ATTEMPT)
-        if fault.step == "give_back":
+        if fault.step == "unblock_leftover":
             self._leave_blocked()
             environment.gates.hold(_PRECHECK)
         changes: dict[str, object] = {"throttle": _SLOW} if fault.long_pre_copy else {}
@@ -101,7 +101,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
             self._link = self.opened.enter_context(Proxy(self.stack["zookeeper-1"].address))
             changes["source"] = f"zk:{self._link.address}"
         run = environment.operator.start(input(self.stack, **changes))
-        if back := _PRECHECK if fault.step == "give_back" else _ROLLBACK_AT if fault.step in BACK else None:
+        if back := _PRECHECK if fault.step == "unblock_leftover" else _ROLLBACK_AT if fault.step in BACK else None:
             environment.gates.wait_reached(back)
             run.signal(Verb.ROLLBACK)
         if fault.step == "set_speed":

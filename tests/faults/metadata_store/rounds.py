@@ -73,7 +73,7 @@ class Victim(StrEnum):
 FORWARD = ("pre_copy", "catch_up", "prepare", "copy_changes", "verify", "complete")
 BACK = ("unblock_writes", "clear_target")
 """The steps of a rollback; rounds that hit them ask for one first."""
-BESIDE = ("precheck", "set_speed", "give_back", "follow")
+BESIDE = ("precheck", "set_speed", "unblock_leftover", "follow")
 """Steps that not every migration has, or that change claims alone; only late attempts of them have rounds."""
 
 

@@ -71,7 +71,7 @@ def test_a_way_back_sees_that_writes_are_blocked(places: Places) -> None:
         first.take()
         assert second.state().flag.phase is FlagPhase.NOT_STARTED
         places.then(lambda: first.advance(FlagPhase.PREPARATION, _TARGET))
-        assert second.stands_at(FlagPhase.PREPARATION)
+        assert second.is_at_phase(FlagPhase.PREPARATION)
         assert second.unblock().flag.phase is FlagPhase.FAILED
 
 

@@ -61,7 +61,7 @@ def task(*looks: TopicStats, **fields: object) -> BlueGreenTask:
             green=SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=dict)),
             each=each,
             context=SimpleNamespace(
-                pause=ignore, waiting_for=ignore, waits_no_more=ignore, check=ignore, deadline=Deadline
+                pause=ignore, waiting_for=ignore, clear_waiting=ignore, check=ignore, deadline=Deadline
             ),
         ),
     )

@@ -139,8 +139,8 @@ def test_failed_checks_are_blockers() -> None:
         raise error
 
     for error in (StoreUnreachable("down"), StoreDenied("no"), StoreProtocolError("what")):
-        assert not findings.attempt("the store", lambda error=error: fail(error))
-    assert findings.attempt("the store", lambda: None)
+        assert not findings.check("the store", lambda error=error: fail(error))
+    assert findings.check("the store", lambda: None)
 
     assert codes(findings) == ["UNREACHABLE", "DENIED", "UNREADABLE"]
     assert "the store cannot be used: down" in findings.blockers[0].cause

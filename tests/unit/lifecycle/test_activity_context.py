@@ -52,7 +52,7 @@ def test_progress_does_not_end_a_wait() -> None:
     assert report.waiting is not None
     assert report.summary.startswith("1 B of 2 B copied (50 %)")
     assert report.summary.endswith("; waits for 2 bookies")
-    context.waits_no_more()
+    context.clear_waiting()
     assert context.report().waiting is None
 
 
@@ -71,7 +71,7 @@ def test_a_wait_that_is_asked_for() -> None:
     """What others know of a wait goes before what the work has told, as long as it lasts."""
     context = ActivityContext()
     reasons = [WaitReason(kind=WaitKind.SPARK, why="Spark"), None]
-    context.ask_wait(lambda: reasons.pop(0))
+    context.set_wait_source(lambda: reasons.pop(0))
     with context.waiting(WaitKind.SCAN, "a scan"):
         told = [context.report().waiting for _ in range(2)]
     assert [one and one.kind for one in told] == [WaitKind.SPARK, WaitKind.SCAN]

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 from temporalio import activity
 
-from activities.lifecycle.polling import Look
+from activities.lifecycle.polling import PollResult
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import StepTask, async_step, polling_step, step, steps_of
 from models.lifecycle.execution import Execution
@@ -29,10 +29,10 @@ def count(task: _Task, words: list[str], least: int = 1) -> int:
 
 
 @polling_step(_Task, name="wait")
-def wait_for_word(task: _Task) -> Look[str]:
-    """Look for a word."""
+def wait_for_word(task: _Task) -> PollResult[str]:
+    """PollResult for a word."""
     del task
-    return Look()
+    return PollResult()
 
 
 @async_step(_Task)

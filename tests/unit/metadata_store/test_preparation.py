@@ -51,7 +51,7 @@ def prepared(monkeypatch: pytest.MonkeyPatch, missing: float) -> int:
     scene = Scene(missing)
     able, flag, task = MagicMock(), MagicMock(), MagicMock()
     able.require = scene.answer
-    flag.stands_at.return_value = False
+    flag.is_at_phase.return_value = False
     flag.advance = scene.block
     task.flag = lambda: nullcontext(flag)
     task.input.preparation_timeout = timedelta(seconds=110)

@@ -18,7 +18,7 @@ from models.lifecycle.failures import NAMED
 from models.metadata_store.input import MetadataStoreInput
 from models.store_url import parse_store_url
 from spark.metadata_store.equivalence import Equivalence, is_held, is_recreated
-from spark.metadata_store.spec import Some, Surveyed
+from spark.metadata_store.spec import PathSample, Surveyed
 from tests.support.bookie_cluster.in_memory import answering
 
 INPUT = MetadataStoreInput.model_validate({"cluster": "blue", "source": "zk:a:1", "target": "oxia://b:1"})
@@ -37,8 +37,8 @@ def findings(found: Surveyed) -> list[str]:
 )
 def test_long_lists_are_counted_whole(field: str) -> None:
     """A blocker says how many there are, names ten, and counts the others, however few of them were kept."""
-    parts = [Some.of([b"/%d/%d" % (part, number) for number in range(1_250)]) for part in range(2)]
-    found = Some.joined([*parts, Some.of([b"/last", b"/but", b"/not", b"/least", b"/x", b"/y", b"/z"])])
+    parts = [PathSample.of([b"/%d/%d" % (part, number) for number in range(1_250)]) for part in range(2)]
+    found = PathSample.joined([*parts, PathSample.of([b"/last", b"/but", b"/not", b"/least", b"/x", b"/y", b"/z"])])
     assert len(found.paths) == NAMED
     (blocker,) = findings(NOTHING._replace(**{field: found}))
     assert "2,507 " in blocker
@@ -49,7 +49,7 @@ def test_long_lists_are_counted_whole(field: str) -> None:
 def test_a_version_that_oxia_cannot_keep_is_named() -> None:
     """A znode of version -1 is a blocker with the command that cures it; nothing else is said of a good source."""
     assert findings(NOTHING) == []
-    (blocker,) = findings(NOTHING._replace(no_version=Some.of([b"/overflowed"])))
+    (blocker,) = findings(NOTHING._replace(no_version=PathSample.of([b"/overflowed"])))
     assert blocker.startswith("[VERSION_MINUS_ONE] Oxia takes version -1 for a record that does not exist")
     assert "1 znodes (/overflowed)" in blocker
     assert "zkCli.sh set PATH DATA" in blocker
@@ -158,7 +158,7 @@ def test_names_that_no_znode_can_have(source: str, target: str, path: bytes, ref
 
 def test_a_count_of_acls_says_what_was_read() -> None:
     """ACLs are read of a sample, and the count of protected znodes does not claim to be of all."""
-    (blocker,) = findings(NOTHING._replace(protected=Some.of([b"/a"])))
+    (blocker,) = findings(NOTHING._replace(protected=PathSample.of([b"/a"])))
     assert "of the znodes whose ACL was read, 1 znodes (/a) do not give everyone all permissions" in blocker
 
 

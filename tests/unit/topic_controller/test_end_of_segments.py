@@ -7,7 +7,7 @@ from typing import Any, cast
 
 import pytest
 
-from activities.lifecycle.parallel import in_turn
+from activities.lifecycle.parallel import map_sequential
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.segments import load_again
 from clients.errors import RetryableError
@@ -61,7 +61,7 @@ class Broker:
                 admin=admin,
                 require=lambda: None,
                 cluster=SimpleNamespace(change_or_never=change_or_never),
-                each=in_turn,
+                each=map_sequential,
             ),
         )
 

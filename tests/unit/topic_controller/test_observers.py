@@ -14,7 +14,7 @@ import httpx
 import pytest
 from temporalio.testing import ActivityEnvironment
 
-from activities.lifecycle.parallel import in_turn
+from activities.lifecycle.parallel import map_sequential
 from activities.topic_controller import observe, observers
 from activities.topic_controller.observe import Observer, Recheck, consumed_of
 from activities.topic_controller.observers import LANES, LOOK_EVERY, MOST_LOOKS, Cadence, Looking, alive, watch
@@ -161,7 +161,7 @@ def test_what_is_consumed_while_nobody_looks() -> None:
     brokers.backlogs = {"0000-7fff-0": 0}
 
     def asked(limit: float) -> dict[str, tuple[int, ...]]:
-        return consumed_of(brokers.admin(), TOPIC, layout, ("bill", "late"), in_turn, limit=limit)
+        return consumed_of(brokers.admin(), TOPIC, layout, ("bill", "late"), map_sequential, limit=limit)
 
     assert asked(PATIENCE) == {"bill": (0,), "late": (0,)}
     assert sorted(brokers.looks) == ["0000-7fff-0", "8000-ffff-1"]

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from activities.lifecycle.parallel import in_turn
+from activities.lifecycle.parallel import map_sequential
 from activities.topic_controller.lease import LeaderLease
 from activities.topic_controller.records import Records, coordinator_path, record_path
 from clients.cas.store import Part
@@ -76,10 +76,10 @@ def test_sessions_begin_change_and_end(kind: type[MemoryStore]) -> None:
     ours = records(store)
     ours.register("bill", SubscriptionKind.STREAM)
     for _ in range(2):
-        ours.note_sessions("bill", {"a": (0, 1), "b": ()}, (), in_turn)
+        ours.note_sessions("bill", {"a": (0, 1), "b": ()}, (), map_sequential)
         assert noted(store) == {"a": [0, 1], "b": []}
     for _ in range(2):
-        ours.note_sessions("bill", {"b": (0, 1)}, ("a", "never-there"), in_turn)
+        ours.note_sessions("bill", {"b": (0, 1)}, ("a", "never-there"), map_sequential)
         assert noted(store) == {"b": [0, 1]}
     assert ours.consumers("bill") == ["b"]
 
@@ -92,7 +92,7 @@ def test_a_thousand_sessions_take_few_transactions() -> None:
     names = [f"consumer-{number}" for number in range(1000)]
     for kept, ended, left in ((dict.fromkeys(names, ()), (), 1000), ({}, names, 0)):
         store.transactions = 0
-        ours.note_sessions("bill", kept, ended, in_turn)
+        ours.note_sessions("bill", kept, ended, map_sequential)
         assert (store.transactions, len(noted(store))) == (5, left)
 
 
@@ -102,16 +102,16 @@ def test_a_superseded_attempt_notes_nothing(kind: type[MemoryStore]) -> None:
     store = kind()
     late = records(store)
     late.register("bill", SubscriptionKind.STREAM)
-    late.note_sessions("bill", {"a": (0,)}, (), in_turn)
+    late.note_sessions("bill", {"a": (0,)}, (), map_sequential)
 
     def overtake() -> None:
         store.before_write = lambda: None
         newer = records(store, 2)
-        newer.note_sessions("bill", {"a": (1,)}, (), in_turn)
+        newer.note_sessions("bill", {"a": (1,)}, (), map_sequential)
 
     store.before_write = overtake
     with pytest.raises(Superseded):
-        late.note_sessions("bill", {"a": (2,), "b": (3,)}, (), in_turn)
+        late.note_sessions("bill", {"a": (2,), "b": (3,)}, (), map_sequential)
     assert noted(store) == {"a": [1]}
 
 
@@ -119,5 +119,5 @@ def test_a_subscription_that_went_stays_away() -> None:
     """Sessions of a subscription that is deleted meanwhile bring no part of it back."""
     store = MemoryStore()
     ours = records(store)
-    ours.note_sessions("bill", {"a": (0,)}, (), in_turn)
+    ours.note_sessions("bill", {"a": (0,)}, (), map_sequential)
     assert not [path for path in store.nodes if "/bill" in path]

@@ -19,10 +19,10 @@ from models.bookie_cluster.results import (
     LedgerSurvey,
     Promotion,
     Registration,
+    RollbackReadiness,
     SwitchCensus,
     SwitchPrecheck,
     TailCopy,
-    WayBack,
 )
 from models.lifecycle.failures import Blocker, FailedItem, FailedItems
 from tests.workflows.lifecycle import doubles
@@ -120,7 +120,7 @@ ANSWERS: dict[str, Any] = {
     "copy_tail": TAIL,
     "set_target": _directed,
     "start_brokers": _started,
-    "check_way_back": WayBack(),
+    "check_rollback": RollbackReadiness(),
     "do_without_target": TailCopy(copy_summary=CopySummary(), checked=0, removed=0, references=1190),
     "promote": PROMOTED,
     "census": CENSUS,
@@ -141,7 +141,7 @@ ATTRIBUTION = [*BEGIN, "check_ids", "set_target", "build", "promote"]
 """The steps before the window, in their order."""
 
 STOPPED_BACK = [
-    "check_way_back",
+    "check_rollback",
     "stop_brokers",
     "advance_ids",
     "check_ids",
@@ -151,7 +151,7 @@ STOPPED_BACK = [
 ]
 """The way back of routing `restart` once brokers were directed to the target."""
 
-COPY_BACK = ["check_way_back", "build", *STOPPED_BACK]
+COPY_BACK = ["check_rollback", "build", *STOPPED_BACK]
 """The same once they serve there: the source is looked at again before they stop."""
 
 

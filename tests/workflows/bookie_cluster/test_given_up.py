@@ -6,7 +6,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from models.bookie_cluster.input import Direction
-from models.bookie_cluster.results import WayBack
+from models.bookie_cluster.results import RollbackReadiness
 from models.bookie_cluster.updates import TargetLoss
 from models.lifecycle.failures import Blocker, FailureKind
 from models.lifecycle.status import Outcome
@@ -25,8 +25,8 @@ from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness
 
 DENIED = ApplicationError("no right to write", type=FailureKind.DENIED, non_retryable=True)
-GONE = WayBack(target_blockers=(Blocker(code="UNREADABLE", cause="zk-2 does not answer.", cure="start it"),))
-DOWN = WayBack(target_down=("bookies of new are down: bookie-3",))
+GONE = RollbackReadiness(target_blockers=(Blocker(code="UNREADABLE", cause="zk-2 does not answer.", cure="start it"),))
+DOWN = RollbackReadiness(target_down=("bookies of new are down: bookie-3",))
 WITHOUT = "go_back_without_target"
 TARGET = TargetLoss(cluster="new")
 WITHOUT_TARGET = ["stop_brokers", "do_without_target", "set_target", "start_brokers"]
@@ -52,20 +52,20 @@ async def test_a_proceed_that_is_given_twice(stage: Harness) -> None:
 
 async def test_a_source_that_is_dead_is_named_before_brokers_stop(stage: Harness) -> None:
     """A source that cannot take brokers back holds the rollback before anybody is stopped, until that is cured."""
-    dead = WayBack(blockers=(BLOCKER,))
-    run = await stage.start(Script(check_way_back=[dead, dead, ANSWERS["check_way_back"]]))
+    dead = RollbackReadiness(blockers=(BLOCKER,))
+    run = await stage.start(Script(check_rollback=[dead, dead, ANSWERS["check_rollback"]]))
     await window_open(run)
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
     steps = [step for step in run.script.steps if step != "census"]
-    assert steps == [*RESTART, "check_way_back", "check_way_back", *COPY_BACK, "release"]
+    assert steps == [*RESTART, "check_rollback", "check_rollback", *COPY_BACK, "release"]
 
 
 async def test_a_way_back_that_is_given_up(stage: Harness) -> None:
     """`proceed` leaves brokers on the target where the source is dead; they are proven there, nothing is deleted."""
-    dead = WayBack(blockers=(BLOCKER,))
-    run = await stage.start(Script(check_way_back=dead), cleanup="remove", cleanup_at_window_end=True)
+    dead = RollbackReadiness(blockers=(BLOCKER,))
+    run = await stage.start(Script(check_rollback=dead), cleanup="remove", cleanup_at_window_end=True)
     await window_open(run)
     await run.signal(Verb.ROLLBACK)
     status = await waits_for_bookies(run)
@@ -75,7 +75,7 @@ async def test_a_way_back_that_is_given_up(stage: Harness) -> None:
     await give_up(run)
     report = await run.report()
     assert report.outcome is Outcome.DONE
-    steps = [step for step in run.script.steps if step not in ("census", "check_way_back")]
+    steps = [step for step in run.script.steps if step not in ("census", "check_rollback")]
     assert steps == [*RESTART, "start_brokers", "flip_statuses", "release"]
     assert any("the way back is given up: brokers stay on new" in note for note in report.notes)
 
@@ -118,9 +118,9 @@ async def test_a_source_that_dies_on_the_way_back(stage: Harness, step: str, can
 
 async def test_a_way_back_stays_given_up(stage: Harness) -> None:
     """A way back that was given up is not begun again where brokers' start on the target must be repeated."""
-    dead = WayBack(blockers=(BLOCKER,))
+    dead = RollbackReadiness(blockers=(BLOCKER,))
     starts = [ANSWERS["start_brokers"], DENIED, ANSWERS["start_brokers"]]
-    run = await stage.start(Script(check_way_back=dead, start_brokers=starts))
+    run = await stage.start(Script(check_rollback=dead, start_brokers=starts))
     await window_open(run)
     await run.signal(Verb.ROLLBACK)
     await waits_for_bookies(run)
@@ -137,7 +137,7 @@ async def test_a_target_that_is_lost_is_given_up(stage: Harness) -> None:
 
     Nothing is asked of the target from then on, and the certificate says what was done.
     """
-    run = await stage.start(Script(check_way_back=GONE))
+    run = await stage.start(Script(check_rollback=GONE))
     await window_open(run)
     run.script.say("do_without_target", HOLED)
     await run.signal(Verb.ROLLBACK)
@@ -151,7 +151,7 @@ async def test_a_target_that_is_lost_is_given_up(stage: Harness) -> None:
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
     assert report.certificate["rolled_back_without"] == "new"
-    steps = [step for step in run.script.steps if step not in ("census", "check_way_back")]
+    steps = [step for step in run.script.steps if step not in ("census", "check_rollback")]
     assert steps == [*RESTART, *WITHOUT_TARGET, "release"]
 
 
@@ -159,18 +159,18 @@ async def test_a_target_that_is_lost_is_given_up(stage: Harness) -> None:
 async def test_a_target_that_dies_on_the_way_back(stage: Harness, step: str) -> None:
     """The update ends a copy that waits for the target, and the way back continues without it."""
     hang = Hang()
-    run = await stage.start(Script(check_way_back=[ANSWERS["check_way_back"], GONE, DOWN, GONE]))
+    run = await stage.start(Script(check_rollback=[ANSWERS["check_rollback"], GONE, DOWN, GONE]))
     await window_open(run)
     if step != "build":
-        run.script.say("check_way_back", [ANSWERS["check_way_back"], ANSWERS["check_way_back"], DOWN])
+        run.script.say("check_rollback", [ANSWERS["check_rollback"], ANSWERS["check_rollback"], DOWN])
     run.script.say(step, [hang, ANSWERS[step]])
     await run.signal(Verb.ROLLBACK)
     await hang.entered()
     await run.update(WITHOUT, TARGET)
     assert (await run.report()).outcome is Outcome.ROLLED_BACK
     assert run.script.cancelled == [step]
-    steps = [one for one in run.script.steps if one not in ("census", "check_way_back")]
-    begun = [one for one in COPY_BACK[: COPY_BACK.index(step) + 1] if one != "check_way_back"]
+    steps = [one for one in run.script.steps if one not in ("census", "check_rollback")]
+    begun = [one for one in COPY_BACK[: COPY_BACK.index(step) + 1] if one != "check_rollback"]
     assert steps == [*RESTART, *begun, *WITHOUT_TARGET[step != "build" :], "release"]
 
 

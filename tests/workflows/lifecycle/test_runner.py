@@ -129,7 +129,7 @@ async def test_signals_tell_changed_reasons_only(stage: Harness) -> None:
                 context.waiting_for(kind, "somebody", action="help them")
                 context.progress(ProgressTask.COPY, ProgressUnit.LEDGERS, number, 60)
                 context.pause(0.05)
-        context.waits_no_more()
+        context.clear_waiting()
         return "done"
 
     async with running(stage, work) as handle:

@@ -70,7 +70,7 @@ class TopicSource:
         """Migrate some topics."""
         return ChildSpec("Batch", BatchInput(catalog=self._migration.input.cluster, items=items), ", ".join(items))
 
-    async def settle(self, items: tuple[str, ...], why: str) -> None:
+    async def on_terminated(self, items: tuple[str, ...], why: str) -> None:
         """Nothing is left behind."""
 
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:

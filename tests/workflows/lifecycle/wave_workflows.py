@@ -127,7 +127,7 @@ class Many:
         """The child workflow of some items."""
         return ChildSpec("Batch", BatchInput(catalog=self._input.catalog, items=items))
 
-    async def settle(self, items: tuple[str, ...], why: str) -> None:
+    async def on_terminated(self, items: tuple[str, ...], why: str) -> None:
         """Nothing is left behind."""
 
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:

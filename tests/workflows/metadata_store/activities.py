@@ -71,7 +71,7 @@ ANSWERS: dict[str, Any] = {
     "clear_target": 12,
     "follow": LateWrites(),
     "forget_watch": None,
-    "give_back": False,
+    "unblock_leftover": False,
     "set_speed": None,
     "census": Census(services=(), unknown=()),
     "count_source": 12,

@@ -53,11 +53,11 @@ async def test_rollback_offline(stage: Harness, step: str) -> None:
 async def test_rollback_in_the_precheck(stage: Harness) -> None:
     """A rollback during the precheck ends the migration, but not before writes are free that an earlier run blocked."""
     hang = Hang()
-    run = await stage.start(Script(precheck=hang, give_back=True))
+    run = await stage.start(Script(precheck=hang, unblock_leftover=True))
     await hang.entered()
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
-    assert (run.script.steps, run.script.cancelled) == (["precheck", "give_back"], ["precheck"])
+    assert (run.script.steps, run.script.cancelled) == (["precheck", "unblock_leftover"], ["precheck"])
     assert report.outcome is Outcome.ROLLED_BACK
     assert "they were given back now" in report.notes[-1]
 
@@ -137,9 +137,9 @@ async def test_failure_in_each_phase(stage: Harness, step: str) -> None:
 
 async def test_failure_of_the_precheck(stage: Harness) -> None:
     """A precheck that fails for good fails the migration with its type, and says what it could not find out."""
-    run = await stage.start(Script(precheck=DENIED, give_back=DENIED))
+    run = await stage.start(Script(precheck=DENIED, unblock_leftover=DENIED))
     assert (await run.typed_failure()).type == FailureKind.DENIED
-    assert run.script.steps == ["precheck", "give_back"]
+    assert run.script.steps == ["precheck", "unblock_leftover"]
     assert "could not be found out; see break-glass" in (await run.status()).notes[-1]
 
 
