@@ -15,7 +15,7 @@ LONGEST_AVERAGE = 18
 LONGEST_CELL = 160
 """Characters of a table cell, without the addresses of links."""
 
-_END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[A-Z`*_\[(\"'])|:\s*$")
+_END = re.compile(r"(?<=[.!?])[\"')*_]*\s+(?=[A-Z0-9`*_\[(\"'])")
 _LINK = re.compile(r"!?\[([^\]]*)\]\([^)]*\)")
 _ITEM = re.compile(r"^\s*(?:[-*+]|\d+\.)\s+")
 # Generated from the code, whose texts are checked there; old entries of the changelog stay as they were released.
@@ -43,7 +43,8 @@ def problems(path: Path) -> Iterator[Problem]:
 
 def sentences(block: str) -> list[str]:
     """Return the sentences of a paragraph or list item."""
-    return [sentence for sentence in (text.strip() for text in _END.split(_plain(block))) if len(sentence.split()) > 1]
+    # Links are replaced after the split: a sentence may start with one whose text is a name in lower case.
+    return [sentence for text in _END.split(block) if len((sentence := _plain(text.strip())).split()) > 1]
 
 
 def _plain(text: str) -> str:
