@@ -30,7 +30,7 @@ from models.topic_controller.input import (
     controlled_topic,
     controller_id,
 )
-from models.topic_controller.pruning import Pruned, PruneRequest
+from models.topic_controller.pruning import PruneRequest, PruneResult
 from models.topic_controller.sessions import GraceChange
 from models.topic_controller.state import ControllerStatus, LayoutChange, Scaling, SegmentStats, TopicReport
 from process.exit_codes import CommandFailed, ExitCode
@@ -208,7 +208,7 @@ def prune_command(
 ) -> None:
     """Remove sealed segments of which nothing is left, and say why others stay."""
     request = checked(PruneRequest, {"segments": segments or (), "force": force})
-    pruned = _update(_id(topic, cluster), "prune", request, Pruned)
+    pruned = _update(_id(topic, cluster), "prune", request, PruneResult)
     answer(output, prune_lines(pruned), pruned)
 
 
@@ -323,11 +323,11 @@ def change_line(change: LayoutChange) -> str:
     return f"epoch {change.epoch}: {made} instead of {' and '.join(map(str, change.sealed))}"
 
 
-def prune_lines(pruned: Pruned) -> list[str]:
+def prune_lines(pruned: PruneResult) -> list[str]:
     """What has gone, and why the rest stays."""
     gone = [("removed", pruned.removed), ("deleted", pruned.deleted)]
     told = [f"{what:<10} {' '.join(map(str, ids)) or 'nothing'}" for what, ids in gone]
-    return [*told, *(f"stays      {number}: {why}" for number, why in sorted(pruned.kept.items()))]
+    return [*told, *(f"stays      {number}: {why}" for number, why in sorted(pruned.retained.items()))]
 
 
 def scaling_lines(scaling: Scaling) -> list[str]:
@@ -346,7 +346,11 @@ def stats_lines(report: TopicReport) -> list[str]:
         f"epoch {report.epoch}",
         *table_lines([head, *(_stats(segment) for segment in report.segments)]),
         *(f"backlog of {name}: {count:,} messages" for name, count in sorted(report.subscriptions.items())),
-        *(f"segment {segment.descriptor}: {segment.trouble}" for segment in report.segments if segment.trouble),
+        *(
+            f"segment {segment.descriptor}: {segment.unavailable_reason}"
+            for segment in report.segments
+            if segment.unavailable_reason
+        ),
     ]
 
 
@@ -362,7 +366,7 @@ def _segment(segment: SegmentInfo) -> tuple[str, ...]:
 
 
 def _stats(one: SegmentStats) -> tuple[str, ...]:
-    state = "unknown" if one.trouble else "active" if one.active else "sealed"
+    state = "unknown" if one.unavailable_reason else "active" if one.active else "sealed"
     clients = (str(one.producers), str(sum(one.consumers.values())), f"{sum(one.backlog.values()):,}")
     rates = (f"{one.messages_in:,.1f}", f"{one.bytes_in / 1000:,.1f}")
     return (one.descriptor, state, *rates, _SIZE.format(one.stored_bytes), *clients)

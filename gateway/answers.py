@@ -48,7 +48,7 @@ class SegmentFigures(_Answer):
         producer_count: that are connected.
         backlog: messages that are not acknowledged, by subscription.
         consumers: that are connected, by subscription.
-        trouble: why its broker does not say; left out where it does.
+        unavailable_reason: why its broker does not say; left out where it does.
     """
 
     name: str
@@ -59,7 +59,7 @@ class SegmentFigures(_Answer):
     producer_count: int
     backlog: dict[str, int]
     consumers: dict[str, int]
-    trouble: str = Field(default="", exclude_if=lambda text: not text)
+    unavailable_reason: str = Field(default="", exclude_if=lambda text: not text)
 
     @classmethod
     def of(cls, topic: str, found: SegmentStats) -> Self:
@@ -73,7 +73,7 @@ class SegmentFigures(_Answer):
             producer_count=found.producers,
             backlog=found.backlog,
             consumers=found.consumers,
-            trouble=found.trouble,
+            unavailable_reason=found.unavailable_reason,
         )
 
 

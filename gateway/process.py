@@ -30,7 +30,7 @@ from temporal.client import connect_server
 SHUTDOWN_TIMEOUT = timedelta(seconds=20)
 """Longest wait for requests that are under way; Kubernetes kills after 30 s by default."""
 
-LOOK_AGAIN = 10.0
+CHECK_INTERVAL_SECONDS = 10.0
 """Seconds between two looks at the files."""
 
 _BACKLOG = 2048
@@ -140,7 +140,9 @@ def _tell_ready(client: Client, settings: GatewaySettings, listener: socket.sock
     tell_ready(line, ready_file)
 
 
-async def follow(context: ssl.SSLContext, certificate: Path, key: Path, every: float = LOOK_AGAIN) -> NoReturn:
+async def follow(
+    context: ssl.SSLContext, certificate: Path, key: Path, every: float = CHECK_INTERVAL_SECONDS
+) -> NoReturn:
     """Use a certificate that was renewed for connections that come later; ends only by cancellation.
 
     Files that do not belong together, as when only one of them is renewed yet, are reported, and those of before are

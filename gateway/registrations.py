@@ -16,11 +16,11 @@ from pydantic import BaseModel
 
 from gateway.controllers import ControllerNotFound, UpdateRejected
 from gateway.errors import HTTPProblem, unavailable
-from models.topic_controller.sessions import MOST_AT_ONCE, ConsumerAssignment, Departures, Registrations
+from models.topic_controller.sessions import MAX_CONSUMERS_PER_UPDATE, ConsumerAssignment, Departures, Registrations
 
 AnswerT = TypeVar("AnswerT")
 
-IN_FLIGHT = 3
+MAX_UPDATES_IN_FLIGHT = 3
 """Updates of one topic at once; others than this gateway must find a place too."""
 
 BATCH_WINDOW_SECONDS = 0.02
@@ -92,7 +92,7 @@ class _TopicQueue:
         blocked = {*self.busy}
         for one in self.waiting:
             fits = not taken or one.kind == taken[0].kind
-            is_full = len(instances) == MOST_AT_ONCE and one.consumer not in instances
+            is_full = len(instances) == MAX_CONSUMERS_PER_UPDATE and one.consumer not in instances
             is_other = instances.get(one.consumer, one.instance) != one.instance
             if one.consumer in blocked or not fits or is_full or is_other:
                 blocked.add(one.consumer)
@@ -168,7 +168,7 @@ class Registrar:
         self._go(topic, queue)
 
     def _go(self, topic: str, queue: _TopicQueue) -> None:
-        while len(queue.tasks) < IN_FLIGHT and (together := queue.take()):
+        while len(queue.tasks) < MAX_UPDATES_IN_FLIGHT and (together := queue.take()):
             queue.busy |= {one.consumer for one in together}
             task = asyncio.create_task(self._send(topic, queue, together))
             queue.tasks.add(task)

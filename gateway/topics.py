@@ -28,7 +28,7 @@ from models.topic_controller.input import (
     SubscriptionRequest,
     Unsubscription,
 )
-from models.topic_controller.pruning import Pruned, PruneRequest
+from models.topic_controller.pruning import PruneRequest, PruneResult
 from models.topic_controller.state import ControllerStatus, LayoutChange, TopicReport
 
 AnswerT = TypeVar("AnswerT")
@@ -224,8 +224,8 @@ class Topics:
                 HTTPStatus.CONFLICT, f"{descriptor} is active; split it, or merge it with a neighbour first"
             )
         request = PruneRequest(segments=(segment.segment_id,), force=force)
-        pruned = await self._change(topic, "prune", request, Pruned)
-        if why := pruned.kept.get(segment.segment_id):
+        pruned = await self._change(topic, "prune", request, PruneResult)
+        if why := pruned.retained.get(segment.segment_id):
             raise HTTPProblem(HTTPStatus.CONFLICT, f"{descriptor} stays: {why}")
 
     async def segment(self, topic: str, descriptor: str) -> SegmentInfo:

@@ -29,7 +29,7 @@ class LeaderClaim(Claim):
 
 
 class LeaderLease(ClaimKeeper[LeaderClaim]):
-    """The right on behalf of one attempt, asked right before each write; see `require_here`."""
+    """The right on behalf of one attempt, asked right before each write; see `require_active_store`."""
 
     def __init__(self, store: CasStore, me: Attempt, *, path: str) -> None:
         super().__init__(store, LeaderClaim, me, path=path)
@@ -66,11 +66,11 @@ class LeaderLease(ClaimKeeper[LeaderClaim]):
         Raises:
             StoreContention, StoreConflict: the metadata are being moved, or have been.
         """
-        require_here(self._metadata)
+        require_active_store(self._metadata)
         return super().take(**fields)
 
     def _required(self) -> Held[LeaderClaim]:
-        require_here(self._metadata)  # mutant: topic-controller/writes-into-a-store-that-is-left
+        require_active_store(self._metadata)  # mutant: topic-controller/writes-into-a-store-that-is-left
         return super()._required()
 
 
@@ -78,7 +78,7 @@ def _lost_now() -> dict[str, int]:
     return {"lost_at_ms": time.time_ns() // 1_000_000}
 
 
-def require_here(store: CasReader) -> None:
+def require_active_store(store: CasReader) -> None:
     """See that this is the store that brokers use, and that they may write to it.
 
     Raises:

@@ -27,12 +27,12 @@ from clients.pulsar.names import TopicName
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SegmentInfo
 from models.topic_controller.assignment import has_turn
-from models.topic_controller.observation import Observation, Watching
+from models.topic_controller.observation import Observation, ObserverInput
 from models.topic_controller.record import ControlledLayout
-from models.topic_controller.sessions import KnownSessions
+from models.topic_controller.sessions import StoredSessions
 
 ItemT = TypeVar("ItemT", str, int)
-Places = Mapping[str, SubscriptionStats]
+SubscriptionsByName = Mapping[str, SubscriptionStats]
 
 # Seconds. However many segments there are, this is nothing next to the looks at connections.
 _RECHECK_EVERY = 10.0
@@ -59,7 +59,7 @@ class Observer:
         topic: TopicName,
         layout: ControlledLayout,
         registered: Mapping[str, Iterable[str]],
-        watching: Watching,
+        watching: ObserverInput,
         known_at: float,
     ) -> None:
         self._is_known = layout.epoch == watching.epoch
@@ -71,7 +71,7 @@ class Observer:
         self._known_gone = {name: {*watching.gone.get(name, {})} for name in self._registered}
         self._drained = {name: {*watching.drained.get(name, ())} for name in self._registered}
         self._unpublished = False
-        self._recheck = Recheck(admin, topic, layout)
+        self._recheck = DrainRecheck(admin, topic, layout)
         self._missed = {
             (name, consumer): known_at - seconds
             for name, consumers in watching.gone.items()
@@ -83,20 +83,20 @@ class Observer:
         """When the first grace of those ends that are missed, by the monotonic clock; never, where nobody is."""
         return min(self._missed.values(), default=math.inf) + self._grace
 
-    def look(self) -> Observation | None:
-        """PollResult once; None where nothing has changed. Blocks; for one thread at a time."""
+    def poll(self) -> Observation | None:
+        """Look once; None where nothing has changed. Blocks; for one thread at a time."""
         if not self._is_known:
             return Observation(layout=self._layout)
         gone, drained = self._gone(), self._consumed()
-        expired, left_again = self._expired(gone), self._recheck.look(self._drained)
+        expired, unconsumed_again = self._expired(gone), self._recheck.poll(self._drained)
         changed = gone != self._known_gone or drained != self._drained
-        if not (changed or any(expired.values()) or left_again or self._unpublished):
+        if not (changed or any(expired.values()) or unconsumed_again or self._unpublished):
             return None
         return Observation(
             gone=_sorted(gone),
             expired=_sorted(expired),
             drained=_sorted(drained),
-            left_again=_sorted(left_again),
+            unconsumed_again=_sorted(unconsumed_again),
             unpublished=self._unpublished,
         )
 
@@ -133,13 +133,13 @@ class Observer:
         """Sealed segments of which a subscription has consumed all, as far as it may have begun with them."""
 
         @cache
-        def places(number: int) -> Places | None:
-            return places_on(self._admin, self._topic, self._layout.segments[number])
+        def places(number: int) -> SubscriptionsByName | None:
+            return subscriptions_on(self._admin, self._topic, self._layout.segments[number])
 
-        return {name: consumed(self._layout, name, places, known) for name, known in self._drained.items()}
+        return {name: drained_segments(self._layout, name, places, known) for name, known in self._drained.items()}
 
 
-class Recheck:
+class DrainRecheck:
     """Looks again at segments that are known to be consumed, one of them from time to time.
 
     A broker that is killed forgets the newest acknowledgements, and an operator may set a cursor back.
@@ -158,7 +158,7 @@ class Recheck:
         self._turn = random.randrange(max(1, len(layout.segments)))
         self._due = -math.inf
 
-    def look(self, known: Mapping[str, Collection[int]]) -> dict[str, set[int]]:
+    def poll(self, known: Mapping[str, Collection[int]]) -> dict[str, set[int]]:
         """Segments of which something is left again, by subscription.
 
         Args:
@@ -181,11 +181,11 @@ class Recheck:
 
     def _left(self, number: int, known: Mapping[str, Collection[int]]) -> list[str]:
         """Subscriptions that are known to have consumed a segment, and have something of it left."""
-        places = places_on(self._admin, self._topic, self._layout.segments[number]) or {}
+        places = subscriptions_on(self._admin, self._topic, self._layout.segments[number]) or {}
         return [one for one, ids in known.items() if number in ids and one in places and places[one].msg_backlog]
 
 
-def places_on(admin: PulsarAdminReader, topic: TopicName, segment: SegmentInfo) -> Places | None:
+def subscriptions_on(admin: PulsarAdminReader, topic: TopicName, segment: SegmentInfo) -> SubscriptionsByName | None:
     """Subscriptions of a segment; none of one that is gone, and None where no broker answers for it."""
     with suppress(RetryableError):
         try:
@@ -195,10 +195,10 @@ def places_on(admin: PulsarAdminReader, topic: TopicName, segment: SegmentInfo) 
     return None
 
 
-def consumed(
+def drained_segments(
     layout: SegmentLayout,
     subscription: str,
-    places: Callable[[int], Places | None],
+    places: Callable[[int], SubscriptionsByName | None],
     known: Iterable[int] = (),
 ) -> set[int]:
     """Sealed segments of which a subscription has consumed all, as far as it may have begun with them.
@@ -206,7 +206,7 @@ def consumed(
     Args:
         layout: of the topic.
         subscription: its name.
-        places: of subscriptions on a segment, by its id; see `places_on`.
+        places: of subscriptions on a segment, by its id; see `subscriptions_on`.
         known: those that are known to be consumed.
     """
     found = {*known}
@@ -218,7 +218,7 @@ def consumed(
     return found
 
 
-def _is_consumed(places: Places | None, subscription: str) -> bool:
+def _is_consumed(places: SubscriptionsByName | None, subscription: str) -> bool:
     """Whether nothing is left of a sealed segment; what was not acknowledged, or is delayed, is left."""
     if places is None:
         return False
@@ -227,7 +227,7 @@ def _is_consumed(places: Places | None, subscription: str) -> bool:
     return place is None or not place.msg_backlog
 
 
-def consumed_of(
+def drained_by_subscription(
     admin: PulsarAdminReader,
     topic: TopicName,
     layout: SegmentLayout,
@@ -249,23 +249,24 @@ def consumed_of(
     names, end = [*subscriptions], time.monotonic() + limit
     sealed = {number: one for number, one in layout.segments.items() if one.sealed} if names else {}
 
-    def look(segment: SegmentInfo) -> Places | None:
+    def look(segment: SegmentInfo) -> SubscriptionsByName | None:
         # Brokers that do not answer hold no consumer up: what is not known is not consumed, and observers look again.
-        return places_on(admin, topic, segment) if time.monotonic() < end else None
+        return subscriptions_on(admin, topic, segment) if time.monotonic() < end else None
 
     places = dict(zip(sealed, each(sealed.values(), look), strict=True))
-    return {name: tuple(sorted(consumed(layout, name, places.__getitem__))) for name in names}
+    return {name: tuple(sorted(drained_segments(layout, name, places.__getitem__))) for name in names}
 
 
-def recall_sessions(
+def recover_sessions(
     task: ControllerTask, layout: SegmentLayout, subscriptions: Iterable[str]
-) -> dict[str, KnownSessions]:
+) -> dict[str, StoredSessions]:
     """Sessions that the metadata store has, by subscription; without those that have none."""
     registered = {name: task.records.consumers(name) for name in subscriptions}
     names = [name for name, consumers in registered.items() if consumers]
-    drained = consumed_of(task.admin, task.name, layout, names, task.each)
+    drained = drained_by_subscription(task.admin, task.name, layout, names, task.each)
     return {
-        name: KnownSessions(consumers=tuple(sorted(registered[name])), drained=found) for name, found in drained.items()
+        name: StoredSessions(consumers=tuple(sorted(registered[name])), drained=found)
+        for name, found in drained.items()
     }
 
 
@@ -273,7 +274,9 @@ def _sorted(found: Mapping[str, set[ItemT]]) -> dict[str, tuple[ItemT, ...]]:
     return {name: tuple(sorted(items)) for name, items in found.items() if items}
 
 
-def begin(task: ControllerTask, admin: PulsarAdminReader, watching: Watching, known_at: float) -> Observer:
+def create_observer(
+    task: ControllerTask, admin: PulsarAdminReader, watching: ObserverInput, known_at: float
+) -> Observer:
     """What observes a topic; reads its records once, and needs the metadata store no more.
 
     Args:

@@ -17,23 +17,23 @@ from activities.lifecycle.runner import report_to_workflow, this_attempt
 from activities.lifecycle.runtime import Runtime
 from activities.lifecycle.step import async_step
 from activities.topic_controller.context import ControllerTask
-from activities.topic_controller.observe import Observer, begin
+from activities.topic_controller.observe import Observer, create_observer
 from clients.closeable import Closeable
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession, tls_context
 from models.lifecycle.execution import Execution
 from models.topic_controller.input import ControllerInput
-from models.topic_controller.observation import Observation, Watching
+from models.topic_controller.observation import Observation, ObserverInput
 
 ResultT = TypeVar("ResultT")
 
-LOOK_EVERY = 0.1
+POLL_INTERVAL_SECONDS = 0.1
 """Seconds between two looks of an observer, as long as there are few of them."""
 
-MOST_LOOKS = 80
+MAX_POLLS_PER_SECOND = 80
 """Looks of all observers of a process in a second; each is some milliseconds of Python, and steps want theirs."""
 
-LANES = 8
+MAX_CONCURRENT_REQUESTS = 8
 """Looks at one cluster at once. Other clusters do not wait for one whose brokers do not answer."""
 
 # Of observers that begin, each with a session of the metadata store: those that look do not wait for one that is away.
@@ -44,7 +44,7 @@ _FIRST_BEAT, _LONGEST_BEAT = 0.5, 3.0
 _SHORTEST = 0.01
 
 
-class Looking(Protocol):
+class Pollable(Protocol):
     """What an observer is for those who run it; see `Observer`."""
 
     @property
@@ -52,8 +52,8 @@ class Looking(Protocol):
         """When something is due though nobody does anything, by the monotonic clock."""
         ...
 
-    def look(self) -> Observation | None:
-        """PollResult once."""
+    def poll(self) -> Observation | None:
+        """Look once."""
         ...
 
 
@@ -64,7 +64,7 @@ class Cadence:
         self._observers = 0
 
     @contextmanager
-    def one_more(self) -> Generator[None]:
+    def register(self) -> Generator[None]:
         """Count an observer while what is inside runs."""
         self._observers += 1
         try:
@@ -75,7 +75,7 @@ class Cadence:
     @property
     def pause(self) -> float:
         """Seconds between two looks of one observer."""
-        return max(LOOK_EVERY, self._observers / MOST_LOOKS)
+        return max(POLL_INTERVAL_SECONDS, self._observers / MAX_POLLS_PER_SECOND)
 
     @property
     def beat(self) -> float:
@@ -98,13 +98,13 @@ class ObservedCluster:
     def __init__(self, session: HttpSession, urls: tuple[str, ...]) -> None:
         self.admin = PulsarAdminReader(session, urls)
         self.users = 0
-        self.looks = ThreadPoolExecutor(LANES, thread_name_prefix="look")
-        self.begins = ThreadPoolExecutor(_BEGINS, thread_name_prefix="observe")
+        self.poll_threads = ThreadPoolExecutor(MAX_CONCURRENT_REQUESTS, thread_name_prefix="look")
+        self.start_threads = ThreadPoolExecutor(_BEGINS, thread_name_prefix="observe")
 
     def close(self) -> None:
         """Wait for looks that nobody waits for any more, which use the connections, and free them. Blocks."""
-        self.looks.shutdown()
-        self.begins.shutdown()
+        self.poll_threads.shutdown()
+        self.start_threads.shutdown()
         self.admin.close()
 
 
@@ -120,7 +120,9 @@ class Observers(Closeable):
         for cluster in self._clusters.values():
             cluster.close()
 
-    async def observe(self, runtime: Runtime, execution: Execution[ControllerInput], watching: Watching) -> Observation:
+    async def observe(
+        self, runtime: Runtime, execution: Execution[ControllerInput], watching: ObserverInput
+    ) -> Observation:
         """Watch connections and backlogs until something has changed.
 
         Raises:
@@ -132,22 +134,22 @@ class Observers(Closeable):
         attempt = this_attempt(execution)
         async with (
             report_to_workflow(runtime.client, context) as signals,
-            alive(self._cadence),
+            heartbeating(self._cadence),
             self._connected(runtime, execution.input) as cluster,
         ):
 
             def start() -> Observer:
                 with ControllerTask(runtime, execution, attempt, context) as task:
-                    return begin(task, cluster.admin, watching, known_at)
+                    return create_observer(task, cluster.admin, watching, known_at)
 
             try:
-                observer = await in_lane(cluster.begins, start)
+                observer = await run_in_pool(cluster.start_threads, start)
             except asyncio.CancelledError:
                 context.cancel()
                 raise
             # What an earlier attempt waited for is over; this one may look for days.
             await signals.report_done(context.report())
-            return await watch(observer, self._cadence, cluster.looks)
+            return await poll_until_change(observer, self._cadence, cluster.poll_threads)
 
     @asynccontextmanager
     async def _connected(self, runtime: Runtime, input: ControllerInput) -> AsyncGenerator[ObservedCluster]:
@@ -157,7 +159,9 @@ class Observers(Closeable):
         key = (input.credentials, input.admin_urls, tls_context(access))
         shared = self._clusters.get(key)
         if shared is None:
-            shared = self._clusters[key] = ObservedCluster(HttpSession(access, LANES), input.admin_urls)
+            shared = self._clusters[key] = ObservedCluster(
+                HttpSession(access, MAX_CONCURRENT_REQUESTS), input.admin_urls
+            )
         shared.users += 1
         try:
             yield shared
@@ -169,31 +173,31 @@ class Observers(Closeable):
 
 
 @async_step(ControllerTask, observes=True)
-async def observe(runtime: Runtime, execution: Execution[ControllerInput], watching: Watching) -> Observation:
+async def observe(runtime: Runtime, execution: Execution[ControllerInput], watching: ObserverInput) -> Observation:
     """Watch connections and backlogs until something has changed."""
     if activity.info().attempt > 1:
         # What an attempt that died had in memory is lost: everybody has a fresh grace.
-        watching = watching.afresh
+        watching = watching.with_fresh_grace
     return await runtime.shared(Observers).observe(runtime, execution, watching)
 
 
-async def watch(observer: Looking, cadence: Cadence, lanes: ThreadPoolExecutor) -> Observation:
-    """PollResult until something has changed."""
+async def poll_until_change(observer: Pollable, cadence: Cadence, lanes: ThreadPoolExecutor) -> Observation:
+    """Look until something has changed."""
     while True:
-        seen = await in_lane(lanes, observer.look)
+        seen = await run_in_pool(lanes, observer.poll)
         if seen is not None:
             return seen
         await asyncio.sleep(cadence.until(observer.deadline))
 
 
-async def in_lane(lanes: ThreadPoolExecutor, work: Callable[[], ResultT]) -> ResultT:
+async def run_in_pool(lanes: ThreadPoolExecutor, work: Callable[[], ResultT]) -> ResultT:
     """Read in a thread. A cancellation does not wait for its end, since nothing comes of it."""
     # With the activity's context, which logs name.
     return await asyncio.get_running_loop().run_in_executor(lanes, copy_context().run, work)
 
 
 @asynccontextmanager
-async def alive(cadence: Cadence) -> AsyncGenerator[None]:
+async def heartbeating(cadence: Cadence) -> AsyncGenerator[None]:
     """Tell Temporal that an observer is alive, while what is inside runs; its answer is how a cancellation comes."""
 
     async def beat() -> None:
@@ -201,7 +205,7 @@ async def alive(cadence: Cadence) -> AsyncGenerator[None]:
             activity.heartbeat()
             await asyncio.sleep(cadence.beat)
 
-    with cadence.one_more():
+    with cadence.register():
         beating = asyncio.create_task(beat())
         try:
             yield

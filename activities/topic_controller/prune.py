@@ -20,7 +20,15 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminConflict, AdminNotFound
 from clients.pulsar.names import TopicName
 from models.segments.segment import LayoutError, SegmentInfo
-from models.topic_controller.pruning import Contents, Kept, Pruned, PruneTask, PruneWatch, kept, removable
+from models.topic_controller.pruning import (
+    KeepReason,
+    PruneResult,
+    PruneTask,
+    PruneWatch,
+    SegmentContents,
+    keep_reason,
+    removable_segments,
+)
 from models.topic_controller.record import ControlledLayout, Retired
 
 # A tenth of the time for which something waits already, so that what waits for weeks costs next to nothing.
@@ -31,12 +39,12 @@ _NAMED = 20
 
 @polling_step(ObserverTask)
 def await_prune(task: ObserverTask, watch: PruneWatch) -> PollResult[bool]:
-    """PollResult whether a segment may go; it answers True, and never False."""
+    """Look whether a segment may go; it answers True, and never False."""
     name, now = task.name, _now()
-    reasons: list[tuple[str, Kept, int]] = []
+    reasons: list[tuple[str, KeepReason, int]] = []
     for candidate in watch.candidates:
         contents = _contents(task.admin, segment_topic(name, candidate.descriptor))
-        if (why := kept(candidate.sealed_at_ms, contents, watch.pruning, now)) is None:
+        if (why := keep_reason(candidate.sealed_at_ms, contents, watch.pruning, now)) is None:
             return PollResult(answer=True)
         reasons.append((candidate.descriptor, why, candidate.sealed_at_ms))
     for descriptor, removed_at_ms in watch.retired.items():
@@ -50,7 +58,7 @@ def await_prune(task: ObserverTask, watch: PruneWatch) -> PollResult[bool]:
 
 
 @step(LeaderTask)
-def prune(task: LeaderTask, asked: PruneTask) -> Pruned:
+def prune(task: LeaderTask, asked: PruneTask) -> PruneResult:
     """Take segments out of the layout that may go, publish that, and delete topics of those that went long ago.
 
     Raises:
@@ -68,14 +76,14 @@ def prune(task: LeaderTask, asked: PruneTask) -> Pruned:
     if record.epoch != asked.epoch:
         publish(task)
     deleted = _delete_retired(task, record, asked, now)
-    record = task.records.change(lambda found: found.forgotten(deleted))
+    record = task.records.change(lambda found: found.without_retired(deleted))
     expected = asked.epoch + len(goes)
-    return Pruned(
+    return PruneResult(
         removed=tuple(goes),
         deleted=tuple(deleted),
-        kept={number: stays[number] for number in sorted(stays)[:_NAMED]},
+        retained={number: stays[number] for number in sorted(stays)[:_NAMED]},
         at_ms=now,
-        found=None if record.epoch == expected else record,
+        record=None if record.epoch == expected else record,
     )
 
 
@@ -84,7 +92,7 @@ def _pruned(found: ControlledLayout, seen: ControlledLayout, goes: list[int], no
     if found.epoch != seen.epoch or found.created_ms != seen.created_ms:
         raise RetryableError(f"the layout has come to epoch {found.epoch} meanwhile; it is looked at again")
     try:
-        return found.pruned(goes, now)
+        return found.without_segments(goes, now)
     except LayoutError as error:
         raise StoreConflict(f"segments cannot be pruned: {error}") from error
 
@@ -95,7 +103,7 @@ def _sorted_out(
     """Segments that go, and why others stay."""
     goes: list[int] = []
     stays = dict.fromkeys(asked.request.segments, "it is not in the layout, or takes messages")
-    for segment in removable(record, asked.request):
+    for segment in removable_segments(record, asked.request):
         if why := _why_stays(task, segment, goes, asked, now):
             stays[segment.segment_id] = why
         else:
@@ -109,7 +117,7 @@ def _why_stays(task: ControllerTask, segment: SegmentInfo, goes: list[int], aske
         # Without it, nothing would say that its children come behind what its parents have left.
         return f"it comes from {', '.join(map(str, segment.parent_ids))}, of which something stays"
     task.context.check()
-    why = kept(
+    why = keep_reason(
         segment.sealed_at_ms,
         _contents(task.admin, segment_topic(task.name, segment.descriptor)),
         asked.pruning,
@@ -118,7 +126,7 @@ def _why_stays(task: ControllerTask, segment: SegmentInfo, goes: list[int], aske
     return why.why if why and (why.always or not asked.request.force) else ""
 
 
-def _contents(admin: PulsarAdminReader, name: TopicName) -> Contents | None:
+def _contents(admin: PulsarAdminReader, name: TopicName) -> SegmentContents | None:
     """What a sealed segment holds; None where it is gone.
 
     Raises:
@@ -131,7 +139,7 @@ def _contents(admin: PulsarAdminReader, name: TopicName) -> Contents | None:
     # What was not acknowledged, or is delayed, counts; readers and replicators hold messages as subscriptions do.
     left = {one: place.msg_backlog for one, place in stats.client_subscriptions.items()}
     left |= {f"replication to {one}": place.replication_backlog for one, place in stats.replication.items()}
-    return Contents(entries=inside.number_of_entries, left=left, retention_minutes=retention)
+    return SegmentContents(entries=inside.number_of_entries, left=left, retention_minutes=retention)
 
 
 def _retention(admin: PulsarAdminReader, name: TopicName) -> int:
@@ -155,21 +163,23 @@ def _delete_retired(task: ControllerTask, record: ControlledLayout, asked: Prune
     return gone
 
 
-def _is_kept(admin: PulsarAdminReader, name: TopicName, removed_at_ms: int, watch: PruneWatch, now: int) -> Kept | None:
+def _is_kept(
+    admin: PulsarAdminReader, name: TopicName, removed_at_ms: int, watch: PruneWatch, now: int
+) -> KeepReason | None:
     """Why the topic of a segment that left the layout stays."""
     wait = watch.pruning.delete_after
     if wait is None:
-        return Kept("the topics of removed segments are never deleted")
+        return KeepReason("the topics of removed segments are never deleted")
     until = removed_at_ms + int(wait.total_seconds() * 1000)
     if now < until:
-        return Kept("it left the layout a short time ago", until)
+        return KeepReason("it left the layout a short time ago", until)
     with suppress(AdminNotFound):
         if admin.topics.stats(name).has_clients:
-            return Kept("clients with an older layout are connected to its topic")
+            return KeepReason("clients with an older layout are connected to its topic")
     return None
 
 
-def _next(why: Kept, since_ms: int, now: int) -> int:
+def _next(why: KeepReason, since_ms: int, now: int) -> int:
     """When it is worth another look."""
     if why.until_ms is not None:
         return min(why.until_ms, now + _LATEST_MS)

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from activities.topic_controller.context import ControllerTask
 from activities.topic_controller.names import layout_topic
 from activities.topic_controller.records import read_record, record_path
-from activities.topic_controller.segments import keeps_layout, make_layout_topic
+from activities.topic_controller.segments import create_layout_topic, has_own_layout_topic
 from clients.errors import StoreConflict
 from clients.pulsar.admin.errors import AdminConflict
 from clients.pulsar.wire.access import NOTE
@@ -32,7 +32,7 @@ _COMPACT_EVERY = 16
 _APART = 30.0
 
 
-class Told(NamedTuple):
+class KeyedMessage(NamedTuple):
     """One message.
 
     Attributes:
@@ -44,13 +44,13 @@ class Told(NamedTuple):
     content: bytes
 
 
-def require_layout_topic(task: ControllerTask) -> None:
+def ensure_layout_topic(task: ControllerTask) -> None:
     """See that the topic of the layout is the one that was made for it.
 
     Whoever deleted it, or let a client make it, took what keeps it.
     """
-    if not keeps_layout(task):
-        make_layout_topic(task)
+    if not has_own_layout_topic(task):
+        create_layout_topic(task)
 
 
 def publish(task: ControllerTask, *, ready: bool = False) -> ControlledLayout:
@@ -60,7 +60,7 @@ def publish(task: ControllerTask, *, ready: bool = False) -> ControlledLayout:
 
     Args:
         task: an attempt of the controller.
-        ready: whether `require_layout_topic` was called.
+        ready: whether `ensure_layout_topic` was called.
 
     Raises:
         StoreConflict: there is none.
@@ -68,14 +68,14 @@ def publish(task: ControllerTask, *, ready: bool = False) -> ControlledLayout:
     """
     read: list[ControlledLayout] = []
 
-    def newest() -> list[Told]:
+    def newest() -> list[KeyedMessage]:
         if (found := read_record(task.metadata, task.name)) is None:
             raise StoreConflict(f"{task.name} has no layout to publish")
         read.append(found.record)
-        return [Told(LAYOUT, PublishedLayout.of(found.record).encode())]
+        return [KeyedMessage(LAYOUT, PublishedLayout.of(found.record).encode())]
 
     if not ready:
-        require_layout_topic(task)
+        ensure_layout_topic(task)
     send(task, newest)
     epoch = read[-1].epoch
     if epoch and epoch % _COMPACT_EVERY == 0:
@@ -83,22 +83,24 @@ def publish(task: ControllerTask, *, ready: bool = False) -> ControlledLayout:
     return read[-1]
 
 
-def require_newest(task: ControllerTask, record: ControlledLayout) -> None:
+def require_latest_layout(task: ControllerTask, record: ControlledLayout) -> None:
     """See that clients have no newer layout than the record, which would lead nobody: they never go back in epoch.
 
     Raises:
         StoreConflict: they have; somebody has put an old record back.
         StoreError: the topic of the layout cannot be read.
     """
-    epochs = (told_layout.epoch for told_layout in _told_layouts(task) if told_layout.created_ms == record.created_ms)
+    epochs = (
+        told_layout.epoch for told_layout in _published_layouts(task) if told_layout.created_ms == record.created_ms
+    )
     if (newest := max(epochs, default=record.epoch)) > record.epoch:
         raise StoreConflict(f"{task.metadata.url}, {record_path(task.name)}: {record.too_old(newest)}")
 
 
-def _told_layouts(task: ControllerTask) -> list[PublishedLayout]:
+def _published_layouts(task: ControllerTask) -> list[PublishedLayout]:
     """Layouts that clients were told, without those that were compacted away."""
     name, wire = layout_topic(task.name), task.runtime.wire_of(task.input.credentials)
-    if not keeps_layout(task):
+    if not has_own_layout_topic(task):
         # What clients make behind a deletion holds nothing of ours.
         return []
     found: list[PublishedLayout] = []
@@ -128,7 +130,7 @@ def compact(task: ControllerTask) -> None:
         task.admin.topics.compact(name)
 
 
-def send(task: ControllerTask, build: Callable[[], Sequence[Told]]) -> None:
+def send(task: ControllerTask, build: Callable[[], Sequence[KeyedMessage]]) -> None:
     """Send messages as the topic's only producer.
 
     Args:

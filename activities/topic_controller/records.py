@@ -157,12 +157,12 @@ class Records:
         if known is not kind:
             raise StoreConflict(f"subscription {subscription} of {self._topic} is {known}, and not {kind}")
 
-    def leaves(self, subscription: str) -> tuple[int, ...] | None:
+    def segments_in_deletion(self, subscription: str) -> tuple[int, ...] | None:
         """Ids of segments from which a subscription is being deleted; None where it is not."""
         note = _subscription_note(self._store.get(f"{self._subscriptions}/{subscription}"))
         return tuple(note["leaves"]) if "leaves" in note else None
 
-    def note_leaving(self, subscription: str, segments: Iterable[int]) -> None:
+    def note_deletion(self, subscription: str, segments: Iterable[int]) -> None:
         """Note that a subscription is being deleted from segments, and is none any more."""
         path, value = f"{self._subscriptions}/{subscription}", json.dumps({"leaves": sorted(segments)}).encode()
 
@@ -228,11 +228,11 @@ class Records:
             case _:
                 return
 
-    def forget(self, subscription: str) -> None:
+    def delete_subscription(self, subscription: str) -> None:
         """Delete the note of a subscription with its consumers; harmless where there is none."""
         self._remove(f"{self._subscriptions}/{subscription}")
 
-    def forget_all(self) -> None:
+    def delete_all(self) -> None:
         """Delete all that is noted of a topic that is gone; the right to lead it goes last."""
         self._remove(self._subscriptions)
         self._remove(coordinator_path(self._topic))

@@ -18,7 +18,7 @@ from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
 from models.topic_controller.auto_scale import Load
-from models.topic_controller.scale_decision import Decision, ScaleWatch, Seen, decide
+from models.topic_controller.scale_decision import Decision, LoadSnapshot, ScaleWatch, decide
 
 
 @polling_step(ObserverTask)
@@ -36,7 +36,7 @@ def await_scale(task: ObserverTask, watch: ScaleWatch) -> PollResult[Decision]:
     name, admin = task.name, task.admin
     stats = task.each(watch.segments, lambda one: admin.topics.stats(segment_topic(name, one.descriptor)))
     subscriptions = {name for stat in stats for name in stat.durable_subscriptions}
-    seen = Seen(
+    seen = LoadSnapshot(
         loads={one.segment_id: _load(found) for one, found in zip(watch.segments, stats, strict=True)},
         consumers=_consumers(admin, layout_topic(name), subscriptions),
         low_since=_remembered(task.context.memory),

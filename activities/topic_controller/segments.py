@@ -50,7 +50,7 @@ _LAYOUT: dict[str, Any] = {
     "subscriptionDispatchRate": _ANY_DISPATCH,
     # And all of them wait until it is published.
     "publishRate": {"publishThrottlingRateInMsg": _ANY_RATE, "publishThrottlingRateInByte": -1},
-    # The last one, by which `keeps_layout` knows a topic that was made to the end.
+    # The last one, by which `has_own_layout_topic` knows a topic that was made to the end.
     _RETENTION: _KEPT,
 }
 
@@ -67,7 +67,7 @@ class SegmentsTaken(Exception):
         self.segments = segments
 
 
-def make_segments(
+def create_segments(
     task: ControllerTask,
     segments: Iterable[SegmentInfo],
     subscriptions: Iterable[str],
@@ -102,11 +102,11 @@ def make_segments(
 
     def create_subscription_or_policy(part: tuple[TopicName, str | None]) -> None:
         name, subscription = part
-        with _retried_if_gone(name):
+        with retry_if_deleted(name):
             if subscription is None:
                 _set_policy(task, name, _INACTIVE, _STAYS, new=new[name])
             else:
-                _create_place(task, name, subscription, position)
+                _create_cursor(task, name, subscription, position)
 
     # All at once, since nothing continues while an operator, or a writer without a segment, waits for a change.
     task.each([(name, part) for name in names for part in (None, *wanted)], create_subscription_or_policy)
@@ -158,31 +158,31 @@ def taken_by_others(task: ControllerTask, segments: Iterable[SegmentInfo]) -> li
     return [segment for found in task.each(segments, find) for segment in found]
 
 
-def require_segments(task: ControllerTask, segments: Iterable[SegmentInfo], subscriptions: Iterable[str]) -> None:
+def ensure_segments(task: ControllerTask, segments: Iterable[SegmentInfo], subscriptions: Iterable[str]) -> None:
     """The same for segments that were made before: few requests where nothing is missing."""
     found = [*segments]
-    require_places(task, found, subscriptions)
+    ensure_cursors(task, found, subscriptions)
 
     def keep(segment: SegmentInfo) -> None:
         name = segment_topic(task.name, segment.descriptor)
-        with _retried_if_gone(name):
+        with retry_if_deleted(name):
             _set_policy(task, name, _INACTIVE, _STAYS, new=False)
 
     task.each(found, keep)
 
 
-def make_layout_topic(task: ControllerTask) -> None:
+def create_layout_topic(task: ControllerTask) -> None:
     """Make the topic in which the layout is published, which keeps all of it until it is compacted, for any reader."""
     name = layout_topic(task.name)
     new = _create_topic(task, name) is None
-    with _retried_if_gone(name):
+    with retry_if_deleted(name):
         # Brokers that make no subscriptions by themselves make not even their own.
-        _create_place(task, name, COMPACTION)
+        _create_cursor(task, name, COMPACTION)
         for policy, value in _LAYOUT.items():
             _set_policy(task, name, policy, value, new=new)
 
 
-def keeps_layout(task: ControllerTask) -> bool:
+def has_own_layout_topic(task: ControllerTask) -> bool:
     """Whether the topic of the layout is the one that was made for it; what clients make is not."""
     try:
         return task.admin.topic_policies.get(layout_topic(task.name), _RETENTION) == _KEPT
@@ -190,7 +190,7 @@ def keeps_layout(task: ControllerTask) -> bool:
         return False
 
 
-def require_places(
+def ensure_cursors(
     task: ControllerTask,
     segments: Iterable[SegmentInfo],
     subscriptions: Iterable[str],
@@ -214,14 +214,16 @@ def require_places(
     lacking = [one for one in asked if (there := found[one]) is None or wanted - there]
     if not lacking:
         return
-    make_segments(task, lacking, sorted(wanted))
+    create_segments(task, lacking, sorted(wanted))
     for one, there in subscriptions_by_segment(task, lacking).items():
         if there is None or wanted - there:
             missing = ", ".join(sorted(wanted - (there or set()))) or "its topic"
             raise RetryableError(f"{missing}: not there on {one.descriptor} after a broker said that it made it")
 
 
-def make_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscription: str, position: Position) -> None:
+def create_cursors(
+    task: ControllerTask, segments: Iterable[SegmentInfo], subscription: str, position: Position
+) -> None:
     """Give a subscription cursors on sealed segments where it has none; a segment that is gone stays gone.
 
     Also where it is to get nothing of them: the first consumer that attached to one would make a cursor at its start.
@@ -239,12 +241,12 @@ def make_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscript
     def make(found: tuple[SegmentInfo, set[str] | None]) -> None:
         segment, there = found
         if there is not None and subscription not in there:
-            _create_place(task, segment_topic(task.name, segment.descriptor), subscription, position)
+            _create_cursor(task, segment_topic(task.name, segment.descriptor), subscription, position)
 
     task.each(subscriptions_by_segment(task, segments).items(), make)
 
 
-def delete_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscription: str) -> None:
+def delete_cursors(task: ControllerTask, segments: Iterable[SegmentInfo], subscription: str) -> None:
     """Delete the places of a subscription on segments, also under its consumers; harmless where they are gone."""
 
     def delete(segment: SegmentInfo) -> None:
@@ -263,8 +265,8 @@ def delete_places(task: ControllerTask, segments: Iterable[SegmentInfo], subscri
     task.each(segments, delete)
 
 
-def end_segment(task: ControllerTask, segment: SegmentInfo) -> None:
-    """End a segment: nothing more is stored in it, and all can be read once it is loaded again; see `load_again`.
+def terminate_segment(task: ControllerTask, segment: SegmentInfo) -> None:
+    """End a segment: nothing more is stored in it, and all can be read once it is loaded again; see `reload_segments`.
 
     Raises:
         RetryableError: it continues taking messages, or could not be ended before it was loaded again.
@@ -292,7 +294,7 @@ def end_segment(task: ControllerTask, segment: SegmentInfo) -> None:
         raise RetryableError(f"{name} still takes messages, although its broker said that it was terminated")
 
 
-def has_ended(task: ControllerTask, segment: SegmentInfo) -> bool:
+def is_terminated(task: ControllerTask, segment: SegmentInfo) -> bool:
     """Whether a segment takes no messages any more, or somebody has deleted it.
 
     Raises:
@@ -307,7 +309,7 @@ def has_ended(task: ControllerTask, segment: SegmentInfo) -> bool:
     return found.terminated
 
 
-def load_again(task: ControllerTask, segments: Iterable[SegmentInfo]) -> None:
+def reload_segments(task: ControllerTask, segments: Iterable[SegmentInfo]) -> None:
     """Have brokers load segments that have ended again.
 
     What was on its way in is never answered before, and the next message that comes makes the broker refuse all
@@ -320,8 +322,8 @@ def load_again(task: ControllerTask, segments: Iterable[SegmentInfo]) -> None:
     def unload(segment: SegmentInfo) -> None:
         # In these releases a segment that ends while its broker changes ledgers takes messages again (#26680). What it
         # stored since would be behind its end, and never be delivered; the end is moved behind it.
-        if not has_ended(task, segment):  # mutant: topic-controller/gives-up-a-segment-that-is-open-again
-            end_segment(task, segment)
+        if not is_terminated(task, segment):  # mutant: topic-controller/gives-up-a-segment-that-is-open-again
+            terminate_segment(task, segment)
         # Somebody may have deleted it.
         with suppress(AdminNotFound):
             task.admin.topics.unload(segment_topic(task.name, segment.descriptor))
@@ -392,7 +394,7 @@ def _is_unused(found: InternalStats) -> bool:
     return not found.terminated and found.state != _FENCED and not found.number_of_entries
 
 
-def _create_place(task: ControllerTask, name: TopicName, subscription: str, position: Position = EARLIEST) -> None:
+def _create_cursor(task: ControllerTask, name: TopicName, subscription: str, position: Position = EARLIEST) -> None:
     try:
         task.admin.subscriptions.create(name, subscription, position)
     except AdminConflict:
@@ -407,7 +409,7 @@ def _set_policy(task: ControllerTask, name: TopicName, policy: str, value: Any, 
 
 
 @contextmanager
-def _retried_if_gone(name: TopicName) -> Generator[None]:
+def retry_if_deleted(name: TopicName) -> Generator[None]:
     """A new topic is one that nobody uses, until its policies say that it stays."""
     try:
         yield

@@ -1,7 +1,7 @@
 """A split or a merge, in the proposal's order (PIP-468, "Split Protocol" and "Merge Protocol").
 
-Places of subscriptions first, then the end of what takes messages, then the layout: a crash between any two of these
-leaves no message without a place and, once the next attempt has continued, no hash without a segment.
+Cursors of the new segments come first, then the end of the old segments, then the layout. After a crash between two of
+these steps, each message still has a cursor. Once the next attempt has continued, each hash has a segment.
 """
 
 from __future__ import annotations
@@ -13,27 +13,27 @@ from activities.lifecycle.parallel import run_both
 from activities.lifecycle.step import step
 from activities.topic_controller.context import ControllerTask, LeaderTask
 from activities.topic_controller.names import segment_topic
-from activities.topic_controller.publish import publish, require_layout_topic
+from activities.topic_controller.publish import ensure_layout_topic, publish
 from activities.topic_controller.segments import (
     SegmentsTaken,
     copy_grants,
+    create_segments,
     delete_topic,
-    end_segment,
-    has_ended,
-    load_again,
-    make_segments,
-    require_places,
+    ensure_cursors,
+    is_terminated,
+    reload_segments,
     taken_by_others,
+    terminate_segment,
 )
 from clients.errors import RetryableError, StoreConflict
 from clients.pulsar.admin.errors import AdminError, AdminNotFound
 from models.segments.segment import LayoutError
 from models.topic_controller.record import ControlledLayout, Mutation
-from models.topic_controller.state import Committed, Prepared
+from models.topic_controller.state import CommittedChange, PreparedChange
 
 
 @step(LeaderTask)
-def prepare(task: LeaderTask, mutation: Mutation) -> Prepared:
+def prepare(task: LeaderTask, mutation: Mutation) -> PreparedChange:
     """Note the change, and make the new segments with a place of each subscription.
 
     Nothing is done where the change does not fit the layout, or that is not the one with which the change began; this
@@ -45,22 +45,22 @@ def prepare(task: LeaderTask, mutation: Mutation) -> Prepared:
     try:
         record = task.records.change(lambda found: _begun(found, mutation) if _can_begin(found, mutation) else found)
     except LayoutError as error:
-        return Prepared(refused=str(error), fault=error.fault)
+        return PreparedChange(refused=str(error), fault=error.fault)
     # A workflow that was reset asks for what was done long ago.
     if not _is_begun(record, mutation) or record.epoch > mutation.epoch + 1:
-        return Prepared(found=record)
+        return PreparedChange(record=record)
     if record.last == mutation:
-        return Prepared(first_segment=mutation.first_segment(record))
+        return PreparedChange(first_segment=mutation.first_segment(record))
     try:
         record = _make_children(task, mutation, record)
     except RetryableError:
         raise
     except AdminError as refusal:
         # Limits of the namespace, for example: whoever asked is told, and others do not wait until they are raised.
-        return Prepared(refused=str(refusal), found=_give_up(task, mutation, refusal))
+        return PreparedChange(refused=str(refusal), record=_give_up(task, mutation, refusal))
     if record.pending != mutation:
-        return Prepared(found=record)
-    return Prepared(first_segment=mutation.first_segment(record))
+        return PreparedChange(record=record)
+    return PreparedChange(first_segment=mutation.first_segment(record))
 
 
 @step(LeaderTask)
@@ -73,17 +73,17 @@ def seal(task: LeaderTask, mutation: Mutation) -> None:
     record = _under_way(task, mutation)
     if record.last == mutation:
         return
-    for segment in mutation.sealed(record):
+    for segment in mutation.old_segments(record):
         try:
-            end_segment(task, segment)
+            terminate_segment(task, segment)
         except AdminNotFound:
             # One that somebody has deleted must be there, and to be ended: its producers would make it, and continue.
-            make_segments(task, [segment], task.records.subscriptions())
-            end_segment(task, segment)
+            create_segments(task, [segment], task.records.subscriptions())
+            terminate_segment(task, segment)
 
 
 @step(LeaderTask)
-def commit(task: LeaderTask, mutation: Mutation) -> Committed:
+def commit(task: LeaderTask, mutation: Mutation) -> CommittedChange:
     """Put the new layout in the place of the old one, and publish it.
 
     Raises:
@@ -95,13 +95,13 @@ def commit(task: LeaderTask, mutation: Mutation) -> Committed:
         if found.last == mutation:
             return found
         _require_under_way(found, mutation)
-        return found.done(now)
+        return found.with_commit(now)
 
     record = task.records.change(done)
     complete_last(task, record)
     if record.epoch != mutation.epoch + 1:
-        return Committed(found=record)
-    return Committed(at_ms=record.segments[mutation.segments[0]].sealed_at_ms)
+        return CommittedChange(record=record)
+    return CommittedChange(at_ms=record.segments[mutation.segments[0]].sealed_at_ms)
 
 
 def complete_last(task: ControllerTask, record: ControlledLayout) -> None:
@@ -117,10 +117,10 @@ def complete_last(task: ControllerTask, record: ControlledLayout) -> None:
     old = [record.segments[number] for number in numbers & {*record.segments}]
     new = [segment for segment in record.segments.values() if {*segment.parent_ids} == numbers]
     known = task.records.subscriptions()
-    run_both(lambda: require_places(task, new, known, like=old), lambda: require_layout_topic(task))
+    run_both(lambda: ensure_cursors(task, new, known, like=old), lambda: ensure_layout_topic(task))
     try:
         # Behind the look at the old ones, which loads them, and before writers are told, who look into them at once.
-        load_again(task, old)
+        reload_segments(task, old)
     finally:
         publish(task, ready=True)
 
@@ -130,8 +130,10 @@ def _make_children(task: ControllerTask, mutation: Mutation, record: ControlledL
     while record.pending == mutation:
         known = task.records.subscriptions()
         try:
-            make_segments(task, mutation.made(record), known, like=mutation.sealed(record), are_new=True)
-            copy_grants(task, mutation.sealed(record), mutation.made(record))
+            create_segments(
+                task, mutation.new_segments(record), known, like=mutation.old_segments(record), are_new=True
+            )
+            copy_grants(task, mutation.old_segments(record), mutation.new_segments(record))
             break
         except SegmentsTaken as taken:
             # Of an earlier topic of this name, for example: its messages would come as if they were new, and one that
@@ -140,7 +142,7 @@ def _make_children(task: ControllerTask, mutation: Mutation, record: ControlledL
             now = time.time_ns() // 1_000_000
             record = task.records.change(
                 lambda found, ids=ids, tried=tried, now=now: (
-                    found.skipped(mutation, now, ids) if found.next_segment_id == tried else found
+                    found.with_skipped_ids(mutation, now, ids) if found.next_segment_id == tried else found
                 )
             )
     return record
@@ -153,12 +155,12 @@ def _give_up(task: ControllerTask, mutation: Mutation, refusal: AdminError) -> C
         RetryableError: it has.
     """
     record = _under_way(task, mutation)
-    if any(has_ended(task, one) for one in mutation.sealed(record)):
+    if any(is_terminated(task, one) for one in mutation.old_segments(record)):
         raise RetryableError(f"nothing leads back, and the new segments are refused: {refusal}") from refusal
     now, gone = time.time_ns() // 1_000_000, set[int]()
-    made = mutation.made(record)
+    made = mutation.new_segments(record)
     taken = {one.segment_id for one in taken_by_others(task, made)}
-    task.records.change(lambda found: found.given_up(mutation, now, taken))
+    task.records.change(lambda found: found.without_pending(mutation, now, taken))
     for one in made:
         if one.segment_id in taken:
             continue
@@ -166,13 +168,13 @@ def _give_up(task: ControllerTask, mutation: Mutation, refusal: AdminError) -> C
         with suppress(AdminError, RetryableError):
             delete_topic(task, segment_topic(task.name, one.descriptor))
             gone.add(one.segment_id)
-    return task.records.change(lambda found: found.forgotten(gone))
+    return task.records.change(lambda found: found.without_retired(gone))
 
 
 def _begun(found: ControlledLayout, mutation: Mutation) -> ControlledLayout:
     if found.deleting:
         raise StoreConflict("the topic is being deleted")
-    return found.begun(mutation)
+    return found.with_pending(mutation)
 
 
 def _can_begin(found: ControlledLayout, mutation: Mutation) -> bool:

@@ -14,17 +14,17 @@ from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.releases import check_releases, read_broker
 from activities.topic_controller.context import ControllerTask, LeaderTask
 from activities.topic_controller.names import layout_topic, segment_topic
-from activities.topic_controller.observe import recall_sessions
-from activities.topic_controller.publish import publish, require_newest
+from activities.topic_controller.observe import recover_sessions
+from activities.topic_controller.publish import publish, require_latest_layout
 from activities.topic_controller.records import record_path
 from activities.topic_controller.segments import (
-    delete_places,
+    create_cursors,
+    create_segments,
+    delete_cursors,
     delete_topic,
-    keeps_layout,
-    make_places,
-    make_segments,
-    require_places,
-    require_segments,
+    ensure_cursors,
+    ensure_segments,
+    has_own_layout_topic,
     subscriptions_by_segment,
     taken_by_others,
 )
@@ -48,15 +48,15 @@ from models.topic_controller.input import (
     Unsubscription,
 )
 from models.topic_controller.record import ControlledLayout
-from models.topic_controller.state import Opened, Opening, Prepared, SegmentStats, TopicReport
+from models.topic_controller.state import OpenedTopic, OpenRequest, PreparedChange, SegmentStats, TopicReport
 
 # Seconds that clients must leave what is being deleted, and between two looks whether they have.
-_FAREWELL, _LOOK = 10.0, 0.1
+_CLIENTS_LEAVE_TIMEOUT, _LOOK = 10.0, 0.1
 _SHOWN = 3
 
 
 @step(ControllerTask, name="open", needs_open_run=True)
-def open_topic(task: ControllerTask, opening: Opening) -> Opened:
+def open_topic(task: ControllerTask, opening: OpenRequest) -> OpenedTopic:
     """Find the topic, or create it; what an earlier attempt did not make is made.
 
     Args:
@@ -67,14 +67,14 @@ def open_topic(task: ControllerTask, opening: Opening) -> Opened:
         StoreConflict: there is an ordinary topic of this name, its namespace cannot have such topics, the release of
             the brokers is not supported, the topic is being deleted, or clients have a newer layout.
     """
-    recall = opening.recalls
+    recall = opening.recover_sessions
     if recall:
         # A later run is of the same cluster.
         task.require_cluster()
     task.take_lease()
-    record, make, findings = task.records.read(), require_segments, Findings()
+    record, make, findings = task.records.read(), ensure_segments, Findings()
     if record is None:
-        make = make_segments
+        make = create_segments
         try:
             new = _new_layout(task, findings)
         except StoreConflict:
@@ -89,7 +89,7 @@ def open_topic(task: ControllerTask, opening: Opening) -> Opened:
         # What became of the steps of a run that was reset, or of another one, nobody knows here.
         task.lease.note_lost()
         if not record.deleting:
-            require_newest(task, record)
+            require_latest_layout(task, record)
     subscriptions = task.records.subscriptions()
     if not record.deleting:
         make(task, record.active, subscriptions)
@@ -98,10 +98,10 @@ def open_topic(task: ControllerTask, opening: Opening) -> Opened:
         else:
             # The run before has completed what it began.
             publish(task)
-    found = recall_sessions(task, record, subscriptions) if recall and not record.deleting else {}
+    found = recover_sessions(task, record, subscriptions) if recall and not record.deleting else {}
     # A topic that is there is led on, whatever its brokers are by now.
     warnings = (*(blocker.cause for blocker in findings.blockers), *findings.warnings)
-    return Opened(record=record, subscriptions=subscriptions, sessions=found, warnings=warnings)
+    return OpenedTopic(record=record, subscriptions=subscriptions, sessions=found, warnings=warnings)
 
 
 def _new_layout(task: ControllerTask, findings: Findings) -> ControlledLayout:
@@ -122,7 +122,7 @@ def _new_layout(task: ControllerTask, findings: Findings) -> ControlledLayout:
 
 
 @step(LeaderTask)
-def direct(task: LeaderTask, request: ControllerUrls, epoch: int) -> Prepared:
+def publish_controller_urls(task: LeaderTask, request: ControllerUrls, epoch: int) -> PreparedChange:
     """Keep and publish other addresses of the controller; harmless when done twice.
 
     Args:
@@ -138,13 +138,13 @@ def direct(task: LeaderTask, request: ControllerUrls, epoch: int) -> Prepared:
         if found.deleting:
             raise StoreConflict(f"{task.name} is being deleted")
         try:
-            return found.directed(request.urls)
+            return found.with_controller_urls(request.urls)
         except LayoutError as error:
             raise StoreConflict(f"the addresses of the controller cannot be changed now: {error}") from error
 
     record = task.records.change(directed)
     publish(task)
-    return Prepared(found=None if record.epoch == epoch else record)
+    return PreparedChange(record=None if record.epoch == epoch else record)
 
 
 @step(LeaderTask)
@@ -168,8 +168,8 @@ def subscribe(task: LeaderTask, request: SubscriptionRequest) -> None:
         # Sealed segments first: where an attempt dies amid this, the next one finds no cursor on an active segment, or
         # all of them on sealed ones.
         sealed = [segment for segment in segments if segment.sealed]
-        make_places(task, sealed, request.name, EARLIEST if is_fresh and not is_latest else LATEST)
-        make_segments(task, record.active, [request.name], position=LATEST if is_fresh and is_latest else EARLIEST)
+        create_cursors(task, sealed, request.name, EARLIEST if is_fresh and not is_latest else LATEST)
+        create_segments(task, record.active, [request.name], position=LATEST if is_fresh and is_latest else EARLIEST)
     except AdminConflict:
         # A limit of the namespace, for example: places on some segments alone would only keep messages.
         if is_new:
@@ -189,10 +189,10 @@ def ensure_segment(task: LeaderTask, request: SegmentRequest) -> None:
         raise StoreConflict(f"{task.name} has no segment {request.segment}")
     name = segment_topic(task.name, segment.descriptor)
     if segment.active:
-        make_segments(task, [segment], request.subscriptions)
+        create_segments(task, [segment], request.subscriptions)
     else:
         _require_kept(task, name)
-    require_places(task, [segment], request.subscriptions)
+    ensure_cursors(task, [segment], request.subscriptions)
 
 
 @step(LeaderTask)
@@ -225,7 +225,7 @@ def delete(task: LeaderTask, deletion: Deletion) -> None:
             _require_idle(task, record)
         record = task.records.change(lambda found: found.model_copy(update={"deleting": True}))
         # Also those of a change that was under way, and those that are not in the layout any more.
-        made = record.pending.made(record) if record.pending else []
+        made = record.pending.new_segments(record) if record.pending else []
         publish(task)
         names = [
             segment_topic(task.name, segment.descriptor)
@@ -235,17 +235,17 @@ def delete(task: LeaderTask, deletion: Deletion) -> None:
         task.each(names, lambda name: delete_topic(task, name))
         delete_topic(task, layout_topic(task.name))
         task.await_lost_attempts()
-    task.records.forget_all()
+    task.records.delete_all()
 
 
 def _await_clients(task: ControllerTask, names: Iterable[TopicName], are_there: Callable[[TopicStats], bool]) -> None:
-    """Wait for clients that were told of the deletion to leave, `_FAREWELL` seconds at most.
+    """Wait for clients that were told of the deletion to leave, `_CLIENTS_LEAVE_TIMEOUT` seconds at most.
 
     A client that is there when its topic goes connects again before it can know why, and, where brokers create topics
     by themselves, makes an ordinary one: a producer would be told that its messages are stored. In the same way a
     consumer would create its subscription again.
     """
-    until = time.monotonic() + _FAREWELL
+    until = time.monotonic() + _CLIENTS_LEAVE_TIMEOUT
 
     def used(name: TopicName) -> list[TopicName]:
         with suppress(AdminNotFound):
@@ -260,17 +260,17 @@ def _await_clients(task: ControllerTask, names: Iterable[TopicName], are_there: 
 
 def _leave(task: ControllerTask, subscription: str, segments: Collection[SegmentInfo]) -> None:
     """Delete a subscription with its places on segments; an attempt that dies during it leaves a note."""
-    task.records.note_leaving(subscription, [segment.segment_id for segment in segments])
-    delete_places(task, segments, subscription)
+    task.records.note_deletion(subscription, [segment.segment_id for segment in segments])
+    delete_cursors(task, segments, subscription)
     if task.await_lost_attempts():
         # One that was to make places may have made them meanwhile.
-        delete_places(task, segments, subscription)
-    task.records.forget(subscription)
+        delete_cursors(task, segments, subscription)
+    task.records.delete_subscription(subscription)
 
 
 def _end_leaving(task: ControllerTask, subscription: str) -> None:
     """Continue where an attempt died, or is frozen, during the deletion of a subscription."""
-    left = task.records.leaves(subscription)
+    left = task.records.segments_in_deletion(subscription)
     if left is None:
         return
     segments = _record(task).segments
@@ -294,7 +294,7 @@ def _stats(task: ControllerTask, segment: SegmentInfo) -> SegmentStats:
     try:
         stats = task.admin.topics.stats(segment_topic(task.name, segment.descriptor))
     except StoreError as error:
-        return SegmentStats.model_validate({**known, "trouble": str(error)})
+        return SegmentStats.model_validate({**known, "unavailable_reason": str(error)})
     durable = stats.durable_subscriptions
     return SegmentStats.model_validate(
         {
@@ -378,7 +378,7 @@ def _require_no_leftovers(task: ControllerTask, new: ControlledLayout) -> None:
 
 def _require_no_layout(task: ControllerTask) -> None:
     """Without its record nobody knows which segments a topic has."""
-    if keeps_layout(task):
+    if has_own_layout_topic(task):
         raise StoreConflict(
             f"{layout_topic(task.name)} is there, and {task.metadata.url} has no layout of {task.name}: put the newest "
             f"message with the key layout back to {record_path(task.name)}, correct metadata_url, or, if what the "

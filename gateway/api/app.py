@@ -16,14 +16,14 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from gateway.answers import Health
 from gateway.api import scalable, segments
 from gateway.api.access import Authorizer
-from gateway.api.parts import refusals
+from gateway.api.parameters import refusals
 from gateway.controllers import ControllerNotFound, Controllers, UpdateRejected
 from gateway.errors import HTTPProblem
 from gateway.registrations import Registrar
 from gateway.settings import GatewaySettings
 from gateway.topics import Topics
 
-LARGEST_BODY = 1 << 20
+MAX_BODY_BYTES = 1 << 20
 """Bytes; a thousand names of subscriptions are a fifth of it."""
 
 _log = logging.getLogger(__name__)
@@ -145,8 +145,8 @@ class BodyLimit:
             nonlocal came
             message = await receive()
             came += len(message.get("body", b""))
-            if came > LARGEST_BODY:
-                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"send at most {LARGEST_BODY:,} bytes")
+            if came > MAX_BODY_BYTES:
+                raise HTTPException(HTTPStatus.REQUEST_ENTITY_TOO_LARGE, f"send at most {MAX_BODY_BYTES:,} bytes")
             return message
 
         await self._app(scope, counted, send)

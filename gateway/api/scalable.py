@@ -11,7 +11,7 @@ from pydantic import BaseModel
 
 from gateway.answers import TopicFigures
 from gateway.api.access import ADMIN, CLIENT
-from gateway.api.parts import (
+from gateway.api.parameters import (
     Consumer,
     Namespace,
     RegistrarOf,
@@ -26,7 +26,7 @@ from gateway.errors import HTTPProblem
 from models.lifecycle.failures import FailureKind
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SubscriptionKind
-from models.topic_controller.input import MOST_SEGMENTS, InitialPosition, SubscriptionRequest
+from models.topic_controller.input import MAX_SEGMENTS, InitialPosition, SubscriptionRequest
 from models.topic_controller.sessions import ConsumerAssignment, ConsumerKind, Instance, whole_assignment
 
 router = APIRouter(prefix="/admin/v2/scalable/{tenant}/{namespace}")
@@ -67,7 +67,7 @@ async def create_topic(
     topic: Topic,
     topics: TopicsOf,
     segments: Annotated[
-        int, Query(alias="numInitialSegments", ge=1, le=MOST_SEGMENTS, description="How many segments it begins with.")
+        int, Query(alias="numInitialSegments", ge=1, le=MAX_SEGMENTS, description="How many segments it begins with.")
     ] = 1,
     properties: Annotated[dict[str, str] | None, Body(description="Notes, kept with the layout.")] = None,
 ) -> None:

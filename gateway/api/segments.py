@@ -8,9 +8,9 @@ from typing import Annotated
 from fastapi import APIRouter, Body, Query
 
 from gateway.api.access import ADMIN
-from gateway.api.parts import Descriptor, Topic, TopicsOf, refusals
+from gateway.api.parameters import Descriptor, Topic, TopicsOf, refusals
 from gateway.errors import HTTPProblem
-from models.topic_controller.input import MOST_SUBSCRIPTIONS, SubscriptionName
+from models.topic_controller.input import MAX_SUBSCRIPTIONS, SubscriptionName
 
 router = APIRouter(
     prefix="/admin/v2/segments/{tenant}/{namespace}/{topic}/{descriptor}", tags=["segments"], dependencies=[ADMIN]
@@ -26,7 +26,7 @@ async def ensure_segment(
     topics: TopicsOf,
     subscriptions: Annotated[
         list[SubscriptionName] | None,
-        Body(max_length=MOST_SUBSCRIPTIONS, description="Subscriptions that must have a place on it."),
+        Body(max_length=MAX_SUBSCRIPTIONS, description="Subscriptions that must have a place on it."),
     ] = None,
 ) -> None:
     """See that a segment of the layout has its topic, with places of subscriptions; a new one is at the begin."""

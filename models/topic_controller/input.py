@@ -21,13 +21,13 @@ from models.topic_names import partition_number
 
 KIND = "topic-controller"
 
-MOST_PROPERTIES = 65_536
+MAX_PROPERTIES_BYTES = 65_536
 """Bytes of all properties; Temporal and metadata stores take a megabyte at a time, and the layout comes with them."""
 
-MOST_SEGMENTS = 1024
+MAX_SEGMENTS = 1024
 """Active segments of one topic; each is a topic that brokers load."""
 
-MOST_SUBSCRIPTIONS = 1000
+MAX_SUBSCRIPTIONS = 1000
 """Subscriptions of one request."""
 
 # What names of segments, and paths in every metadata store, take as it is.
@@ -59,8 +59,8 @@ def _subscription(name: str) -> str:
 
 def _short(properties: dict[str, str]) -> dict[str, str]:
     size = sum(len(text.encode()) for pair in properties.items() for text in pair)
-    if size > MOST_PROPERTIES:
-        raise ValueError(f"properties have {size:,} bytes, and {MOST_PROPERTIES:,} is most: each record has them")
+    if size > MAX_PROPERTIES_BYTES:
+        raise ValueError(f"properties have {size:,} bytes, and {MAX_PROPERTIES_BYTES:,} is most: each record has them")
     return properties
 
 
@@ -121,7 +121,7 @@ class ControllerInput(ClusterAccess, CoveredInput):
     """
 
     topic: ControlledTopic
-    segments: int = Field(default=1, ge=1, le=MOST_SEGMENTS)
+    segments: int = Field(default=1, ge=1, le=MAX_SEGMENTS)
     properties: Annotated[dict[str, str], AfterValidator(_short)] = Field(default_factory=dict[str, str])
     controller_urls: tuple[AdminUrl, ...] = ()
     pruning: Pruning | None = Pruning()
@@ -193,7 +193,7 @@ class SegmentRequest(Frozen):
     """
 
     segment: int = Field(ge=0)
-    subscriptions: tuple[SubscriptionName, ...] = Field(default=(), max_length=MOST_SUBSCRIPTIONS)
+    subscriptions: tuple[SubscriptionName, ...] = Field(default=(), max_length=MAX_SUBSCRIPTIONS)
 
 
 class Deletion(Frozen):

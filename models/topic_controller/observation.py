@@ -10,7 +10,7 @@ from models.base import Result
 from models.topic_controller.record import ControlledLayout
 
 
-class Watching(Result):
+class ObserverInput(Result):
     """What an observer begins with.
 
     Attributes:
@@ -28,7 +28,7 @@ class Watching(Result):
     epoch: int
 
     @property
-    def afresh(self) -> Self:
+    def with_fresh_grace(self) -> Self:
         """The same for who begins again: those who are missed have a fresh grace, and who is back is told."""
         gone = {name: dict.fromkeys(consumers, 0.0) for name, consumers in self.gone.items()}
         return self.model_copy(update={"gone": gone})
@@ -41,8 +41,10 @@ class Observation(Result):
         gone: consumers that are not connected now, by subscription.
         expired: those of them that were missed for the whole grace.
         drained: sealed segments of which a subscription has consumed all, by subscription; those that were known too.
-        left_again: those that were known to be consumed, and are not: acknowledgements were forgotten, or a cursor was
-            set back.
+        unconsumed_again: segments that were consumed and have messages again: a broker lost acknowledgements, or a
+            cursor was reset.
+
+
         unpublished: nobody can see the layout, since somebody has deleted its topic.
         layout: the one that counts, where the workflow has another; nothing else was looked at then.
     """
@@ -50,6 +52,6 @@ class Observation(Result):
     gone: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
     expired: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])
     drained: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
-    left_again: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
+    unconsumed_again: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
     unpublished: bool = False
     layout: ControlledLayout | None = None

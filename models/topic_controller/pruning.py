@@ -12,7 +12,7 @@ from models.lifecycle.fields import Bool, Duration
 from models.segments.segment import SegmentInfo
 from models.topic_controller.record import ControlledLayout
 
-FOR_EVER = -1
+INFINITE = -1
 """As brokers write it: retention that never ends."""
 
 _MINUTE_MS = 60_000
@@ -106,25 +106,25 @@ class PruneTask(Result):
     epoch: int
 
 
-class Pruned(Result):
+class PruneResult(Result):
     """What has gone.
 
     Attributes:
         removed: ids of segments that are not in the layout any more.
         deleted: ids of segments whose topics are gone as well.
-        kept: why sealed segments stay, by id; those that were asked for, or the first 20.
+        retained: why sealed segments stay, by id; those that were asked for, or the first 20.
         at_ms: when it was removed, in milliseconds since 1970.
-        found: the record as it stands, where it does not follow from the one that the workflow has.
+        record: the layout as it stands, where it does not follow from the one that the workflow has.
     """
 
     removed: tuple[int, ...] = ()
     deleted: tuple[int, ...] = ()
-    kept: dict[int, str] = Field(default_factory=dict[int, str])
+    retained: dict[int, str] = Field(default_factory=dict[int, str])
     at_ms: int = 0
-    found: ControlledLayout | None = None
+    record: ControlledLayout | None = None
 
 
-class Contents(NamedTuple):
+class SegmentContents(NamedTuple):
     """What a sealed segment holds, as its broker says.
 
     Attributes:
@@ -138,7 +138,7 @@ class Contents(NamedTuple):
     retention_minutes: int
 
 
-class Kept(NamedTuple):
+class KeepReason(NamedTuple):
     """Why a segment stays.
 
     Attributes:
@@ -152,7 +152,9 @@ class Kept(NamedTuple):
     always: bool = False
 
 
-def kept(sealed_at_ms: int, contents: Contents | None, pruning: Pruning, now_ms: int) -> Kept | None:
+def keep_reason(
+    sealed_at_ms: int, contents: SegmentContents | None, pruning: Pruning, now_ms: int
+) -> KeepReason | None:
     """Why a sealed segment stays; None where it may go.
 
     Args:
@@ -163,26 +165,26 @@ def kept(sealed_at_ms: int, contents: Contents | None, pruning: Pruning, now_ms:
     """
     until = sealed_at_ms + int(pruning.after.total_seconds() * 1000)
     if now_ms < until:
-        return Kept("it was sealed a short time ago", until)
+        return KeepReason("it was sealed a short time ago", until)
     if contents is None:
         return None
     # mutant: topic-controller/prunes-what-is-left
     if unread := {name: count for name, count in contents.left.items() if count}:
         name, count = min(unread.items())
-        return Kept(f"{name} has {count} messages left", always=True)
+        return KeepReason(f"{name} has {count} messages left", always=True)
     if not contents.entries:
         return None
-    if contents.retention_minutes == FOR_EVER:
-        return Kept("retention keeps it indefinitely")
+    if contents.retention_minutes == INFINITE:
+        return KeepReason("retention keeps it indefinitely")
     if now_ms < (until := sealed_at_ms + contents.retention_minutes * _MINUTE_MS):
-        return Kept(f"retention keeps it for {contents.retention_minutes} minutes", until)
+        return KeepReason(f"retention keeps it for {contents.retention_minutes} minutes", until)
     if not contents.left and not contents.retention_minutes:  # mutant: topic-controller/prunes-what-has-no-subscription
         # Without a subscription nothing is consumed, and without retention nothing says how long it counts.
-        return Kept("nobody has subscribed to it, and it has no retention")
+        return KeepReason("nobody has subscribed to it, and it has no retention")
     return None
 
 
-def removable(record: ControlledLayout, request: PruneRequest) -> list[SegmentInfo]:
+def removable_segments(record: ControlledLayout, request: PruneRequest) -> list[SegmentInfo]:
     """Sealed segments that a request names, parents before their children."""
     wanted = {*request.segments} or {*record.segments}
     return [one for number, one in sorted(record.segments.items()) if number in wanted and one.sealed]

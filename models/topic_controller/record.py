@@ -35,7 +35,7 @@ class Mutation(Stored):
     segments: tuple[int, ...]
     epoch: int
 
-    def applied(self, layout: SegmentLayout, now_ms: int) -> SegmentLayout:
+    def apply(self, layout: SegmentLayout, now_ms: int) -> SegmentLayout:
         """The layout behind it.
 
         Raises:
@@ -49,9 +49,9 @@ class Mutation(Stored):
         one, other = self.segments
         return layout.merge(one, other, now_ms)
 
-    def made(self, layout: SegmentLayout) -> list[SegmentInfo]:
+    def new_segments(self, layout: SegmentLayout) -> list[SegmentInfo]:
         """The segments that it makes, without their times; errors are those of `applied`."""
-        behind = self.applied(layout, 0)
+        behind = self.apply(layout, 0)
         return [behind.segments[number] for number in range(layout.next_segment_id, behind.next_segment_id)]
 
     def first_segment(self, record: ControlledLayout) -> int:
@@ -61,7 +61,7 @@ class Mutation(Stored):
         # Ids of changes that were given up since are used up as well, and parents may be pruned.
         return min(number for number, one in record.segments.items() if one.created_at_epoch == self.epoch + 1)
 
-    def sealed(self, layout: SegmentLayout) -> list[SegmentInfo]:
+    def old_segments(self, layout: SegmentLayout) -> list[SegmentInfo]:
         """The segments that it seals, in the order in which they are."""
         return [layout.segments[number] for number in self.segments]
 
@@ -137,11 +137,11 @@ class ControlledLayout(SegmentLayout):
             "has put an old one back. Put the newest message with the key layout of the layout topic there"
         )
 
-    def numbered(self, first_segment: int | None) -> Self:
+    def with_next_segment(self, first_segment: int | None) -> Self:
         """The record in which the next segment has this id; None for the one that it has."""
         return self if first_segment is None else self.model_copy(update={"next_segment_id": first_segment})
 
-    def begun(self, mutation: Mutation) -> Self:
+    def with_pending(self, mutation: Mutation) -> Self:
         """The record while a change is under way.
 
         Raises:
@@ -149,10 +149,10 @@ class ControlledLayout(SegmentLayout):
         """
         if self.pending is not None:
             raise LayoutError(f"the {self.pending} is under way")
-        mutation.applied(self, 0)
+        mutation.apply(self, 0)
         return self.model_copy(update={"pending": mutation})
 
-    def given_up(self, mutation: Mutation, now_ms: int, taken: Collection[int] = ()) -> Self:
+    def without_pending(self, mutation: Mutation, now_ms: int, taken: Collection[int] = ()) -> Self:
         """The record without a change that was begun, and has ended nothing; another one stays.
 
         What was made for it is to be deleted, and its ids come no more: an attempt that comes late deletes nothing that
@@ -165,9 +165,9 @@ class ControlledLayout(SegmentLayout):
         """
         if self.pending != mutation:
             return self
-        return self.skipped(mutation, now_ms, taken).model_copy(update={"pending": None})
+        return self.with_skipped_ids(mutation, now_ms, taken).model_copy(update={"pending": None})
 
-    def skipped(self, mutation: Mutation, now_ms: int, taken: Collection[int]) -> Self:
+    def with_skipped_ids(self, mutation: Mutation, now_ms: int, taken: Collection[int]) -> Self:
         """Return the record in which a change that is under way makes its segments with the next ids.
 
         Args:
@@ -177,7 +177,7 @@ class ControlledLayout(SegmentLayout):
         """
         if self.pending != mutation:
             return self
-        made = mutation.made(self)
+        made = mutation.new_segments(self)
         gone = [
             Retired(segment_id=one.segment_id, descriptor=one.descriptor, removed_at_ms=now_ms)
             for one in made
@@ -187,14 +187,14 @@ class ControlledLayout(SegmentLayout):
         changed = {"next_segment_id": self.next_segment_id + len(made), "retired": (*self.retired, *gone)}
         return self.model_copy(update=changed)
 
-    def done(self, now_ms: int) -> Self:
+    def with_commit(self, now_ms: int) -> Self:
         """The record behind the change that is under way."""
         assert self.pending is not None, "a change is under way"
-        layout = self.pending.applied(self, now_ms)
+        layout = self.pending.apply(self, now_ms)
         changed = {"epoch": layout.epoch, "next_segment_id": layout.next_segment_id, "segments": layout.segments}
         return self.model_copy(update={**changed, "pending": None, "last": self.pending})
 
-    def directed(self, controller_urls: tuple[str, ...]) -> Self:
+    def with_controller_urls(self, controller_urls: tuple[str, ...]) -> Self:
         """The record with other addresses of the controller, which clients take as a change of the layout.
 
         Raises:
@@ -206,7 +206,7 @@ class ControlledLayout(SegmentLayout):
             raise LayoutError(f"the {self.pending} is under way")
         return self.model_copy(update={"epoch": self.epoch + 1, "controller_urls": controller_urls})
 
-    def pruned(self, segments: Iterable[int], now_ms: int) -> Self:
+    def without_segments(self, segments: Iterable[int], now_ms: int) -> Self:
         """The record without sealed segments, whose topics are to be deleted later.
 
         Raises:
@@ -224,7 +224,7 @@ class ControlledLayout(SegmentLayout):
             record = layout.model_copy(update={"retired": (*record.retired, gone)})
         return record
 
-    def forgotten(self, segments: Collection[int]) -> Self:
+    def without_retired(self, segments: Collection[int]) -> Self:
         """The record without pruned segments whose topics are gone."""
         left = tuple(one for one in self.retired if one.segment_id not in segments)
         return self.model_copy(update={"retired": left})

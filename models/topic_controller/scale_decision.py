@@ -74,7 +74,7 @@ class ScaleWatch(Result):
     changed_at_ms: int = 0
 
 
-class Verdict(NamedTuple):
+class ScaleVerdict(NamedTuple):
     """What follows from one look.
 
     Attributes:
@@ -88,7 +88,7 @@ class Verdict(NamedTuple):
     low_since: dict[int, int]
 
 
-class Seen(NamedTuple):
+class LoadSnapshot(NamedTuple):
     """What one look has shown.
 
     Attributes:
@@ -109,7 +109,7 @@ class Seen(NamedTuple):
         return int(self.now.timestamp() * 1000)
 
 
-def decide(watch: ScaleWatch, seen: Seen) -> Verdict:
+def decide(watch: ScaleWatch, seen: LoadSnapshot) -> ScaleVerdict:
     """What is due: first floors, then splits, then merges; one change at a time."""
     policy, segments = watch.policy, watch.segments
     open_windows = [window for window in policy.windows if window.contains(seen.now)]
@@ -123,10 +123,10 @@ def decide(watch: ScaleWatch, seen: Seen) -> Verdict:
         reasons.append("nothing is merged in a window")
     elif decision is None:
         decision = _merge(watch, seen, floor, reasons)
-    return Verdict(decision, "; ".join(reasons), low_since)
+    return ScaleVerdict(decision, "; ".join(reasons), low_since)
 
 
-def _split(watch: ScaleWatch, seen: Seen, floor: int, reasons: list[str]) -> Decision | None:
+def _split(watch: ScaleWatch, seen: LoadSnapshot, floor: int, reasons: list[str]) -> Decision | None:
     policy, count = watch.policy, len(watch.segments)
     divisible = [segment for segment in watch.segments if segment.hash_range.size > 1]
     if count >= policy.max_segments or not divisible:
@@ -154,14 +154,14 @@ def _split(watch: ScaleWatch, seen: Seen, floor: int, reasons: list[str]) -> Dec
     return _due(Change.SPLIT, [hottest], why)
 
 
-def _cools(watch: ScaleWatch, seen: Seen, cooldown_seconds: int) -> bool:
+def _cools(watch: ScaleWatch, seen: LoadSnapshot, cooldown_seconds: int) -> bool:
     """Return whether a cooldown is not over; a dry run, after which the same is due, has one of a look at least."""
     policy = watch.policy
     least = policy.interval_seconds if policy.dry_run else 0
     return seen.now_ms < watch.changed_at_ms + max(cooldown_seconds, least) * 1000
 
 
-def _merge(watch: ScaleWatch, seen: Seen, floor: int, reasons: list[str]) -> Decision | None:
+def _merge(watch: ScaleWatch, seen: LoadSnapshot, floor: int, reasons: list[str]) -> Decision | None:
     policy, count = watch.policy, len(watch.segments)
     # With one less, consumers would have it split again.
     least = max(floor, seen.consumers if policy.split_for_consumers else 0)
@@ -183,7 +183,7 @@ def _merge(watch: ScaleWatch, seen: Seen, floor: int, reasons: list[str]) -> Dec
     return _due(Change.MERGE, pair, f"both are below the merge thresholds for {policy.merge_window_seconds} s")
 
 
-def _mergeable(watch: ScaleWatch, seen: Seen) -> Iterable[tuple[int, tuple[ScaledSegment, ScaledSegment]]]:
+def _mergeable(watch: ScaleWatch, seen: LoadSnapshot) -> Iterable[tuple[int, tuple[ScaledSegment, ScaledSegment]]]:
     """Neighbours that may become one, with the time since when both have little load."""
     policy = watch.policy
     for one, other in zip(watch.segments, watch.segments[1:], strict=False):
@@ -195,7 +195,7 @@ def _mergeable(watch: ScaleWatch, seen: Seen) -> Iterable[tuple[int, tuple[Scale
             yield max(seen.low_since[one.segment_id], seen.low_since[other.segment_id]), (one, other)
 
 
-def _heat_of(pair: tuple[ScaledSegment, ScaledSegment], seen: Seen, policy: AutoScale) -> float:
+def _heat_of(pair: tuple[ScaledSegment, ScaledSegment], seen: LoadSnapshot, policy: AutoScale) -> float:
     return seen.loads[pair[0].segment_id].plus(seen.loads[pair[1].segment_id]).heat(policy.split_at)
 
 

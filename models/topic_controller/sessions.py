@@ -21,7 +21,7 @@ from models.topic_controller.record import ControlledLayout
 GRACE = timedelta(seconds=60)
 """How long a session outlives its connection by default, which is also the default of brokers of Pulsar 5.0."""
 
-MOST_AT_ONCE = 500
+MAX_CONSUMERS_PER_UPDATE = 500
 """Consumers of one update."""
 
 
@@ -59,7 +59,7 @@ class Registrations(Frozen):
     """
 
     subscription: SubscriptionName
-    consumers: tuple[ConsumerName, ...] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    consumers: tuple[ConsumerName, ...] = Field(min_length=1, max_length=MAX_CONSUMERS_PER_UPDATE)
     instances: dict[ConsumerName, Instance] = Field(
         default_factory=dict[ConsumerName, Instance], exclude_if=lambda value: not value
     )
@@ -76,7 +76,7 @@ class Departures(Frozen):
     """
 
     subscription: SubscriptionName
-    consumers: tuple[ConsumerName, ...] = Field(min_length=1, max_length=MOST_AT_ONCE)
+    consumers: tuple[ConsumerName, ...] = Field(min_length=1, max_length=MAX_CONSUMERS_PER_UPDATE)
     instances: dict[ConsumerName, Instance] = Field(
         default_factory=dict[ConsumerName, Instance], exclude_if=lambda value: not value
     )
@@ -155,7 +155,7 @@ def _assigned(topic: str, layout: SegmentLayout, segments: Iterable[int]) -> tup
     )
 
 
-class Session(BaseModel):
+class ConsumerSession(BaseModel):
     """One consumer.
 
     Attributes:
@@ -169,7 +169,7 @@ class Session(BaseModel):
     instance: str = ""
 
 
-class KnownSessions(Result):
+class StoredSessions(Result):
     """Sessions of one subscription as the metadata store has them.
 
     Attributes:
@@ -191,7 +191,7 @@ class Coordinator(BaseModel):
         knows_drained: whether brokers were asked for them; nobody looks while there is no consumer.
     """
 
-    consumers: dict[str, Session] = Field(default_factory=dict[str, Session])
+    consumers: dict[str, ConsumerSession] = Field(default_factory=dict[str, ConsumerSession])
     evicted: set[str] = Field(default_factory=set[str])
     drained: set[int] = Field(default_factory=set[int])
     knows_drained: bool = False
@@ -200,7 +200,7 @@ class Coordinator(BaseModel):
         """Register consumers; one that returns keeps what it has, and its grace ends."""
         for name in names:
             self.evicted.discard(name)
-            session = self.consumers.setdefault(name, Session())
+            session = self.consumers.setdefault(name, ConsumerSession())
             session.gone_since, session.instance = None, (instances or {}).get(name, "")
 
     def leave(self, names: Iterable[str], instances: Mapping[str, str] | None = None) -> None:
@@ -214,39 +214,39 @@ class Coordinator(BaseModel):
             self.evicted.add(name)
         self.knows_drained = self.knows_drained and bool(self.consumers)
 
-    def observe(self, gone: Iterable[str], now: datetime) -> None:
+    def note_disconnected(self, gone: Iterable[str], now: datetime) -> None:
         """Note which of the consumers are not connected now."""
         missing = {*gone}
         for name, session in self.consumers.items():
             session.gone_since = (session.gone_since or now) if name in missing else None
 
-    def consume(self, drained: Iterable[int], left_again: Iterable[int]) -> None:
+    def note_drained(self, drained: Iterable[int], unconsumed_again: Iterable[int]) -> None:
         """Note which sealed segments are consumed, and which are not any more."""
-        self.drained = (self.drained | {*drained}) - {*left_again}
+        self.drained = (self.drained | {*drained}) - {*unconsumed_again}
 
-    def recall(self, drained: Iterable[int]) -> None:
+    def restore_drained(self, drained: Iterable[int]) -> None:
         """Note which sealed segments are consumed, and no others."""
         self.drained, self.knows_drained = {*drained}, True
 
     @property
-    def is_forgetful(self) -> bool:
+    def needs_recovery(self) -> bool:
         """Whether it has consumers, and brokers must be asked what is consumed."""
         return bool(self.consumers) and not self.knows_drained
 
     @classmethod
-    def again(cls, known: KnownSessions) -> Self:
+    def from_stored(cls, stored: StoredSessions) -> Self:
         """The sessions that another run has left, each with a fresh grace, and to be told again."""
         coordinator = cls()
-        coordinator.join(known.consumers)
-        coordinator.recall(known.drained)
+        coordinator.join(stored.consumers)
+        coordinator.restore_drained(stored.drained)
         return coordinator
 
-    def is_missed(self, name: str) -> bool:
+    def is_disconnected(self, name: str) -> bool:
         """Whether a consumer has a session, and no connection."""
         session = self.consumers.get(name)
         return session is not None and session.gone_since is not None
 
-    def missed(self, now: datetime) -> dict[str, float]:
+    def disconnected_seconds(self, now: datetime) -> dict[str, float]:
         """For how many seconds consumers are missed, by their names."""
         return {
             name: (now - session.gone_since).total_seconds()
@@ -259,7 +259,7 @@ class Coordinator(BaseModel):
         told = {name: one.segments for name, one in self.consumers.items() if one.segments is not None}
         return changed(told, assign(layout, self.drained, self.consumers))
 
-    def tell(self, told: Mapping[str, tuple[int, ...]], ended: Iterable[str]) -> None:
+    def note_published(self, told: Mapping[str, tuple[int, ...]], ended: Iterable[str]) -> None:
         """Note what consumers were told; those that came meanwhile are told later."""
         for name, ids in told.items():
             if name in self.consumers:
@@ -267,7 +267,7 @@ class Coordinator(BaseModel):
         self.evicted -= {*ended}
 
 
-class Recalled(Result):
+class DrainedSegments(Result):
     """What subscriptions have consumed, as brokers tell it.
 
     Attributes:

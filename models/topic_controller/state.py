@@ -13,20 +13,20 @@ from models.segments.segment import SegmentInfo, SubscriptionKind
 from models.topic_controller.auto_scale import AutoScale
 from models.topic_controller.pruning import Pruning
 from models.topic_controller.record import ControlledLayout, Mutation
-from models.topic_controller.sessions import GRACE, AssignmentChanges, Coordinator, KnownSessions
+from models.topic_controller.sessions import GRACE, AssignmentChanges, Coordinator, StoredSessions
 
 
-class Opening(Result):
+class OpenRequest(Result):
     """How a topic is opened.
 
     Attributes:
-        recalls: whether to look for sessions of consumers: a run that is continued hands them over.
+        recover_sessions: whether to look for sessions of consumers: a run that is continued hands them over.
     """
 
-    recalls: bool = False
+    recover_sessions: bool = False
 
 
-class Opened(Result):
+class OpenedTopic(Result):
     """A topic as its controller finds it.
 
     Attributes:
@@ -38,15 +38,15 @@ class Opened(Result):
 
     record: ControlledLayout
     subscriptions: dict[str, SubscriptionKind]
-    sessions: dict[str, KnownSessions] = Field(default_factory=dict[str, KnownSessions])
+    sessions: dict[str, StoredSessions] = Field(default_factory=dict[str, StoredSessions])
     warnings: tuple[str, ...] = ()
 
 
-class Prepared(Result):
+class PreparedChange(Result):
     """Whether a change has begun, or fits.
 
     Attributes:
-        found: the record as it stands, where it is not the one that the workflow has; None where it is. It grows with
+        record: the layout as it stands, where it is not the one that the workflow has; None where it is. It grows with
             the topic, and so is told only then.
         refused: why it does not fit the layout, or why brokers do not make the new segments; the others are as before.
         fault: a `LayoutFault`, where it does not fit the layout.
@@ -54,22 +54,22 @@ class Prepared(Result):
             the workflow saw the layout come no more.
     """
 
-    found: ControlledLayout | None = None
+    record: ControlledLayout | None = None
     refused: str = ""
     fault: str = ""
     first_segment: int | None = None
 
 
-class Committed(Result):
+class CommittedChange(Result):
     """The end of a change; all else of it follows from the layout with which it began.
 
     Attributes:
         at_ms: when the old segments were sealed in the layout, in milliseconds since 1970.
-        found: the record as it stands, where more has come behind the change.
+        record: the layout as it stands, where more has come behind the change.
     """
 
     at_ms: int = 0
-    found: ControlledLayout | None = None
+    record: ControlledLayout | None = None
 
 
 class LayoutChange(Result):
@@ -99,7 +99,7 @@ class SegmentStats(Result):
         producers: that are connected.
         backlog: messages that are not acknowledged, by subscription.
         consumers: that are connected, by subscription.
-        trouble: why its broker does not say; empty where it does.
+        unavailable_reason: why its broker does not say; empty where it does.
     """
 
     segment: int
@@ -111,7 +111,7 @@ class SegmentStats(Result):
     producers: int = 0
     backlog: dict[str, int] = Field(default_factory=dict[str, int])
     consumers: dict[str, int] = Field(default_factory=dict[str, int])
-    trouble: str = ""
+    unavailable_reason: str = ""
 
 
 class TopicReport(Result):
@@ -144,26 +144,26 @@ class Scaling(BaseModel):
     decided_at: datetime | None = None
 
 
-MOST = 1000
+MAX_UNCOMPACTED = 1000
 """Messages to consumers after which the layout topic is compacted; with more consumers, as many as these."""
 
 
-class News(BaseModel):
+class CompactionState(BaseModel):
     """What was told in the layout topic since it was compacted: clients that come read all of it.
 
     Attributes:
         told: messages to consumers.
         ended: consumers whose sessions have ended since then, `subscription/consumer`.
-        ended_before: in the time before that. Whoever was away has read by now that its session has ended.
+        ended_earlier: in the time before that. Whoever was away has read by now that its session has ended.
     """
 
     told: int = 0
     ended: tuple[str, ...] = ()
-    ended_before: tuple[str, ...] = ()
+    ended_earlier: tuple[str, ...] = ()
 
-    def added(self, changes: AssignmentChanges) -> Self:
+    def with_published(self, changes: AssignmentChanges) -> Self:
         """With what was told."""
-        kept = type(self)(ended_before=self.ended) if changes.compact else self
+        kept = type(self)(ended_earlier=self.ended) if changes.compact else self
         told = sum(len(subscription.assignments) + len(subscription.ended) for subscription in changes.subscriptions)
         ended = tuple(
             f"{subscription.subscription}/{name}"
@@ -172,14 +172,14 @@ class News(BaseModel):
         )
         return kept.model_copy(update={"told": kept.told + told, "ended": (*kept.ended, *ended)})
 
-    def compacting(self, changes: AssignmentChanges, coordinators: Mapping[str, Coordinator]) -> AssignmentChanges:
+    def with_compaction(self, changes: AssignmentChanges, coordinators: Mapping[str, Coordinator]) -> AssignmentChanges:
         """Changes, with the compaction of the topic where that is due."""
-        if self.told < MOST:
+        if self.told < MAX_UNCOMPACTED:
             return changes
         here = {f"{subscription}/{name}" for subscription, one in coordinators.items() for name in one.consumers}
         if self.told < len(here):
             return changes
-        forgotten = tuple(sorted({*self.ended_before} - here))
+        forgotten = tuple(sorted({*self.ended_earlier} - here))
         return changes.model_copy(update={"compact": True, "forgotten": forgotten})
 
 
@@ -193,7 +193,7 @@ class ControllerState(BaseModel):
         coordinators: sessions of consumers, by subscription; those without any are left out.
         grace: how long a session outlives its connection.
         generation: of what consumers were told last.
-        news: what was told since the layout topic was compacted.
+        compaction: what was told since the layout topic was compacted.
         pruning: when sealed segments go; None for never.
         scaling: how it scales by itself.
         changes: splits and merges in the life of this workflow.
@@ -209,7 +209,7 @@ class ControllerState(BaseModel):
     coordinators: dict[str, Coordinator] = {}
     grace: timedelta = GRACE
     generation: int = 0
-    news: News = Field(default_factory=News)
+    compaction: CompactionState = Field(default_factory=CompactionState)
     pruning: Pruning | None = None
     scaling: Scaling = Field(default_factory=Scaling)
     changes: int = 0
@@ -217,8 +217,7 @@ class ControllerState(BaseModel):
     doing: str = ""
     notes: list[str] = []
 
-    @property
-    def afresh(self) -> Self:
+    def reset_for_next_run(self) -> Self:
         """What is left of it where Temporal has reset the workflow: the metadata store knows the topic better."""
         return type(self)(
             started=self.started,

@@ -8,7 +8,7 @@ from typing import Any
 from temporalio import workflow
 
 
-async def end(*tasks: asyncio.Task[Any]) -> None:
+async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
     """Cancel tasks, and wait until they have ended: what comes next begins behind the last step of these.
 
     Raises:
@@ -16,10 +16,10 @@ async def end(*tasks: asyncio.Task[Any]) -> None:
     """
     for task in tasks:
         task.cancel()
-    await ended(*tasks)
+    await wait_for_end(*tasks)
 
 
-async def ended(*tasks: asyncio.Task[Any]) -> None:
+async def wait_for_end(*tasks: asyncio.Task[Any]) -> None:
     """Wait until tasks have ended.
 
     Raises:
@@ -40,7 +40,7 @@ async def ended(*tasks: asyncio.Task[Any]) -> None:
         raise cancelled
 
 
-def is_ending() -> bool:
+def is_cancelled() -> bool:
     """Whether the task that asks was cancelled.
 
     What continues in a loop must ask: a cancellation that comes together with the end of a step, or that makes a step

@@ -12,7 +12,7 @@ from models.topic_controller.auto_scale import AutoScale
 from models.topic_controller.scale_decision import Decision, ScaledSegment, ScaleWatch
 from workflows.lifecycle.activity_calls import Call
 from workflows.topic_controller.changes import Changes
-from workflows.topic_controller.lead import Lead
+from workflows.topic_controller.controller_session import ControllerSession
 from workflows.topic_controller.poll import Poll
 
 _AWAIT = Call("Wait until a split or a merge is due")
@@ -22,16 +22,16 @@ class Scaler:
     """Scales one topic by its policy.
 
     Args:
-        lead: of the topic.
+        controller: of the topic.
         changes: of its segments.
     """
 
-    def __init__(self, lead: Lead, changes: Changes) -> None:
-        self._lead = lead
+    def __init__(self, controller: ControllerSession, changes: Changes) -> None:
+        self._controller = controller
         self._changes = changes
         self._epoch = 0
-        self._poll = Poll(lead, self._look, self._do)
-        lead.on_layout.append(self._poll.anew)
+        self._poll = Poll(controller, self._look, self._do)
+        controller.on_layout_change.append(self._poll.restart)
 
     async def run(self) -> None:
         """Scale until this is cancelled."""
@@ -39,12 +39,12 @@ class Scaler:
 
     def set(self, policy: AutoScale | None) -> None:
         """Scale by another policy, or not at all."""
-        self._lead.state.scaling.policy = policy
-        self._poll.anew()
-        self._lead.tell()
+        self._controller.state.scaling.policy = policy
+        self._poll.restart()
+        self._controller.show_status()
 
     def _look(self) -> Coroutine[Any, Any, Decision] | None:
-        record, scaling = self._lead.state.record, self._lead.state.scaling
+        record, scaling = self._controller.state.record, self._controller.state.scaling
         policy = scaling.policy
         if record is None or record.deleting or policy is None or not policy.enabled:
             return None
@@ -54,18 +54,18 @@ class Scaler:
             # What would have been done begins a cooldown too, or the same would be reported at every look.
             changed_at_ms = max(changed_at_ms, round(scaling.decided_at.timestamp() * 1000))
         watch = ScaleWatch(policy=policy, segments=ScaledSegment.all_of(record), changed_at_ms=changed_at_ms)
-        return self._lead.calls.ask(scale.await_scale, _AWAIT, watch)
+        return self._controller.calls.ask(scale.await_scale, _AWAIT, watch)
 
     async def _do(self, due: Decision) -> None:
-        scaling = self._lead.state.scaling
+        scaling = self._controller.state.scaling
         if scaling.policy is None or not scaling.policy.enabled:
             return
         what = f"{due.change} of {' and '.join(map(str, due.segments))}"
         scaling.decision, scaling.decided_at = f"{what}: {due.why}", workflow.now()
         if scaling.policy.dry_run:
-            self._lead.note(f"dry run: would do the {what}, since {due.why}")
+            self._controller.note(f"dry run: would do the {what}, since {due.why}")
             return
-        self._lead.note(f"auto scale: {what}, since {due.why}")
+        self._controller.note(f"auto scale: {what}, since {due.why}")
         # Another change may have its turn first: with both there could be more segments than the policy allows. One
         # that fails begins no cooldown, since the layout is as before; `Poll` decides again after a pause that grows.
         await self._changes.make(due.change, due.segments, epoch=self._epoch)

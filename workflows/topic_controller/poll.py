@@ -12,8 +12,8 @@ from temporalio import workflow
 from temporalio.exceptions import ActivityError, ApplicationError, is_cancelled_exception
 
 from workflows.lifecycle.failures import cause_of
-from workflows.topic_controller.asyncio_tasks import end, is_ending
-from workflows.topic_controller.lead import Lead
+from workflows.topic_controller.asyncio_tasks import cancel_and_wait, is_cancelled
+from workflows.topic_controller.controller_session import ControllerSession
 
 DueT = TypeVar("DueT")
 
@@ -24,41 +24,44 @@ class Poll(Generic[DueT]):
     """Asks an activity that answers when something is due, does that, and asks again.
 
     Args:
-        lead: of the topic.
+        controller: of the topic.
         ask: begins the activity; None where there is nothing to look at.
         act: does what is due.
     """
 
     def __init__(
-        self, lead: Lead, ask: Callable[[], Coroutine[Any, Any, DueT] | None], act: Callable[[DueT], Awaitable[object]]
+        self,
+        controller: ControllerSession,
+        ask: Callable[[], Coroutine[Any, Any, DueT] | None],
+        act: Callable[[DueT], Awaitable[object]],
     ) -> None:
-        self._lead = lead
+        self._controller = controller
         self._ask = ask
         self._act = act
-        self._anew = False
+        self._restarting = False
         self._patience = _FIRST_PATIENCE
 
-    def anew(self) -> None:
+    def restart(self) -> None:
         """What is looked at has changed."""
-        self._anew = True
+        self._restarting = True
 
     async def run(self) -> None:
-        """Look until this is cancelled, or nothing is left to lead."""
-        while not (self._lead.ends or is_ending()):
-            self._anew = False
+        """Look until this is cancelled, or nothing is left to controller."""
+        while not (self._controller.is_finished or is_cancelled()):
+            self._restarting = False
             asking = self._ask()
             if asking is None:
-                await workflow.wait_condition(lambda: self._anew or self._lead.ends)
+                await workflow.wait_condition(lambda: self._restarting or self._controller.is_finished)
             else:
                 await self._look(asyncio.create_task(asking))
 
     async def _look(self, looking: asyncio.Task[DueT]) -> None:
         try:
-            await workflow.wait_condition(lambda: self._anew or self._lead.ends or looking.done())
+            await workflow.wait_condition(lambda: self._restarting or self._controller.is_finished or looking.done())
         except asyncio.CancelledError:
-            await end(looking)
+            await cancel_and_wait(looking)
             raise
-        await end(looking)
+        await cancel_and_wait(looking)
         if looking.cancelled():
             return
         error = looking.exception()
@@ -79,10 +82,12 @@ class Poll(Generic[DueT]):
 
     async def _rest(self, why: str) -> None:
         """What fails is tried again, less and less often."""
-        if self._lead.ends or is_ending():
+        if self._controller.is_finished or is_cancelled():
             return
-        self._lead.note(why)
+        self._controller.note(why)
         with suppress(TimeoutError):
             # Other settings, or another layout, may be the cure.
-            await workflow.wait_condition(lambda: self._anew or self._lead.ends, timeout=self._patience)
+            await workflow.wait_condition(
+                lambda: self._restarting or self._controller.is_finished, timeout=self._patience
+            )
         self._patience = min(self._patience * 2, _LONGEST_PATIENCE)

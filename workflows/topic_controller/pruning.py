@@ -7,9 +7,9 @@ from datetime import timedelta
 from typing import Any
 
 from activities.topic_controller import prune
-from models.topic_controller.pruning import Pruned, PruneRequest, PruneTask, PruneWatch, Pruning
+from models.topic_controller.pruning import PruneRequest, PruneResult, PruneTask, PruneWatch, Pruning
 from workflows.lifecycle.activity_calls import Call
-from workflows.topic_controller.lead import Lead
+from workflows.topic_controller.controller_session import ControllerSession
 from workflows.topic_controller.poll import Poll
 
 _AWAIT = Call("Wait until a sealed segment is consumed, and its retention is over")
@@ -20,13 +20,13 @@ class Pruner:
     """Prunes one topic.
 
     Args:
-        lead: of the topic.
+        controller: of the topic.
     """
 
-    def __init__(self, lead: Lead) -> None:
-        self._lead = lead
-        self._poll = Poll(lead, self._look, lambda _: self._when_due())
-        lead.on_layout.append(self._poll.anew)
+    def __init__(self, controller: ControllerSession) -> None:
+        self._controller = controller
+        self._poll = Poll(controller, self._look, lambda _: self._when_due())
+        controller.on_layout_change.append(self._poll.restart)
 
     async def run(self) -> None:
         """Prune what may go, until this is cancelled."""
@@ -34,45 +34,47 @@ class Pruner:
 
     def set(self, pruning: Pruning | None) -> None:
         """Prune by other settings, or not at all."""
-        self._lead.state.pruning = pruning
-        self._poll.anew()
-        self._lead.tell()
+        self._controller.state.pruning = pruning
+        self._poll.restart()
+        self._controller.show_status()
 
-    async def prune(self, request: PruneRequest) -> Pruned:
+    async def prune(self, request: PruneRequest) -> PruneResult:
         """Prune at once what may go, however short it is sealed.
 
         Raises:
             ApplicationError: it failed, or another run leads.
         """
-        settings = self._lead.state.pruning or Pruning()
+        settings = self._controller.state.pruning or Pruning()
         return await self._prune(request, settings.model_copy(update={"after": timedelta()}))
 
     def _look(self) -> Coroutine[Any, Any, bool] | None:
-        record, pruning = self._lead.state.record, self._lead.state.pruning
+        record, pruning = self._controller.state.record, self._controller.state.pruning
         if record is None or record.deleting or pruning is None:
             return None
         watch = PruneWatch.of(record, pruning)
-        return self._lead.calls.ask(prune.await_prune, _AWAIT, watch) if watch else None
+        return self._controller.calls.ask(prune.await_prune, _AWAIT, watch) if watch else None
 
     async def _when_due(self) -> None:
-        if self._lead.state.pruning is not None:
-            await self._prune(PruneRequest(), self._lead.state.pruning)
+        if self._controller.state.pruning is not None:
+            await self._prune(PruneRequest(), self._controller.state.pruning)
 
-    async def _prune(self, request: PruneRequest, pruning: Pruning) -> Pruned:
-        lead = self._lead
-        async with lead.alone("prune sealed segments"):
-            task = PruneTask(request=request, pruning=pruning, epoch=lead.record.epoch)
-            pruned = await lead.ask(lead.calls.ask(prune.prune, _PRUNE, task))
-            record = pruned.found or lead.record.pruned(pruned.removed, pruned.at_ms).forgotten(pruned.deleted)
-            for coordinator in lead.state.coordinators.values():
+    async def _prune(self, request: PruneRequest, pruning: Pruning) -> PruneResult:
+        controller = self._controller
+        async with controller.exclusive("prune sealed segments"):
+            task = PruneTask(request=request, pruning=pruning, epoch=controller.record.epoch)
+            pruned = await controller.run_step(controller.calls.ask(prune.prune, _PRUNE, task))
+            record = pruned.record or controller.record.without_segments(pruned.removed, pruned.at_ms).without_retired(
+                pruned.deleted
+            )
+            for coordinator in controller.state.coordinators.values():
                 # What the layout does not name any more is consumed.
                 coordinator.drained &= {*record.segments}
-            lead.take(record)
+            controller.set_layout(record)
             if pruned.removed or pruned.deleted:
-                lead.note(
+                controller.note(
                     f"pruned {_named(pruned.removed)} from the layout, and deleted topics of {_named(pruned.deleted)}"
                 )
-            return pruned.model_copy(update={"found": None})
+            return pruned.model_copy(update={"record": None})
 
 
 def _named(ids: tuple[int, ...]) -> str:

@@ -13,14 +13,14 @@ from temporalio.exceptions import ActivityError, is_cancelled_exception
 from activities.topic_controller import observers, sessions
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.names import observers_queue
-from models.topic_controller.observation import Observation, Watching
+from models.topic_controller.observation import Observation, ObserverInput
 from models.topic_controller.record import ControlledLayout
-from models.topic_controller.sessions import AssignmentChanges, Coordinator, Recalled
+from models.topic_controller.sessions import AssignmentChanges, Coordinator, DrainedSegments
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.failures import failure_of
 from workflows.lifecycle.migration import refused
-from workflows.topic_controller.asyncio_tasks import ended, is_ending
-from workflows.topic_controller.lead import Lead
+from workflows.topic_controller.asyncio_tasks import is_cancelled, wait_for_end
+from workflows.topic_controller.controller_session import ControllerSession
 
 _TELL = Call("Tell consumers what they read")
 _RECALL = Call("Ask brokers what is consumed already")
@@ -35,17 +35,17 @@ class Sessions:
     """The sessions of all ordered subscriptions of one topic.
 
     Args:
-        lead: of the topic, of whose state this changes `coordinators`, `generation` and `grace`.
+        controller: of the topic, of whose state this changes `coordinators`, `generation` and `grace`.
     """
 
-    def __init__(self, lead: Lead) -> None:
-        self._lead = lead
-        self._state = lead.state
-        self._calls = lead.calls
-        self._on_change = lead.tell
+    def __init__(self, controller: ControllerSession) -> None:
+        self._controller = controller
+        self._state = controller.state
+        self._calls = controller.calls
+        self._on_change = controller.show_status
         self._due = True
-        self._anew = False
-        self._at_once = False
+        self._restarting = False
+        self._restart_now = False
         self._observing: list[asyncio.Task[Observation]] = []
         self._unpublished = False
         #: Why nobody is told anything any more: another run does.
@@ -58,11 +58,11 @@ class Sessions:
         """
         # What was cancelled before it was told is due again.
         self._due = True
-        while self._goes_on and not is_ending():
-            await workflow.wait_condition(lambda: self._due or not self._goes_on)
+        while self._is_leading and not is_cancelled():
+            await workflow.wait_condition(lambda: self._due or not self._is_leading)
             self._due = False
             record = self._state.record
-            if record is None or record.deleting or not self._goes_on:
+            if record is None or record.deleting or not self._is_leading:
                 continue
             try:
                 await self._recall(record)
@@ -74,17 +74,17 @@ class Sessions:
     async def watch(self) -> None:
         """Observe while there are sessions; again when consumers have come, or other segments."""
         try:
-            while self._goes_on and not is_ending():
+            while self._is_leading and not is_cancelled():
                 # Whoever looks before the layout is told again sees the same again.
                 await workflow.wait_condition(lambda: bool(self._watched()) and not self._unpublished)
                 # Who is not noted yet is not observed yet, though the observers of others continue.
-                self._anew, self._at_once = self._is_telling, False
+                self._restarting, self._restart_now = self._is_telling, False
                 await self._observe(self._begin_to_observe())
         except asyncio.CancelledError:
-            await ended(*self._observing)
+            await wait_for_end(*self._observing)
             raise
         # The next run begins when the steps of this one have ended.
-        await ended(*self._observing)
+        await wait_for_end(*self._observing)
 
     # What is asked of it ----------------------------------------------------------------------------------------------
 
@@ -106,8 +106,8 @@ class Sessions:
             session = self._coordinator(subscription).consumers.get(name)
             return session is None or session.segments is not None
 
-        await workflow.wait_condition(lambda: not self._goes_on or all(map(is_told, names)))
-        self._lead.require_current()
+        await workflow.wait_condition(lambda: not self._is_leading or all(map(is_told, names)))
+        self._controller.require_current()
         sessions = self._coordinator(subscription).consumers
         told = {name: sessions[name].segments for name in names if name in sessions}
         answer = {name: segments for name, segments in told.items() if segments is not None}
@@ -120,13 +120,13 @@ class Sessions:
         self._coordinator(subscription).leave(consumers, instances)
         self._changed()
 
-    async def end(self, subscription: str) -> None:
+    async def end_all(self, subscription: str) -> None:
         """End all sessions of a subscription, and see that its consumers know: they would make its places again."""
         self.leave(subscription, [*self._coordinator(subscription).consumers])
         with suppress(TimeoutError):
             # Who cannot be told does not keep it from going.
             await workflow.wait_condition(
-                lambda: not (self._goes_on and self._coordinator(subscription).evicted), timeout=_FAREWELL
+                lambda: not (self._is_leading and self._coordinator(subscription).evicted), timeout=_FAREWELL
             )
 
     def forget(self, *subscriptions: str) -> None:
@@ -142,15 +142,15 @@ class Sessions:
 
     def layout_changed(self) -> None:
         """There are other segments to read, and to watch: an observer that does not know them is no use."""
-        self._at_once = True
+        self._restart_now = True
         self._changed()
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
     @property
-    def _goes_on(self) -> bool:
+    def _is_leading(self) -> bool:
         """Whether this run tells consumers what they read."""
-        return self.lost is None and not self._lead.is_reset
+        return self.lost is None and not self._controller.is_reset
 
     @property
     def _next_generation(self) -> int:
@@ -160,41 +160,45 @@ class Sessions:
     async def _take_layout(self, found: ControlledLayout) -> None:
         """There is a newer layout: that of a change under way, which takes it itself, or one that a reset forgot."""
         self._due = True
-        await workflow.wait_condition(lambda: not self._lead.busy)
-        if self._lead.record.epoch < found.epoch:
-            self._lead.note(f"the layout is at epoch {found.epoch}, and was taken to be at {self._lead.record.epoch}")
-            self._lead.take(found)
+        await workflow.wait_condition(lambda: not self._controller.is_changing)
+        if self._controller.record.epoch < found.epoch:
+            self._controller.note(
+                f"the layout is at epoch {found.epoch}, and was taken to be at {self._controller.record.epoch}"
+            )
+            self._controller.set_layout(found)
 
     async def _recall(self, record: ControlledLayout) -> None:
         """Ask what subscriptions have consumed whose first consumer came: nobody has looked before."""
         # Others come while brokers are asked, and all that have come are told right behind this.
-        while forgetful := {name: one for name, one in self._state.coordinators.items() if one.is_forgetful}:
-            found = Recalled()
+        while forgetful := {name: one for name, one in self._state.coordinators.items() if one.needs_recovery}:
+            found = DrainedSegments()
             if any(segment.sealed for segment in record.segments.values()):
-                found = await self._calls.ask(sessions.recall, _RECALL, tuple(sorted(forgetful)))
+                found = await self._calls.ask(sessions.find_drained, _RECALL, tuple(sorted(forgetful)))
             for name, coordinator in forgetful.items():
                 # Where all have left meanwhile, the next one asks.
-                if coordinator.is_forgetful:
-                    coordinator.recall(found.drained.get(name, ()))
+                if coordinator.needs_recovery:
+                    coordinator.restore_drained(found.drained.get(name, ()))
 
     async def _tell(self) -> None:
         coordinators = self._state.coordinators
-        changes = AssignmentChanges.of(coordinators, self._lead.record, self._next_generation, layout=self._unpublished)
+        changes = AssignmentChanges.of(
+            coordinators, self._controller.record, self._next_generation, layout=self._unpublished
+        )
         if changes is None:
             return
-        changes = self._state.news.compacting(changes, coordinators)
-        answer = await self._calls.ask(sessions.tell, _TELL, changes)
-        if answer.found is None:
+        changes = self._state.compaction.with_compaction(changes, coordinators)
+        answer = await self._calls.ask(sessions.publish_assignments, _TELL, changes)
+        if answer.record is None:
             self._told(changes)
         else:
-            await self._take_layout(answer.found)
+            await self._take_layout(answer.record)
 
     def _told(self, changes: AssignmentChanges) -> None:
         self._state.generation = changes.generation
-        self._state.news = self._state.news.added(changes)
+        self._state.compaction = self._state.compaction.with_published(changes)
         self._unpublished = self._unpublished and not changes.layout
         for subscription in changes.subscriptions:
-            self._coordinator(subscription.subscription).tell(subscription.assignments, subscription.ended)
+            self._coordinator(subscription.subscription).note_published(subscription.assignments, subscription.ended)
         self._on_change()
 
     def _begin_to_observe(self) -> asyncio.Task[Observation]:
@@ -214,12 +218,12 @@ class Sessions:
     async def _observe(self, observing: asyncio.Task[Observation]) -> None:
         try:
             await workflow.wait_condition(
-                lambda: observing.done() or self._at_once or (self._anew and not self._is_telling)
+                lambda: observing.done() or self._restart_now or (self._restarting and not self._is_telling)
             )
-            if not (self._at_once or observing.done()):
+            if not (self._restart_now or observing.done()):
                 with suppress(TimeoutError):
                     # What the observer sees meanwhile does not wait.
-                    await workflow.wait_condition(lambda: self._at_once or observing.done(), timeout=_SETTLE)
+                    await workflow.wait_condition(lambda: self._restart_now or observing.done(), timeout=_SETTLE)
         finally:
             observing.cancel()
         # It only reads, and the next one sees what it saw: that one does not wait until this one has heard of its end.
@@ -241,13 +245,13 @@ class Sessions:
         now = workflow.now()
         for name, coordinator in self._state.coordinators.items():
             # Who has come back since the observer looked is not late.
-            late = [one for one in seen.expired.get(name, ()) if coordinator.is_missed(one)]
-            coordinator.observe(seen.gone.get(name, ()), now)
-            left_again = seen.left_again.get(name, ())
-            coordinator.consume(seen.drained.get(name, ()), left_again)
-            if left_again:
-                which = ", ".join(map(str, left_again))
-                self._lead.note(f"{name}: something is left again of segment {which}; its consumers get it back")
+            late = [one for one in seen.expired.get(name, ()) if coordinator.is_disconnected(one)]
+            coordinator.note_disconnected(seen.gone.get(name, ()), now)
+            unconsumed_again = seen.unconsumed_again.get(name, ())
+            coordinator.note_drained(seen.drained.get(name, ()), unconsumed_again)
+            if unconsumed_again:
+                which = ", ".join(map(str, unconsumed_again))
+                self._controller.note(f"{name}: something is left again of segment {which}; its consumers get it back")
             coordinator.leave(late)
         self._unpublished = self._unpublished or seen.unpublished
         self._due = True
@@ -256,11 +260,11 @@ class Sessions:
     async def _after(self, error: ActivityError) -> None:
         if failure_of(error).type == FailureKind.NOT_LEADER:
             self.lost = error
-        elif not is_ending():
+        elif not is_cancelled():
             await workflow.sleep(_PATIENCE)
 
     def _changed(self) -> None:
-        self._due = self._anew = True
+        self._due = self._restarting = True
         self._on_change()
 
     def _coordinator(self, subscription: str) -> Coordinator:
@@ -276,14 +280,14 @@ class Sessions:
             _noted(coordinator) < len(coordinator.consumers) for coordinator in self._state.coordinators.values()
         )
 
-    def _watching(self) -> Watching:
+    def _watching(self) -> ObserverInput:
         now, watched = workflow.now(), self._watched()
-        return Watching(
+        return ObserverInput(
             subscriptions=tuple(sorted(watched)),
-            gone={name: one.missed(now) for name, one in watched.items()},
+            gone={name: one.disconnected_seconds(now) for name, one in watched.items()},
             drained={name: tuple(sorted(one.drained)) for name, one in watched.items()},
             grace_seconds=self._state.grace.total_seconds(),
-            epoch=self._lead.record.epoch,
+            epoch=self._controller.record.epoch,
         )
 
 

@@ -27,7 +27,7 @@ from models.topic_controller.input import (
     SubscriptionRequest,
     Unsubscription,
 )
-from models.topic_controller.pruning import Pruned, PruneRequest, PruningChange
+from models.topic_controller.pruning import PruneRequest, PruneResult, PruningChange
 from models.topic_controller.record import Change
 from models.topic_controller.sessions import (
     ConsumerAssignment,
@@ -49,11 +49,11 @@ from workflows.lifecycle.failures import failure_of, raised_again
 from workflows.lifecycle.migration import KIND_KEY, TARGET_KEY, refused
 from workflows.lifecycle.phases import upsert
 from workflows.lifecycle.start import OneInput, read_start
-from workflows.topic_controller.asyncio_tasks import end
+from workflows.topic_controller.asyncio_tasks import cancel_and_wait
 from workflows.topic_controller.auto_scale import Scaler
 from workflows.topic_controller.changes import DELETE, Changes
+from workflows.topic_controller.controller_session import ControllerSession
 from workflows.topic_controller.details import status_of
-from workflows.topic_controller.lead import Lead
 from workflows.topic_controller.pruning import Pruner
 from workflows.topic_controller.sessions import Sessions
 
@@ -67,12 +67,12 @@ class ScalableTopicController(OneInput):
         input, state = read_start(ControllerInput, ControllerState, input)
         self._input: ControllerInput = input
         self._state: ControllerState = state or _initial(input)
-        self._lead = Lead(self._input, self._state)
-        self._changes = Changes(self._lead)
-        self._sessions = Sessions(self._lead)
-        self._lead.on_layout.append(self._sessions.layout_changed)
-        self._pruner = Pruner(self._lead)
-        self._scaler = Scaler(self._lead, self._changes)
+        self._controller = ControllerSession(self._input, self._state)
+        self._changes = Changes(self._controller)
+        self._sessions = Sessions(self._controller)
+        self._controller.on_layout_change.append(self._sessions.layout_changed)
+        self._pruner = Pruner(self._controller)
+        self._scaler = Scaler(self._controller, self._changes)
         self._history = HistoryLimit()
         # Temporal gives a workflow that is reset another seed.
         workflow.register_random_seed_callback(self._reset)
@@ -86,7 +86,7 @@ class ScalableTopicController(OneInput):
             await self._changes.open()
         except ApplicationError:
             # A step from before a reset finds newer ones of its own run.
-            if not self._lead.is_reset:
+            if not self._controller.is_reset:
                 raise
         telling = asyncio.create_task(self._sessions.coordinate())
         watching = [asyncio.create_task(part()) for part in (self._sessions.watch, self._pruner.run, self._scaler.run)]
@@ -95,15 +95,15 @@ class ScalableTopicController(OneInput):
             await workflow.wait_condition(lambda: self._ends or any(one.done() for one in (telling, *watching)))
         except asyncio.CancelledError as error:
             cancelled = error
-        await self._come_to_rest(telling, watching)
+        await self._drain_updates(telling, watching)
         if cancelled is not None:
             raise cancelled
         if self._sessions.lost is not None:
-            self._lead.lost = raised_again(failure_of(self._sessions.lost))
-        if self._lead.lost is not None and not self._lead.is_reset:
-            raise self._lead.lost
-        if not self._lead.deleted:
-            state = self._state.afresh if self._lead.is_reset else self._state
+            self._controller.lost = raised_again(failure_of(self._sessions.lost))
+        if self._controller.lost is not None and not self._controller.is_reset:
+            raise self._controller.lost
+        if not self._controller.deleted:
+            state = self._state.reset_for_next_run() if self._controller.is_reset else self._state
             workflow.continue_as_new(Continued(input=self._input, state=state))
         return f"{self._input.target_name} is deleted"
 
@@ -123,7 +123,9 @@ class ScalableTopicController(OneInput):
     async def stats(self) -> TopicReport:
         """Ask the brokers."""
         await workflow.wait_condition(lambda: self._state.record is not None)
-        return await self._lead.ask(self._lead.calls.ask(topic.report, Call("Ask the brokers for statistics")))
+        return await self._controller.run_step(
+            self._controller.calls.ask(topic.report, Call("Ask the brokers for statistics"))
+        )
 
     @workflow.update(description="Divide an active segment in the middle of its hashes; answers what has changed.")
     async def split(self, request: SplitRequest) -> LayoutChange:
@@ -148,9 +150,9 @@ class ScalableTopicController(OneInput):
     @workflow.update(description="Create a subscription, at the start of every segment, or at its end.")
     async def create_subscription(self, request: SubscriptionRequest) -> None:
         """Give a subscription its places, and note it; harmless when done twice."""
-        async with self._lead.alone(f"create subscription {request.name}"):
-            await self._lead.ask(
-                self._lead.calls.ask(topic.subscribe, Call(f"Create subscription {request.name}"), request)
+        async with self._controller.exclusive(f"create subscription {request.name}"):
+            await self._controller.run_step(
+                self._controller.calls.ask(topic.subscribe, Call(f"Create subscription {request.name}"), request)
             )
             self._state.subscriptions[request.name] = request.kind
 
@@ -164,15 +166,15 @@ class ScalableTopicController(OneInput):
     @workflow.update(description="Delete a subscription with its places on all segments.")
     async def delete_subscription(self, request: Unsubscription) -> None:
         """Forget a subscription; harmless when done twice."""
-        async with self._lead.alone(f"delete subscription {request.name}"):
-            await self._lead.settled()
+        async with self._controller.exclusive(f"delete subscription {request.name}"):
+            await self._controller.wait_for_reset_signal()
             call = Call(f"Delete subscription {request.name}")
             # Nobody registers from now on.
             kind = self._state.subscriptions.pop(request.name, None)
             try:
-                await self._sessions.end(request.name)
-                self._lead.require_current()
-                await self._lead.ask(self._lead.calls.ask(topic.unsubscribe, call, request))
+                await self._sessions.end_all(request.name)
+                self._controller.require_current()
+                await self._controller.run_step(self._controller.calls.ask(topic.unsubscribe, call, request))
             except ApplicationError:
                 if kind is not None:
                     self._state.subscriptions[request.name] = kind
@@ -182,10 +184,10 @@ class ScalableTopicController(OneInput):
     @workflow.update(description="See that a segment has its topic, with places of subscriptions.")
     async def ensure_segment(self, request: SegmentRequest) -> None:
         """Make of a segment's topic what is missing (PIP-468, "Create segment topic"); harmless when done twice."""
-        async with self._lead.alone(f"look after segment {request.segment}"):
+        async with self._controller.exclusive(f"look after segment {request.segment}"):
             self.check_ensure_segment(request)
             call = Call(f"See that segment {request.segment} is there")
-            await self._lead.ask(self._lead.calls.ask(topic.ensure_segment, call, request))
+            await self._controller.run_step(self._controller.calls.ask(topic.ensure_segment, call, request))
 
     @ensure_segment.validator
     def check_ensure_segment(self, request: SegmentRequest) -> None:
@@ -198,12 +200,13 @@ class ScalableTopicController(OneInput):
     async def register(self, request: Registrations) -> dict[str, ConsumerAssignment]:
         """Begin sessions, or take consumers back into theirs (PIP-468, "Consumer Session Lifecycle")."""
         await workflow.wait_condition(lambda: self._state.record is not None)
-        await self._lead.settled()
+        await self._controller.wait_for_reset_signal()
         self.check_register(request)
         told = await self._sessions.join(request.subscription, request.consumers, request.instances)
         generation = self._state.generation
         return {
-            name: assignment_of(self._input.topic, self._lead.record, generation, ids) for name, ids in told.items()
+            name: assignment_of(self._input.topic, self._controller.record, generation, ids)
+            for name, ids in told.items()
         }
 
     @register.validator
@@ -220,7 +223,7 @@ class ScalableTopicController(OneInput):
     @workflow.update(description="End sessions of consumers; others get what they read.")
     async def unregister(self, request: Departures) -> None:
         """End sessions; harmless where there are none, or where another instance has registered since."""
-        await self._lead.settled()
+        await self._controller.wait_for_reset_signal()
         self._sessions.leave(request.subscription, request.consumers, request.instances)
 
     @workflow.update(description="How long sessions of consumers outlive their connections.")
@@ -231,16 +234,16 @@ class ScalableTopicController(OneInput):
     @workflow.update(description="Where consumers reach the controller's REST interface.")
     async def set_controller_urls(self, request: ControllerUrls) -> None:
         """Tell clients other addresses; harmless when done twice."""
-        async with self._lead.alone("tell the addresses of the controller"):
+        async with self._controller.exclusive("tell the addresses of the controller"):
             call = Call("Publish the addresses of the controller")
-            directed = self._lead.record.directed(request.urls)
-            step = self._lead.calls.ask(topic.direct, call, request, directed.epoch)
-            self._lead.take((await self._lead.ask(step)).found or directed)
+            directed = self._controller.record.with_controller_urls(request.urls)
+            step = self._controller.calls.ask(topic.publish_controller_urls, call, request, directed.epoch)
+            self._controller.set_layout((await self._controller.run_step(step)).record or directed)
 
     @workflow.update(description="Remove sealed segments that may go, at once; answers which, and why others stay.")
-    async def prune(self, request: PruneRequest) -> Pruned:
+    async def prune(self, request: PruneRequest) -> PruneResult:
         """Prune what is consumed."""
-        await self._lead.settled()
+        await self._controller.wait_for_reset_signal()
         return await self._pruner.prune(request)
 
     @workflow.update(description="When sealed segments go; null for never.")
@@ -276,42 +279,44 @@ class ScalableTopicController(OneInput):
     @workflow.update(description="Delete the topic with all that it holds, and end its controller.")
     async def delete(self, request: Deletion) -> None:
         """Delete the topic; without `force` not while clients are connected."""
-        async with self._lead.alone("delete the topic"):
-            await self._lead.settled()
-            await self._lead.ask(self._lead.calls.ask(topic.delete, DELETE, request))
+        async with self._controller.exclusive("delete the topic"):
+            await self._controller.wait_for_reset_signal()
+            await self._controller.run_step(self._controller.calls.ask(topic.delete, DELETE, request))
             self._sessions.forget(*self._state.coordinators)
             self._state.subscriptions.clear()
-            self._lead.deleted = True
+            self._controller.deleted = True
 
     @workflow.signal(dynamic=True, description="Any signal is refused, with a note.")
     def refuse_signal(self, name: str, given: Sequence[RawValue]) -> None:
         """Note a signal that there is not; it would be kept indefinitely without a word."""
         del given
-        self._lead.note(f"{name} refused: there is no such signal. Cure: send an update")
+        self._controller.note(f"{name} refused: there is no such signal. Cure: send an update")
 
     @workflow.signal(name="report_progress", description="Sent by the controller's own steps: reasons to wait.")
     def report_progress(self, report: ProgressReport) -> None:
         """Show what a running step waits for."""
-        self._lead.waits(report.waiting.why if report.waiting else "")
+        self._controller.set_waiting(report.waiting.why if report.waiting else "")
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
     def _reset(self, seed: int) -> None:
         """Sessions and subscriptions that came since are forgotten: the next run asks the metadata store for all."""
         del seed
-        self._lead.is_reset = True
+        self._controller.is_reset = True
 
     @property
     def _ends(self) -> bool:
-        return self._lead.ends or ((self._history.due or self._lead.is_reset) and not self._lead.busy)
+        return self._controller.is_finished or (
+            (self._history.due or self._controller.is_reset) and not self._controller.is_changing
+        )
 
-    async def _come_to_rest(self, telling: asyncio.Task[None], watching: list[asyncio.Task[None]]) -> None:
+    async def _drain_updates(self, telling: asyncio.Task[None], watching: list[asyncio.Task[None]]) -> None:
         """End what continues beside updates, at a moment when none is under way.
 
         Also where the workflow was cancelled: a change that is under way comes to its end first, and updates have their
         answers; those that come later are the next run's.
         """
-        await workflow.wait_condition(lambda: not self._lead.busy)
+        await workflow.wait_condition(lambda: not self._controller.is_changing)
         await _ended(*watching)
         while True:
             await workflow.wait_condition(self._is_quiet)
@@ -322,7 +327,7 @@ class ScalableTopicController(OneInput):
             telling = asyncio.create_task(self._sessions.coordinate())
 
     def _is_quiet(self) -> bool:
-        return workflow.all_handlers_finished() and not self._lead.busy
+        return workflow.all_handlers_finished() and not self._controller.is_changing
 
 
 def _initial(input: ControllerInput) -> ControllerState:
@@ -330,7 +335,7 @@ def _initial(input: ControllerInput) -> ControllerState:
 
 
 async def _ended(*tasks: asyncio.Task[None]) -> None:
-    await end(*tasks)
+    await cancel_and_wait(*tasks)
     for task in tasks:
         if not task.cancelled():
             # Raises what nobody foresaw.

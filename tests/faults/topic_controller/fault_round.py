@@ -150,7 +150,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
         """What the round's step is part of."""
         name, request = self._update(fault)
         if name:
-            self._controller.insist(name, request, _END_LIMIT)
+            self._controller.retry_until_done(name, request, _END_LIMIT)
         else:
             self._stop()
             self._controller = self._start()
@@ -239,7 +239,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
             case Victim.SEGMENT:
                 record = self._record()
                 assert record.pending
-                admin.topics.delete(segment_topic(name, record.pending.made(record)[0].descriptor), force=True)
+                admin.topics.delete(segment_topic(name, record.pending.new_segments(record)[0].descriptor), force=True)
             case _:
                 with open_cas(parse_store_url(self.stack.metadata_url), Access()) as store:
                     node = store.get(record_path(name))

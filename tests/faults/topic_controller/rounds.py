@@ -60,7 +60,7 @@ def _named(*steps: str) -> tuple[str, ...]:
 
 MUTATION = _named("prepare", "seal", "commit")
 OTHERS = OPEN, SUBSCRIBE, UNSUBSCRIBE, DELETE, TELL, DIRECT, ENSURE, PRUNE = _named(
-    "open", "subscribe", "unsubscribe", "delete", "tell", "direct", "ensure", "prune"
+    "open", "subscribe", "unsubscribe", "delete", "publish_assignments", "publish_controller_urls", "ensure", "prune"
 )
 _WHOLE = (*MUTATION, *OTHERS)
 AMID = tuple(f"{PREFIX}{step}-{number}" for step, count in _CHANGES.items() for number in range(1, count + 1))

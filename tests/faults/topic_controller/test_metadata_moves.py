@@ -74,7 +74,7 @@ class Topic:
 
     def split(self) -> None:
         """Ask for a split of the first segment, which may fail with the store."""
-        self.controller.insist("split", SplitRequest(segment=0), _LIMIT)
+        self.controller.retry_until_done("split", SplitRequest(segment=0), _LIMIT)
 
     def lead_anew(self) -> None:
         """Start the controller on the other store."""

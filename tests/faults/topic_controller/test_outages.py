@@ -50,7 +50,9 @@ def test_without_temporal_and_workers(
         traffic.wait_for_readers(one.segment_id for one in controller.layout().active)
         with _away(environment):
             before = traffic.count
-            asked = beside.submit(controller.insist, "split", SplitRequest(segment=1), seconds + _UPDATE_LIMIT)
+            asked = beside.submit(
+                controller.retry_until_done, "split", SplitRequest(segment=1), seconds + _UPDATE_LIMIT
+            )
             # That nothing happens for so long is what is shown: there is nothing to wait for.
             threading.Event().wait(seconds)
             traffic.wait_for_more(SOME)
@@ -84,7 +86,7 @@ def test_brokers_go(environment: FaultEnvironment, stack: Stack, how: str) -> No
         ThreadPoolExecutor(1) as beside,
     ):
         for number, broker in enumerate(("broker-1", "broker-2")):
-            asked = beside.submit(controller.insist, "split", SplitRequest(segment=number), _UPDATE_LIMIT)
+            asked = beside.submit(controller.retry_until_done, "split", SplitRequest(segment=number), _UPDATE_LIMIT)
             if how == "kill":
                 stack[broker].kill()
                 stack[broker].start()

@@ -48,7 +48,7 @@ async def _life(stage: Harness) -> Run:
 async def _carried_on(stage: Harness) -> Run:
     """Begun amid a merge of an earlier run, whose steps fail twice."""
     script = Script(seal=[_broken(FailureKind.CONFLICT), None], commit=[_broken(FailureKind.DENIED), None])
-    script.record = script.record.begun(Mutation(change=Change.MERGE, segments=(0, 1), epoch=0))
+    script.record = script.record.with_pending(Mutation(change=Change.MERGE, segments=(0, 1), epoch=0))
     run = await stage.start(script)
     await run.update("delete", Deletion())
     return run

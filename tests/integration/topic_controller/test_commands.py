@@ -10,7 +10,7 @@ import pytest
 
 from models.segments.layout import SegmentLayout
 from models.topic_controller.input import controller_id
-from models.topic_controller.pruning import Pruned
+from models.topic_controller.pruning import PruneResult
 from models.topic_controller.state import ControllerStatus, LayoutChange, TopicReport
 from process.exit_codes import ExitCode
 from pulsar_devstack.servers.stack import Stack
@@ -65,8 +65,8 @@ def test_a_topic_by_commands(command: Command, stack: Stack) -> None:
     assert row in _json(command("topic", "list", "-o", "json"))
     _refusals(command, workflow_id)
     # All three were sealed a moment ago; nothing was ever in them.
-    pruned = Pruned.model_validate_json(command("topic", "prune", TOPIC, "-o", "json"))
-    assert {*pruned.removed} | {*pruned.kept} == {0, 1, 2}
+    pruned = PruneResult.model_validate_json(command("topic", "prune", TOPIC, "-o", "json"))
+    assert {*pruned.removed} | {*pruned.retained} == {0, 1, 2}
     assert command("topic", "auto-scale", TOPIC) == "off\n"
     scaled = command("topic", "auto-scale", TOPIC, "--policy", '{"dryRun":true,"maxSegments":8}')
     assert "last decision: nothing yet" in scaled

@@ -16,7 +16,7 @@ from clients.pulsar.admin.client import PulsarAdmin
 from models.segments.segment import SubscriptionKind
 from pulsar_devstack.servers.stack import Stack
 from tests.integration.topic_controller.conftest import Control
-from tests.support.topic_controller.crowd import MOST_CONSUMERS, Act, Crowd, Step
+from tests.support.topic_controller.consumer_fleet import MAX_CONSUMERS, Act, ConsumerFleet, Step
 from tests.support.topic_controller.oracle import Oracle
 from tests.support.topic_controller.registrar import Registrar
 from tests.support.topic_controller.traffic import ORDERED, SHARED, Traffic
@@ -64,8 +64,8 @@ def test_fifty_consumers(
         traffic = opened.enter_context(
             Traffic(stack.broker_url, controller.input.topic, registrar.base_url, rate=RATE, consumers=1)
         )
-        crowd = opened.enter_context(Crowd(controller, traffic, stack, admin=admin, store=store))
-        crowd.take(Step(Act.JOIN, MOST_CONSUMERS, 0))
+        crowd = opened.enter_context(ConsumerFleet(controller, traffic, stack, admin=admin, store=store))
+        crowd.take(Step(Act.JOIN, MAX_CONSUMERS, 0))
         for step in walk:
             crowd.take(step)
         crowd.gather()

@@ -55,7 +55,7 @@ def test_a_life(control: Control, stack: Stack, admin: PulsarAdmin, store: CasSt
     assert (published(stack, name)[-1].controller_urls, controller.status().epoch) == (("https://controller:8443",), 3)
     stats = controller.stats()
     assert (stats.epoch, len(stats.segments), stats.subscriptions) == (3, 5, {"audit": 0, "bill": 0})
-    assert not [segment.trouble for segment in stats.segments if segment.trouble]
+    assert not [segment.unavailable_reason for segment in stats.segments if segment.unavailable_reason]
     controller.unsubscribe("bill")
     assert [admin.subscriptions.names(topic) for topic in segments_of(name, merged)] == [["audit"]] * 2
     assert controller.delete() == f"{LIVES}/life is deleted"

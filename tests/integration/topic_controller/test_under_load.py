@@ -34,7 +34,7 @@ pytestmark = [
 NAMESPACE = "public/loaded"
 OPERATIONS = 100
 RATE = 500
-MOST_SEGMENTS = 8
+MAX_SEGMENTS = 8
 SETTLES_WITHIN = 300.0
 
 
@@ -61,7 +61,7 @@ def make_namespace(admin: PulsarAdmin, *, deduplication: bool) -> str:
 def change(controller: Controller, layout: SegmentLayout, dice: random.Random) -> SegmentLayout:
     """A random split or merge."""
     active = layout.active
-    if len(active) > 1 and (len(active) >= MOST_SEGMENTS or dice.random() < 0.5):
+    if len(active) > 1 and (len(active) >= MAX_SEGMENTS or dice.random() < 0.5):
         one, other = dice.choice(list(pairwise(active)))
         return controller.merge(one.segment_id, other.segment_id)
     return controller.split(dice.choice(active).segment_id)

@@ -29,7 +29,7 @@ from models.topic_controller.input import (
     SubscriptionRequest,
     Unsubscription,
 )
-from models.topic_controller.pruning import Pruned, PruneRequest, Pruning, PruningChange
+from models.topic_controller.pruning import PruneRequest, PruneResult, Pruning, PruningChange
 from models.topic_controller.sessions import ConsumerAssignment, Departures, GraceChange, Registrations
 from models.topic_controller.state import ControllerStatus, LayoutChange, TopicReport
 from pulsar_devstack.servers.stack import Stack
@@ -126,7 +126,7 @@ class Controller:
         """Change how long sessions outlive connections."""
         self._update("set_grace", GraceChange(grace=grace), type(None))
 
-    def insist(self, name: str, request: BaseModel, limit: float) -> None:
+    def retry_until_done(self, name: str, request: BaseModel, limit: float) -> None:
         """Send an update until it is answered, while Temporal may go away and come back; it is taken once."""
         number = str(uuid.uuid4())
 
@@ -180,9 +180,9 @@ class Controller:
         """Wait until the workflow has ended; how."""
         return self._operator.wait(self.handle.result(), LIMIT)
 
-    def prune(self, *segments: int, force: bool = False) -> Pruned:
+    def prune(self, *segments: int, force: bool = False) -> PruneResult:
         """Remove sealed segments that may go."""
-        return self._update("prune", PruneRequest(segments=segments, force=force), Pruned)
+        return self._update("prune", PruneRequest(segments=segments, force=force), PruneResult)
 
     def set_pruning(self, **settings: object) -> None:
         """Change when sealed segments go."""

@@ -20,14 +20,14 @@ from fastapi import FastAPI
 
 from gateway.answers import Reason
 from gateway.api.access import Authorizer
-from gateway.api.app import LARGEST_BODY, build_app
+from gateway.api.app import MAX_BODY_BYTES, build_app
 from gateway.controllers import ControllerNotFound, Controllers, UpdateRejected
 from gateway.errors import unavailable
 from gateway.settings import GatewaySettings
 from gateway.tokens import Tokens
 from models.lifecycle.failures import FailureKind
 from models.segments.layout import SegmentLayout
-from models.topic_controller.pruning import Pruned
+from models.topic_controller.pruning import PruneResult
 from models.topic_controller.sessions import ConsumerAssignment
 
 ORDERS = "/admin/v2/scalable/acme/shop/orders"
@@ -283,7 +283,7 @@ WRONG: list[tuple[tuple[str, str, dict[str, Any]], int]] = [
     (("PUT", "?numInitialSegments=1025", {}), 412),
     (("PUT", "", {"content": b"{"}), 412),
     (("PUT", "", {"json": {"a": 1}}), 412),
-    (("PUT", "", {"content": b" " * (LARGEST_BODY + 1)}), 413),
+    (("PUT", "", {"content": b" " * (MAX_BODY_BYTES + 1)}), 413),
     (("PUT", "-partition-1", {}), 412),
     (("PUT", "%20", {}), 412),
     (("PUT", "/subscriptions/a%7Bb", {}), 412),
@@ -313,8 +313,8 @@ async def test_segments_that_stay(client: httpx.AsyncClient, controllers: Played
     """A sealed segment goes when nothing holds it; else the answer says what does."""
     controllers.layout = SegmentLayout.initial(2, 0).split(0, 0)
     for pruned, answered in (
-        (Pruned(removed=(0,)), (204, None)),
-        (Pruned(kept={0: "bill has 3 messages left"}), (409, "0000-7fff-0 stays: bill has 3 messages left")),
+        (PruneResult(removed=(0,)), (204, None)),
+        (PruneResult(retained={0: "bill has 3 messages left"}), (409, "0000-7fff-0 stays: bill has 3 messages left")),
     ):
         controllers.answer = lambda pruned=pruned: pruned
         answer = await client.delete(f"{SEGMENTS}/0000-7fff-0", headers=bearer(ADMIN))

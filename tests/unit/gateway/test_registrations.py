@@ -16,9 +16,9 @@ from pydantic import BaseModel, TypeAdapter
 from gateway import registrations
 from gateway.controllers import UpdateRejected
 from gateway.errors import HTTPProblem
-from gateway.registrations import IN_FLIGHT, ConsumerKey, Registrar
+from gateway.registrations import MAX_UPDATES_IN_FLIGHT, ConsumerKey, Registrar
 from models.lifecycle.failures import FailureKind
-from models.topic_controller.sessions import MOST_AT_ONCE, ConsumerAssignment, Departures, Registrations
+from models.topic_controller.sessions import MAX_CONSUMERS_PER_UPDATE, ConsumerAssignment, Departures, Registrations
 
 TOPIC = "persistent://acme/shop/orders"
 
@@ -79,7 +79,7 @@ async def test_a_thousand_at_once() -> None:
     registrar = Registrar(workflow)
     places = [ConsumerKey("bill", f"consumer-{number}") for number in range(1000)]
     answers = await asyncio.gather(*(registrar.join(TOPIC, place, soon()) for place in places))
-    assert [len(names) for _, _, names in workflow.sent] == [MOST_AT_ONCE, MOST_AT_ONCE]
+    assert [len(names) for _, _, names in workflow.sent] == [MAX_CONSUMERS_PER_UPDATE, MAX_CONSUMERS_PER_UPDATE]
     assert all(isinstance(answer, ConsumerAssignment) for answer in answers)
     await asyncio.gather(*(registrar.leave(TOPIC, place, soon()) for place in places))
     assert (len(workflow.sent), workflow.sessions) == (4, set())
@@ -95,7 +95,7 @@ async def test_few_are_in_flight() -> None:
         await registrar.join(TOPIC, ConsumerKey("bill", f"consumer-{number}"), soon())
 
     await asyncio.gather(*map(join, range(200)))
-    assert workflow.most == IN_FLIGHT
+    assert workflow.most == MAX_UPDATES_IN_FLIGHT
     assert len(workflow.sent) < 20
 
 

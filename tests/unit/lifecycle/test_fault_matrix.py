@@ -17,7 +17,7 @@ PACKAGES = sorted({kind.package for kind in ALL.values()})
 READING = {
     "blue_green": {"precheck", "list_namespaces", "census"},
     "scalable_topic": {"precheck", "await_clients", "drain", "verify", "survey", "list_topics", "check_operation"},
-    "topic_controller": {"report", "recall", "observe", "await_prune", "await_scale"},
+    "topic_controller": {"report", "find_drained", "observe", "await_prune", "await_scale"},
 }
 """Steps that change nothing, of migrations whose steps do not say so themselves."""
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from workflows.topic_controller.asyncio_tasks import end
+from workflows.topic_controller.asyncio_tasks import cancel_and_wait
 
 
 class _Step:
@@ -30,7 +30,7 @@ class _Step:
         """Run it as a task, and end that."""
         task = asyncio.create_task(self.run())
         await asyncio.sleep(0)
-        await end(task)
+        await cancel_and_wait(task)
 
 
 @pytest.mark.parametrize("cancelled", [False, True])

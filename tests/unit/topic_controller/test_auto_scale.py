@@ -11,7 +11,7 @@ from pydantic import ValidationError
 
 from models.topic_controller.auto_scale import AutoScale, Load, Window
 from models.topic_controller.record import Change, ControlledLayout, Mutation
-from models.topic_controller.scale_decision import ScaledSegment, ScaleWatch, Seen, Verdict, decide
+from models.topic_controller.scale_decision import LoadSnapshot, ScaledSegment, ScaleVerdict, ScaleWatch, decide
 
 START = datetime(2026, 3, 2, 12, 0, tzinfo=UTC)
 FAST = {"interval_seconds": 60, "split_msg_rate_in_threshold": 100, "merge_msg_rate_in_threshold": 20}
@@ -33,12 +33,12 @@ class Topic:
         self.changes: list[tuple[datetime, Change]] = []
         self.consumers = 0
 
-    def look(self, rates: dict[int, float]) -> Verdict:
+    def look(self, rates: dict[int, float]) -> ScaleVerdict:
         """One look, and what follows from it."""
         segments = ScaledSegment.all_of(self.layout)
         loads = {segment.segment_id: Load(msg_rate_in=rates.get(segment.segment_id, 0.0)) for segment in segments}
         watch = ScaleWatch(policy=self.policy, segments=segments, changed_at_ms=self.layout.changed_at_ms)
-        verdict = decide(watch, Seen(loads=loads, consumers=self.consumers, low_since=self.low, now=self.now))
+        verdict = decide(watch, LoadSnapshot(loads=loads, consumers=self.consumers, low_since=self.low, now=self.now))
         if due := verdict.decision:
             self.change(due.change, due.segments)
             self.low = {}
@@ -50,7 +50,7 @@ class Topic:
     def change(self, change: Change, segments: tuple[int, ...]) -> None:
         """Split or merge now."""
         mutation = Mutation(change=change, segments=segments, epoch=self.layout.epoch)
-        self.layout = self.layout.begun(mutation).done(int(self.now.timestamp() * 1000))
+        self.layout = self.layout.with_pending(mutation).with_commit(int(self.now.timestamp() * 1000))
         self.changes.append((self.now, change))
 
     def spread(self, total: float, first: float = 0.5) -> dict[int, float]:
@@ -83,7 +83,7 @@ def test_each_rate_counts(name: str) -> None:
     segments = ScaledSegment.all_of(ControlledLayout.created(2, {}, 0))
     limit = getattr(policy, f"split_{name}_threshold")
     for value, change in ((limit, Change.SPLIT), (limit - 1, None), (0, Change.MERGE)):
-        seen = Seen(loads={0: Load(**{name: value}), 1: Load()}, consumers=0, low_since={}, now=START)
+        seen = LoadSnapshot(loads={0: Load(**{name: value}), 1: Load()}, consumers=0, low_since={}, now=START)
         due = decide(ScaleWatch(policy=policy, segments=segments), seen).decision
         assert (due.change if due else None) is change
 
@@ -142,7 +142,7 @@ def test_changes_by_hand_begin_the_cooldowns() -> None:
     for change, segments in ((Change.MERGE, (0, 1)), (Change.SPLIT, (0,))):
         topic = Topic(policy, segments=2)
         topic.change(change, segments)
-        topic.layout = topic.layout.pruned(segments, 0)
+        topic.layout = topic.layout.without_segments(segments, 0)
         hot = topic.layout.active[0].segment_id
         reasons = [topic.look({hot: 500}).why for _ in range(3)]
         assert all("the cooldown of splits is not over" in why for why in reasons), reasons
@@ -156,7 +156,7 @@ def test_a_dry_run_has_a_cooldown(policy: dict[str, object]) -> None:
     """A dry run, which changes nothing, decides the same again after an interval at the earliest."""
     dry = AutoScale.model_validate({"dryRun": True, "splitCooldownSeconds": 0, "mergeMsgRateInThreshold": 5, **policy})
     segments = ScaledSegment.all_of(ControlledLayout.created(1, {}, 0))
-    seen = Seen(loads={0: Load(msg_rate_in=200)}, consumers=0, low_since={}, now=START)
+    seen = LoadSnapshot(loads={0: Load(msg_rate_in=200)}, consumers=0, low_since={}, now=START)
     for seconds, is_due in ((59, False), (60, True)):
         watch = ScaleWatch(policy=dry, segments=segments, changed_at_ms=seen.now_ms - seconds * 1000)
         assert (decide(watch, seen).decision is not None) is is_due

@@ -9,7 +9,7 @@ import pytest
 
 from activities.lifecycle.parallel import map_sequential
 from activities.topic_controller.context import ControllerTask
-from activities.topic_controller.segments import load_again
+from activities.topic_controller.segments import reload_segments
 from clients.errors import RetryableError
 from clients.pulsar.names import TopicName
 from models.segments.layout import SegmentLayout
@@ -70,7 +70,7 @@ class Broker:
 def test_a_segment_that_takes_messages_again_is_ended_again(ended: bool, calls: list[str]) -> None:
     """A segment is ended again right before it is loaded again, if its broker has opened it again."""
     broker = Broker(ended=ended)
-    load_again(broker.task(), SegmentLayout.initial(1, 0).active)
+    reload_segments(broker.task(), SegmentLayout.initial(1, 0).active)
     assert broker.calls == calls
 
 
@@ -78,7 +78,7 @@ def test_a_segment_that_does_not_end_stays_loaded() -> None:
     """A segment that continues taking messages is not unloaded; the step is tried again."""
     broker = Broker(ended=False, stubborn=True)
     with pytest.raises(RetryableError, match="still takes messages"):
-        load_again(broker.task(), SegmentLayout.initial(1, 0).active)
+        reload_segments(broker.task(), SegmentLayout.initial(1, 0).active)
     assert broker.calls == ["terminate"]
 
 
@@ -86,6 +86,6 @@ def test_a_segment_that_is_fenced_is_loaded_again_first() -> None:
     """Its broker refuses to end it before; the next try ends it."""
     broker, active = Broker(ended=False, fenced=True), SegmentLayout.initial(1, 0).active
     with pytest.raises(RetryableError, match="is fenced"):
-        load_again(broker.task(), active)
-    load_again(broker.task(), active)
+        reload_segments(broker.task(), active)
+    reload_segments(broker.task(), active)
     assert broker.calls == ["unload", "terminate", "unload"]

@@ -41,5 +41,5 @@ def _copied(grants: dict[str, dict[str, list[str]]]) -> dict[tuple[str, str], li
 
     namespaces = SimpleNamespace(policies=read, set_policy=set_policy)
     task = cast("ControllerTask", SimpleNamespace(name=NAME, admin=SimpleNamespace(namespaces=namespaces)))
-    copy_grants(task, merge.sealed(record), merge.made(record))
+    copy_grants(task, merge.old_segments(record), merge.new_segments(record))
     return written

@@ -16,13 +16,21 @@ from temporalio.testing import ActivityEnvironment
 
 from activities.lifecycle.parallel import map_sequential
 from activities.topic_controller import observe, observers
-from activities.topic_controller.observe import Observer, Recheck, consumed_of
-from activities.topic_controller.observers import LANES, LOOK_EVERY, MOST_LOOKS, Cadence, Looking, alive, watch
+from activities.topic_controller.observe import DrainRecheck, Observer, drained_by_subscription
+from activities.topic_controller.observers import (
+    MAX_CONCURRENT_REQUESTS,
+    MAX_POLLS_PER_SECOND,
+    POLL_INTERVAL_SECONDS,
+    Cadence,
+    Pollable,
+    heartbeating,
+    poll_until_change,
+)
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.http import HttpSession
 from clients.pulsar.names import TopicName
-from models.topic_controller.observation import Observation, Watching
+from models.topic_controller.observation import Observation, ObserverInput
 from models.topic_controller.record import Change, ControlledLayout, Mutation
 
 TOPIC = TopicName.parse("persistent://acme/shop/orders")
@@ -62,7 +70,7 @@ class Brokers:
 
 def observer(brokers: Brokers, *, gone: dict[str, float] | None = None, grace: float = 60.0) -> Observer:
     """The observer of consumers `a` and `b`, of whom some are missed for some seconds already."""
-    watching = Watching(epoch=0, subscriptions=("bill",), gone={"bill": gone or {}}, grace_seconds=grace)
+    watching = ObserverInput(epoch=0, subscriptions=("bill",), gone={"bill": gone or {}}, grace_seconds=grace)
     return Observer(
         brokers.admin(),
         topic=TOPIC,
@@ -77,7 +85,7 @@ def split_twice() -> ControlledLayout:
     """A layout of which segments 0 and 1 are sealed."""
     layout = ControlledLayout.created(2, {}, 1)
     for epoch, number in enumerate((0, 1)):
-        layout = layout.begun(Mutation(change=Change.SPLIT, segments=(number,), epoch=epoch)).done(2)
+        layout = layout.with_pending(Mutation(change=Change.SPLIT, segments=(number,), epoch=epoch)).with_commit(2)
     return layout
 
 
@@ -90,24 +98,24 @@ class Script:
         self._look = look
         self.looked = threading.Event()
 
-    def look(self) -> Observation | None:
+    def poll(self) -> Observation | None:
         """Look once."""
         self.looked.set()
         return self._look()
 
 
-async def in_activity(cadence: Cadence, one: Looking, lanes: ThreadPoolExecutor) -> Observation:
+async def in_activity(cadence: Cadence, one: Pollable, lanes: ThreadPoolExecutor) -> Observation:
     """Observe as the activity does."""
-    async with alive(cadence):
-        return await watch(one, cadence, lanes)
+    async with heartbeating(cadence):
+        return await poll_until_change(one, cadence, lanes)
 
 
 def test_an_attempt_that_begins_anew() -> None:
     """Who is back is told, since the workflow takes him for missed; who is not has a fresh grace."""
-    watching = Watching(epoch=0, subscriptions=("bill",), gone={"bill": {"a": 3600.0, "b": 5.0}}, grace_seconds=60)
-    assert watching.afresh.gone == {"bill": {"a": 0.0, "b": 0.0}}
+    watching = ObserverInput(epoch=0, subscriptions=("bill",), gone={"bill": {"a": 3600.0, "b": 5.0}}, grace_seconds=60)
+    assert watching.with_fresh_grace.gone == {"bill": {"a": 0.0, "b": 0.0}}
     brokers = Brokers("bill/a")
-    seen = observer(brokers, gone=watching.afresh.gone["bill"]).look()
+    seen = observer(brokers, gone=watching.with_fresh_grace.gone["bill"]).poll()
     assert seen is not None
     assert (seen.gone, seen.expired) == ({"bill": ("b",)}, {})
 
@@ -120,10 +128,10 @@ def test_many_observers_look_less_often(count: int, pause: float, beat: float) -
     cadence = Cadence()
     with ExitStack() as counted:
         for _ in range(count):
-            counted.enter_context(cadence.one_more())
+            counted.enter_context(cadence.register())
         assert (cadence.pause, cadence.beat) == (pause, beat)
-        assert count / cadence.pause <= MOST_LOOKS
-    assert cadence.pause == LOOK_EVERY
+        assert count / cadence.pause <= MAX_POLLS_PER_SECOND
+    assert cadence.pause == POLL_INTERVAL_SECONDS
 
 
 def test_a_look_comes_when_a_grace_ends() -> None:
@@ -131,7 +139,7 @@ def test_a_look_comes_when_a_grace_ends() -> None:
     cadence = Cadence()
     with ExitStack() as counted:
         for _ in range(1000):
-            counted.enter_context(cadence.one_more())
+            counted.enter_context(cadence.register())
         assert cadence.until(math.inf) == 12.5
         assert cadence.until(time.monotonic() + 3) == pytest.approx(3, abs=0.1)
         # Without a loop that keeps a core busy.
@@ -142,17 +150,17 @@ def test_the_first_grace_counts() -> None:
     """The next thing that is due is the end of the first grace, of those alone that are missed now."""
     brokers = Brokers("bill/b")
     one = observer(brokers, gone={"a": 55.0, "b": 58.0})
-    assert one.look() == Observation(gone={"bill": ("a",)})
+    assert one.poll() == Observation(gone={"bill": ("a",)})
     assert one.deadline - time.monotonic() == pytest.approx(5, abs=0.5)
     brokers.connected.add("bill/a")
-    assert one.look() == Observation()
+    assert one.poll() == Observation()
     assert one.deadline == math.inf
 
 
 def test_who_is_missed_since_before_the_begin_is_evicted_by_the_first_look() -> None:
     """A grace continues while an observer waits to begin."""
     one = observer(Brokers("bill/b"), gone={"a": 61.0})
-    assert one.look() == Observation(gone={"bill": ("a",)}, expired={"bill": ("a",)})
+    assert one.poll() == Observation(gone={"bill": ("a",)}, expired={"bill": ("a",)})
 
 
 def test_what_is_consumed_while_nobody_looks() -> None:
@@ -161,7 +169,7 @@ def test_what_is_consumed_while_nobody_looks() -> None:
     brokers.backlogs = {"0000-7fff-0": 0}
 
     def asked(limit: float) -> dict[str, tuple[int, ...]]:
-        return consumed_of(brokers.admin(), TOPIC, layout, ("bill", "late"), map_sequential, limit=limit)
+        return drained_by_subscription(brokers.admin(), TOPIC, layout, ("bill", "late"), map_sequential, limit=limit)
 
     assert asked(PATIENCE) == {"bill": (0,), "late": (0,)}
     assert sorted(brokers.looks) == ["0000-7fff-0", "8000-ffff-1"]
@@ -175,20 +183,20 @@ def test_what_is_consumed_is_looked_at_again_from_time_to_time(monkeypatch: pyte
     """One segment after the other, however many there are; one that does not answer is none with something left."""
     layout, brokers = split_twice(), Brokers("bill/a")
     admin, known = brokers.admin(), {"bill": {0, 1}, "audit": {0}}
-    recheck = Recheck(admin, TOPIC, layout)
-    assert (recheck.look(known), len(brokers.looks)) == ({}, 1)
+    recheck = DrainRecheck(admin, TOPIC, layout)
+    assert (recheck.poll(known), len(brokers.looks)) == ({}, 1)
     # Not before its time.
-    assert (recheck.look(known), len(brokers.looks)) == ({}, 1)
+    assert (recheck.poll(known), len(brokers.looks)) == ({}, 1)
     monkeypatch.setattr(observe, "_RECHECK_EVERY", 0.0)
     brokers.backlogs = {"0000-7fff-0": 1, "8000-ffff-1": 0}
-    recheck = Recheck(admin, TOPIC, layout)
-    seen = [recheck.look(known) for _ in range(2)]
+    recheck = DrainRecheck(admin, TOPIC, layout)
+    seen = [recheck.poll(known) for _ in range(2)]
     assert {*brokers.looks[1:]} == {"0000-7fff-0", "8000-ffff-1"}
     assert sorted(seen, key=bool) == [{}, {"bill": {0}}]
     # What took one may have taken more: all are told at once.
     brokers.backlogs["8000-ffff-1"] = 3
-    assert recheck.look(known) == {"bill": {0, 1}}
-    assert recheck.look({"bill": set[int](), "audit": {7}}) == {}
+    assert recheck.poll(known) == {"bill": {0, 1}}
+    assert recheck.poll({"bill": set[int](), "audit": {7}}) == {}
 
 
 async def test_an_eviction_comes_in_time() -> None:
@@ -197,7 +205,7 @@ async def test_an_eviction_comes_in_time() -> None:
     begun = time.monotonic()
     with ThreadPoolExecutor(1) as lanes, ExitStack() as counted:
         for _ in range(10_000):
-            counted.enter_context(cadence.one_more())
+            counted.enter_context(cadence.register())
         seen = await ActivityEnvironment().run(in_activity, cadence, one, lanes)
     assert seen == Observation(gone={"bill": ("a",)}, expired={"bill": ("a",)})
     assert 0.39 <= time.monotonic() - begun < 5
@@ -208,17 +216,17 @@ async def test_two_hundred_observers_share_some_threads() -> None:
     changed = threading.Event()
     scripts = [Script(lambda: SEEN if changed.is_set() else None) for _ in range(200)]
     cadence = Cadence()
-    with ThreadPoolExecutor(LANES, thread_name_prefix="look") as lanes:
+    with ThreadPoolExecutor(MAX_CONCURRENT_REQUESTS, thread_name_prefix="look") as lanes:
         environment = ActivityEnvironment()
         tasks = [asyncio.ensure_future(environment.run(in_activity, cadence, script, lanes)) for script in scripts]
         async with asyncio.timeout(PATIENCE):
             for script in scripts:
                 await asyncio.to_thread(script.looked.wait, PATIENCE)
-            assert sum(thread.name.startswith("look") for thread in threading.enumerate()) == LANES
+            assert sum(thread.name.startswith("look") for thread in threading.enumerate()) == MAX_CONCURRENT_REQUESTS
             assert cadence.pause == 2.5
             changed.set()
             assert {seen.model_dump_json() for seen in await asyncio.gather(*tasks)} == {SEEN.model_dump_json()}
-    assert cadence.pause == LOOK_EVERY
+    assert cadence.pause == POLL_INTERVAL_SECONDS
 
 
 async def test_a_cancellation_waits_for_no_look() -> None:

@@ -10,12 +10,19 @@ from hypothesis import strategies as st
 
 from models.segments.layout_check import layout_faults
 from models.segments.segment import LayoutError
-from models.topic_controller.pruning import Contents, PruneRequest, PruneWatch, Pruning, kept, removable
+from models.topic_controller.pruning import (
+    PruneRequest,
+    PruneWatch,
+    Pruning,
+    SegmentContents,
+    keep_reason,
+    removable_segments,
+)
 from models.topic_controller.record import Change, ControlledLayout, Mutation
 
 MINUTE = 60_000
 AT_ONCE = Pruning(after=timedelta())
-SUBSCRIBED = Contents(entries=5, left={"bill": 0}, retention_minutes=0)
+SUBSCRIBED = SegmentContents(entries=5, left={"bill": 0}, retention_minutes=0)
 
 
 @pytest.mark.parametrize(
@@ -34,42 +41,42 @@ SUBSCRIBED = Contents(entries=5, left={"bill": 0}, retention_minutes=0)
         (SUBSCRIBED._replace(entries=0, left={}, retention_minutes=-1), None),
     ],
 )
-def test_what_stays(contents: Contents | None, why: str | None) -> None:
+def test_what_stays(contents: SegmentContents | None, why: str | None) -> None:
     """A segment stays while somebody has something left in it, or retention keeps it; without anybody by that alone."""
-    stays = kept(0, contents, AT_ONCE, 10 * MINUTE)
+    stays = keep_reason(0, contents, AT_ONCE, 10 * MINUTE)
     assert (stays.why if stays else None) == why
 
 
 def test_when_it_is_looked_at_again() -> None:
     """What is a matter of time says when; what is not, does not, and no force removes what was not consumed."""
-    fresh = kept(1000, None, Pruning(after=timedelta(minutes=5)), 1000)
+    fresh = keep_reason(1000, None, Pruning(after=timedelta(minutes=5)), 1000)
     assert fresh is not None
     assert (fresh.until_ms, fresh.always) == (1000 + 5 * MINUTE, False)
-    lasting = kept(1000, SUBSCRIBED._replace(retention_minutes=7), AT_ONCE, 1000)
+    lasting = keep_reason(1000, SUBSCRIBED._replace(retention_minutes=7), AT_ONCE, 1000)
     assert lasting is not None
     assert (lasting.until_ms, lasting.always) == (1000 + 7 * MINUTE, False)
-    unread = kept(1000, SUBSCRIBED._replace(left={"bill": 1}), AT_ONCE, 1000)
+    unread = keep_reason(1000, SUBSCRIBED._replace(left={"bill": 1}), AT_ONCE, 1000)
     assert unread is not None
     assert (unread.until_ms, unread.always) == (None, True)
 
 
 def split(record: ControlledLayout, segment: int) -> ControlledLayout:
     """The record behind a split."""
-    return record.begun(Mutation(change=Change.SPLIT, segments=(segment,), epoch=record.epoch)).done(2000)
+    return record.with_pending(Mutation(change=Change.SPLIT, segments=(segment,), epoch=record.epoch)).with_commit(2000)
 
 
 def test_parents_go_before_their_children() -> None:
     """A child that went first would let grandchildren be read before what their grandparents have left."""
     record = split(split(ControlledLayout.created(1, {}, 1000), 0), 1)
     with pytest.raises(LayoutError, match="segment 1 has parents"):
-        record.pruned([1], 3000)
-    pruned = record.pruned([1, 0], 3000)
+        record.without_segments([1], 3000)
+    pruned = record.without_segments([1, 0], 3000)
     assert (pruned.epoch, [*pruned.segments]) == (4, [2, 3, 4])
     assert [(one.descriptor, one.removed_at_ms) for one in pruned.retired] == [
         ("0000-ffff-0", 3000),
         ("0000-7fff-1", 3000),
     ]
-    assert [one.segment_id for one in pruned.forgotten([0]).retired] == [1]
+    assert [one.segment_id for one in pruned.without_retired([0]).retired] == [1]
     assert ControlledLayout.parse(pruned.encode()) == pruned
 
 
@@ -77,9 +84,9 @@ def test_what_cannot_be_pruned() -> None:
     """Neither what takes messages, nor anything while a change is under way."""
     record = split(ControlledLayout.created(1, {}, 1000), 0)
     with pytest.raises(LayoutError, match="segment 1 is active"):
-        record.pruned([1], 3000)
+        record.without_segments([1], 3000)
     with pytest.raises(LayoutError, match="the split of 1 is under way"):
-        record.begun(Mutation(change=Change.SPLIT, segments=(1,), epoch=1)).pruned([0], 3000)
+        record.with_pending(Mutation(change=Change.SPLIT, segments=(1,), epoch=1)).without_segments([0], 3000)
 
 
 def test_what_is_looked_at() -> None:
@@ -90,13 +97,13 @@ def test_what_is_looked_at() -> None:
     watch = PruneWatch.of(record, Pruning())
     assert watch is not None
     assert [candidate.descriptor for candidate in watch.candidates] == ["0000-ffff-0"]
-    pruned = record.pruned([0, 1], 3000)
+    pruned = record.without_segments([0, 1], 3000)
     watch = PruneWatch.of(pruned, Pruning())
     assert watch is not None
     assert (watch.candidates, watch.retired) == ((), {"0000-ffff-0": 3000, "0000-7fff-1": 3000})
     assert PruneWatch.of(pruned, Pruning(delete_after=None)) is None
-    assert [one.segment_id for one in removable(record, PruneRequest())] == [0, 1]
-    assert [one.segment_id for one in removable(record, PruneRequest(segments=(1, 2, 9)))] == [1]
+    assert [one.segment_id for one in removable_segments(record, PruneRequest())] == [0, 1]
+    assert [one.segment_id for one in removable_segments(record, PruneRequest(segments=(1, 2, 9)))] == [1]
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(0, 200)), max_size=25))
@@ -106,9 +113,9 @@ def test_any_history_can_be_pruned(steps: list[tuple[bool, int]]) -> None:
     for prune, choice in steps:
         roots = [segment for segment in record.segments.values() if segment.sealed and segment.root]
         if prune and roots:
-            record = record.pruned([roots[choice % len(roots)].segment_id], 3000)
+            record = record.without_segments([roots[choice % len(roots)].segment_id], 3000)
         else:
             record = split(record, record.active[choice % len(record.active)].segment_id)
         assert layout_faults(record.plain) == []
     sealed = [number for number, one in record.segments.items() if one.sealed]
-    assert layout_faults(record.pruned(sealed, 3000).plain) == []
+    assert layout_faults(record.without_segments(sealed, 3000).plain) == []

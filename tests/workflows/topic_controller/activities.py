@@ -23,10 +23,17 @@ from models.topic_controller.input import (
     SubscriptionRequest,
     Unsubscription,
 )
-from models.topic_controller.pruning import Pruned, PruneTask, removable
+from models.topic_controller.pruning import PruneResult, PruneTask, removable_segments
 from models.topic_controller.record import ControlledLayout, Mutation
-from models.topic_controller.sessions import AssignmentChanges, KnownSessions, Recalled
-from models.topic_controller.state import Committed, ControllerStatus, Opened, Opening, Prepared, TopicReport
+from models.topic_controller.sessions import AssignmentChanges, DrainedSegments, StoredSessions
+from models.topic_controller.state import (
+    CommittedChange,
+    ControllerStatus,
+    OpenedTopic,
+    OpenRequest,
+    PreparedChange,
+    TopicReport,
+)
 from tests.workflows.lifecycle import doubles
 from tests.workflows.lifecycle.harness import Run
 
@@ -62,25 +69,27 @@ class Script(doubles.Script):
             *("open", "prepare", "seal", "commit", "subscribe", "unsubscribe"),
             *(
                 "ensure",
-                "direct",
+                "publish_controller_urls",
                 "report",
                 "delete",
                 "prune",
                 "await_prune",
                 "await_scale",
-                "tell",
-                "recall",
+                "publish_assignments",
+                "find_drained",
                 "observe",
             ),
         )
     )
-    beside: ClassVar[frozenset[str]] = frozenset(("tell", "recall", "observe", "await_prune", "await_scale"))
+    beside: ClassVar[frozenset[str]] = frozenset(
+        ("publish_assignments", "find_drained", "observe", "await_prune", "await_scale")
+    )
 
     def __init__(self, **answers: Any) -> None:
         super().__init__(**answers)
         self.record = ControlledLayout.created(PLAN["segments"], {}, CREATED_MS)
         self.subscriptions: dict[str, SubscriptionKind] = {}
-        self.sessions: dict[str, KnownSessions] = {}
+        self.sessions: dict[str, StoredSessions] = {}
         self.drained: dict[str, tuple[int, ...]] = {}
         self.told: list[AssignmentChanges] = []
         #: Why brokers make no new segments.
@@ -98,32 +107,34 @@ class Script(doubles.Script):
             return seen or later()
         return getattr(self, f"_{call.step}")(*call.args)
 
-    def _open(self, opening: Opening) -> Opened:
-        sessions = self.sessions if opening.recalls else {}
-        return Opened(record=self.record, subscriptions=self.subscriptions, sessions=sessions, warnings=self.warnings)
+    def _open(self, opening: OpenRequest) -> OpenedTopic:
+        sessions = self.sessions if opening.recover_sessions else {}
+        return OpenedTopic(
+            record=self.record, subscriptions=self.subscriptions, sessions=sessions, warnings=self.warnings
+        )
 
-    def _prepare(self, mutation: Mutation) -> Prepared:
+    def _prepare(self, mutation: Mutation) -> PreparedChange:
         if self.limit:
-            self.record = self.record.given_up(mutation, CREATED_MS)
-            return Prepared(refused=self.limit, found=self.record)
+            self.record = self.record.without_pending(mutation, CREATED_MS)
+            return PreparedChange(refused=self.limit, record=self.record)
         if mutation in (self.record.pending, self.record.last):
-            return Prepared(first_segment=mutation.first_segment(self.record))
+            return PreparedChange(first_segment=mutation.first_segment(self.record))
         if self.record.pending or self.record.epoch != mutation.epoch:
-            return Prepared(found=self.record)
+            return PreparedChange(record=self.record)
         try:
-            self.record = self.record.begun(mutation)
+            self.record = self.record.with_pending(mutation)
         except LayoutError as error:
-            return Prepared(refused=str(error), fault=error.fault)
-        return Prepared(first_segment=mutation.first_segment(self.record))
+            return PreparedChange(refused=str(error), fault=error.fault)
+        return PreparedChange(first_segment=mutation.first_segment(self.record))
 
     def _seal(self, mutation: Mutation) -> None:
         assert mutation in (self.record.pending, self.record.last)
 
-    def _commit(self, mutation: Mutation) -> Committed:
+    def _commit(self, mutation: Mutation) -> CommittedChange:
         if self.record.last != mutation:
             assert mutation == self.record.pending
-            self.record = self.record.done(CREATED_MS + mutation.epoch + 1)
-        return Committed(at_ms=self.record.changed_at_ms)
+            self.record = self.record.with_commit(CREATED_MS + mutation.epoch + 1)
+        return CommittedChange(at_ms=self.record.changed_at_ms)
 
     def _subscribe(self, request: SubscriptionRequest) -> None:
         self.subscriptions[request.name] = request.kind
@@ -134,23 +145,23 @@ class Script(doubles.Script):
     def _unsubscribe(self, request: Unsubscription) -> None:
         self.subscriptions.pop(request.name, None)
 
-    def _direct(self, request: ControllerUrls, epoch: int) -> Prepared:
-        self.record = self.record.directed(request.urls)
-        return Prepared(found=None if self.record.epoch == epoch else self.record)
+    def _publish_controller_urls(self, request: ControllerUrls, epoch: int) -> PreparedChange:
+        self.record = self.record.with_controller_urls(request.urls)
+        return PreparedChange(record=None if self.record.epoch == epoch else self.record)
 
-    def _prune(self, asked: PruneTask) -> Pruned:
-        goes = [one.segment_id for one in removable(self.record, asked.request)]
-        self.record = self.record.pruned(goes, CREATED_MS)
-        return Pruned(removed=tuple(goes), at_ms=CREATED_MS)
+    def _prune(self, asked: PruneTask) -> PruneResult:
+        goes = [one.segment_id for one in removable_segments(self.record, asked.request)]
+        self.record = self.record.without_segments(goes, CREATED_MS)
+        return PruneResult(removed=tuple(goes), at_ms=CREATED_MS)
 
-    def _tell(self, changes: AssignmentChanges) -> Prepared:
+    def _publish_assignments(self, changes: AssignmentChanges) -> PreparedChange:
         if changes.epoch != self.record.epoch:
-            return Prepared(found=self.record)
+            return PreparedChange(record=self.record)
         self.told.append(changes)
-        return Prepared()
+        return PreparedChange()
 
-    def _recall(self, subscriptions: tuple[str, ...]) -> Recalled:
-        return Recalled(drained={name: self.drained.get(name, ()) for name in subscriptions})
+    def _find_drained(self, subscriptions: tuple[str, ...]) -> DrainedSegments:
+        return DrainedSegments(drained={name: self.drained.get(name, ()) for name in subscriptions})
 
     def _report(self) -> TopicReport:
         return TopicReport(epoch=self.record.epoch, segments=(), subscriptions=dict.fromkeys(self.subscriptions, 0))

@@ -93,7 +93,9 @@ async def test_a_failed_change_begins_no_cooldown(stage: Harness) -> None:
 async def test_a_new_run_knows_the_cooldown(stage: Harness) -> None:
     """A change by an earlier run, and one by hand, begin the cooldown: the layout has their times."""
     script = Script()
-    script.record = script.record.begun(Mutation(change=Change.SPLIT, segments=(1,), epoch=0)).done(CREATED_MS + 1)
+    script.record = script.record.with_pending(Mutation(change=Change.SPLIT, segments=(1,), epoch=0)).with_commit(
+        CREATED_MS + 1
+    )
     run = await stage.start(script, pruning=None, auto_scale={})
     await until(run, lambda _: len(_looks(script)) == 1)
     await run.update("split", SplitRequest(segment=0))

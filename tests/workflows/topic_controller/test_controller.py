@@ -99,7 +99,7 @@ async def test_a_change_that_cannot_begin_changes_nothing(stage: Harness) -> Non
 async def test_what_brokers_refuse_is_given_up(stage: Harness) -> None:
     """Also where another run began it: it holds up nothing else, and is not done later."""
     script = Script()
-    script.record = script.record.begun(Mutation(change=Change.SPLIT, segments=(1,), epoch=0))
+    script.record = script.record.with_pending(Mutation(change=Change.SPLIT, segments=(1,), epoch=0))
     script.limit = "no more topics"
     run = await stage.start(script)
     refusal = await run.refusal("split", SplitRequest(segment=0))
@@ -109,7 +109,7 @@ async def test_what_brokers_refuse_is_given_up(stage: Harness) -> None:
     assert "the split of 1 was given up before it ended anything: no more topics" in status.notes[-1]
     script.limit = ""
     # An attempt gave one up, and died before it told so: ids come no more.
-    script.record = script.record.numbered(script.record.next_segment_id + 2)
+    script.record = script.record.with_next_segment(script.record.next_segment_id + 2)
     split = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0)))
     assert (split.epoch, split.sealed, [one.segment_id for one in split.made]) == (1, (0,), [6, 7])
     assert await layout_of(run) == script.record.plain
@@ -120,13 +120,13 @@ async def test_a_lost_compare_and_set_is_redone(stage: Harness) -> None:
     script = Script()
     run = await stage.start(script)
     await status_of(run)
-    script.record = script.record.directed(("http://elsewhere",))
-    script.record = script.record.begun(Mutation(change=Change.SPLIT, segments=(1,), epoch=1))
+    script.record = script.record.with_controller_urls(("http://elsewhere",))
+    script.record = script.record.with_pending(Mutation(change=Change.SPLIT, segments=(1,), epoch=1))
     split = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0)))
     assert (split.epoch, [one.segment_id for one in split.made]) == (3, [4, 5])
     assert await layout_of(run) == script.record.plain
     # What fits no more is refused.
-    script.record = script.record.begun(Mutation(change=Change.MERGE, segments=(2, 3), epoch=3))
+    script.record = script.record.with_pending(Mutation(change=Change.MERGE, segments=(2, 3), epoch=3))
     refusal = await run.refusal("split", SplitRequest(segment=2))
     assert (refusal.type, refusal.message) == (FailureKind.REFUSED, "segment 2 is sealed")
 
@@ -181,7 +181,7 @@ async def test_a_change_that_somebody_took_out_of_the_store(stage: Harness) -> N
     script.say("seal", [hang, None])
     refusing = asyncio.ensure_future(run.refusal("split", SplitRequest(segment=1)))
     await hang.entered()
-    script.record = script.record.model_copy(update={"pending": None}).directed(("http://x",))
+    script.record = script.record.model_copy(update={"pending": None}).with_controller_urls(("http://x",))
     hang.release()
     assert (await refusing).message == "the split of 1 was taken out of the layout, which is at epoch 2 now"
     assert LayoutChange.model_validate(await run.update("split", SplitRequest(segment=1))).epoch == 3
@@ -206,7 +206,7 @@ async def test_what_an_earlier_run_began_is_done(stage: Harness) -> None:
     """A run that finds a change under way continues with it before it takes another."""
     pending = Mutation(change=Change.SPLIT, segments=(1,), epoch=0)
     script = Script()
-    script.record = script.record.begun(pending)
+    script.record = script.record.with_pending(pending)
     run = await stage.start(script)
     assert LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0))).epoch == 2
     assert script.steps == ["open", *CHANGE, *CHANGE]

@@ -9,7 +9,7 @@ from datetime import timedelta
 from temporalio.api.history.v1 import HistoryEvent
 
 from models.topic_controller.input import SplitRequest
-from models.topic_controller.observation import Observation, Watching
+from models.topic_controller.observation import Observation, ObserverInput
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Run
 from tests.workflows.topic_controller.activities import Script, until
@@ -32,13 +32,13 @@ async def test_observers_wait_for_no_place_of_other_steps(start: Start) -> None:
     await register(run, "a")
     await watching.entered()
     queues = {call.step: call.queue for call in script.calls}
-    assert (queues["observe"], queues["tell"]) == ("pulsar-migrate-observers", "pulsar-migrate")
+    assert (queues["observe"], queues["publish_assignments"]) == ("pulsar-migrate-observers", "pulsar-migrate")
 
 
 async def test_who_is_not_noted_is_not_observed_yet(start: Start) -> None:
     """An observer reads sessions from the metadata store, and begins when they are there."""
     telling, watching = Hang(), Hang()
-    script = Script(tell=[telling, None], observe=watching)
+    script = Script(publish_assignments=[telling, None], observe=watching)
     run = await start(script)
     joining = asyncio.ensure_future(register(run, "a"))
     await telling.entered()
@@ -102,5 +102,5 @@ async def _completed(run: Run) -> set[int]:
     return {event.activity_task_completed_event_attributes.scheduled_event_id for event in events}
 
 
-def _last_watching(script: Script) -> Watching:
+def _last_watching(script: Script) -> ObserverInput:
     return next(call.args[0] for call in reversed(script.calls) if call.step == "observe")

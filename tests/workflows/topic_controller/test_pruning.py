@@ -8,7 +8,7 @@ from temporalio.exceptions import ApplicationError
 
 from models.lifecycle.failures import FailureKind
 from models.topic_controller.input import Deletion, SplitRequest
-from models.topic_controller.pruning import Pruned, PruneRequest, Pruning, PruningChange
+from models.topic_controller.pruning import PruneRequest, PruneResult, Pruning, PruningChange
 from tests.workflows.lifecycle.harness import Harness
 from tests.workflows.topic_controller.activities import Script, layout_of, status_of, until
 
@@ -51,8 +51,8 @@ async def test_at_once(stage: Harness) -> None:
     script = Script()
     run = await stage.start(script, pruning=None)
     await run.update("split", SplitRequest(segment=0))
-    pruned = Pruned.model_validate(await run.update("prune", PruneRequest()))
-    assert (pruned.removed, pruned.found) == ((0,), None)
+    pruned = PruneResult.model_validate(await run.update("prune", PruneRequest()))
+    assert (pruned.removed, pruned.record) == ((0,), None)
     assert script.calls[-1].args[0].pruning == Pruning(after=timedelta())
     assert "await_prune" not in [call.step for call in script.calls]
     await run.update("set_pruning", PruningChange(pruning=Pruning(delete_after=timedelta(days=7))))

@@ -19,11 +19,11 @@ from models.topic_controller.sessions import (
     ConsumerAssignment,
     Departures,
     GraceChange,
-    KnownSessions,
     Registrations,
+    StoredSessions,
     SubscriptionChanges,
 )
-from models.topic_controller.state import Opening
+from models.topic_controller.state import OpenRequest
 from tests.workflows.lifecycle.doubles import Hang
 from tests.workflows.lifecycle.harness import Harness, Run
 from tests.workflows.topic_controller.activities import Script, status_of, until, until_taken
@@ -101,12 +101,12 @@ async def test_a_new_run_takes_sessions_back(start: Start) -> None:
     begun_ms = time.time_ns() // 1_000_000
     script = Script()
     script.subscriptions[BILL] = SubscriptionKind.STREAM
-    script.sessions[BILL] = KnownSessions(consumers=("a", "b"))
+    script.sessions[BILL] = StoredSessions(consumers=("a", "b"))
     run = await start(script)
     await until(run, lambda status: status.consumers == {BILL: 2} and len(script.told) == 1)
     assert _told(script) == [{"a": (0,), "b": (1,)}]
     assert script.told[0].generation >= begun_ms
-    assert script.calls[0].args == (Opening(recalls=True),)
+    assert script.calls[0].args == (OpenRequest(recover_sessions=True),)
 
 
 async def test_a_layout_that_is_gone_is_told_again(start: Start) -> None:
@@ -181,17 +181,17 @@ async def test_children_are_read_when_their_parents_are_consumed(start: Start) -
 async def test_a_consumed_segment_of_which_something_is_left_again(start: Start) -> None:
     """Its reader gets it back, and those that it became wait until nothing is left of it again."""
     drained = Hang(answer=Observation(drained={BILL: (0,)}))
-    left_again = Hang(answer=Observation(drained={BILL: (0,)}, left_again={BILL: (0,)}))
+    unconsumed_again = Hang(answer=Observation(drained={BILL: (0,)}, unconsumed_again={BILL: (0,)}))
     drained_again = Hang(answer=Observation(drained={BILL: (0,)}))
-    script = Script(observe=[Hang(), drained, left_again, drained_again, None])
+    script = Script(observe=[Hang(), drained, unconsumed_again, drained_again, None])
     run = await start(script)
     assert await register(run, "a", "b") == {"a": (0,), "b": (1,)}
     await run.update("split", SplitRequest(segment=0))
     await drained.entered()
     drained.release()
     await _until_assigned(run, {"a": (2, 1), "b": (3,)})
-    await left_again.entered()
-    left_again.release()
+    await unconsumed_again.entered()
+    unconsumed_again.release()
     await _until_assigned(run, {"a": (0, 1), "b": ()})
     assert any("something is left again of segment 0" in note for note in (await status_of(run)).notes)
     await drained_again.entered()
@@ -205,12 +205,12 @@ async def test_brokers_are_asked_before_the_first_consumer_reads(start: Start) -
     script.drained = {BILL: (0,)}
     run = await start(script)
     assert await register(run, "a") == {"a": (0, 1)}
-    assert "recall" not in [call.step for call in script.calls], "nothing is sealed"
+    assert "find_drained" not in [call.step for call in script.calls], "nothing is sealed"
     await run.update("split", SplitRequest(segment=0))
     await _leave(run, "a")
     assert await register(run, "a") == {"a": (2, 3, 1)}
     assert await register(run, "b") == {"b": (3,)}
-    asked = [call.args for call in script.calls if call.step == "recall"]
+    asked = [call.args for call in script.calls if call.step == "find_drained"]
     assert asked == [((BILL,),)], "nobody is asked while a consumer is there"
     await _leave(run, "a", "b")
     script.drained = {}
@@ -220,7 +220,7 @@ async def test_brokers_are_asked_before_the_first_consumer_reads(start: Start) -
 async def test_who_comes_while_brokers_are_asked(start: Start) -> None:
     """Its subscription is asked for as well before it is told anything."""
     asking, other = Hang(), "other"
-    script = Script(recall=[asking, None])
+    script = Script(find_drained=[asking, None])
     script.drained = {BILL: (0,), other: (0,)}
     run = await start(script)
     await run.update("create_subscription", SubscriptionRequest(name=other))
@@ -250,10 +250,11 @@ async def test_a_grace_that_changes_holds_at_once(stage: Harness, start: Start) 
 
 async def test_what_is_not_told_is_tried_again(start: Start) -> None:
     """A registration has its answer when it is noted and published, and not before."""
-    script = Script(tell=[ApplicationError("no broker", type=FailureKind.CONFLICT, non_retryable=True), None])
+    failure = ApplicationError("no broker", type=FailureKind.CONFLICT, non_retryable=True)
+    script = Script(publish_assignments=[failure, None])
     run = await start(script)
     assert await register(run, "a") == {"a": (0, 1)}
-    assert [call.step for call in script.calls].count("tell") == 2
+    assert [call.step for call in script.calls].count("publish_assignments") == 2
 
 
 async def test_nobody_registers_for_what_is_not_there(start: Start) -> None:
@@ -296,7 +297,7 @@ async def test_sessions_outlive_a_run(start: Start) -> None:
 
 # The time-skipping server loses the answer of an update that ends with its workflow, and its clock stays locked (seen).
 @pytest.mark.exhaustive
-@pytest.mark.parametrize("step", ["tell", "observe"])
+@pytest.mark.parametrize("step", ["publish_assignments", "observe"])
 async def test_who_does_not_lead_any_more_tells_nobody(start: Start, step: str) -> None:
     """A run whose sessions are another's ends."""
     lost = ApplicationError("superseded", type=FailureKind.NOT_LEADER, non_retryable=True)
@@ -311,7 +312,7 @@ async def test_who_does_not_lead_any_more_tells_nobody(start: Start, step: str) 
 async def test_a_run_ends_whose_last_word_is_under_way(start: Start) -> None:
     """A cancellation that a step only answers to, while consumers are told something, ends the run all the same."""
     telling = Hang(deaf=True)
-    run = await start(Script(tell=[None, telling]))
+    run = await start(Script(publish_assignments=[None, telling]))
     await register(run, "a", "b")
     await _leave(run, "b")
     await telling.entered()

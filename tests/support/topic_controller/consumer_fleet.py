@@ -22,13 +22,13 @@ from clients.pulsar.names import TopicName
 from models.segments.layout import SegmentLayout
 from pulsar_devstack.background import BackgroundThread
 from pulsar_devstack.servers.stack import Stack
+from tests.support.topic_controller.change_script import AssignedIds, assignment_faults, differences, shared
 from tests.support.topic_controller.connections import drop_connections
 from tests.support.topic_controller.controllers import Controller
 from tests.support.topic_controller.traffic import ORDERED, Traffic
-from tests.support.topic_controller.turns import Told, differences, faults_of_turns, shared
 from tests.support.waiting import wait_for
 
-MOST_CONSUMERS = 50
+MAX_CONSUMERS = 50
 LIMIT = 120.0
 
 _MOST_SEGMENTS = 12
@@ -69,7 +69,7 @@ class Step(NamedTuple):
     seed: int
 
 
-class Crowd(BackgroundThread):
+class ConsumerFleet(BackgroundThread):
     """The consumers of the ordered subscription of a topic, and its segments; a context that looks all the time.
 
     Args:
@@ -116,7 +116,7 @@ class Crowd(BackgroundThread):
         still, before = self._still, self._notes()
         match step.act:
             case Act.JOIN:
-                free = {f"c{number:02}" for number in range(1, MOST_CONSUMERS)} - self.here - self.away
+                free = {f"c{number:02}" for number in range(1, MAX_CONSUMERS)} - self.here - self.away
                 self._join(_some(free, step.many, dice))
             case Act.RETURN:
                 if not self.away:
@@ -206,22 +206,22 @@ class Crowd(BackgroundThread):
         layout, told = self._controller.layout(), self._controller.assignments(ORDERED)
         self._still = not any(layout.segments[number].sealed for ids in told.values() for number in ids)
         return (
-            faults_of_turns(layout, told, self.here, self.away)
+            assignment_faults(layout, told, self.here, self.away)
             or self._faults_of_sessions(told)
             or self._faults_of_consumers(told)
             or self._faults_at_brokers(layout, told)
         )
 
-    def _faults_of_sessions(self, told: Told) -> list[str]:
+    def _faults_of_sessions(self, told: AssignedIds) -> list[str]:
         noted = {name: tuple(json.loads(node.value)["segments"]) for name, node in self._notes().items()}
         away = {one.partition("/")[2] for one in self._controller.status().away}
         return differences("the metadata store has", noted, told) + [
             f"{name} is {'missed' if name in away else 'not missed'}" for name in sorted(away ^ self.away)
         ]
 
-    def _faults_of_consumers(self, told: Told) -> list[str]:
+    def _faults_of_consumers(self, told: AssignedIds) -> list[str]:
         found: list[str] = []
-        has: Told = {}
+        has: AssignedIds = {}
         for name in self.here:
             assignment = self._traffic.streams[name].assignment
             has[name] = tuple(segment.id for segment in assignment.segments)
@@ -230,7 +230,7 @@ class Crowd(BackgroundThread):
             self._epochs[name] = assignment.epoch
         return found + differences("consumers have", has, {name: told[name] for name in self.here})
 
-    def _faults_at_brokers(self, layout: SegmentLayout, told: Told) -> list[str]:
+    def _faults_at_brokers(self, layout: SegmentLayout, told: AssignedIds) -> list[str]:
         topic, found = self._controller.name, list[str]()
         for segment in layout.segments.values():
             attached = self._clients(segment_topic(topic, segment.descriptor), ORDERED) if segment.active else []

@@ -29,7 +29,7 @@ _IDLE = "IDLE"
 ResultT = TypeVar("ResultT")
 
 
-class Lead:
+class ControllerSession:
     """The lead of one topic by one run of its workflow.
 
     Args:
@@ -41,7 +41,7 @@ class Lead:
         deleted: whether the topic is gone.
         lost: why this run leads no more, once another does.
         is_reset: whether Temporal has reset this run: what it knows is old, and the next one asks the metadata store.
-        on_layout: called when there are other segments.
+        on_layout_change: called when there are other segments.
     """
 
     def __init__(self, input: ControllerInput, state: ControllerState) -> None:
@@ -51,16 +51,16 @@ class Lead:
         self.deleted = False
         self.lost: BaseException | None = None
         self.is_reset = False
-        self.on_layout: list[Callable[[], None]] = []
+        self.on_layout_change: list[Callable[[], None]] = []
         self._turn = asyncio.Lock()
 
     @property
-    def ends(self) -> bool:
-        """Whether nothing is left to lead."""
+    def is_finished(self) -> bool:
+        """Whether nothing is left to controller."""
         return self.deleted or self.lost is not None
 
     @property
-    def busy(self) -> bool:
+    def is_changing(self) -> bool:
         """Whether a change is under way."""
         return self._turn.locked()
 
@@ -71,37 +71,37 @@ class Lead:
         assert record is not None, "the topic is open"
         return record
 
-    def take(self, record: ControlledLayout) -> None:
+    def set_layout(self, record: ControlledLayout) -> None:
         """The layout is another one."""
         self.state.record = record
-        for tell in self.on_layout:
+        for tell in self.on_layout_change:
             tell()
 
     @asynccontextmanager
-    async def first(self, what: str) -> AsyncGenerator[None]:
+    async def hold_lock(self, what: str) -> AsyncGenerator[None]:
         """The turn of whoever makes the topic known."""
         async with self._turn:
-            self.doing(what)
+            self.set_doing(what)
             try:
                 yield
             finally:
-                self.doing("")
+                self.set_doing("")
 
     @asynccontextmanager
-    async def alone(self, what: str) -> AsyncGenerator[None]:
+    async def exclusive(self, what: str) -> AsyncGenerator[None]:
         """One change at a time, and none before the topic is known.
 
         Raises:
             ApplicationError: the topic is deleted, or another run leads, or is about to.
         """
         await workflow.wait_condition(lambda: self.state.record is not None)
-        async with self.first(what):
+        async with self.hold_lock(what):
             self.require_current()
-            if self.ends:
+            if self.is_finished:
                 raise refused(f"{self.input.target_name} is deleted, or led by another run")
             yield
 
-    async def settled(self) -> None:
+    async def wait_for_reset_signal(self) -> None:
         """What would do harm where it is done again: wait until it is known whether Temporal has reset this run.
 
         It sends updates again that were answered long ago: a subscription, or a topic, of the same name may be there
@@ -115,14 +115,14 @@ class Lead:
         self.require_current()
 
     def require_current(self) -> None:
-        """See that it is not known that Temporal has reset this run; raises as `settled`."""
+        """See that it is not known that Temporal has reset this run; raises as `wait_for_reset_signal`."""
         if self.is_reset:
             raise ApplicationError(
                 f"the workflow of {self.input.target_name} was reset: look at the topic, and ask again what is missing",
                 type=FailureKind.NOT_LEADER,
             )
 
-    async def ask(self, step: Awaitable[ResultT]) -> ResultT:
+    async def run_step(self, step: Awaitable[ResultT]) -> ResultT:
         """Run a step; what it fails with is told as it is."""
         try:
             return await step
@@ -132,7 +132,7 @@ class Lead:
                 self.lost = raised_again(failure)
             raise raised_again(failure) from error
 
-    async def insist(
+    async def retry_until_done(
         self, step: Callable[[], Awaitable[ResultT]], on_conflict: Callable[[], Awaitable[None]] | None = None
     ) -> ResultT:
         """Run a step until it succeeds, or somebody else leads; status says why it waits.
@@ -144,35 +144,35 @@ class Lead:
         patience = _FIRST_PATIENCE
         while True:
             try:
-                result = await self.ask(step())
+                result = await self.run_step(step())
             except ApplicationError as error:
                 if self.lost is not None:
                     raise
                 if on_conflict is not None and error.type == FailureKind.CONFLICT:
                     await on_conflict()
-                self.waits(f"the next try, since the last failed: {error.message}")
+                self.set_waiting(f"the next try, since the last failed: {error.message}")
                 await workflow.sleep(patience)
                 patience = min(patience * 2, _LONGEST_PATIENCE)
             else:
-                self.waits("")
+                self.set_waiting("")
                 return result
 
-    def doing(self, what: str) -> None:
+    def set_doing(self, what: str) -> None:
         """Something begins, or ends."""
         self.state.doing = what
         upsert(PHASE_KEY.value_set(what.partition(" ")[0].upper() or _IDLE))
-        self.tell()
+        self.show_status()
 
-    def waits(self, why: str) -> None:
+    def set_waiting(self, why: str) -> None:
         """What is done now waits for something, or no more."""
         self.state.waiting = why
-        self.tell()
+        self.show_status()
 
     def note(self, text: str) -> None:
         """An event that operators see."""
         self.state.notes = [*self.state.notes, f"{workflow.now():%Y-%m-%d %H:%M:%S}Z {text}"][-_NOTES:]
-        self.tell()
+        self.show_status()
 
-    def tell(self) -> None:
+    def show_status(self) -> None:
         """Show how the topic stands in the Web UI."""
         workflow.set_current_details(render(status_of(self.input, self.state)))

@@ -7,11 +7,13 @@ from collections.abc import Collection
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SegmentInfo
 
-Told = dict[str, tuple[int, ...]]
+AssignedIds = dict[str, tuple[int, ...]]
 """Ids of segments, by consumer."""
 
 
-def faults_of_turns(layout: SegmentLayout, told: Told, here: Collection[str], away: Collection[str]) -> list[str]:
+def assignment_faults(
+    layout: SegmentLayout, told: AssignedIds, here: Collection[str], away: Collection[str]
+) -> list[str]:
     """What is wrong once all is at rest.
 
     Active segments go round by their hashes, among consumers by their names. While somebody is away, a sealed segment
@@ -47,7 +49,7 @@ def faults_of_turns(layout: SegmentLayout, told: Told, here: Collection[str], aw
     return found
 
 
-def shared(told: Told) -> list[str]:
+def shared(told: AssignedIds) -> list[str]:
     """Segments that two consumers have."""
     holders: dict[int, list[str]] = {}
     for name, ids in told.items():
@@ -56,7 +58,7 @@ def shared(told: Told) -> list[str]:
     return [f"segment {number} is {' and '.join(names)}'s" for number, names in holders.items() if len(names) > 1]
 
 
-def differences(what: str, found: Told, expected: Told) -> list[str]:
+def differences(what: str, found: AssignedIds, expected: AssignedIds) -> list[str]:
     """Consumers of whom somebody else says something else."""
     names = sorted({*found} | {*expected})
     return [
