@@ -10,11 +10,11 @@ from models.lifecycle.execution import Execution
 
 
 class BatchInput(BlueGreenInput):
-    """Input of `BlueGreenBatch`: the migration's own, and which namespaces to move.
+    """Input of `BlueGreenBatch`: the input of the migration, and the namespaces to move.
 
     Attributes:
-        parent: the migration.
-        batch: `tenant/namespace` of each.
+        parent: run of the migration.
+        batch: namespaces, `tenant/namespace`.
     """
 
     parent: ParentRun
@@ -22,10 +22,10 @@ class BatchInput(BlueGreenInput):
 
     @property
     def summary(self) -> str:
-        """The namespaces."""
+        """Both clusters and the namespaces."""
         return f"{self.cluster} → {self.green_cluster}: {', '.join(self.batch)}"
 
 
 def attempt_of(execution: Execution[BatchInput], attempt: int) -> Attempt:
-    """The attempt at an activity of a batch, as claims order it among all of the migration."""
+    """Return the attempt of a batch's activity, as claims order it among all attempts of the migration."""
     return execution.input.parent.attempt(execution.epoch, attempt)

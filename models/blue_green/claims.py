@@ -1,4 +1,4 @@
-"""What a blue-green migration notes in the metadata stores before it changes anything."""
+"""Records that a blue-green migration writes to the metadata stores before it changes anything."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ class ChangedSetting(Changed):
     """A dynamic setting of brokers that was changed.
 
     Attributes:
-        overridden: whether the value of before had been set while brokers ran, and not in their file.
+        overridden: the previous value was set dynamically, and not in the brokers' file.
     """
 
     overridden: bool = False
 
 
 class BlueGreenClaim(Claim):
-    """The claim of a migration on blue's and on green's metadata store.
+    """Claim of a migration on blue's and on green's metadata store.
 
     Attributes:
         settings: dynamic settings of blue's brokers that were changed, by name.
-        cluster_flag: on green: the flag of the whole cluster was handed to its namespaces.
+        cluster_flag: on green: the flag of the whole cluster was moved to its namespaces.
     """
 
     settings: dict[str, ChangedSetting] = Field(default_factory=dict[str, ChangedSetting])
@@ -33,7 +33,7 @@ class BlueGreenClaim(Claim):
 
 
 class Stage(StrEnum):
-    """How far a namespace is."""
+    """Progress of a namespace."""
 
     CLAIMED = "claimed"
     THROTTLED = "throttled"
@@ -41,24 +41,24 @@ class Stage(StrEnum):
     MOVED = "moved"
     RETURNED = "returned"
     KEPT = "kept"
-    """Its run has ended; it has moved, and has a policy that is put back when its topics go, or its clients return."""
+    """It has moved, and its run has ended. A cleanup or a failback restores one of its policies later."""
 
 
 FLIPPED = frozenset({Stage.FLIPPED, Stage.MOVED})
-"""Stages in which the clients of a namespace are sent to green, by this run or by one that was ended during it."""
+"""Stages in which the clients of a namespace are redirected to green, by this run or by an earlier one."""
 
 
 class NamespaceClaim(PacedClaim):
-    """The record of one namespace in blue's metadata store; who changes the namespace takes it first.
+    """Record of one namespace in blue's metadata store. An attempt takes it before it changes the namespace.
 
     Attributes:
-        stage: how far it is.
-        publish_rate: the namespace's limit on what may be sent, while it is changed.
-        inactive_topics: what became of topics that nobody uses, while brokers must keep them.
-        auto_creation: whether clients create topics, while they must not.
-        flipped_in: the run that set its flag; what another one has sent away is not taken back.
-        copied_in: the run with whose copies idle subscriptions continue; empty where they do not.
-        green_flag: green sent the namespace's clients away, and does so no more.
+        stage: progress.
+        publish_rate: change of the publish rate, while the migration overrides it.
+        inactive_topics: change of the policy on inactive topics, while brokers must keep such topics.
+        auto_creation: change of the policy on auto-creation, while clients must not create topics.
+        flipped_in: run that set the flag. Other runs do not take that flag off.
+        copied_in: run whose copies idle subscriptions continue with; empty for none.
+        green_flag: green redirected the namespace's clients before this migration, and this migration stopped that.
     """
 
     stage: Stage = Stage.CLAIMED
@@ -71,20 +71,20 @@ class NamespaceClaim(PacedClaim):
 
 
 def is_held_back(record: NamespaceClaim) -> bool:
-    """Return whether clients of a namespace are held back: from sending, or from creating topics."""
+    """Return whether the migration limits what clients of a namespace may send, or keeps them from creating topics."""
     return record.publish_rate is not None or record.auto_creation is not None
 
 
 class TopicClients(Result):
-    """Who uses a topic.
+    """Clients of a topic.
 
     Attributes:
-        producers: names of those that are connected; they keep them when they connect elsewhere.
-        consumers: how many each durable subscription has.
-        properties: what users have noted of subscriptions, where there is something.
-        replicated: subscriptions whose position is carried to other clusters.
-        ended: ledger and entry at which it was terminated, while that is taken back.
-        missed: subscriptions that lack messages which blue took after it had removed them (#26680).
+        producers: names of connected producers; a producer keeps its name when it connects to another cluster.
+        consumers: number of consumers of each durable subscription.
+        properties: properties of subscriptions that have some.
+        replicated: subscriptions whose position is replicated to other clusters.
+        ended: ledger and entry of the termination, while a rollback removes it.
+        missed: subscriptions that lack messages, because blue deleted them and then took more messages (#26680).
     """
 
     producers: tuple[str, ...] = ()
@@ -96,10 +96,10 @@ class TopicClients(Result):
 
     @property
     def total(self) -> int:
-        """Return how many producers and consumers these are."""
+        """Number of producers and consumers."""
         return len(self.producers) + sum(self.consumers.values())
 
 
-def clients_record(namespace: str, part: str) -> str:
-    """Return the path of a part of the list of clients that a namespace had before its flip."""
-    return f"{CLAIM}-clients/{namespace}/{part}"
+def clients_record(namespace: str, node: str) -> str:
+    """Return the path of a node with clients that a namespace had before its flip."""
+    return f"{CLAIM}-clients/{namespace}/{node}"

@@ -1,4 +1,4 @@
-"""What is told of the backlogs that were copied to green."""
+"""Results of the copies of backlogs to green."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from models.base import Result
 
 
 class CopyFigures(Result):
-    """What one step copied.
+    """Figures of one copying step.
 
     Attributes:
-        topics: that have a copy; partitions count.
-        entries: that were copied or, after a lost attempt, found and checked; a batch is one.
-        messages: in the entries that were copied.
-        size: their bytes.
+        topics: topics with a copy; each partition counts.
+        entries: entries that were copied, or that a lost attempt had copied and this one checked. A batch is one entry.
+        messages: messages in these entries.
+        size: bytes of these entries.
         already_copied: entries that a lost attempt had copied.
     """
 
@@ -24,11 +24,12 @@ class CopyFigures(Result):
 
 
 class CursorFigures(Result):
-    """What was done with the subscriptions of topics that have a copy.
+    """Subscriptions of topics that have a copy.
 
     Attributes:
-        copied: that go on with the copy where they were, and `unacknowledged`, the entries that they have left of it.
-        after_copy: that begin behind the copy, since they consume it on blue.
+        copied: subscriptions that continue in the copy at their position on blue.
+        unacknowledged: entries of the copy that these have not acknowledged.
+        after_copy: subscriptions that start after the copy, because they consume its messages on blue.
     """
 
     copied: int = 0
@@ -37,13 +38,16 @@ class CursorFigures(Result):
 
 
 class CopyProof(Result):
-    """What comparing copies with blue showed.
+    """Result of the comparison of copies with blue.
 
     Attributes:
-        topics: that were compared.
-        entries: that are equal in every byte, with the `messages` in them, and their `size`.
-        subscriptions: that have the same entries left on both sides, and `unacknowledged`, how many those are.
-        differences: what differs, 100 at most.
+        topics: topics that were compared.
+        entries: entries that are equal in every byte.
+        messages: messages in these entries.
+        size: bytes of these entries.
+        subscriptions: subscriptions with the same unacknowledged entries on both clusters.
+        unacknowledged: number of these entries.
+        differences: differences in words, at most 100.
     """
 
     topics: int = 0
@@ -56,14 +60,14 @@ class CopyProof(Result):
 
 
 class FinalCopy(Result):
-    """Result of the end of a copy, while writes are quiet.
+    """Result of the final copy, which is made while writes are held back.
 
     Attributes:
-        seconds: that it took.
-        copied: the entries that were sent since SEED.
-        cursors: what was done with subscriptions.
-        proof: what was compared, from the first entry on.
-        in_time: whether it came to its end within `quiesce_timeout`; nothing may be flipped if not.
+        seconds: duration.
+        copied: entries that were sent since SEED.
+        cursors: subscriptions whose cursors were placed.
+        proof: comparison of all copied entries.
+        in_time: it was complete within `quiesce_timeout`. If not, nothing may be flipped.
     """
 
     seconds: float

@@ -1,4 +1,4 @@
-"""How green differs from blue, and what provisioning did about it."""
+"""Differences between green and blue, and what provisioning created."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _SHOWN = 160
 
 
 class DifferenceKind(StrEnum):
-    """What kind of difference it is.
+    """Kind of a difference.
 
-    `missing`: blue has it and green does not. `differs`: both have it, and not the same. `extra`: only green has it;
-    that is reported and never changed. `green has messages`: a topic of green is not empty, so that subscriptions at
-    its beginning would get messages that blue never had. `unsupported`: green's release does not have this policy.
+    `missing`: blue has it and green does not. `differs`: both have it with different values. `extra`: only green has
+    it; it is reported and never changed. `green has messages`: a topic of green is not empty, so a subscription at its
+    start would get messages that blue never had. `unsupported`: green's release does not have this policy.
     """
 
     MISSING = "missing"
@@ -27,15 +27,15 @@ class DifferenceKind(StrEnum):
 
 
 class Difference(Result):
-    """One thing that is not the same on both clusters, where cluster names are translated.
+    """A difference between both clusters, after cluster names were translated.
 
     Attributes:
-        path: what it is: `topic persistent://t/n/x: subscription s`.
-        kind: how it differs.
-        blue: what blue has, in short.
-        green: what green has, in short; why green refused the change, where it was tried.
-        creatable: whether provisioning can make it equal: what is missing always, what differs if it is asked to.
-        harmless: whether traffic can move all the same.
+        path: the thing that differs: `topic persistent://t/n/x: subscription s`.
+        kind: kind of the difference.
+        blue: value on blue, shortened.
+        green: value on green, shortened; if green refused a change, also its answer.
+        creatable: provisioning can make it equal: `missing` always, `differs` with `align_differences`.
+        harmless: traffic can move in spite of it.
     """
 
     path: str
@@ -47,7 +47,7 @@ class Difference(Result):
 
     @property
     def blocks(self) -> bool:
-        """Whether traffic must not move before it is gone."""
+        """True if traffic must not move while the difference exists."""
         return not self.harmless and self.kind is not DifferenceKind.EXTRA
 
     def __str__(self) -> str:
@@ -56,11 +56,11 @@ class Difference(Result):
 
 
 class Provisioned(Result):
-    """What became of one namespace on green.
+    """Result of provisioning one namespace.
 
     Attributes:
-        created: how many things were created or changed, by kind: `topic`, `subscription`, `schema version`, …
-        differences: what is left, after both sides were read again.
+        created: number of things that were created or changed, by kind: `topic`, `subscription`, `schema version`, …
+        differences: differences that remain after both clusters were read again.
     """
 
     created: dict[str, int] = Field(default_factory=dict[str, int])
@@ -68,10 +68,10 @@ class Provisioned(Result):
 
     @property
     def blocking(self) -> tuple[Difference, ...]:
-        """Those because of which traffic must not move."""
+        """Differences that keep traffic from moving."""
         return tuple(difference for difference in self.differences if difference.blocks)
 
 
 def short(text: str) -> str:
-    """A text as differences show it."""
+    """Return a text, shortened to the length that differences show."""
     return text if len(text) <= _SHOWN else f"{text[: _SHOWN - 1]}…"

@@ -19,25 +19,27 @@ from models.store_url import StoreAddress, StoreUrl, parse_store_url
 KIND = "blue-green"
 
 FUNCTIONS = "public/functions"
-"""Where function workers keep what runs, in topics that they read from the begin: it moves only where it is named."""
+"""Namespace of the function workers' own topics. It moves only if `namespaces` names it."""
 
 CLUSTER_NAME = r"^[A-Za-z0-9_.-]+$"
 
 
 NamespacePattern = Annotated[str, Field(pattern=r"^[^/]+/[^/]+$")]
-# Those of Pulsar 1, `tenant/cluster/namespace`, can be excluded.
+# Names of Pulsar 1, `tenant/cluster/namespace`, can be excluded.
 ExcludedPattern = Annotated[str, Field(pattern=r"^[^/]+/[^/]+(/[^/]+)?$")]
 
 
 class PulsarCluster(Frozen):
-    """How the worker reaches one of both clusters, and how clients reach it that are sent there.
+    """Addresses of a cluster: for the worker, and for clients that are redirected to it.
 
     Attributes:
         metadata_url: the metadata store of its brokers.
-        admin_urls: addresses of the admin interface that the worker asks, of one broker or several.
-        service_url: admin interface for those that are sent here, `http://…`; `service_url_tls` by HTTPS.
-        broker_service_url: `pulsar://…`, where clients are sent; `broker_service_url_tls` with TLS, `pulsar+ssl://…`.
-        credentials: name of the credentials in the worker's settings; empty for the common ones.
+        admin_urls: addresses of the admin interface for the worker: one broker or several.
+        service_url: admin interface for redirected clients, `http://…`.
+        service_url_tls: the same with TLS, `https://…`.
+        broker_service_url: address for redirected clients, `pulsar://…`.
+        broker_service_url_tls: the same with TLS, `pulsar+ssl://…`.
+        credentials: name of the credentials in the worker's settings; empty for the default ones.
     """
 
     metadata_url: StoreAddress
@@ -50,29 +52,29 @@ class PulsarCluster(Frozen):
 
     @model_validator(mode="after")
     def _reachable_by_clients(self) -> Self:
-        # Brokers take half an address, and block every load of a topic with it (seen).
+        # Brokers accept an incomplete address, and then fail to load any topic (seen).
         if not (self.service_url or self.service_url_tls):
             raise ValueError("give service_url, service_url_tls or both")
         if not (self.broker_service_url or self.broker_service_url_tls):
-            raise ValueError("give broker_service_url, broker_service_url_tls or both: clients are sent there")
+            raise ValueError("give broker_service_url, broker_service_url_tls or both: clients are redirected there")
         return self
 
     @property
     def store(self) -> StoreUrl:
-        """The metadata store, taken apart."""
+        """The parsed address of the metadata store."""
         return parse_store_url(self.metadata_url)
 
     @property
     def brokers_url(self) -> str:
-        """Where its brokers are asked in their binary protocol: with TLS, if they have it."""
+        """Address of its brokers for the binary protocol; with TLS if there is one."""
         return self.broker_service_url_tls or self.broker_service_url or ""
 
 
 class IdleSubscriptions(StrEnum):
-    """What becomes of a subscription that has a backlog on blue and no consumer.
+    """Treatment of subscriptions that have a backlog on blue and no consumer.
 
-    `wait`: until somebody consumes it there. `skip`: it begins on green with what is sent after the flip, and its
-    backlog is lost. `copy`: its backlog is copied to green before the flip.
+    `wait`: wait until a consumer reads the backlog on blue. `skip`: give the backlog up; the subscription starts on
+    green with messages that are sent after the flip. `copy`: copy the backlog to green before the flip.
     """
 
     WAIT = "wait"
@@ -84,38 +86,37 @@ class BlueGreenInput(MigrationInput):
     """Input of `BlueGreenMigration`.
 
     Attributes:
-        cluster: `clusterName` of the brokers of blue, the cluster that is left.
-        blue: how blue is reached.
-        green_cluster: `clusterName` of the brokers of green, the cluster that takes over.
-        green: how green is reached.
-        namespaces: patterns of `tenant/namespace`, in the order in which they move; `*` stands for any part of a name.
-        exclude: patterns of those that stay. Namespaces of Pulsar itself (`pulsar/*`) always stay, and so does
-            `public/functions` unless `namespaces` has this name.
+        cluster: `clusterName` of the brokers of blue, the old cluster.
+        blue: addresses of blue.
+        green_cluster: `clusterName` of the brokers of green, the new cluster.
+        green: addresses of green.
+        namespaces: patterns of `tenant/namespace`, in the order of their move; `*` matches any characters in a name.
+        exclude: patterns of namespaces that do not move. `pulsar/*` never moves, and `public/functions` only if
+            `namespaces` names it.
         waves: canary, sizes, gates, error budget and change windows. One child workflow moves `batch_size` namespaces.
         align_differences: change what exists on green and differs from blue; otherwise it is a blocker.
-        throttle_bytes: while a batch is flipped, each topic takes so many bytes per second: 1 stops writes after one
-            message of each producer.
-        quiesce_timeout: how long writes may take to become quiet under that limit, and then the rest of a copy; if it
-            takes longer, the batch is undone.
-        flip_timeout: how long brokers may take to terminate all topics of a batch.
-        drain_timeout: how long a batch may take from the flip until nothing is left on blue.
-        idle_subscriptions: what becomes of backlogs without consumers.
-        client_credentials: names of credentials in the worker's settings, of the kinds that clients have: with each
-            PRECHECK and PROVISION look topics up on green.
-        copy_throttle: limit of their copy in megabytes of entries per second, for each namespace, while writes go on;
-            none by default.
-        max_missing_clients: largest share of a namespace's clients that may be missing on green a minute after the
-            flip; above it, or if all are missing, the namespace counts as failed.
-        accept_external_positions: readers that keep positions outside of Pulsar are known; do not ask about them.
-        unterminate: a rollback may take back the termination of topics, in blue's metadata store, while nothing was
-            sent to them on green.
-        complete_cluster: set the flag of the whole cluster when every namespace of it has moved.
-        grace_window: how long blue is kept under watch after COMPLETE.
-        cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with blue's topics.
-        cleanup_at_window_end: clean up when the window ends, without being told.
+        throttle_bytes: publish limit per topic, bytes/s, while a batch flips. 1 stops writes after one message of each
+            producer.
+        quiesce_timeout: limit for writes to stop under the publish limit, and for the final copy. After it the batch
+            is rolled back.
+        flip_timeout: limit for brokers to terminate all topics of a batch.
+        drain_timeout: limit for a batch, from the flip until its topics on blue are drained.
+        idle_subscriptions: treatment of backlogs without consumers.
+        client_credentials: names of credentials in the worker's settings, one for each kind of client. PRECHECK and
+            PROVISION look topics up on green with each of them.
+        copy_throttle: limit of the copy during traffic, MB/s for each namespace; unlimited by default.
+        max_missing_clients: largest share of a namespace's clients that may be missing on green one minute after the
+            flip. Above it, or if all are missing, the namespace counts as failed.
+        accept_external_positions: do not ask about readers that keep positions outside of Pulsar.
+        unterminate: a rollback may remove the termination of topics from blue's metadata store, if green has no
+            messages of them.
+        complete_cluster: set the flag of the whole cluster when all its namespaces have moved.
+        grace_window: how long blue is watched after COMPLETE.
+        cleanup: what happens with blue's topics on `cleanup`, or at the end of the window.
+        cleanup_at_window_end: start the cleanup when the window ends.
         cleanup_retained: the cleanup also deletes topics with messages that their retention keeps.
-        discard_retained: a failback may delete what retention keeps of topics that an earlier migration has ended.
-        cleanup_limit: most topics that one step of the cleanup deletes; it continues in further steps.
+        discard_retained: a failback may delete retained messages of topics that an earlier migration terminated.
+        cleanup_limit: largest number of topics that one step of the cleanup deletes; more steps follow.
     """
 
     blue: PulsarCluster
@@ -148,43 +149,44 @@ class BlueGreenInput(MigrationInput):
         if self.blue.store.overlaps(self.green.store):
             raise ValueError(f"blue and green have one metadata store, {self.blue.metadata_url}; each needs its own")
         if set(self.blue.admin_urls) & set(self.green.admin_urls):
-            raise ValueError("blue and green share an address of the admin interface; they are one cluster")
+            raise ValueError("blue and green have an admin URL in common; give each cluster its own admin_urls")
         if self.cluster == self.green_cluster:
             raise ValueError(
-                f"both clusters are called {self.cluster!r}; brokers of blue would take green's address for their own"
+                f"both clusters are named {self.cluster!r}, so brokers of blue would not redirect; "
+                "give green a clusterName of its own"
             )
         if self.cleanup_at_window_end and self.cleanup is SourceCleanup.LEAVE:
             raise ValueError(NO_CLEANUP)
         if self.waves.deadline <= self.drain_timeout:
             raise ValueError(
-                f"waves.deadline, {self.waves.deadline}, is not longer than drain_timeout, {self.drain_timeout}; "
-                "a batch would be given up while it drains"
+                f"waves.deadline {self.waves.deadline} is not longer than drain_timeout {self.drain_timeout}; "
+                "increase it, or a batch is stopped while it drains"
             )
         return self
 
     @property
     def workflow_id(self) -> str:
-        """One migration for each cluster that is left: a second start is refused by the server."""
+        """Id of the workflow: one for each blue cluster, so that the server refuses a second start."""
         return f"{KIND}/{self.cluster}"
 
     @property
     def target_name(self) -> str:
-        """The cluster that takes over."""
+        """Name of green."""
         return self.green_cluster
 
     @property
     def summary(self) -> str:
-        """What moves from where to where."""
+        """Both clusters, and the patterns of namespaces."""
         return (
             f"{self.cluster} → {self.green_cluster}: {', '.join(self.namespaces)}{' (dry run)' if self.dry_run else ''}"
         )
 
     def excludes(self, namespace: str) -> bool:
-        """Whether a namespace is excluded by a pattern."""
+        """Return whether a pattern excludes a namespace."""
         return any(matches(namespace, pattern) for pattern in self.exclude)
 
     def rank(self, namespace: str) -> int | None:
-        """The place of a namespace's pattern in the order of the patterns; None for one that stays."""
+        """Return the index of the first pattern that selects a namespace; None if it does not move."""
         if namespace.startswith("pulsar/") or self.excludes(namespace):
             return None
         if namespace == FUNCTIONS and FUNCTIONS not in self.namespaces:

@@ -1,4 +1,4 @@
-"""What the activities of the blue-green cluster migration return."""
+"""Results of the activities of the blue-green cluster migration."""
 
 from __future__ import annotations
 
@@ -11,14 +11,18 @@ from models.lifecycle.report import PrecheckResult
 
 
 class Survey(Result):
-    """What would move.
+    """Counts of what would move.
 
     Attributes:
-        namespaces: that the patterns select, in `tenants`.
-        topics: partitions and topics without partitions; of them `retained` keep messages that nobody waits for.
-        subscriptions: of all topics; `idle` ones have a backlog and no consumer.
-        producers: that are connected, and `consumers`.
-        not_moved: namespaces of blue that stay.
+        tenants: tenants of the selected namespaces.
+        namespaces: namespaces that the patterns select.
+        topics: partitions and topics without partitions.
+        retained: topics with messages that all subscriptions have acknowledged, and that retention keeps.
+        subscriptions: durable subscriptions of all topics.
+        idle: subscriptions with a backlog and without a consumer.
+        producers: connected producers.
+        consumers: connected consumers.
+        not_moved: namespaces of blue that do not move.
     """
 
     tenants: int = 0
@@ -36,10 +40,10 @@ class Precheck(PrecheckResult):
     """Result of PRECHECK; in a dry run it is the plan.
 
     Attributes:
-        questions: what only an operator can weigh; without an answer the migration waits.
-        survey: what would move.
-        missing: how many things green lacks, which PROVISION creates.
-        differences: the first of the things in which both sides differ, in words.
+        questions: risks that an operator must accept; the migration waits for the answer.
+        survey: counts of what would move.
+        missing: number of things that green lacks and PROVISION creates.
+        differences: the first differences between both clusters, in words.
     """
 
     questions: tuple[str, ...] = ()
@@ -52,10 +56,10 @@ class Provision(Result):
     """Result of PROVISION.
 
     Attributes:
-        created: by what was created: tenants, namespaces, topics, subscriptions, schemas.
-        blocking: in what green still differs, and because of which traffic must not move: the first of these, in words.
-        blocking_count: how many these are.
-        harmless: other differences: what only green has, for example.
+        created: number of created things, by kind: tenants, namespaces, topics, subscriptions, schemas.
+        blocking: the first differences that keep traffic from moving, in words.
+        blocking_count: number of all such differences.
+        harmless: number of other differences, such as things that only green has.
     """
 
     created: dict[str, int] = Field(default_factory=dict[str, int])
@@ -69,7 +73,8 @@ class Loaded(Result):
 
     Attributes:
         topics: partitions and topics without partitions.
-        producers: connected to them, and `consumers`.
+        producers: connected producers.
+        consumers: connected consumers.
         backlog: messages that are not acknowledged.
     """
 
@@ -83,9 +88,9 @@ class Quiet(Result):
     """Result of QUIESCE.
 
     Attributes:
-        seconds: from the throttle until writes were quiet.
-        busy: topics that took messages all the same; nothing may be flipped then.
-        checks: how often all topics were looked at.
+        seconds: time from the publish limit until writes stopped.
+        busy: topics that still took messages; then nothing may be flipped.
+        checks: number of checks of all topics.
     """
 
     seconds: float
@@ -97,12 +102,11 @@ class Flipped(Result):
     """Result of FLIP.
 
     Attributes:
-        topics: terminated, with the mark that sends clients to green.
-        seconds: from the flag until the last of them.
-        final_copy: what came behind the copies since they were finished, and was copied right before the flag; None for
-            nothing.
-        notes: limits that somebody else has set meanwhile.
-        reopened: topics that blue's brokers opened again or fenced, and what was done about them, in words.
+        topics: topics that were terminated, and redirect their clients to green.
+        seconds: time from the flag until the last termination.
+        final_copy: copy of messages that came after the previous copy, right before the flag; None if there were none.
+        notes: publish limits that were changed during the flip, not by the migration.
+        reopened: topics that blue's brokers reopened or fenced, and what was done about them, in words.
     """
 
     topics: int
@@ -116,14 +120,16 @@ class Drained(Result):
     """Result of DRAIN.
 
     Attributes:
-        seconds: from the start of the watch until nothing was left on blue.
-        remaining: what is left on blue, with the reason.
-        missing: producers and consumers that were on blue and did not come to green; some of `missing_count`.
-        clients: producers and consumers that were on blue.
-        abandoned: namespaces of whose clients too many did not come.
-        repaired: topics that had lost their place in memory, and were loaded again to be drained.
-        skipped: messages of idle subscriptions that were given up as the input says.
-        reopened: as in `Flipped`.
+        seconds: duration of the watch.
+        remaining: the first topics that are not drained, with the reason.
+        remaining_count: number of all such topics.
+        missing: the first producers and consumers of blue that did not connect to green.
+        missing_count: number of all such clients.
+        clients: producers and consumers that blue had before the flip.
+        abandoned: namespaces with too many missing clients.
+        repaired: topics that were unloaded, and loaded again so that consumers could drain them.
+        skipped: messages of idle subscriptions that were given up, with `skip`.
+        reopened: topics that blue's brokers reopened or fenced, as in `Flipped`.
     """
 
     seconds: float
@@ -142,10 +148,12 @@ class BatchCheck(Result):
     """Result of VERIFY of one batch.
 
     Attributes:
-        topics: that were compared.
-        subscriptions: that stand on green.
-        faults: what is wrong, by namespace; some of `fault_count`.
-        unused: subscriptions of green that blue did not have at LOAD, and nobody uses; `unused_count` of them in all.
+        topics: topics that were compared.
+        subscriptions: subscriptions of these topics on green.
+        faults: the first faults.
+        fault_count: number of all faults.
+        unused: the first subscriptions of green without consumers that blue did not have at LOAD.
+        unused_count: number of all such subscriptions.
     """
 
     topics: int
@@ -157,14 +165,14 @@ class BatchCheck(Result):
 
 
 class Undone(Result):
-    """Result of a batch's way back.
+    """Result of a batch's rollback.
 
     Attributes:
-        undone: all clients stay with blue; nothing of the flip is left.
-        terminated: topics that were terminated already, and stay so, with all of their namespaces.
-        restored: topics whose termination was taken back.
-        why: why it cannot be undone for some namespaces, which continue to their end; empty where it was.
-        notes: namespaces and topics that green serves besides blue from now on, with the reason.
+        undone: all clients stay on blue, and nothing of the flip remains.
+        terminated: terminated topics of namespaces that cannot be rolled back.
+        restored: topics whose termination was removed.
+        why: why some namespaces cannot be rolled back, so that their flip continues; empty if all were.
+        notes: what an operator must know, such as topics that both clusters serve now.
     """
 
     undone: bool
@@ -178,12 +186,13 @@ class Completion(Result):
     """Result of COMPLETE.
 
     Attributes:
-        flagged: whether the whole cluster sends its clients to green now.
-        not_moved: how many namespaces of blue have not moved.
-        stayed: the first of these.
-        defect: of blue's release that keeps the flag from being set; empty for none.
-        busy: what still uses blue: topics with clients, backlogs or subscriptions.
-        undrained: namespaces that were flipped and not drained: load shedding stays off for them until the end.
+        flagged: the flag of the whole cluster is set.
+        not_moved: number of blue's namespaces that have not moved.
+        stayed: the first of these namespaces.
+        defect: defect of blue's release that keeps the flag from being set; empty for none.
+        busy: the first topics on blue that still have clients, backlogs or subscriptions.
+        busy_count: number of all such topics.
+        undrained: namespaces that were flipped and not drained; load shedding stays off because of them.
     """
 
     flagged: bool
@@ -196,14 +205,14 @@ class Completion(Result):
 
 
 class Census(Result):
-    """Who still asks blue in the grace window.
+    """Use of blue in the grace window.
 
     Attributes:
-        topics: topics of moved namespaces that are still on blue.
-        connections: that blue's brokers hold now.
-        opened: connections that were opened to each of them since it started, by its address.
-        drift: what is not any more as the migration left it.
-        undrainable: topics that were not drained and cannot be loaded any more, in words; the first of these.
+        topics: topics of moved namespaces that still exist on blue.
+        connections: connections that blue's brokers have now.
+        opened: connections opened to each broker since its start, by its address.
+        drift: settings that were changed since COMPLETE, in words.
+        undrainable: the first topics that were unloaded before they were drained, and cannot be loaded, in words.
     """
 
     topics: int = 0
@@ -213,18 +222,22 @@ class Census(Result):
     undrainable: tuple[str, ...] = ()
 
     def opened_since(self, before: Census) -> int:
-        """Connections that were opened since another look; a broker that started since then counts from 0."""
-        known = {name: before.opened.get(name, 0) for name in self.opened}
-        return sum(now - known[name] if now >= known[name] else now for name, now in self.opened.items())
+        """Return the number of connections that were opened since an earlier census.
+
+        A broker that has restarted in between counts from 0.
+        """
+        previous = {name: before.opened.get(name, 0) for name in self.opened}
+        return sum(now - previous[name] if now >= previous[name] else now for name, now in self.opened.items())
 
 
 class CleanupStep(Result):
     """Result of one bounded step of the cleanup.
 
     Attributes:
-        deleted: topics that were deleted.
-        remaining: 0 once nothing is left to delete.
-        refused: why some stay, `refused_count` in all.
+        deleted: number of deleted topics.
+        remaining: number of topics that are still to be deleted; 0 at the end.
+        refused: the first topics that must not be deleted, with the reason.
+        refused_count: number of all such topics.
     """
 
     deleted: int
@@ -234,13 +247,13 @@ class CleanupStep(Result):
 
 
 class Released(Result):
-    """What was given back: of an earlier run at the begin, of the whole migration at its end or on its way back.
+    """Result of releasing claims and restoring settings: after an earlier run, after a rollback, or at the end.
 
     Attributes:
         moved: namespaces whose clients are on green, and stay there.
-        restored: settings that were put back.
-        notes: what somebody else has changed meanwhile, and what green serves besides blue from now on, in words.
-        not_released: what could not be given up, and why.
+        restored: number of settings that were restored.
+        notes: what an operator must know: settings with other changes, namespaces that both clusters serve.
+        not_released: claim that could not be released, with the reason; empty for none.
     """
 
     moved: int = 0

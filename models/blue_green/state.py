@@ -1,4 +1,4 @@
-"""What the blue-green migration found, measured and proved, and the states that its workflows carry."""
+"""Facts, figures and certificates of the blue-green migration, and the states of its workflows."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from models.lifecycle.waves import WaveState
 
 
 class BlueGreenFacts(Figures):
-    """What was found out.
+    """Facts of the migration.
 
     Attributes:
-        precheck: the result of PRECHECK.
-        differences: in what green still differs after PROVISION; the first of these.
-        census: the last look in the grace window.
-        busy: what still used blue at COMPLETE.
-        not_moved: namespaces of blue with topics that did not move.
+        precheck: result of PRECHECK.
+        differences: the first differences that remain after PROVISION.
+        census: last check of blue in the grace window.
+        busy: topics that were in use on blue at COMPLETE.
+        not_moved: number of blue's namespaces that did not move.
     """
 
     precheck: Precheck | None = None
@@ -33,22 +33,24 @@ class BlueGreenFacts(Figures):
 
 
 class BlueGreenFigures(Figures):
-    """What was measured.
+    """Figures of the migration.
 
     Attributes:
-        blockers: how many a dry run found.
-        missing: what green lacked, in a dry run.
-        created: what PROVISION created on green, by kind.
-        namespaces_moved: and `namespaces_failed`.
+        blockers: number of blockers of a dry run.
+        missing: number of things that green lacked in a dry run.
+        created: number of things that PROVISION created on green, by kind.
+        namespaces_moved: namespaces whose clients are on green.
+        namespaces_failed: namespaces that did not move, or have faults.
         topics_moved: partitions and topics without partitions.
-        longest_quiesce_seconds: of a batch, from the throttle until writes were quiet.
-        longest_final_copy_seconds: of a batch, to copy the rest of backlogs while writes were quiet.
-        copied_messages: of idle subscriptions, and their `copied_bytes`.
-        longest_flip_seconds: of a batch, from its flags until all its topics were terminated.
-        longest_drain_seconds: of a batch, until nothing was left on blue.
-        repaired: topics that were loaded again because they could not have been drained.
-        skipped_messages: of idle subscriptions, given up as the input says.
-        deleted_topics: that the cleanup removed from blue.
+        longest_quiesce_seconds: longest time of a batch from the publish limit until writes stopped.
+        longest_final_copy_seconds: longest time of a batch for the final copy, while writes were held back.
+        copied_messages: copied messages of idle subscriptions.
+        copied_bytes: their bytes as stored.
+        longest_flip_seconds: longest time of a batch from its flags until all its topics were terminated.
+        longest_drain_seconds: longest time of a batch until its topics on blue were drained.
+        repaired: topics that were unloaded during the flip, and loaded again to be drained.
+        skipped_messages: messages of idle subscriptions that were given up, with `skip`.
+        deleted_topics: topics that the cleanup deleted from blue.
     """
 
     blockers: Count | None = None
@@ -69,19 +71,21 @@ class BlueGreenFigures(Figures):
 
 
 class BlueGreenCertificate(Figures):
-    """What was compared, and what came of it.
+    """Certificate of the migration: what was compared, and the result.
 
     Attributes:
-        blue: the cluster that was left, and `green`, the one that took over.
-        topics_compared: on both sides, after the drain of their batch.
-        subscriptions_on_green: of these topics.
-        unused_subscriptions: those among them that blue did not have at LOAD, and nobody uses.
-        faults: what was wrong.
-        entries_compared: that were copied and are equal in every byte; a batch of messages is one.
-        subscriptions_copied: that continue with a copy, and have the same entries left on both sides.
-        missing_clients: clients of blue that did not come to green within a minute, of so many `clients`.
-        cluster_flag: whether the flag of the whole cluster is set.
-        completed_at: when COMPLETE ended.
+        blue: name of the old cluster.
+        green: name of the new cluster.
+        topics_compared: topics that were compared after the drain of their batch.
+        subscriptions_on_green: subscriptions of these topics on green.
+        unused_subscriptions: subscriptions among them without consumers that blue did not have at LOAD.
+        faults: number of faults.
+        entries_compared: copied entries that are equal in every byte; a batch of messages is one entry.
+        subscriptions_copied: subscriptions that continue with a copy, with equal unacknowledged entries.
+        missing_clients: clients of blue that did not connect to green within a minute.
+        clients: producers and consumers that blue had at LOAD.
+        cluster_flag: the flag of the whole cluster is set.
+        completed_at: time when COMPLETE ended.
     """
 
     blue: str | None = None
@@ -99,12 +103,12 @@ class BlueGreenCertificate(Figures):
 
 
 class BlueGreenState(MigrationState[BlueGreenFacts, BlueGreenFigures, BlueGreenCertificate]):
-    """The state of the migration.
+    """State of the migration's workflow.
 
     Attributes:
-        waves: how far the namespaces are.
-        completion: the result of COMPLETE.
-        refused_cleanup: why the last cleanup was refused, so that it is told once.
+        waves: progress of the namespaces.
+        completion: result of COMPLETE.
+        refused_cleanup: why the last cleanup was refused, so that it is reported once.
     """
 
     facts: BlueGreenFacts = Field(default_factory=BlueGreenFacts)
@@ -116,7 +120,7 @@ class BlueGreenState(MigrationState[BlueGreenFacts, BlueGreenFigures, BlueGreenC
 
 
 class BatchFacts(Figures):
-    """What was found out about a batch."""
+    """Facts of a batch: the result of each step."""
 
     loaded: Loaded | None = None
     seeded: CopyFigures | None = None
@@ -127,7 +131,7 @@ class BatchFacts(Figures):
 
 
 class BatchFigures(Figures):
-    """What was measured of a batch; see `BlueGreenFigures`."""
+    """Figures of a batch; see `BlueGreenFigures`."""
 
     topics: Topics | None = None
     quiesce_seconds: Seconds | None = None
@@ -141,13 +145,14 @@ class BatchFigures(Figures):
 
 
 class BatchCertificate(Figures):
-    """What was compared of a batch.
+    """Certificate of a batch.
 
     Attributes:
-        check: the result of VERIFY.
-        copies: what was compared of backlogs that were copied.
-        missing_clients: clients of blue that did not come to green, of which some are named; of so many `clients`.
-        failed: namespaces with a fault, with the first reason.
+        check: result of VERIFY.
+        copies: comparison of the copied backlogs.
+        missing_clients: clients of blue that did not connect to green.
+        clients: producers and consumers that blue had at LOAD.
+        failed: first fault of each namespace that has one.
     """
 
     check: BatchCheck | None = None
@@ -158,7 +163,7 @@ class BatchCertificate(Figures):
 
 
 class BatchState(MigrationState[BatchFacts, BatchFigures, BatchCertificate]):
-    """The state of a batch."""
+    """State of a batch's workflow."""
 
     facts: BatchFacts = Field(default_factory=BatchFacts)
     figures: BatchFigures = Field(default_factory=BatchFigures)

@@ -25,8 +25,7 @@ from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
 from workflows.lifecycle.start import read_start
 
-# Beyond the limits that the steps keep themselves: writes are held back, and a server that does not answer must not
-# prolong that.
+# Added to the limits of the steps. Writes are held back, and a server that does not answer must not prolong that.
 _GRACE = timedelta(minutes=2)
 
 
@@ -55,7 +54,7 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
 
     async def _move(self) -> Report[Any, Any]:
         await self.phases.rollback_on_failure(self._flip_batch, undo=self._undo)
-        # Clients are on their way: who broke this off would leave them between both clusters.
+        # Clients connect to green now. A cancellation here would leave them between both clusters.
         await self.phases.shielded(self._finish)
         failed = self.state.certificate.failed
         outcome = Outcome.DONE_WITH_FAILURES if failed else Outcome.DONE
@@ -84,33 +83,34 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
 
     async def _final_copy(self) -> None:
         call = Call(f"Copy the rest of {self._names}", total=self.input.quiesce_timeout + _GRACE)
-        carried = self.state.facts.final_copy = await self.activities.run(backlogs.final_copy, call)
-        if not carried.in_time:
+        copied = self.state.facts.final_copy = await self.activities.run(backlogs.final_copy, call)
+        if not copied.in_time:
             raise ApplicationError(
-                f"the rest of the copy took longer than quiesce_timeout, {carried.seconds:.0f} s. Give a longer one, "
+                f"the final copy took {copied.seconds:.0f} s, longer than quiesce_timeout; increase quiesce_timeout, "
                 "or move fewer namespaces in one batch",
                 type=FailureKind.NOT_READY,
                 non_retryable=True,
             )
-        self._tell_carried(carried)
+        self._add_final_copy(copied)
 
-    def _tell_carried(self, carried: FinalCopy) -> None:
-        seconds = (self.state.figures.final_copy_seconds or 0.0) + carried.seconds
+    def _add_final_copy(self, copied: FinalCopy) -> None:
+        seconds = (self.state.figures.final_copy_seconds or 0.0) + copied.seconds
         self.state.figures.update(
-            final_copy_seconds=seconds, copied_messages=carried.proof.messages, copied_bytes=carried.proof.size
+            final_copy_seconds=seconds, copied_messages=copied.proof.messages, copied_bytes=copied.proof.size
         )
-        self.state.certificate.copies = carried.proof
+        self.state.certificate.copies = copied.proof
 
     async def _quiesce(self) -> None:
-        await self.activities.run(quiesce.catch_up, Call(f"Bring {self.input.green_cluster} up to date again"))
-        call = Call(f"Hold writes to {self._names} back", total=self.input.quiesce_timeout + _GRACE)
+        call = Call(f"Create on {self.input.green_cluster} what is new on {self.input.cluster}")
+        await self.activities.run(quiesce.catch_up, call)
+        call = Call(f"Hold back writes to {self._names}", total=self.input.quiesce_timeout + _GRACE)
         quiet = self.state.facts.quiet = await self.activities.run(quiesce.quiesce, call)
         self.state.figures.quiesce_seconds = quiet.seconds
         if quiet.busy:
             raise ApplicationError(
-                f"topics took messages in spite of the limit for {quiet.seconds:.0f} s, seen in {quiet.checks} looks: "
-                f"{', '.join(quiet.busy)}. Do they have publish rates of their own? Remove these, or give a "
-                "longer quiesce_timeout",
+                f"topics still took messages {quiet.seconds:.0f} s after the publish limit was set ({quiet.checks} "
+                f"checks): {', '.join(quiet.busy)}. Remove publish rates of these topics, if they have any, or increase "
+                "quiesce_timeout",
                 type=FailureKind.NOT_READY,
                 non_retryable=True,
             )
@@ -118,52 +118,53 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
             await self._final_copy()
 
     async def _flip(self) -> None:
-        # Right before the flag a copy may take as long as in QUIESCE.
+        # A final copy right before the flag may take as long as in QUIESCE.
         total = self.input.quiesce_timeout + self.input.flip_timeout + _GRACE
-        call = Call(f"Send the clients of {self._names} to {self.input.green_cluster}", total=total)
+        call = Call(f"Redirect the clients of {self._names} to {self.input.green_cluster}", total=total)
         flipped = self.state.facts.flipped = await self.activities.run(flip.flip, call)
         self.state.figures.flip_seconds = flipped.seconds
         if flipped.final_copy:
-            self._tell_carried(flipped.final_copy)
-        for told in (*flipped.notes, *flipped.reopened):
-            self.board.note(told)
+            self._add_final_copy(flipped.final_copy)
+        for note in (*flipped.notes, *flipped.reopened):
+            self.board.note(note)
 
     async def _drain(self) -> None:
-        call = Call(f"Watch {self._names} until nothing is left on {self.input.cluster}")
+        call = Call(f"Wait until {self._names} is drained on {self.input.cluster}")
         drained = self.state.facts.drained = await self.activities.run(drain.drain, call)
         self.state.figures.update(
             drain_seconds=drained.seconds, repaired=drained.repaired, skipped_messages=drained.skipped
         )
-        for told in drained.reopened:
-            self.board.note(told)
+        for note in drained.reopened:
+            self.board.note(note)
         self.state.certificate.update(missing_clients=drained.missing_count, clients=drained.clients)
         self._name_failed((*drained.remaining, *drained.abandoned))
         self.board.report_failures(
-            FailedItems(what="topic(s) left on blue", items=drained.remaining, count=drained.remaining_count),
-            FailedItems.of("client(s) not seen on green", (FailedItem(path=one) for one in drained.missing)),
+            FailedItems(what="topic(s) not drained on blue", items=drained.remaining, count=drained.remaining_count),
+            FailedItems.of("client(s) not seen on green", (FailedItem(path=client) for client in drained.missing)),
         )
 
     async def _verify(self) -> None:
-        check = await self.activities.run(verify.verify, Call(f"Compare {self._names} on both sides"))
+        check = await self.activities.run(verify.verify, Call(f"Compare {self._names} on both clusters"))
         self.state.certificate.check = check
         self._name_failed(check.faults)
         if check.unused:
             self.board.note(
-                f"{self.input.green_cluster} keeps messages for {check.unused_count} subscriptions that nobody uses, "
-                f"and {self.input.cluster} did not have. Delete what is not needed: {', '.join(check.unused)}"
+                f"{self.input.green_cluster} keeps messages for {check.unused_count} subscriptions that have no "
+                f"consumer and that {self.input.cluster} did not have. Delete those that you do not need: "
+                f"{', '.join(check.unused)}"
             )
 
     async def _undo(self, cause: str) -> str:
-        """Leave the clients with blue; where that is impossible, why the batch continues to its end."""
+        """Roll the batch back; return why that is impossible, so that the flip continues, or empty."""
         obstacles: list[str] = []
 
-        async def leave_with_blue() -> None:
-            undone = await self.activities.run(undo.undo, Call(f"Leave {self._names} with {self.input.cluster}"))
+        async def keep_on_blue() -> None:
+            undone = await self.activities.run(undo.undo, Call(f"Keep {self._names} on {self.input.cluster}"))
             obstacles[:] = [undone.why] if undone.why else []
-            for kept in undone.notes:
-                self.board.note(kept)
+            for note in undone.notes:
+                self.board.note(note)
 
-        await self.phases.undo(BatchPhase.ROLLBACK, leave_with_blue)
+        await self.phases.undo(BatchPhase.ROLLBACK, keep_on_blue)
         return f"{obstacles[0]} ({cause})" if obstacles else ""
 
     def _name_failed(self, items: tuple[FailedItem, ...]) -> None:

@@ -1,4 +1,4 @@
-"""After COMPLETE: the grace window, in which blue is kept, and the end of blue's topics."""
+"""The grace window, in which blue is kept after COMPLETE, and the cleanup of blue's topics."""
 
 from __future__ import annotations
 
@@ -15,15 +15,15 @@ from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.migration import Migration
 from workflows.lifecycle.retention_window import RetentionWindow
 
-# Blue may be turned off in the window, and what asks it must not keep `proceed` from ending that.
-_LOOKING = timedelta(minutes=2)
+# Blue may be switched off in the window, and a check must not keep `proceed` from ending the window.
+_CHECK_TIMEOUT = timedelta(minutes=2)
 
 
 class GraceWindow:
     """The time between COMPLETE and the end of the migration.
 
     Args:
-        migration: whose state and parts it uses.
+        migration: migration with its state and helpers.
     """
 
     def __init__(self, migration: Migration[BlueGreenInput, BlueGreenState]) -> None:
@@ -35,25 +35,25 @@ class GraceWindow:
         self._window = RetentionWindow(migration, migration.input, migration.input.cluster)
 
     async def watch(self) -> None:
-        """Wait for the end of the window; a cleanup waits as long as clients still begin by asking blue."""
+        """Wait until the window ends. A cleanup waits while clients still open connections to blue."""
         length = self._input.grace_window
-        await self._window.keep("grace", length, check=self._look, open_because=self._clients_that_ask)
+        await self._window.keep("grace", length, check=self._check, open_because=self._why_no_cleanup)
 
     async def clean_up(self) -> Outcome:
-        """Delete blue's topics, where that is asked for, and give the claims up; how the migration ends."""
+        """Delete blue's topics if the input says so, release the claims, and return the outcome."""
         outcome = await self._window.clean_up(Phase.CLEANUP, self._delete_topics)
-        call = Call("Give both claims up", total=_LOOKING)
-        finished = await self._activities.try_run(cluster.finish, call, "the claims were not given up")
-        for kept in finished.notes if finished else ():
-            self._board.note(kept)
+        call = Call("Release both claims", total=_CHECK_TIMEOUT)
+        finished = await self._activities.try_run(cluster.finish, call, "the claims were not released")
+        for note in finished.notes if finished else ():
+            self._board.note(note)
         return outcome
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
-    async def _look(self) -> Census | None:
+    async def _check(self) -> Census | None:
         call, otherwise = (
-            Call("Who still asks blue?", total=_LOOKING),
-            f"who still asks {self._input.cluster} is not known",
+            Call("Check which clients still use blue", total=_CHECK_TIMEOUT),
+            f"could not check which clients still use {self._input.cluster}",
         )
         census = await self._activities.try_run(grace.census, call, otherwise)
         if census is None:
@@ -68,37 +68,38 @@ class GraceWindow:
         self._board.publish()
         return census
 
-    async def _clients_that_ask(self) -> str:
-        """Return why blue's topics must stay for now; empty where they are not to be deleted, or no client asks."""
+    async def _why_no_cleanup(self) -> str:
+        """Return why a due cleanup must wait; empty if none is due, or no client opens connections to blue."""
         if not self._window.cleanup_is_due:
             return ""
         before = self._state.facts.census
-        now = await self._look()
-        # `proceed` may have come since.
+        now = await self._check()
+        # `proceed` may have arrived during the check.
         if not self._window.cleanup_is_due:
             return ""
         if now is None:
-            return f"cleanup refused: who still asks {self._input.cluster} is not known"
+            return f"cleanup refused: could not check which clients still use {self._input.cluster}"
         if before is None:
-            return "cleanup refused: there was no check before this one; the next one shows who came since"
+            return "cleanup refused: this was the first check of connections; wait for the next one"
         more = now.opened_since(before)
         if not more:
             return ""
         return (
-            f"cleanup refused: {more} connections were opened to {self._input.cluster} since the last look. Clients "
-            f"that begin there find {self._input.green_cluster} only through it; give them its address"
+            f"cleanup refused: {more} connections were opened to {self._input.cluster} since the last check. These "
+            f"clients reach {self._input.green_cluster} only through it; give them the address of "
+            f"{self._input.green_cluster}"
         )
 
     async def _delete_topics(self) -> None:
         remaining = 1
         while remaining:
-            call = Call("Delete a bounded part of blue's topics")
-            part = await self._activities.run(grace.clean_up, call)
-            self._state.figures.deleted_topics = (self._state.figures.deleted_topics or 0) + part.deleted
-            remaining = part.remaining
-            refused = FailedItems(what="topic(s) of blue that stay", items=part.refused, count=part.refused_count)
+            call = Call("Delete a limited number of blue's topics")
+            result = await self._activities.run(grace.clean_up, call)
+            self._state.figures.deleted_topics = (self._state.figures.deleted_topics or 0) + result.deleted
+            remaining = result.remaining
+            refused = FailedItems(what="topic(s) kept on blue", items=result.refused, count=result.refused_count)
             self._board.report_failures(refused)
-            if remaining and not part.deleted:
+            if remaining and not result.deleted:
                 self._board.note(f"{remaining} topics of {self._input.cluster} cannot be deleted")
                 return
             if remaining:

@@ -1,4 +1,4 @@
-"""What the operator may do in each phase of the blue-green migration, and what a rollback costs there."""
+"""Verbs that operators may use in each phase of the blue-green migration, and the cost of a rollback there."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from models.lifecycle.policy import CLEANING_UP, CLEANUP_GATE, ROLLING_BACK, TOO
 from models.lifecycle.status import Undo
 
 AFTER_MOVE = (
-    "clients write to green. The way back is a migration of its own: restart blue's brokers, which refuse producers "
-    "that they sent away, and start BlueGreenMigration with blue and green swapped. It costs what the way there did: "
-    "writes of each batch wait for seconds, and what was sent to green is consumed there first"
+    "clients write to green. To go back, run a failback: restart blue's brokers, which refuse producers that they "
+    "redirected, and start BlueGreenMigration with blue and green swapped. A failback costs the same as the migration: "
+    "writes of each batch wait for seconds, and messages on green are consumed there first"
 )
-_HELD_BACK = "writes are held back, and a pause would prolong that; `rollback` lets them go"
+_HELD_BACK = "writes are held back, and a pause would prolong that; `rollback` releases them"
 
 POLICIES: dict[Phase, PhasePolicy] = {
     Phase.PRECHECK: PhasePolicy(
@@ -22,8 +22,8 @@ POLICIES: dict[Phase, PhasePolicy] = {
     ),
     Phase.FLIP: PhasePolicy(
         undo=Undo.METADATA,
-        undo_cost="a batch that runs goes back if none of its topics is terminated, and to its end otherwise; "
-        "namespaces that have moved stay with green",
+        undo_cost="a running batch is rolled back if none of its topics is terminated, and completed otherwise; "
+        "namespaces that have moved stay on green",
     ),
     Phase.COMPLETE: PhasePolicy(
         undo=Undo.COPY_BACK, undo_cost=AFTER_MOVE, no_rollback="the migration is being completed", no_pause=TOO_SHORT
@@ -34,11 +34,11 @@ POLICIES: dict[Phase, PhasePolicy] = {
         no_rollback=AFTER_MOVE,
         no_pause=WINDOW_WAITS,
         no_cleanup="",
-        gate="the window ends, and blue stays as it is",
+        gate="the window ends, and blue is not changed",
     ),
     Phase.CLEANUP: PhasePolicy(
         undo=Undo.NONE,
-        undo_cost="topics removed from blue are gone; green has what was not consumed there",
+        undo_cost="topics deleted from blue are gone; green has all messages that were not consumed on blue",
         no_rollback=AFTER_MOVE,
         no_pause=TOO_SHORT,
         no_cleanup=CLEANING_UP,
@@ -49,21 +49,21 @@ POLICIES: dict[Phase, PhasePolicy] = {
     ),
 }
 
-_UNDER_WAY = "topics of this batch are terminated on blue, and their clients are on the way to green"
+_UNDER_WAY = "topics of this batch are terminated on blue, and their clients connect to green"
 
 BATCH_POLICIES: dict[BatchPhase, PhasePolicy] = {
     BatchPhase.LOAD: PhasePolicy(undo=Undo.FREE, undo_cost="clients are not affected"),
     BatchPhase.SEED: PhasePolicy(
         undo=Undo.FREE,
-        undo_cost="clients are not affected; copies stay on green, and the next run continues with them",
+        undo_cost="clients are not affected; copies stay on green, and the next run continues them",
     ),
     BatchPhase.QUIESCE: PhasePolicy(
-        undo=Undo.FREE, undo_cost="writes are let go again, and clients stay with blue", no_pause=_HELD_BACK
+        undo=Undo.FREE, undo_cost="writes are released, and clients stay on blue", no_pause=_HELD_BACK
     ),
     BatchPhase.FLIP: PhasePolicy(
         undo=Undo.METADATA,
-        undo_cost="free until the first topic is terminated; after that only with `unterminate`, and while green has "
-        "neither clients nor messages of these topics",
+        undo_cost="free until the first topic is terminated; after that only with `unterminate`, while green has no "
+        "clients and no messages of these topics",
         no_pause=_HELD_BACK,
     ),
     BatchPhase.DRAIN: PhasePolicy(

@@ -1,4 +1,4 @@
-"""The namespaces of a blue-green migration, as its waves ask for them."""
+"""The namespaces of a blue-green migration, as items of its waves."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ _BATCH = "BlueGreenBatch"
 
 
 class NamespaceSource:
-    """Namespaces of blue, in their order, and what became of each batch.
+    """Source of the waves: namespaces of blue in their order, and the results of their batches.
 
     Args:
-        migration: whose activities list them, and whose figures grow.
+        migration: migration whose activities list the namespaces, and whose figures are updated.
     """
 
     def __init__(self, migration: Migration[BlueGreenInput, BlueGreenState]) -> None:
         self._migration = migration
 
     async def next_items(self, cursor: str, limit: int) -> Page:
-        """The namespaces behind a cursor."""
-        call = Call("Which namespaces come next?")
+        """Return the namespaces after a cursor."""
+        call = Call("List the next namespaces")
         return await self._migration.activities.ask(listing.page, call, cursor, limit)
 
     async def record_failures(self, failures: Sequence[FailedItem], offset: int) -> str:
@@ -46,7 +46,7 @@ class NamespaceSource:
         return await self._migration.activities.ask(listing.record_failures, call, list(failures), offset)
 
     def child(self, items: tuple[str, ...]) -> ChildSpec:
-        """The child workflow that moves these namespaces."""
+        """Return the child workflow that moves these namespaces."""
         fields: dict[str, Any] = self._migration.input.model_dump()
         parent = this_run(self._migration.state)
         own = {"hold_before_cutover": False, "cutover_at": None, "parent": parent, "batch": items}
@@ -54,8 +54,8 @@ class NamespaceSource:
         return ChildSpec(_BATCH, batch, ", ".join(items))
 
     async def on_terminated(self, items: tuple[str, ...], why: str) -> None:
-        """Let writes go to namespaces whose batch was ended during its steps."""
-        call = Call(f"Leave {', '.join(items)} with {self._migration.input.cluster}, where that is possible")
+        """Release writes to namespaces whose batch was terminated before it was complete."""
+        call = Call(f"Keep {', '.join(items)} on {self._migration.input.cluster}, where possible")
         try:
             undone = await self._migration.activities.ask(undo.undo_terminated_batch, call, list(items))
         except (ActivityError, ApplicationError) as error:
@@ -63,18 +63,18 @@ class NamespaceSource:
                 f"writes to {', '.join(items)} may still be held back ({why}): {cause_of(error)}"
             )
             return
-        for kept in (undone.why, *undone.notes):
-            if kept:
-                self._migration.board.note(kept)
+        for note in (undone.why, *undone.notes):
+            if note:
+                self._migration.board.note(note)
 
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
-        """What became of a batch; its figures are added to the migration's."""
+        """Return the result of a batch, after its figures were added to those of the migration."""
         report = Report[BatchFigures, BatchCertificate].model_validate(result)
         certificate = report.certificate
         self._add(report.figures, certificate)
         failed = certificate.failed
         if report.outcome is Outcome.ROLLED_BACK:
-            # An operator has ended this batch alone; its clients stay with blue.
+            # An operator rolled back only this batch; its clients stay on blue.
             failed = dict.fromkeys(items, report.summary)
         return BatchResult(failed=tuple(failed_item(name, failed[name]) for name in items if name in failed))
 
@@ -104,9 +104,9 @@ class NamespaceSource:
         )
 
 
-def _sum(known: int | None, more: int | None) -> int:
-    return (known or 0) + (more or 0)
+def _sum(total: int | None, more: int | None) -> int:
+    return (total or 0) + (more or 0)
 
 
-def _longest(known: float | None, other: float | None) -> float:
-    return max(known or 0.0, other or 0.0)
+def _longest(longest: float | None, other: float | None) -> float:
+    return max(longest or 0.0, other or 0.0)

@@ -31,7 +31,7 @@ from workflows.lifecycle.wave_steering import MigrationSteering
 from workflows.lifecycle.waves import Waves
 
 _SHOWN = 5
-_UNDECIDED = "starts the migration all the same"
+_UNDECIDED = "starts the migration"
 
 
 @workflow.defn
@@ -57,7 +57,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
 
     @workflow.run
     async def run(self, input: BlueGreenInput | Continued) -> Report[Any, Any]:
-        """Run the migration; the report holds figures and certificate."""
+        """Run the migration, and return the report with figures and certificate."""
         del input
         return await self.execute(self._migrate)
 
@@ -76,7 +76,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
             outcome, f"{counts.done} namespaces of {self.input.cluster} are on {self.input.green_cluster}"
         )
 
-    # The phases of PIP-188, with those that it leaves to people -------------------------------------------------------
+    # The phases of PIP-188, and those that PIP-188 leaves to operators ------------------------------------------------
 
     async def _move(self) -> None:
         await self.phases.run(Phase.PROVISION, self._provision, holds_inside=True)
@@ -98,32 +98,32 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
     async def _provision(self) -> None:
         if not self.hold.reached:
             await self._create_first()
-        # What is created on blue while the migration holds is created on green as well.
+        # Resources that are created on blue while the cut-over is on hold are created on green as well.
         await self.hold.wait(self._create)
 
     async def _create_first(self) -> None:
         registered = await self.activities.run(cluster.register, Call("Claim both clusters"))
-        for kept in registered.notes:
-            self.board.note(kept)
-        found = await self._create(timedelta(0))
-        if found.blocking:
+        for note in registered.notes:
+            self.board.note(note)
+        provisioned = await self._create(timedelta(0))
+        if provisioned.blocking:
             raise ApplicationError(
-                f"{self.input.green_cluster} differs in {found.blocking_count} things: "
-                f"{'; '.join(found.blocking[:_SHOWN])}. "
-                'Make them equal, or set "align_differences": true',
+                f"{self.input.green_cluster} has {provisioned.blocking_count} differences: "
+                f"{'; '.join(provisioned.blocking[:_SHOWN])}. "
+                'Make both clusters equal, or set "align_differences": true',
                 type=FailureKind.VERIFICATION_FAILED,
                 non_retryable=True,
             )
 
     async def _create(self, _: timedelta) -> Provision:
-        call = Call(f"Create on {self.input.green_cluster} what it lacks")
-        found = await self.activities.run(provision.provision, call)
+        call = Call(f"Create what {self.input.green_cluster} lacks")
+        provisioned = await self.activities.run(provision.provision, call)
         created = dict(self.state.figures.created or {})
-        for kind, count in found.created.items():
+        for kind, count in provisioned.created.items():
             created[kind] = created.get(kind, 0) + count
         self.state.figures.created = created
-        self.state.facts.differences = list(found.blocking)
-        return found
+        self.state.facts.differences = list(provisioned.blocking)
+        return provisioned
 
     async def _flip(self) -> None:
         if not self.state.waves.counts.begun:
@@ -138,7 +138,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
             raise ApplicationError(why, type=FailureKind.VERIFICATION_FAILED, non_retryable=True)
 
     async def _complete(self) -> None:
-        call = Call(f"Is anything left on {self.input.cluster}? Set its flag if not")
+        call = Call(f"Set the flag of {self.input.cluster}, unless topics there are still in use")
         done = self.state.completion = await self.activities.run(cluster.complete, call)
         self.state.certificate.update(
             blue=self.input.cluster,
@@ -150,26 +150,26 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
         self.board.report_failures(FailedItems(what="topic(s) in use on blue", items=done.busy, count=done.busy_count))
         if done.undrained:
             self.board.note(
-                f"load shedding of {self.input.cluster} stays off until the window ends, for topics that were not "
-                f"drained: {', '.join(done.undrained)}"
+                f"load shedding of {self.input.cluster} stays off until the window ends, because these namespaces are "
+                f"not drained: {', '.join(done.undrained)}"
             )
         if not done.flagged:
             self.board.note(f"the flag of the whole cluster was not set{_why_not_flagged(self.input, done)}")
 
     async def _roll_back(self, cause: str) -> str:
-        """Put back what was changed for all of blue; batches have gone back or ended already."""
+        """Restore the settings of blue, after all batches were rolled back or completed."""
 
         async def release() -> None:
-            call = Call(f"Put the settings of {self.input.cluster} back")
+            call = Call(f"Restore the settings of {self.input.cluster}")
             released = await self.activities.run(cluster.release, call)
-            for kept in released.notes:
-                self.board.note(kept)
+            for note in released.notes:
+                self.board.note(note)
             if released.not_released:
                 self.board.note(released.not_released)
             if released.moved:
                 self.board.note(
-                    f"{released.moved} namespaces have moved, and stay with {self.input.green_cluster} ({cause}); "
-                    "their way back is a migration with blue and green swapped"
+                    f"{released.moved} namespaces have moved, and stay on {self.input.green_cluster} ({cause}); to "
+                    "move them back, start a migration with blue and green swapped"
                 )
 
         await self.phases.undo(Phase.ROLLBACK, release)
@@ -179,7 +179,7 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
 
     @property
     def _facts(self) -> Precheck:
-        """The result of PRECHECK."""
+        """Result of PRECHECK."""
         facts = self.state.facts.precheck
         assert facts is not None, "PRECHECK has passed"
         return facts
@@ -187,8 +187,8 @@ class BlueGreenMigration(Migration[BlueGreenInput, BlueGreenState]):
 
 def _why_not_flagged(input: BlueGreenInput, done: Completion) -> str:
     if not input.complete_cluster:
-        return ", as the input says"
-    reasons = [f"brokers of {input.cluster} would end their own topics ({done.defect})"] if done.defect else []
+        return ', because "complete_cluster" is false'
+    reasons = [f"brokers of {input.cluster} would terminate their own topics ({done.defect})"] if done.defect else []
     reasons += [f"{done.not_moved} namespaces have not moved{_first(done.stayed)}"] if done.not_moved else []
     reasons += [f"{done.busy_count} topics are in use{_first(item.path for item in done.busy)}"] if done.busy else []
     return f": {'; '.join(reasons)}" if reasons else ""
@@ -196,7 +196,7 @@ def _why_not_flagged(input: BlueGreenInput, done: Completion) -> str:
 
 def _first(names: Iterable[str]) -> str:
     named = list(names)[:_SHOWN]
-    return f", {', '.join(named)} among them" if named else ""
+    return f", such as {', '.join(named)}" if named else ""
 
 
 def _plan_summary(facts: Precheck) -> str:
@@ -205,5 +205,5 @@ def _plan_summary(facts: Precheck) -> str:
     survey = facts.survey
     return (
         f"ready: {survey.namespaces} namespaces with {survey.topics} topics and {survey.subscriptions} subscriptions; "
-        f"green lacks {facts.missing} of what they have"
+        f"green lacks {facts.missing} of their resources"
     )
