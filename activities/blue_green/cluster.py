@@ -1,4 +1,4 @@
-"""What a migration changes of blue as a whole: claim, load shedding, green's address, and the cluster's flag."""
+"""Changes to blue as a whole: the claim, load shedding, green's address, and the flag of the cluster."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ from models.blue_green.results import Completion, Released
 from models.defects import has_defect
 from models.lifecycle.failures import NAMED, FailedItem
 
-#: What would unload topics, or split their bundles, while they must stay loaded; 5.0 has the last one (PIP-470).
-HELD_OFF = {
+#: Settings that keep topics loaded: no load shedding, no bundle splits. The last one is new in 5.0 (PIP-470).
+KEEP_LOADED = {
     "loadBalancerSheddingEnabled": "false",
     "loadBalancerAutoBundleSplitEnabled": "false",
     "brokerCloseInactiveTopicsEnabled": "false",
@@ -53,35 +53,35 @@ _SYSTEM_TOPICS_FLAGGED = "SYSTEM_TOPICS_FLAGGED"
 
 @step(BlueGreenTask, needs_open_run=True)
 def register(task: BlueGreenTask) -> Released:
-    """Take the claim on both clusters' metadata stores, and put back what an earlier run left when it was ended.
+    """Take the claim on both metadata stores, and restore what an earlier run left changed.
 
     Raises:
-        ClaimHeld: another migration holds one of them.
+        ClaimHeld: another migration holds the claim on one of them.
     """
     with task.blue_store() as blue, task.green_store() as green:
         guard = task.keeper(blue)
         guard.take()
         guard.require()
         task.keeper(green).take()
-        served = _let_writes_go(task, blue)
+        notes = _restore_after_earlier_run(task, blue)
         forget_failed_items(blue)
-    return Released(notes=served)
+    return Released(notes=notes)
 
 
 @step(BlueGreenTask)
 def disable_load_shedding(task: BlueGreenTask) -> None:
-    """Have blue's brokers keep what they have loaded, and store where clients will be sent."""
+    """Disable load shedding and bundle splits on blue, and store green's address for redirected clients."""
     with task.blue_store() as store:
         guard = task.keeper(store)
         claim = guard.renew()  # mutant: blue-green/late-step-takes-the-claim
-        known, overridden = set(task.blue.brokers.dynamic_names()), task.blue.brokers.dynamic_values()
+        dynamic, overridden = set(task.blue.brokers.dynamic_names()), task.blue.brokers.dynamic_values()
         running = task.blue.brokers.runtime_configuration()
-        changes = {name: value for name, value in HELD_OFF.items() if name in known and running.get(name) != value}
+        changes = {name: value for name, value in KEEP_LOADED.items() if name in dynamic and running.get(name) != value}
         noted = {
             name: ChangedSetting(before=running.get(name), ours=value, overridden=name in overridden)
             for name, value in changes.items()
         }
-        # What an earlier attempt noted is older, and so nearer to what the operator had set.
+        # Values that an earlier attempt noted are older, so they are the operator's.
         guard.renew(settings={**noted, **claim.settings})
         for name, value in changes.items():
             _set_dynamic(task, guard, name, value)
@@ -90,33 +90,33 @@ def disable_load_shedding(task: BlueGreenTask) -> None:
 
 @step(BlueGreenTask)
 def complete(task: BlueGreenTask) -> Completion:
-    """Set the flag of the whole cluster if every namespace has moved; says what still uses blue."""
+    """Set the flag of the whole cluster if every namespace has moved; return what still uses blue."""
     with task.blue_store() as store:
         guard = task.keeper(store)
         guard.renew()
         moved, _ = split_namespaces(task, store)
         busy = [item for namespace in moved for item in _busy(task, namespace)]
-        # Topics may have come to a namespace while the others were looked at.
-        _, left = split_namespaces(task, store)
+        # Namespaces may have been created while topics were checked.
+        _, staying = split_namespaces(task, store)
         flagged = False
-        if sets_cluster_flag(task) and not left and not busy:
+        if sets_cluster_flag(task) and not staying and not busy:
             clear_remaining_flags(task, guard)
             _set_address(task, guard, store, lambda _: True)
             flagged = True
-        known = records(store)
-        undrained = [namespace for namespace, record in known.items() if record.stage is Stage.FLIPPED]
+        claims = records(store)
+        undrained = [namespace for namespace, record in claims.items() if record.stage is Stage.FLIPPED]
         if not undrained:  # mutant: blue-green/load-shedding-while-topics-drain
             restore_settings(task, guard)
-        # The window may be long, and batches that were given up have ended by now.
-        for namespace, record in known.items():
+        # The grace window may be long, and no batch runs any more.
+        for namespace, record in claims.items():
             if is_held_back(record):
-                one = NamespaceGuard(store, task.attempt, namespace)
-                one.take()
-                lift_limit_if_terminated(task, one)
+                namespace_guard = NamespaceGuard(store, task.attempt, namespace)
+                namespace_guard.take()
+                lift_limit_if_terminated(task, namespace_guard)
     return Completion(
         flagged=flagged,
-        not_moved=len(left),
-        stayed=tuple(left[:NAMED]),
+        not_moved=len(staying),
+        stayed=tuple(staying[:NAMED]),
         defect="" if flagged else _defect_of_flag(task),
         busy=tuple(busy[:NAMED]),
         busy_count=len(busy),
@@ -126,46 +126,46 @@ def complete(task: BlueGreenTask) -> Completion:
 
 @step(BlueGreenTask)
 def release(task: BlueGreenTask) -> Released:
-    """The way back: put back what was changed for all, and give up both claims; moved namespaces stay with green."""
+    """Roll back: restore the settings of blue and release both claims; moved namespaces stay on green."""
     with task.blue_store() as blue:
         guard = task.keeper(blue)
         if not holds_claim(task, blue):
-            # It was never taken, or an earlier attempt has given it up; then there is nothing else to give back.
+            # It was never taken, or an earlier attempt released it; nothing else is to be restored.
             return Released()
         guard.renew()
-        kept, restored = restore_settings(task, guard, forget=False)
+        changed, restored = restore_settings(task, guard, forget=False)
         moved = sum(1 for namespace in recorded_namespaces(blue) if read_flag(blue, namespace))
-        # No request of an earlier attempt can arrive after this.
+        # No request of an earlier attempt can arrive after this pause.
         task.context.pause(REQUEST_LIMIT + 1)
-        again, _ = restore_settings(task, guard)
-        names = dict.fromkeys([*kept, *again])
-        told = [f"{name} was changed by somebody else meanwhile, and stays" for name in names]
-        told += undrained_notes(task, blue)
-        left = ""
+        changed_again, _ = restore_settings(task, guard)
+        names = dict.fromkeys([*changed, *changed_again])
+        notes = [f"the setting {name} was changed during the migration; it keeps its new value" for name in names]
+        notes += undrained_notes(task, blue)
+        not_released = ""
         try:
             with task.green_store() as green:
-                told += _forget_records(task, blue, green, guard.require)
-                there = task.keeper(green)
+                notes += _forget_records(task, blue, green, guard.require)
+                green_keeper = task.keeper(green)
                 if holds_claim(task, green):
-                    there.renew()
-                    restore_cluster_flag(task, there, green)
-                _leave(task, green)
+                    green_keeper.renew()
+                    restore_cluster_flag(task, green_keeper, green)
+                _release_green(task, green)
         except StoreUnreachable as error:
-            # Green may be away for good, and blue must not stay as it is because of that.
-            told += _forget_records(task, blue, None, guard.require)
-            left = f"the claim on {task.input.green_cluster} was not given up: {error}"
+            # Green may be lost, and blue must be restored in any case.
+            notes += _forget_records(task, blue, None, guard.require)
+            not_released = f"the claim on {task.input.green_cluster} was not released: {error}"
         guard.release()
-    return Released(moved=moved, restored=restored, notes=tuple(told), not_released=left)
+    return Released(moved=moved, restored=restored, notes=tuple(notes), not_released=not_released)
 
 
 @step(BlueGreenTask)
 def finish(task: BlueGreenTask) -> Released:
-    """Remove the records of namespaces, and give up both claims; the flags stay.
+    """Delete the records of namespaces, and release both claims; the flags stay.
 
     Raises:
-        StoreUnreachable: one of the stores does not answer; green is free all the same where it is blue's.
+        StoreUnreachable: a store does not answer; if it is blue's, the claim on green was released.
     """
-    told: list[str] = []
+    notes: list[str] = []
     with task.green_store() as green:
         try:
             with task.blue_store() as blue:
@@ -173,44 +173,50 @@ def finish(task: BlueGreenTask) -> Released:
                 if holds_claim(task, blue):
                     guard.renew()
                     restore_settings(task, guard)
-                    told += undrained_notes(task, blue)
-                    told += _forget_records(task, blue, green, guard.require)
-                    _give_up(task, guard, green)
+                    notes += undrained_notes(task, blue)
+                    notes += _forget_records(task, blue, green, guard.require)
+                    # Blue's claim last: its holder may repeat this step.
+                    _release_green(task, green)
+                    guard.release()
         except StoreUnreachable:
-            # Blue may be turned off by now.
-            _leave(task, green)
+            # Blue may be switched off by now.
+            _release_green(task, green)
             raise
-    return Released(notes=tuple(told))
+    return Released(notes=tuple(notes))
 
 
 def restore_settings(
     task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], *, forget: bool = True
 ) -> tuple[list[str], int]:
-    """Put dynamic settings back; returns those that somebody else has changed since, and how many were put back.
+    """Restore dynamic settings; return those that others have changed since, and the number of restored ones.
 
     Args:
-        task: of the attempt.
-        guard: of blue's claim.
-        forget: also forget their values of before; not while a late request of an earlier attempt may still arrive.
+        task: the step.
+        guard: guard of blue's claim.
+        forget: delete the previous values from the claim; not while a late request of an earlier attempt may arrive.
     """
     settings = guard.require().settings
     if not settings:
         return [], 0
     now = task.blue.brokers.dynamic_values()
-    # The value of before stands where an earlier attempt was lost during this.
-    mine = {name: one for name, one in settings.items() if name in now and now[name] in (one.ours, one.before)}
-    for name, one in mine.items():
-        _restore(task, guard, name, one)
+    # The previous value is there if an earlier attempt was lost in this function.
+    ours = {
+        name: setting
+        for name, setting in settings.items()
+        if name in now and now[name] in (setting.ours, setting.before)
+    }
+    for name, setting in ours.items():
+        _restore(task, guard, name, setting)
     if forget:
         guard.renew(settings={})
-    return [name for name in settings if name in now and name not in mine], len(mine)
+    return [name for name in settings if name in now and name not in ours], len(ours)
 
 
 def undrained_notes(task: AnyBlueGreenTask, store: CasStore) -> list[str]:
-    """Return what people must know of namespaces that were flipped and not drained, and are watched no more."""
+    """Return notes on namespaces that were flipped and not drained, and are no longer watched."""
     return [
-        f"{namespace} has topics on {task.input.cluster} that were not drained, and an unload of one, as by load "
-        f"shedding or a restart, keeps consumers from the rest: start the migration again to bring them to their end"
+        f"{namespace} has topics on {task.input.cluster} that are not drained; if one is unloaded, by load shedding or "
+        f"a restart, consumers cannot read the rest: start the migration again to drain them"
         for namespace, record in records(store).items()
         if record.stage is Stage.FLIPPED and read_flag(store, namespace)
     ][:NAMED]
@@ -219,27 +225,20 @@ def undrained_notes(task: AnyBlueGreenTask, store: CasStore) -> list[str]:
 # Inside ---------------------------------------------------------------------------------------------------------------
 
 
-def _give_up(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], green: CasStore) -> None:
-    """Give up both claims, that on blue last: whoever holds it may ask for this again."""
-    _leave(task, green)
-    guard.release()
-
-
-def _leave(task: AnyBlueGreenTask, green: CasStore) -> None:
-    there = task.keeper(green)
-    # Another migration may hold green, which has ended this one at its begin.
+def _release_green(task: AnyBlueGreenTask, green: CasStore) -> None:
+    # If another migration held green at the start, this one failed without a claim there.
     if holds_claim(task, green):
-        there.release()
+        task.keeper(green).release()
 
 
-def _restore(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], name: str, one: ChangedSetting) -> None:
-    _set_dynamic(task, guard, name, str(one.before))
-    if one.overridden:
+def _restore(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], name: str, setting: ChangedSetting) -> None:
+    _set_dynamic(task, guard, name, str(setting.before))
+    if setting.overridden:
         return
-    # Without a value brokers go back to their file only when they restart, so each must run on it before.
-    _wait_until_run_on(task, name, str(one.before))
+    # After the removal brokers keep the last value until they restart, so each must have the previous one before.
+    _wait_until_applied(task, name, str(setting.before))
     task.change_blue(
-        look=lambda admin: admin.brokers.dynamic_values(),
+        connect=lambda admin: admin.brokers.dynamic_values(),
         fence=guard.require,
         change=lambda admin: admin.brokers.remove_dynamic(name),
     )
@@ -247,51 +246,51 @@ def _restore(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], name: s
 
 def _set_dynamic(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], name: str, value: str) -> None:
     task.change_blue(
-        look=lambda admin: admin.brokers.dynamic_values(),
+        connect=lambda admin: admin.brokers.dynamic_values(),
         fence=guard.require,
         change=lambda admin: admin.brokers.set_dynamic(name, value),
     )
 
 
-def _wait_until_run_on(task: AnyBlueGreenTask, name: str, value: str) -> None:
-    """Wait until each broker of blue that answers runs on a setting.
+def _wait_until_applied(task: AnyBlueGreenTask, name: str, value: str) -> None:
+    """Wait until each broker of blue that answers has applied a setting.
 
     Raises:
-        StoreContention: one does not, for half a minute.
+        StoreContention: a broker does not apply it within half a minute.
     """
 
     def lag_of(admin: PulsarAdminReader) -> str:
-        runs_on_it = admin.brokers.runtime_configuration().get(name) == value
-        return "" if runs_on_it else f"still runs without {name}={value}"
+        is_applied = admin.brokers.runtime_configuration().get(name) == value
+        return "" if is_applied else f"still runs without {name}={value}"
 
-    # One that does not answer is not waited for: its metadata store notifies it.
+    # A broker that does not answer now is notified by its metadata store later.
     await_on_brokers(task.context, task.blue_brokers(), lag_of, silent=set())
 
 
-def _let_writes_go(task: AnyBlueGreenTask, store: CasStore) -> tuple[str, ...]:
-    """Put limits back that an earlier run left when it was ended during a batch; see `Released.notes`."""
-    known, kept = records(store), list[str]()
-    there = redirected_namespaces(task, store, known)
-    for namespace, record in known.items():
+def _restore_after_earlier_run(task: AnyBlueGreenTask, store: CasStore) -> tuple[str, ...]:
+    """Restore what an earlier run left changed when it ended during a batch; return `Released.notes`."""
+    claims, notes = records(store), list[str]()
+    redirected = redirected_namespaces(task, store, claims)
+    for namespace, record in claims.items():
         if record.stage is Stage.KEPT:
             continue
         guard = NamespaceGuard(store, task.attempt, namespace)
         guard.take()
-        kept.append(lift_limit_if_terminated(task, guard))
-        # By what has happened, and not by the record, which is written before it.
-        if namespace not in there:
-            kept += [restore_policy(task, guard, INACTIVE), restore_redirect(task, guard, store)]
-    return tuple(filter(None, kept))
+        notes.append(lift_limit_if_terminated(task, guard))
+        # The record alone does not tell: it is written before the change.
+        if namespace not in redirected:
+            notes += [restore_policy(task, guard, INACTIVE), restore_redirect(task, guard, store)]
+    return tuple(filter(None, notes))
 
 
 def _store_url(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore) -> None:
     """Store green's address.
 
     Raises:
-        StoreConflict: blue sends clients to another cluster, which has begun since PRECHECK.
+        StoreConflict: blue redirects clients to another cluster, since PRECHECK.
     """
-    if away := conflicting_redirect(task, store):  # mutant: blue-green/address-of-another-cluster
-        raise StoreConflict(f"{away}, and not to {task.input.green_cluster}; nothing is flipped")
+    if conflict := conflicting_redirect(task, store):  # mutant: blue-green/address-of-another-cluster
+        raise StoreConflict(f"{conflict}, and not to {task.input.green_cluster}; nothing is flipped")
     _set_address(task, guard, store, lambda now: bool(now and now.migrated))
 
 
@@ -301,7 +300,7 @@ def _set_address(
     store: CasStore,
     flag: Callable[[ClusterMigration | None], bool],
 ) -> None:
-    """Have blue's brokers send clients to green: those of namespaces with a flag, or all."""
+    """Set the address and flag with which blue's brokers redirect clients to green: of flagged namespaces, or all."""
     cluster, urls = task.input.cluster, urls_of(task.input.green)
     wanted = set_cluster_flag(
         store,
@@ -313,7 +312,7 @@ def _set_address(
 
 
 def sets_cluster_flag(task: AnyBlueGreenTask) -> bool:
-    """Return whether the flag of the whole cluster may be set: some releases end topics of health checks."""
+    """Return whether the flag of the whole cluster may be set: some releases terminate topics of health checks."""
     return task.input.complete_cluster and not _defect_of_flag(task)  # mutant: blue-green/flag-that-ends-health-checks
 
 
@@ -322,19 +321,19 @@ def _defect_of_flag(task: AnyBlueGreenTask) -> str:
 
 
 def split_namespaces(task: AnyBlueGreenTask, store: CasStore) -> tuple[list[str], list[str]]:
-    """Namespaces of blue that have moved, and those that have not; those of brokers count as neither.
+    """Return namespaces of blue that have moved, and those that have not; namespaces of brokers are in neither list.
 
-    The flag of the whole cluster ends topics of each namespace, also those that no broker lists: topics that are not
-    persistent, segments, and whatever clients create in an empty namespace.
+    The flag of the whole cluster terminates topics of all namespaces, also topics that no broker lists: non-persistent
+    topics, segments, and topics that clients create later in an empty namespace.
     """
     moved: list[str] = []
-    left: list[str] = []
+    staying: list[str] = []
     for namespace in namespaces_of(task.blue):
         if read_flag(store, namespace):
             moved.append(namespace)
         elif not is_of_brokers(namespace):  # mutant: blue-green/flag-of-the-cluster-over-what-stays
-            left.append(namespace)
-    return moved, left
+            staying.append(namespace)
+    return moved, staying
 
 
 def _busy(task: AnyBlueGreenTask, namespace: str) -> Iterable[FailedItem]:
@@ -347,33 +346,34 @@ def _busy(task: AnyBlueGreenTask, namespace: str) -> Iterable[FailedItem]:
 def _forget_records(
     task: AnyBlueGreenTask, store: CasStore, green: CasStore | None, fence: Callable[[], object]
 ) -> list[str]:
-    """Remove the records of namespaces; see `Released.notes`."""
-    kept: list[str] = []
+    """Delete the records of namespaces; return `Released.notes`."""
+    notes: list[str] = []
     for namespace, record in records(store).items():
         if record.stage is not Stage.FLIPPED:
-            # Whoever brings a flip to its end must know who used the topics.
+            # The run that completes a flip must know the clients of the topics.
             forget_clients(store, namespace, fence)
-        # The copies of a namespace that stays with blue are still on green, and the next migration continues with them.
+        # Copies of a namespace that stays on blue remain on green, and the next migration continues them.
         if record.stage is Stage.MOVED:
             forget_copies(store, namespace, fence)
             if green is not None:
                 delete_old_record(green, namespace, fence)
         guard = NamespaceGuard(store, task.attempt, namespace)
-        kept += _forget_record(task, guard, record, moved=read_flag(store, namespace), alone=green is None)
-    return [why for why in kept if why]
+        moved = read_flag(store, namespace)
+        notes += _forget_record(task, guard, record, moved=moved, green_is_down=green is None)
+    return [note for note in notes if note]
 
 
 def _forget_record(
-    task: AnyBlueGreenTask, guard: NamespaceGuard, record: NamespaceClaim, *, moved: bool, alone: bool
+    task: AnyBlueGreenTask, guard: NamespaceGuard, record: NamespaceClaim, *, moved: bool, green_is_down: bool
 ) -> Iterable[str]:
-    """Remove the record of a namespace; where it has moved, brokers of blue keep its topics, and the record stays.
+    """Delete the record of a namespace. If the namespace has moved, blue keeps its topics, and the record stays.
 
     Args:
         task: the step.
-        guard: of the namespace.
-        record: of it.
-        moved: its clients are sent to green.
-        alone: green does not answer.
+        guard: guard of the namespace.
+        record: its record.
+        moved: its clients are redirected to green.
+        green_is_down: green does not answer.
     """
     if record.stage is Stage.KEPT and moved:
         return
@@ -383,8 +383,11 @@ def _forget_record(
         guard.note(stage=Stage.KEPT)
         return
     yield restore_policy(task, guard, INACTIVE)
-    if not moved and not alone:
+    if not moved and not green_is_down:
         yield restore_redirect(task, guard, guard.store)
     elif not moved and record.green_flag:
-        yield f"{guard.namespace}: {task.input.green_cluster} serves its clients as well, and does not answer now"
+        yield (
+            f"{guard.namespace}: both clusters serve its clients, because {task.input.green_cluster} does not answer "
+            "and still has no flag for it"
+        )
     guard.release()

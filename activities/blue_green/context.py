@@ -1,4 +1,4 @@
-"""What the steps of one blue-green migration share: both clusters, the claim, and the records of namespaces."""
+"""Task of a blue-green step: both clusters, the claim, and the records of namespaces."""
 
 from __future__ import annotations
 
@@ -35,11 +35,11 @@ from models.releases import Behaviour, Release, UnsupportedRelease, parse_releas
 BlueGreenInputT = TypeVar("BlueGreenInputT", bound=BlueGreenInput)
 
 REQUEST_LIMIT = 5.0
-"""Seconds after which a request to a broker is given up; a change may still be made so long after its order."""
+"""Timeout of a request to a broker, in seconds. A broker may still make the change until then."""
 
 
 class BothClusters(StepTask[BlueGreenInputT]):
-    """One attempt's view of its migration, or of one of its batches. Arguments as in `StepTask`."""
+    """An attempt at a step of a migration, or of one of its batches. Arguments as in `StepTask`."""
 
     kind = KIND
 
@@ -59,58 +59,58 @@ class BothClusters(StepTask[BlueGreenInputT]):
         """Blue's admin interface.
 
         Raises:
-            NoCredentials: the worker has none of the name that the input gives.
+            NoCredentials: the worker has no credentials with the name from the input.
         """
         return self._admin(self.input.blue)
 
     @cached_property
     def green(self) -> PulsarAdmin:
-        """Green's admin interface, likewise."""
+        """Green's admin interface; see `blue`."""
         return self._admin(self.input.green)
 
     @property
     def names(self) -> dict[str, str]:
-        """Names of clusters, as policies of blue have them, to those that green has for the same."""
+        """Names of clusters on green, by their names in policies of blue."""
         return {self.input.cluster: self.input.green_cluster}
 
     @cached_property
     def blue_release(self) -> Release:
-        """Blue's release; the oldest where brokers differ.
+        """Blue's release; the oldest if brokers differ.
 
         Raises:
-            StoreUnsupported: it is not supported.
+            StoreUnsupported: the release is not supported.
         """
         return _oldest(self.blue_brokers())
 
     @cached_property
     def blue_scalable(self) -> PulsarAdminReader | None:
-        """A broker of blue that knows scalable topics; None without any. Blue may be in the middle of an upgrade."""
-        knowing = (admin for _, admin in self.blue_brokers() if _release(admin).has(Behaviour.SCALABLE_TOPICS))
-        return next(knowing, None)
+        """A broker of blue that supports scalable topics; None for none. During an upgrade only some brokers do."""
+        supporting = (admin for _, admin in self.blue_brokers() if _release(admin).has(Behaviour.SCALABLE_TOPICS))
+        return next(supporting, None)
 
     @cached_property
     def green_release(self) -> Release:
-        """Green's release, likewise."""
+        """Green's release; see `blue_release`."""
         return _oldest(self.green_brokers())
 
     @contextmanager
     def blue_store(self) -> Generator[CasStore]:
-        """Blue's metadata store."""
+        """Open blue's metadata store."""
         with open_cas(self.input.blue.store, self.stores(self.input.blue)) as store:
             yield store
 
     @contextmanager
     def green_store(self) -> Generator[CasStore]:
-        """Green's metadata store."""
+        """Open green's metadata store."""
         with open_cas(self.input.green.store, self.stores(self.input.green)) as store:
             yield store
 
     def stores(self, cluster: PulsarCluster) -> Access:
-        """How the metadata store of one of both clusters is talked to."""
+        """Return credentials and timeout for the metadata store of a cluster."""
         return self.runtime.stores_of(cluster.credentials)
 
     def survey(self, census: FeatureCensus, namespaces: Collection[str]) -> None:
-        """Have a census take what blue uses, and the policies of some namespaces, `tenant/namespace` of each.
+        """Add what blue uses to a census, and the policies of some namespaces, `tenant/namespace`.
 
         Raises:
             StoreError: blue's metadata store cannot be read.
@@ -127,54 +127,54 @@ class BothClusters(StepTask[BlueGreenInputT]):
         )
 
     def keeper(self, store: CasStore) -> ClaimKeeper[BlueGreenClaim]:
-        """The claim of the migration on one of the stores."""
+        """Return the keeper of the migration's claim on a store."""
         return ClaimKeeper(store, BlueGreenClaim, self.attempt)
 
     def blue_brokers(self) -> list[tuple[str, PulsarAdminReader]]:
-        """Every broker of blue that is active, with its address, for what each must know."""
+        """Return the active brokers of blue, each with its address."""
         return self._brokers_of(self.input.blue)
 
     def blue_brokers_now(self) -> list[tuple[str, PulsarAdminReader]]:
-        """Every broker of blue that is registered now: one may have gone, or come, since this attempt began."""
+        """Return the brokers of blue that are registered now, and not those at the start of this attempt."""
         self._brokers.pop(self.input.blue.metadata_url, None)
         return self.blue_brokers()
 
     def green_brokers(self) -> list[tuple[str, PulsarAdminReader]]:
-        """Every broker of green that is active, likewise."""
+        """Return the active brokers of green, each with its address."""
         return self._brokers_of(self.input.green)
 
     def change_blue(
         self,
         *,
-        look: Callable[[PulsarAdmin], object],
+        connect: Callable[[PulsarAdmin], object],
         fence: Callable[[], object],
         change: Callable[[PulsarAdmin], ResultT],
     ) -> ResultT:
         """Make a change on blue that arrives soon after its fence was checked, or never; see `late_requests`.
 
-        Every request that removes something is made so: a worker that froze after the fence must not send it when the
-        clients have come back, perhaps months later. Each broker is asked by the address that it has registered until
-        the one that is in charge has answered, and never through a proxy, which could keep the request.
+        Use it for every request that deletes something. A worker that froze after the fence must not send the request
+        after a failback, perhaps months later. Brokers are asked by their registered addresses until the owner has
+        answered, and never through a proxy, which could delay the request.
 
         Args:
-            look: opens the connection to a broker; one that any broker answers, also of a topic that cannot be loaded.
-            fence: raises where this attempt is late.
+            connect: request that opens the connection; every broker answers it, also for a topic that it cannot load.
+            fence: raises if this attempt is late.
             change: the request.
         """
-        return self._change(self.input.blue, look, fence, change)
+        return self._change(self.input.blue, connect, fence, change)
 
     def change_green(
         self,
         *,
-        look: Callable[[PulsarAdmin], object],
+        connect: Callable[[PulsarAdmin], object],
         fence: Callable[[], object],
         change: Callable[[PulsarAdmin], ResultT],
     ) -> ResultT:
-        """Make a change on green, likewise."""
-        return self._change(self.input.green, look, fence, change)
+        """Make a change on green; see `change_blue`."""
+        return self._change(self.input.green, connect, fence, change)
 
     def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
-        """Do the same for many items, some at once; see `parallel.map_concurrent`."""
+        """Return the results of a function for many items, some at the same time; see `parallel.map_concurrent`."""
         return parallel.map_concurrent(self.context, items, work)
 
     def _brokers_of(self, cluster: PulsarCluster) -> list[tuple[str, PulsarAdminReader]]:
@@ -184,14 +184,14 @@ class BothClusters(StepTask[BlueGreenInputT]):
         if key not in self._brokers:
             session = self._sessions[key]
             with open_reader(cluster.store, self.stores(cluster)) as reader:
-                found = [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
-            self._brokers[key] = [(name, PulsarAdminReader(session, urls)) for name, urls in found]
+                registered = [(service.name, registered_urls(service.data, access)) for service in brokers(reader)]
+            self._brokers[key] = [(name, PulsarAdminReader(session, urls)) for name, urls in registered]
         return self._brokers[key]
 
     def _change(
         self,
         cluster: PulsarCluster,
-        look: Callable[[PulsarAdmin], object],
+        connect: Callable[[PulsarAdmin], object],
         fence: Callable[[], object],
         change: Callable[[PulsarAdmin], ResultT],
     ) -> ResultT:
@@ -199,7 +199,7 @@ class BothClusters(StepTask[BlueGreenInputT]):
         if not urls:
             raise NoServer(f"no broker is registered in {cluster.metadata_url}", server=cluster.metadata_url)
         access = self.runtime.admin_of(cluster.credentials)
-        return change_or_never(access, urls, look=look, fence=fence, change=change)
+        return change_or_never(access, urls, connect=connect, fence=fence, change=change)
 
     def _admin(self, cluster: PulsarCluster) -> PulsarAdmin:
         access = self.runtime.admin_of(cluster.credentials)
@@ -224,26 +224,26 @@ def _release(admin: PulsarAdminReader) -> Release:
 
 
 class NamespaceGuard(guards.NamespaceGuard[NamespaceClaim]):
-    """The right of one attempt to change one namespace, on blue and on green; its record is in blue's store."""
+    """Right of an attempt to change one namespace on blue and on green. Its record is in blue's store."""
 
     def __init__(self, store: CasStore, me: Attempt, namespace: str) -> None:
         super().__init__(store, me, namespace, NamespaceClaim)
 
 
 def holds_claim(task: AnyBlueGreenTask, store: CasStore) -> bool:
-    """Return whether the task's run holds a store; if not, it has ended, or a later run has taken over."""
+    """Return whether the task's run holds the claim on a store; if not, it has ended, or a later run took over."""
     held = read_claim(store, BlueGreenClaim)
     return held is not None and held.claim.is_of(task.attempt)
 
 
 class BlueGreenTask(BothClusters[BlueGreenInput]):
-    """One attempt's view of its migration."""
+    """An attempt at a step of the migration."""
 
     input_type = BlueGreenInput
 
 
 class BatchTask(BothClusters[BatchInput]):
-    """One attempt's view of its batch of namespaces."""
+    """An attempt at a step of a batch of namespaces."""
 
     input_type = BatchInput
 
@@ -259,7 +259,7 @@ class BatchTask(BothClusters[BatchInput]):
 
     @cached_property
     def guards(self) -> Sequence[NamespaceGuard]:
-        """The right to change each namespace of the batch, taken by this attempt.
+        """Guards of the batch's namespaces, taken by this attempt.
 
         Raises:
             StoreConflict: a later run or attempt has one of them.
@@ -271,5 +271,5 @@ class BatchTask(BothClusters[BatchInput]):
 
 
 def guards_that_move(guards: Sequence[NamespaceGuard]) -> list[NamespaceGuard]:
-    """The namespaces of a batch without those that a rollback has left on blue."""
+    """Return the guards of a batch without those of namespaces that a rollback left on blue."""
     return [guard for guard in guards if guard.require().stage is not Stage.RETURNED]

@@ -1,7 +1,8 @@
-"""The way back of an earlier migration: green, which takes over now, was blue then, and still sends clients away.
+"""Failback after an earlier migration: green was blue then, and still redirects clients.
 
-A namespace of green keeps its flag until its own batch begins, so that who begins at green's address is sent to where
-the others are. Then its topics that were ended are deleted, and the flag is taken off; green serves it again.
+A namespace of green keeps its flag until its own batch starts, so that clients that connect to green are redirected to
+the cluster where the others are. Then the batch deletes the namespace's terminated topics and takes the flag off, and
+green serves the namespace again.
 """
 
 from __future__ import annotations
@@ -35,27 +36,27 @@ from spark.blue_green.tasks import read_record
 
 
 def flagged_namespaces(store: CasReader, namespaces: Iterable[str]) -> list[str]:
-    """Those of green's namespaces whose clients it sends away."""
+    """Return the namespaces of green whose clients it redirects."""
     return [name for name in namespaces if read_flag(store, name)]
 
 
 def distribute_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore) -> None:
-    """Have each namespace of green carry the flag that the whole cluster had, so that they come back one by one.
+    """Replace the flag of the whole of green by flags of its namespaces, so that they move back one by one.
 
-    For clients nothing changes. While the flag of the cluster is set nothing can be created in any namespace.
+    Nothing changes for clients. While the flag of the cluster is set, nothing can be created in any namespace.
     """
     green, name = task.green, task.input.green_cluster
-    known = green.clusters.migration(name)
-    if known is None or not known.migrated or known.migrated_cluster_url is None:
+    flag = green.clusters.migration(name)
+    if flag is None or not flag.migrated or flag.migrated_cluster_url is None:
         return
     changed = [own_namespace for own_namespace in _own_namespaces(task) if not read_flag(store, own_namespace)]
     for namespace in changed:
         try:
             set_flag(store, namespace, guard.require, migrated=True)
         except StoreNotFound:
-            # Nobody has used it yet; brokers make the record.
+            # The namespace was never used; brokers create its record.
             task.change_green(
-                look=lambda admin, namespace=namespace: admin.namespaces.policies(namespace),
+                connect=lambda admin, namespace=namespace: admin.namespaces.policies(namespace),
                 fence=guard.require,
                 change=lambda admin, namespace=namespace: admin.namespaces.set_migrated(namespace, migrated=True),
             )
@@ -66,12 +67,12 @@ def distribute_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreen
 
 
 def restore_cluster_flag(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore) -> None:
-    """Put the flag of the whole cluster back where no namespace has come back."""
+    """Set the flag of the whole of green again, if no namespace has moved back."""
     if not guard.require().cluster_flag:
         return
-    known = read_cluster_flag(store, task.input.green_cluster)
-    stays = all(read_flag(store, own_namespace) for own_namespace in _own_namespaces(task))
-    if stays and known and known.migrated_cluster_url:
+    flag = read_cluster_flag(store, task.input.green_cluster)
+    is_unchanged = all(read_flag(store, own_namespace) for own_namespace in _own_namespaces(task))
+    if is_unchanged and flag and flag.migrated_cluster_url:
         _set_cluster_flag(task, guard, store, migrated=True)
     guard.renew(cluster_flag=False)
 
@@ -82,10 +83,10 @@ def was_blue(task: AnyBlueGreenTask) -> bool:
 
 
 def reopen_namespace(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
-    """Let green serve a namespace again, if it sends its clients away; topics that were ended make room.
+    """Take green's flag of a namespace off, so that green serves it again; delete its terminated topics first.
 
     Raises:
-        StoreConflict: one of these topics has something that would be lost.
+        StoreConflict: the deletion of one of these topics would lose messages.
     """
     if not was_blue(task):
         return
@@ -94,73 +95,73 @@ def reopen_namespace(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
         if read_flag(store, guard.namespace):
             guard.note(green_flag=True)
             set_flag(store, guard.namespace, guard.require, migrated=False)
-        if changed := _kept(store, guard.namespace):
+        if changed := _noted_policy(store, guard.namespace):
             back = Changed(before=changed.ours, ours=changed.before)
             compare_and_set_policy(store, guard, INACTIVE, back)
     wait_until_seen_off(task, guard.namespace)
 
 
 def wait_until_seen_off(task: AnyBlueGreenTask, namespace: str) -> None:
-    """Wait until no broker of green sends a namespace's clients away."""
+    """Wait until no broker of green redirects a namespace's clients."""
     wait_until_seen(task, namespace, migrated=False, by=task.green_brokers())
 
 
 def restore_redirect(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasReader) -> str:
-    """Have green send a namespace's clients away as before its batch; why not, where it is used already."""
+    """Set green's flag of a namespace again, as before its batch; return why not, if green has clients of it."""
     if not guard.require().green_flag:
         return ""
     topics = topics_of(task.green, guard.namespace)
     uses = task.each(topics, lambda topic: used_on_green(task, store, topic))
     used = [topic for topic, used in zip(topics, uses, strict=True) if used]
     if not used:
-        with task.green_store() as there:
-            set_flag(there, guard.namespace, guard.require, migrated=True)
-            if changed := _kept(there, guard.namespace):
-                compare_and_set_policy(there, guard, INACTIVE, changed)
+        with task.green_store() as green_store:
+            set_flag(green_store, guard.namespace, guard.require, migrated=True)
+            if changed := _noted_policy(green_store, guard.namespace):
+                compare_and_set_policy(green_store, guard, INACTIVE, changed)
     guard.note(green_flag=False)
     if not used:
         return ""
     return (
-        f"{guard.namespace}: {task.input.green_cluster} serves its clients now, besides {task.input.cluster}: "
-        f"{len(used)} topics have clients or messages there, {used[0]} among them"
+        f"{guard.namespace}: both {task.input.green_cluster} and {task.input.cluster} serve its clients now: "
+        f"{len(used)} topics have clients or messages on {task.input.green_cluster}, such as {used[0]}"
     )
 
 
 def used_on_green(task: AnyBlueGreenTask, store: CasReader, topic: TopicName) -> bool:
-    """Return whether green has clients of a topic, or messages that are no copies of blue's.
+    """Return whether green has clients of a topic, or messages that are not copies of blue's.
 
     Args:
         task: the step.
         store: blue's metadata store, which has the records of copies.
-        topic: which.
+        topic: the topic.
     """
     stats = check_topic(task.green, topic).stats
     if stats is None:
         return False
     consumers = any(sub.consumers for sub in stats.client_subscriptions.values())
-    known = read_record(store, topic)
-    copied = known.record.positions.last if known else None
-    _, there = read_managed_ledger(task.green, topic)
-    return bool(stats.publishers) or consumers or count_after(there, copied[1] if copied else EARLIEST) > 0
+    recorded = read_record(store, topic)
+    copied = recorded.record.positions.last if recorded else None
+    _, ledgers = read_managed_ledger(task.green, topic)
+    return bool(stats.publishers) or consumers or count_after(ledgers, copied[1] if copied else EARLIEST) > 0
 
 
 def clear_remaining_flags(task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim]) -> None:
-    """Take off what flags green still has, right before blue gets that of the whole cluster: clients would go round."""
+    """Take off green's remaining flags before blue's cluster flag is set: else both would redirect to each other."""
     with task.green_store() as store:
         for namespace in flagged_namespaces(store, _own_namespaces(task)):
             set_flag(store, namespace, guard.require, migrated=False)
             wait_until_seen_off(task, namespace)
 
 
-# Topics that were ended -----------------------------------------------------------------------------------------------
+# Terminated topics ----------------------------------------------------------------------------------------------------
 
 
 class TerminatedTopic(NamedTuple):
-    """A topic of green that an earlier migration has ended.
+    """A topic of green that an earlier migration terminated.
 
     Attributes:
-        needed_by: who still needs messages of it; empty for nobody.
-        refusal: why it must not be deleted; empty where it may.
+        needed_by: subscriptions and clusters that still need its messages; empty for none.
+        refusal: why it must not be deleted; empty if it may.
     """
 
     needed_by: str
@@ -168,7 +169,7 @@ class TerminatedTopic(NamedTuple):
 
 
 def terminated_topics(task: AnyBlueGreenTask, namespace: str) -> dict[TopicName, TerminatedTopic]:
-    """Return the topics of green that an earlier migration has ended."""
+    """Return the topics of green that an earlier migration terminated."""
     rules = _rules(task)
 
     def check(topic: TopicName) -> TerminatedTopic:
@@ -176,34 +177,34 @@ def terminated_topics(task: AnyBlueGreenTask, namespace: str) -> dict[TopicName,
 
     topics = topics_of(task.green, namespace)
     infos = task.each(topics, lambda topic: stored(task.green, topic))
-    ended = [topic for topic, info in zip(topics, infos, strict=True) if info and info.migrated]
-    return dict(zip(ended, task.each(ended, check), strict=True))
+    terminated = [topic for topic, info in zip(topics, infos, strict=True) if info and info.migrated]
+    return dict(zip(terminated, task.each(terminated, check), strict=True))
 
 
 def delete_terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
-    """Delete topics of green that were ended, and that nobody needs: clients cannot send to them.
+    """Delete terminated topics of green that no subscription needs, since clients cannot send to them.
 
     Raises:
-        StoreConflict: one of them has something that would be lost; nothing is deleted then.
+        StoreConflict: the deletion of one of them would lose messages; nothing is deleted.
     """
-    ended = terminated_topics(task, guard.namespace)
+    terminated = terminated_topics(task, guard.namespace)
     # mutant: blue-green/failback-deletes-what-retention-keeps
-    if refused := [(topic, one.refusal) for topic, one in ended.items() if one.refusal]:
-        topic, refusal = refused[0]
+    if refused := [(name, topic.refusal) for name, topic in terminated.items() if topic.refusal]:
+        name, refusal = refused[0]
         raise StoreConflict(
-            f"{len(refused)} topics that were ended on {task.input.green_cluster} must not be deleted: {topic} "
-            f"({refusal})"
+            f"{len(refused)} terminated topics on {task.input.green_cluster} must not be deleted, such as {name}: "
+            f"{refusal}"
         )
 
     def delete(topic: TopicName) -> None:
         with suppress(AdminNotFound):
             task.change_green(
-                look=lambda admin: admin.topics.internal_info(topic),
+                connect=lambda admin: admin.topics.internal_info(topic),
                 fence=guard.require,
                 change=lambda admin: admin.topics.delete(topic),
             )
 
-    task.each(ended, delete)
+    task.each(terminated, delete)
 
 
 def _rules(task: AnyBlueGreenTask) -> DeletionRules:
@@ -211,23 +212,23 @@ def _rules(task: AnyBlueGreenTask) -> DeletionRules:
 
 
 def after_failback(
-    namespace: NamespaceInventory, ended: Container[TopicName], record: NamespaceClaim | None, cluster: str
+    namespace: NamespaceInventory, terminated: Container[TopicName], record: NamespaceClaim | None, cluster: str
 ) -> NamespaceInventory:
-    """A namespace of green as it will be when it has come back: what was ended is made again then.
+    """Return a namespace of green as it is after the failback, which creates terminated topics again.
 
     Args:
-        namespace: as it is.
-        ended: topics that were ended.
-        record: that the migration which left green has of it.
+        namespace: the namespace as it is.
+        terminated: terminated topics.
+        record: record of the namespace in green's store, from the earlier migration.
         cluster: green's name.
     """
-    topics = {name: topic.after_failback(ended) for name, topic in namespace.topics.items()}
-    kept = {name: topic for name, topic in topics.items() if topic.partitions or topic.parts}
-    return NamespaceInventory(namespace.name, as_before(namespace.policies, record, cluster), kept)
+    topics = {name: topic.after_failback(terminated) for name, topic in namespace.topics.items()}
+    existing = {name: topic for name, topic in topics.items() if topic.partitions or topic.parts}
+    return NamespaceInventory(namespace.name, as_before(namespace.policies, record, cluster), existing)
 
 
 def delete_old_record(store: CasStore, namespace: str, fence: Callable[[], object]) -> None:
-    """Remove the record that green has of a namespace since it left, and which nobody needs any more."""
+    """Delete the record of an earlier migration of a namespace from green's store."""
     node = store.get(path := namespace_record(namespace))
     if node and NamespaceClaim.model_validate_json(node.value).stage is Stage.KEPT:
         fence()
@@ -237,7 +238,7 @@ def delete_old_record(store: CasStore, namespace: str, fence: Callable[[], objec
 def _set_cluster_flag(
     task: AnyBlueGreenTask, guard: ClaimKeeper[BlueGreenClaim], store: CasStore, *, migrated: bool
 ) -> None:
-    """Set or take off green's own flag; where it sends clients stays."""
+    """Set or take off green's own cluster flag; keep the address to which it redirects."""
     name = task.input.green_cluster
 
     def change(now: ClusterMigration | None) -> ClusterMigration:
@@ -247,12 +248,12 @@ def _set_cluster_flag(
     wait_until_cluster_seen(task, name, wanted, task.green_brokers())
 
 
-def _kept(store: CasReader, namespace: str) -> Changed | None:
-    """What was changed of a namespace of green when it was left, and stays so until its clients return."""
+def _noted_policy(store: CasReader, namespace: str) -> Changed | None:
+    """Return the policy on inactive topics that the earlier migration overrode and did not restore."""
     record = record_of(store, namespace)
     return record.inactive_topics if record and record.stage is Stage.KEPT else None
 
 
 def _own_namespaces(task: AnyBlueGreenTask) -> list[str]:
-    """Namespaces of green, without those of Pulsar itself."""
+    """Return the namespaces of green, without those of Pulsar itself."""
     return [name for name in namespaces_of(task.green) if not name.startswith("pulsar/")]

@@ -1,4 +1,4 @@
-"""The grace window: who still asks blue, whether all is as it was left, and the end of blue's topics."""
+"""The grace window: check which clients use blue and whether its flags were changed, and delete its topics."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from models.lifecycle.status import ProgressTask, ProgressUnit
 
 @step(BlueGreenTask, reads_only=True)
 def census(task: BlueGreenTask) -> Census:
-    """Who still asks blue, and what is not any more as the migration left it."""
+    """Return connections to blue, settings that were changed since COMPLETE, and topics that cannot be drained."""
     with task.blue_store() as store:
         moved = _moved(store)
         # mutant: blue-green/undrainable-topics-are-not-seen
         undrained = [name for name, record in records(store).items() if record.stage is Stage.FLIPPED]
         drift = [f"the flag of {namespace} was taken off" for namespace in moved if not read_flag(store, namespace)]
-    known = task.blue.clusters.migration(task.input.cluster)
-    if known is None or known.migrated_cluster_url != urls_of(task.input.green):
-        drift.append(f"brokers of {task.input.cluster} have another address than that of {task.input.green_cluster}")
+    flag = task.blue.clusters.migration(task.input.cluster)
+    if flag is None or flag.migrated_cluster_url != urls_of(task.input.green):
+        drift.append(f"brokers of {task.input.cluster} no longer have the address of {task.input.green_cluster}")
     connections = {url: admin.brokers.connections() for url, admin in task.blue_brokers()}
     return Census(
         topics=sum(len(topics_of(task.blue, namespace)) for namespace in moved),
         connections=sum(connection.active for connection in connections.values()),
-        opened={url: one.opened for url, one in connections.items()},
+        opened={url: connection.opened for url, connection in connections.items()},
         drift=tuple(drift[:NAMED]),
         undrainable=tuple(why for namespace in undrained for why in _undrainable(task, namespace))[:NAMED],
     )
 
 
 def _undrainable(task: AnyBlueGreenTask, namespace: str) -> list[str]:
-    """Return topics of a namespace that was not drained whose consumers cannot get the rest any more, in words."""
-    looks = task.each(topics_of(task.blue, namespace), lambda topic: check_topic(task.blue, topic))
-    blocked = [look.topic for look in looks if look.blocked]
+    """Return topics of an undrained namespace that were unloaded, and that consumers cannot read, in words."""
+    states = task.each(topics_of(task.blue, namespace), lambda topic: check_topic(task.blue, topic))
+    blocked = [state.topic for state in states if state.blocked]
     infos = task.each(blocked, lambda topic: stored(task.blue, topic))
     return [
-        f"{topic} was unloaded before it was drained, and its consumers cannot get what is left there "
+        f"{topic} was unloaded before it was drained, and consumers cannot read its remaining messages "
         f"({needed_by(info)})"
         for topic, info in zip(blocked, infos, strict=True)
         if info and needed_by(info)
@@ -57,23 +57,23 @@ def _undrainable(task: AnyBlueGreenTask, namespace: str) -> list[str]:
 
 @step(BlueGreenTask)
 def clean_up(task: BlueGreenTask) -> CleanupStep:
-    """Delete a bounded number of blue's topics that nobody uses any more; then their partitioned metadata."""
+    """Delete a limited number of blue's unused topics, then the metadata of their partitioned topics."""
     deleted = remaining = 0
     refused: list[FailedItem] = []
     with task.blue_store() as store:
         for namespace in _moved(store):
             guard = NamespaceGuard(store, task.attempt, namespace)
             guard.take()
-            waiting, kept = topics_of(task.blue, namespace), list[FailedItem]()
-            # Those that stay do not count, so that they never hide the ones behind them.
+            waiting, undeletable = topics_of(task.blue, namespace), list[FailedItem]()
+            # Refused topics do not count against the limit, so that they never keep later ones from being deleted.
             while waiting and (limit := task.input.cleanup_limit - deleted) > 0:
                 now, waiting = waiting[:limit], waiting[limit:]
                 items = task.each(now, lambda topic, guard=guard: _delete(task, guard, topic))
-                kept += [item for item in items if item]
+                undeletable += [item for item in items if item]
                 deleted += sum(1 for item in items if item is None)
-            refused += kept
+            refused += undeletable
             remaining += len(waiting)
-            if not kept and not waiting:
+            if not undeletable and not waiting:
                 refused += _delete_partitioned(task, guard)
                 restore_policy(task, guard, INACTIVE)
             task.context.progress(ProgressTask.DELETE, ProgressUnit.TOPICS, deleted, deleted + remaining)
@@ -91,7 +91,7 @@ def _delete(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> 
     return _unless_refused(
         str(topic),
         lambda: task.change_blue(
-            look=lambda admin: admin.topics.internal_info(topic),
+            connect=lambda admin: admin.topics.internal_info(topic),
             fence=guard.require,
             change=lambda admin: admin.topics.delete(topic),  # mutant: blue-green/deletion-that-may-arrive-late
         ),
@@ -99,7 +99,7 @@ def _delete(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> 
 
 
 def _unless_refused(path: str, delete: Callable[[], None]) -> FailedItem | None:
-    """Delete something; what brokers refuse stays, and keeps nothing else."""
+    """Delete a topic; return why brokers refused that, so that other topics are still deleted."""
     try:
         with suppress(AdminNotFound):
             delete()
@@ -117,7 +117,7 @@ def _lacking_on_green(task: AnyBlueGreenTask, topic: TopicName) -> str:
 
 
 def _delete_partitioned(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[FailedItem]:
-    """Remove what is left of partitioned topics whose partitions are all gone; returns those that stay."""
+    """Delete the metadata of partitioned topics without partitions; return those that must stay."""
     refused: list[FailedItem] = []
     try:
         names = task.blue.topics.partitioned_names(guard.namespace)
@@ -129,7 +129,7 @@ def _delete_partitioned(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[F
         if topic.topic.startswith("__"):
             continue
         if not _partitions_on_green(task, topic):
-            # Somebody has created it on blue since.
+            # A client created it on blue after the flip.
             refused.append(FailedItem(path=name, reason=f"{task.input.green_cluster} has no such topic"))
             continue
         if item := _unless_refused(name, lambda topic=topic: _delete_whole(task, guard, topic)):
@@ -139,7 +139,7 @@ def _delete_partitioned(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[F
 
 def _delete_whole(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> None:
     task.change_blue(
-        look=lambda admin: admin.topics.partitions(topic),
+        connect=lambda admin: admin.topics.partitions(topic),
         fence=guard.require,
         change=lambda admin: admin.topics.delete_partitioned(topic),
     )

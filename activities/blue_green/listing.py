@@ -1,4 +1,4 @@
-"""Which namespaces move, in their order, and the list of those that could not."""
+"""Namespaces of blue, and the selection of those that move."""
 
 from __future__ import annotations
 
@@ -17,43 +17,43 @@ _OF_BROKERS = re.compile(r"pulsar/system|(?:pulsar|sla-monitor)/(?:[^/]+/)?[^/]+
 
 
 def namespaces_of(admin: PulsarAdminReader) -> list[str]:
-    """`tenant/namespace` of all namespaces of a cluster."""
+    """Return all namespaces of a cluster, `tenant/namespace`, sorted."""
     return sorted(name for tenant in admin.tenants.names() for name in admin.namespaces.names(tenant))
 
 
 def is_v1(namespace: str) -> bool:
-    """Return whether a namespace is named as in Pulsar 1: `tenant/cluster/namespace`. Releases up to 4.1 have such."""
+    """Return whether a namespace has a name of Pulsar 1: `tenant/cluster/namespace`. Releases up to 4.1 allow them."""
     return namespace.count("/") > 1
 
 
 def is_of_brokers(namespace: str) -> bool:
-    """Return whether brokers use a namespace for themselves, and leave its topics alone when they move a cluster."""
+    """Return whether a namespace belongs to brokers; they do not move its topics with the flag of the cluster."""
     return _OF_BROKERS.fullmatch(namespace) is not None
 
 
 def scalable_topics(task: AnyBlueGreenTask, namespace: str) -> list[str]:
-    """Return the scalable topics of a namespace of blue, which its flag does not move."""
+    """Return the scalable topics of a namespace of blue; its flag does not move them."""
     return task.blue_scalable.scalable_topics.names(namespace) if task.blue_scalable else []
 
 
 def selected(admin: PulsarAdminReader, input: BlueGreenInput) -> list[str]:
-    """The namespaces that move, by the order of their patterns and by name."""
+    """Return the namespaces that move, in the order of their patterns, then by name."""
     ranked = [(rank, name) for name in namespaces_of(admin) if (rank := input.rank(name)) is not None]
     return [name for _, name in sorted(ranked)]
 
 
 @step(BlueGreenTask, name="list_namespaces", reads_only=True)
 def page(task: BlueGreenTask, cursor: str, limit: int) -> Page:
-    """The namespaces behind a cursor; one that came meanwhile, and would stand before it, is left to COMPLETE."""
+    """Return the namespaces after a cursor. A new namespace that sorts before it is reported by COMPLETE."""
     names = selected(task.blue, task.input)
     ranks = [(task.input.rank(name), name) for name in names]
-    behind = [name for rank, name in ranks if not cursor or (rank, name) > (task.input.rank(cursor), cursor)]
-    return Page(items=tuple(WaveItem(name=name) for name in behind[:limit]), total=len(names))
+    after = [name for rank, name in ranks if not cursor or (rank, name) > (task.input.rank(cursor), cursor)]
+    return Page(items=tuple(WaveItem(name=name) for name in after[:limit]), total=len(names))
 
 
 @step(BlueGreenTask)
 def record_failures(task: BlueGreenTask, failures: list[FailedItem], offset: int) -> str:
-    """Keep failed namespaces in blue's metadata store, a node for each call; says where."""
+    """Store failed namespaces in blue's metadata store, a node for each call; return the path."""
     with task.blue_store() as store:
         task.keeper(store).renew()
         record_failed_items(store, failures, offset)

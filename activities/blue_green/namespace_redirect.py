@@ -1,4 +1,4 @@
-"""Whose clients blue sends to green: addresses, flags, and the records of namespaces; set, awaited and read."""
+"""Redirection of blue's clients to green: addresses, flags and records of namespaces."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ASK_EVERY = 1.0
 
 
 def urls_of(cluster: PulsarCluster) -> ClusterUrls:
-    """Where clients are sent that must go to a cluster."""
+    """Return the addresses to which brokers redirect clients of a cluster."""
     return ClusterUrls(
         service_url=cluster.service_url,
         service_url_tls=cluster.service_url_tls,
@@ -40,19 +40,19 @@ def urls_of(cluster: PulsarCluster) -> ClusterUrls:
 
 
 def sends_to_green(task: AnyBlueGreenTask) -> bool:
-    """Whether blue's brokers would send clients to green's address."""
-    known = task.blue.clusters.migration(task.input.cluster)
-    return known is not None and known.migrated_cluster_url == urls_of(task.input.green)
+    """Return whether blue's brokers would redirect clients to green's address."""
+    flag = task.blue.clusters.migration(task.input.cluster)
+    return flag is not None and flag.migrated_cluster_url == urls_of(task.input.green)
 
 
 def redirect_problem(task: AnyBlueGreenTask, urls: ClusterUrls | None, cluster: PulsarCluster, name: str) -> str:
-    """Why clients that are sent to an address do not come to a cluster, in words; empty where they do.
+    """Return why an address does not lead to a cluster; empty if it does.
 
     Args:
         task: the step.
         urls: the address.
-        cluster: where they should come.
-        name: of it.
+        cluster: cluster where clients should connect.
+        name: its name.
     """
     if urls == urls_of(cluster):
         return ""
@@ -61,24 +61,24 @@ def redirect_problem(task: AnyBlueGreenTask, urls: ClusterUrls | None, cluster: 
         return "to no address"
     try:
         with HttpSession(task.runtime.admin_of(cluster.credentials)) as session:
-            told = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
+            actual = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
     except StoreError as error:
         return f"to {url}, which does not answer ({error})"
-    return "" if told == name else f"to {url}, which is the cluster {told!r}"
+    return "" if actual == name else f"to {url}, which is the cluster {actual!r}"
 
 
 def wait_until_cluster_seen(
     task: AnyBlueGreenTask, name: str, wanted: ClusterMigration, brokers: Sequence[tuple[str, PulsarAdminReader]]
 ) -> None:
-    """Wait until each broker sees the address and the flag of its cluster as they were set.
+    """Wait until each broker sees the new address and flag of its cluster.
 
     Raises:
-        StoreContention: one does not, for half a minute.
+        StoreContention: a broker does not see them within half a minute.
     """
 
     def lag_of(admin: PulsarAdminReader) -> str:
         now = admin.clusters.migration(name)
-        return "" if now == wanted else f"sees {now and now.body()}, and not what was set for {name}"
+        return "" if now == wanted else f"still sees {now and now.body()} for {name}, not {wanted.body()}"
 
     await_on_brokers(task.context, brokers, lag_of)
 
@@ -91,40 +91,40 @@ def wait_until_seen(
     by: Sequence[tuple[str, PulsarAdminReader]] | None = None,
     silent: set[str] | None = None,
 ) -> None:
-    """Wait until each broker sees a namespace's flag so; one that is gone sends nobody away.
+    """Wait until each broker sees the new flag of a namespace. A missing namespace counts as not migrated.
 
     Args:
         task: the step.
         namespace: `tenant/namespace`.
-        migrated: how they must see it.
-        by: the brokers; None for all of blue that the worker knows.
-        silent: gets brokers that do not answer, which are not waited for then; None where each must answer.
+        migrated: expected value of the flag.
+        by: the brokers; None for all of blue.
+        silent: receives the brokers that do not answer, and does not wait for them; None if each must answer.
 
     Raises:
-        AdminNotFound: there is no such namespace, whose flag must be set.
+        AdminNotFound: the namespace does not exist, and its flag must be set.
         AdminUnreachable: a broker does not answer.
-        StoreContention: one does not, for half a minute.
+        StoreContention: a broker does not see the flag within half a minute.
     """
 
     def lag_of(admin: PulsarAdminReader) -> str:
         is_seen = _is_migrated(admin, namespace, wanted=migrated) is migrated
-        return "" if is_seen else f"does not see the flag of {namespace} as it was set"
+        return "" if is_seen else f"does not see the new flag of {namespace} (migrated={migrated})"
 
     await_on_brokers(task.context, task.blue_brokers() if by is None else by, lag_of, silent=silent)
 
 
 def require_answers(task: AnyBlueGreenTask) -> None:
-    """Check that each registered broker of blue answers, since each must see a flag before writes are released.
+    """Check that each registered broker of blue answers: each must see a flag before writes are released.
 
     Raises:
-        StoreConflict: one does not, for longer than the session of a broker that has died lasts.
+        StoreConflict: a broker does not answer for longer than the session of a dead broker lasts.
     """
     deadline = task.context.deadline(_SESSION_ENDS_WITHIN)
     while silent := [name for name, admin in task.blue_brokers_now() if not _answers(admin)]:
         if deadline.passed:
             raise StoreConflict(
-                f"brokers of {task.input.cluster} are registered and do not answer, so nothing is flipped: "
-                f"{some(silent)}. Restart or stop them"
+                f"nothing is flipped: registered brokers of {task.input.cluster} do not answer: {some(silent)}. "
+                "Restart or stop them"
             )
         task.context.waiting_for(WaitKind.STORE, f"brokers of {task.input.cluster} to answer: {some(silent)}")
         task.context.pause(_ASK_EVERY)
@@ -152,63 +152,64 @@ def _is_migrated(admin: PulsarAdminReader, namespace: str, *, wanted: bool) -> b
 
 
 def records(store: CasReader) -> Mapping[str, NamespaceClaim]:
-    """All records, by namespace, whoever holds them."""
-    found = {namespace: record_of(store, namespace) for namespace in recorded_namespaces(store)}
-    return {namespace: claim for namespace, claim in found.items() if claim}
+    """Return the records of all runs, by namespace."""
+    claims = {namespace: record_of(store, namespace) for namespace in recorded_namespaces(store)}
+    return {namespace: claim for namespace, claim in claims.items() if claim}
 
 
 def record_of(store: CasReader, namespace: str) -> NamespaceClaim | None:
-    """The record of a namespace, whoever holds it."""
+    """Return the record of a namespace, of any run; None if it has none."""
     node = store.get(namespace_record(namespace))
     return NamespaceClaim.model_validate_json(node.value) if node else None
 
 
 def redirected_namespaces(task: AnyBlueGreenTask, store: CasReader, namespaces: Iterable[str]) -> set[str]:
-    """Those namespaces whose clients are sent to green already, by an earlier run, however that has ended.
+    """Return the namespaces whose clients an earlier run redirected to green.
 
-    They differ from what green has, and green has messages of them; what is left is to bring them to their end. Where
-    the flag is off and no topic is terminated, nothing of it has happened, or all was taken back.
+    Green may differ from blue there, and has messages; such a namespace only has to be completed. If the flag is off
+    and no topic is terminated, the namespace is not among them: its flip did not start, or was rolled back.
     """
-    known = records(store)
-    away = _away(task, store, known, namespaces)
-    begun = {name for name in away if name in known and known[name].stage in FLIPPED}
+    claims = records(store)
+    redirected = _redirected(task, store, claims, namespaces)
+    started = {name for name in redirected if name in claims and claims[name].stage in FLIPPED}
     # mutant: blue-green/what-has-moved-is-created-again
-    return set(away) if away != begun and not _elsewhere(task, store) else begun
+    return set(redirected) if redirected != started and not _why_not_green(task, store) else started
 
 
 def conflicting_redirect(task: AnyBlueGreenTask, store: CasReader) -> str:
-    """Whose clients blue sends to another cluster than green, in words; empty where it sends nobody there.
+    """Return whose clients blue redirects to a cluster other than green, in words; empty for none.
 
-    Blue has one address for all of its namespaces: who changes it sends all of them to another cluster.
+    Blue has one address for all its namespaces, so a change of it affects all redirected clients.
     """
-    if not (where := _elsewhere(task, store)):
+    if not (where := _why_not_green(task, store)):
         return ""
     flag = read_cluster_flag(store, task.input.cluster)
     if flag and flag.migrated:
-        return f"all clients of {task.input.cluster} are sent away {where}"
-    names = _away(task, store, records(store), namespaces_of(task.blue))
-    return f"clients of {some(sorted(names))} are sent away {where}" if names else ""
+        return f"all clients of {task.input.cluster} are redirected {where}"
+    names = _redirected(task, store, records(store), namespaces_of(task.blue))
+    return f"clients of {some(sorted(names))} are redirected {where}" if names else ""
 
 
-def _elsewhere(task: AnyBlueGreenTask, store: CasReader) -> str:
-    """Why the stored address does not lead to green; empty where it does."""
+def _why_not_green(task: AnyBlueGreenTask, store: CasReader) -> str:
+    """Return why the stored address does not lead to green; empty if it does."""
     flag = read_cluster_flag(store, task.input.cluster)
     return redirect_problem(task, flag and flag.migrated_cluster_url, task.input.green, task.input.green_cluster)
 
 
-def _away(
-    task: AnyBlueGreenTask, store: CasReader, known: Mapping[str, NamespaceClaim], namespaces: Iterable[str]
+def _redirected(
+    task: AnyBlueGreenTask, store: CasReader, claims: Mapping[str, NamespaceClaim], namespaces: Iterable[str]
 ) -> set[str]:
-    """Those whose clients are sent away, wherever to, or were: an earlier run was lost during that."""
+    """Return the namespaces whose clients are redirected to any cluster, or were when an earlier run was lost."""
 
-    def is_away(name: str) -> bool:
-        begun = name in known and known[name].stage in FLIPPED
-        return read_flag(store, name) or (begun and _is_ended(task, name))  # mutant: blue-green/flip-that-never-started
+    def is_redirected(name: str) -> bool:
+        started = name in claims and claims[name].stage in FLIPPED
+        # mutant: blue-green/flip-that-never-started
+        return read_flag(store, name) or (started and _has_terminated_topics(task, name))
 
-    return {name for name in namespaces if is_away(name)}
+    return {name for name in namespaces if is_redirected(name)}
 
 
-def _is_ended(task: AnyBlueGreenTask, namespace: str) -> bool:
-    """Whether any topic of a namespace was terminated so that its clients go to green."""
+def _has_terminated_topics(task: AnyBlueGreenTask, namespace: str) -> bool:
+    """Return whether any topic of a namespace was terminated by a flip."""
     infos = task.each(topics_of(task.blue, namespace), lambda topic: stored(task.blue, topic))
     return any(info is not None and info.migrated for info in infos)

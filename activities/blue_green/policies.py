@@ -1,4 +1,4 @@
-"""Policies of blue's namespaces that a migration changes for a time."""
+"""Policies of blue's namespaces that a migration overrides for a time."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from clients.pulsar.admin.namespaces import AutoTopicCreation, InactiveTopics, P
 from models.blue_green.claims import NamespaceClaim
 
 _KEPT_FOR = 60
-"""Seconds that brokers want with this policy; they delete nothing with it, however long that is."""
+"""Value that brokers require in this policy, in seconds. It has no effect, since the policy deletes nothing."""
 
 
 def rate(cluster: str, limit: int = 1) -> OverriddenPolicy[PublishRate]:
-    """Return the policy of how much may be sent: while a batch is flipped, next to nothing.
+    """Return the publish rate as a policy to override; it almost stops writes while a batch flips.
 
     Args:
-        cluster: whose brokers apply it.
-        limit: bytes per second of a topic, for who sets it.
+        cluster: cluster whose brokers apply it.
+        limit: bytes/s per topic.
     """
 
     def throttled(_now: PublishRate | None) -> PublishRate:
@@ -34,24 +34,24 @@ def _as_it_is(now: PublishRate | None) -> PublishRate | None:
     return now
 
 
-def _kept(now: InactiveTopics | None) -> InactiveTopics | None:
+def _without_deletion(now: InactiveTopics | None) -> InactiveTopics | None:
     if now is not None and not now.delete_while_inactive:
         return None
-    known = now or InactiveTopics(
+    policy = now or InactiveTopics(
         inactive_topic_delete_mode="delete_when_no_subscriptions",
         max_inactive_duration_seconds=_KEPT_FOR,
         delete_while_inactive=True,
     )
-    return known.model_copy(update={"delete_while_inactive": False})
+    return policy.model_copy(update={"delete_while_inactive": False})
 
 
 INACTIVE = OverriddenPolicy(
-    "inactive_topics", "policy on inactive topics", InactiveTopics, ("inactive_topic_policies",), _kept
+    "inactive_topics", "policy on inactive topics", InactiveTopics, ("inactive_topic_policies",), _without_deletion
 )
-"""Whether brokers delete topics because nobody uses them any more: from a flip on, they do not.
+"""Policy on the deletion of inactive topics. From the flip on, brokers must not delete them.
 
-Consumers that subscribe by a pattern list topics at the address that they began with, and leave those that are gone
-there, also when they have moved (Java client, seen).
+Pattern consumers list topics at their first address, and unsubscribe from topics that are missing there, even if these
+have moved (Java client, seen).
 """
 
 
@@ -70,27 +70,27 @@ AUTO_CREATION = OverriddenPolicy(
     ("autoTopicCreationOverride",),
     _not_created,
 )
-"""Whether clients create topics: while the flag of a namespace that has moved is off, they must not.
+"""Policy on auto-creation of topics. While the flag of a moved namespace is off, clients must not create topics.
 
-A topic that exists on green alone would be created on blue as well, and take messages there that no consumer gets.
+Otherwise a topic that only green has would be created on blue as well, and would take messages that no consumer gets.
 """
 
 
 def restore_policy(task: AnyBlueGreenTask, guard: NamespaceGuard, policy: OverriddenPolicy[AnswerT]) -> str:
-    """Put a policy back; what somebody else has set meanwhile stays, and is returned in words.
+    """Restore a policy; if it was changed since, keep it and return that in words.
 
-    Brokers of blue may be asked for all policies next, to be made the same on green, and must not tell our own.
+    Wait until brokers of blue see it: their policies may be copied to green next, without ours.
     """
     return overridden_policies.restore_policy(guard, policy, task.context, task.blue_brokers)
 
 
 def as_before(policies: Policies, record: NamespaceClaim | None, cluster: str) -> Policies:
-    """The policies of a namespace as they will be again once what was noted in its record is put back.
+    """Return the policies of a namespace without the overrides that its record notes.
 
     Args:
-        policies: as they are.
-        record: of the namespace.
-        cluster: whose policies these are.
+        policies: current policies.
+        record: record of the namespace.
+        cluster: cluster of the policies.
     """
     return policies.model_copy(
         update={"raw": without_overrides(policies.raw, record, _rate_in(cluster), INACTIVE, AUTO_CREATION)}

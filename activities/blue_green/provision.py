@@ -1,4 +1,4 @@
-"""PROVISION: green has every namespace that moves, with all that belongs to it."""
+"""PROVISION: create on green every namespace that moves, with its topics, policies and subscriptions."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from models.blue_green.results import Provision
 
 @step(BlueGreenTask)
 def provision(task: BlueGreenTask) -> Provision:
-    """Create on green what it lacks, namespace by namespace, and read both sides back."""
+    """Create what green lacks, namespace by namespace, and compare both clusters again."""
     with task.green_store() as store:
         guard = task.keeper(store)
         guard.renew()
         distribute_cluster_flag(task, guard, store)
-        # Nothing can be created in what green still sends away; that is left to its batch.
+        # Nothing can be created in a namespace that green still redirects; its batch does that.
         namespaces = selected(task.blue, task.input)
         coming_back = flagged_namespaces(store, namespaces)
         with task.blue_store() as blue:
-            gone = redirected_namespaces(task, blue, namespaces)
-        namespaces = [name for name in namespaces if name not in coming_back and name not in gone]
+            moved = redirected_namespaces(task, blue, namespaces)
+        namespaces = [name for name in namespaces if name not in coming_back and name not in moved]
         ids = raise_ids(task.input, task.stores(task.input.blue), task.stores(task.input.green), guard.require)
-        found = provision_all(task, namespaces, guard.require)
+        result = provision_all(task, namespaces, guard.require)
         if ids:
-            # Last: brokers may have created topics of now before they saw that ids were raised.
+            # Last: brokers may have created topics before they saw the raised ids.
             renew_ledgers(task.green, task.change_green, namespaces, ids, guard.require)
         require_clients(task, namespaces)
-        return found
+        return result

@@ -107,7 +107,7 @@ def _unload(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> 
     # It is gone, or was unloaded since.
     with suppress(AdminNotFound, AdminServerError):
         task.change_blue(
-            look=lambda admin: admin.topics.internal_info(topic),
+            connect=lambda admin: admin.topics.internal_info(topic),
             fence=guard.require,
             change=lambda admin: admin.topics.unload(topic),
         )
@@ -128,7 +128,7 @@ def _end(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: 
     # Noted before: an attempt that comes after this call does not see any more that the topic was open.
     note(missed)
     end = task.change_blue(
-        look=lambda admin: admin.topics.internal_info(topic),
+        connect=lambda admin: admin.topics.internal_info(topic),
         fence=guard.require,
         change=lambda admin: admin.topics.terminate(topic),
     )

@@ -68,13 +68,13 @@ class PulsarCluster(Generic[AccessT_co]):
     def change_or_never(
         self,
         *,
-        look: Callable[[PulsarAdmin], object],
+        connect: Callable[[PulsarAdmin], object],
         fence: Callable[[], object],
         change: Callable[[PulsarAdmin], ResultT],
     ) -> ResultT:
         """Make a change that arrives soon after the look at the fence, or never; see `late_requests`."""
         access = self.runtime.admin_of(self.input.credentials)
-        return change_or_never(access, self.input.admin_urls, look=look, fence=fence, change=change)
+        return change_or_never(access, self.input.admin_urls, connect=connect, fence=fence, change=change)
 
     def await_late_requests(self, age: float = 0.0) -> bool:
         """Wait until no such change of an earlier attempt can arrive any more; whether that had to be waited for.

@@ -84,7 +84,7 @@ def _use_up(admin: FencedAdmin, topic: TopicName, number: int) -> None:
     while number and not admin.schemas.versions(topic):
         # A late one would make stored messages unreadable: nobody could decode them any more.
         last = admin.or_never(
-            look=lambda admin: admin.schemas.versions(topic), change=lambda admin: admin.schemas.delete(topic)
+            connect=lambda admin: admin.schemas.versions(topic), change=lambda admin: admin.schemas.delete(topic)
         )
         if last >= number - 1:
             return

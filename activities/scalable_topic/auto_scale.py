@@ -97,7 +97,7 @@ def set_auto_scale(
     if now == policy:
         return
     change(
-        look=lambda admin: admin.scalable_topics.auto_scale_policy(topic),
+        connect=lambda admin: admin.scalable_topics.auto_scale_policy(topic),
         fence=fence,
         change=lambda admin: admin.scalable_topics.set_auto_scale_policy(topic, policy),
     )

@@ -157,7 +157,7 @@ def _delete(task: ClusterTask[ClusterInput], store: CasStore, name: TopicName) -
     try:
         task.cluster.change_or_never(
             # On the connection of the change: somebody may have made another topic of this name since, or come to it.
-            look=lambda admin: _require_done(admin, topic),
+            connect=lambda admin: _require_done(admin, topic),
             fence=task.topic_guard(store, name).require,
             change=lambda admin: _delete_all(admin, topic),
         )
@@ -223,7 +223,7 @@ def _release_regular(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicCl
         # A late request would end the window of another topic of this name.
         with suppress(AdminNotFound):
             task.cluster.change_or_never(
-                look=lambda admin: admin.topics.internal_stats(part),
+                connect=lambda admin: admin.topics.internal_stats(part),
                 fence=guard.require,
                 change=lambda admin: admin.subscriptions.delete(part, GRACE, force=True),
             )

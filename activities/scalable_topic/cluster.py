@@ -273,7 +273,7 @@ def _keep_regular(task: ClusterTask[ClusterInput], guard: RecordGuard[TopicClaim
         # A late request would make the subscription, or even the topic, again.
         with suppress(AdminConflict):
             task.cluster.change_or_never(
-                look=lambda admin: admin.topics.internal_stats(part),
+                connect=lambda admin: admin.topics.internal_stats(part),
                 fence=guard.require,
                 change=lambda admin: admin.subscriptions.create(part, GRACE),
             )

@@ -259,7 +259,7 @@ def delete_cursors(task: ControllerTask, segments: Iterable[SegmentInfo], subscr
 
         # A late one would delete the place of a subscription that was created again under the same name.
         task.cluster.change_or_never(
-            look=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=change
+            connect=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=change
         )
 
     task.each(segments, delete)
@@ -273,7 +273,7 @@ def terminate_segment(task: ControllerTask, segment: SegmentInfo) -> None:
     """
     name, ended, fenced = segment_topic(task.name, segment.descriptor), False, False
 
-    def look(admin: PulsarAdmin) -> None:
+    def connect(admin: PulsarAdmin) -> None:
         nonlocal ended, fenced
         found = admin.topics.internal_stats(name)
         ended, fenced = found.terminated, found.state == _FENCED
@@ -285,7 +285,7 @@ def terminate_segment(task: ControllerTask, segment: SegmentInfo) -> None:
             admin.topics.terminate(name)
 
     # A late one would end a segment of a topic that was created again under the same name.
-    task.cluster.change_or_never(look=look, fence=task.require, change=change)
+    task.cluster.change_or_never(connect=connect, fence=task.require, change=change)
     if fenced:
         # One that ends while its broker changes ledgers may be left so (#26680): it takes no messages, and its broker
         # refuses to end it.
@@ -367,7 +367,7 @@ def delete_topic(task: ControllerTask, name: TopicName, *, force: bool = True) -
 
     # A late one would delete a segment of a topic that was created again under the same name.
     task.cluster.change_or_never(
-        look=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=delete
+        connect=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=delete
     )
 
 

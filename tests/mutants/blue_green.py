@@ -139,7 +139,7 @@ MUTANTS = mutants(
             "blue-green/what-changed-after-load": drop,
         },
         f"{_SECOND_START}::test_rolled_back_behind_the_canary": {
-            "blue-green/what-has-moved-is-created-again": becomes("begun"),
+            "blue-green/what-has-moved-is-created-again": becomes("started"),
         },
         f"{_CLAIMS}::test_address_of_another_cluster_is_not_replaced": {
             "blue-green/address-of-another-cluster": drop,
@@ -160,7 +160,7 @@ MUTANTS = mutants(
             "blue-green/address-of-any-broker": becomes("not owner"),
         },
         f"{_UNDO}::test_a_flip_that_never_began_is_done_anew": {
-            "blue-green/flip-that-never-started": becomes("read_flag(store, name) or begun"),
+            "blue-green/flip-that-never-started": becomes("read_flag(store, name) or started"),
         },
         f"{_UNDO}::test_what_an_earlier_run_has_moved_stays": {
             "blue-green/undo-of-an-earlier-run": swap(".flipped_in == task.attempt.run_id", ""),
@@ -172,7 +172,7 @@ MUTANTS = mutants(
             "blue-green/cleanup-of-what-retention-keeps": without(1),
         },
         f"{_FAILBACK}::test_what_retention_keeps_is_deleted_only_when_asked": {
-            "blue-green/failback-deletes-what-retention-keeps": swap("one.refusal]", "one.needed_by]"),
+            "blue-green/failback-deletes-what-retention-keeps": swap("topic.refusal]", "topic.needed_by]"),
         },
         _LEFTOVERS: {
             "blue-green/cursors-of-brokers-count-as-subscriptions": swap(

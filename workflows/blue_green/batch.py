@@ -109,8 +109,8 @@ class BlueGreenBatch(Migration[BatchInput, BatchState]):
         if quiet.busy:
             raise ApplicationError(
                 f"topics still took messages {quiet.seconds:.0f} s after the publish limit was set ({quiet.checks} "
-                f"checks): {', '.join(quiet.busy)}. Remove publish rates of these topics, if they have any, or increase "
-                "quiesce_timeout",
+                f"checks): {', '.join(quiet.busy)}. Remove publish rates of these topics, if they have any, or "
+                "increase quiesce_timeout",
                 type=FailureKind.NOT_READY,
                 non_retryable=True,
             )

@@ -273,7 +273,7 @@ class DrainWatch:
                 first = next(places_after(ledgers, at))
                 position = Position(ledger_id=first.ledger_id, entry_id=first.entry_id)
                 self._task.change_blue(
-                    look=lambda admin: admin.topics.internal_info(topic),
+                    connect=lambda admin: admin.topics.internal_info(topic),
                     fence=guard.require,
                     change=lambda admin: admin.subscriptions.reset_to(topic, name, position),
                 )
@@ -281,7 +281,7 @@ class DrainWatch:
 
     def _skip_all(self, guard: NamespaceGuard, topic: TopicName, name: str) -> None:
         self._task.change_blue(
-            look=lambda admin: admin.topics.internal_info(topic),
+            connect=lambda admin: admin.topics.internal_info(topic),
             fence=guard.require,
             change=lambda admin: admin.subscriptions.skip_all(topic, name),
         )

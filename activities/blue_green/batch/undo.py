@@ -215,7 +215,7 @@ def _unterminate(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore,
 
     def change() -> None:
         task.change_blue(
-            look=lambda admin: admin.topics.internal_info(topic),
+            connect=lambda admin: admin.topics.internal_info(topic),
             fence=guard.require,
             change=lambda admin: admin.topics.unload(topic),
         )

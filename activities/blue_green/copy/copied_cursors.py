@@ -220,7 +220,7 @@ def _begin_anew(copy: SubscriptionCopy, topic: TopicName, name: str, positions: 
     first = positions.green_at(0)
     position = Position(ledger_id=first.ledger_id, entry_id=first.entry_id)
     copy.change_green(
-        look=lambda admin: admin.topics.internal_info(topic),
+        connect=lambda admin: admin.topics.internal_info(topic),
         fence=copy.fence,
         change=lambda admin: admin.subscriptions.reset_to(topic, name, position),
     )

@@ -92,7 +92,7 @@ def renew_ledgers(
             ledgers = admin.topics.internal_info(topic).ledgers
             if ledgers and ledgers[-1].ledger_id < ids.blue:
                 change_or_never(
-                    look=lambda admin, topic=topic: admin.topics.internal_info(topic),
+                    connect=lambda admin, topic=topic: admin.topics.internal_info(topic),
                     fence=fence,
                     change=lambda admin, topic=topic: admin.topics.unload(topic),
                 )

@@ -157,7 +157,7 @@ def remove_empty(
         )
     for segment in layout.segments.values():
         change(
-            look=lambda admin, segment=segment: look_at_segment(admin, name, segment),
+            connect=lambda admin, segment=segment: look_at_segment(admin, name, segment),
             fence=guard.require,
             change=lambda admin, segment=segment: admin.scalable_topics.delete_segment(name, segment.descriptor),
         )
@@ -213,7 +213,7 @@ def _used(admin: PulsarAdminReader, store: CasReader, topic: TopicInventory, lay
 def _end(change: ChangeOrNever, name: TopicName, segment: SegmentInfo, fence: Callable[[], object]) -> None:
     try:
         change(
-            look=lambda admin: look_at_segment(admin, name, segment),
+            connect=lambda admin: look_at_segment(admin, name, segment),
             fence=fence,
             change=lambda admin: admin.scalable_topics.terminate_segment(name, segment.descriptor),
         )

@@ -75,7 +75,7 @@ def make_children(
 
     def make(segment: SegmentInfo) -> None:
         change(
-            look=lambda admin: look_at_segment(admin, name, segment),
+            connect=lambda admin: look_at_segment(admin, name, segment),
             fence=fence,
             change=lambda admin: admin.scalable_topics.create_segment(name, segment.descriptor, subscriptions),
         )
@@ -103,7 +103,7 @@ def take_back_children(
 
     def take_back(segment: SegmentInfo) -> None:
         change(
-            look=lambda admin: look_at_segment(admin, name, segment),
+            connect=lambda admin: look_at_segment(admin, name, segment),
             fence=require,
             change=lambda admin: admin.scalable_topics.delete_segment(name, segment.descriptor),
         )

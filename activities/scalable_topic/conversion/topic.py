@@ -268,7 +268,7 @@ class TopicConversion:
             clear_empty(self.store, name, self.guard.check)
 
         self.change(
-            look=lambda admin: admin.scalable_topics.names(name.namespace_path),
+            connect=lambda admin: admin.scalable_topics.names(name.namespace_path),
             fence=fence,
             change=migrate,
         )
@@ -306,7 +306,7 @@ class TopicConversion:
             return False
         # A late one would end another topic of the same name for good.
         self.change(
-            look=lambda admin: admin.topics.internal_stats(part),
+            connect=lambda admin: admin.topics.internal_stats(part),
             fence=self.guard.require,
             change=lambda admin: admin.topics.terminate(part),
         )

@@ -163,7 +163,7 @@ def ask_leader(editor: TopicEditor, change: Callable[[PulsarAdmin], object]) -> 
     change_or_never(
         editor.task.runtime.admin_of(editor.task.input.credentials),
         urls,
-        look=lambda admin: admin.scalable_topics.names(editor.name.namespace_path),
+        connect=lambda admin: admin.scalable_topics.names(editor.name.namespace_path),
         fence=editor.guard.require,
         change=change,
     )

@@ -35,7 +35,7 @@ class ChangeOrNever(Protocol):
     def __call__(
         self,
         *,
-        look: Callable[[PulsarAdmin], object],
+        connect: Callable[[PulsarAdmin], object],
         fence: Callable[[], object],
         change: Callable[[PulsarAdmin], Any],
     ) -> object:
@@ -72,9 +72,9 @@ class FencedAdmin(PulsarAdmin):
         """Return the same admin interface with a fence; its session stays `admin`'s to close."""
         return cls(admin.session, admin.urls, fence, change_or_never)
 
-    def or_never(self, *, look: Callable[[PulsarAdmin], object], change: Callable[[PulsarAdmin], Any]) -> Any:
+    def or_never(self, *, connect: Callable[[PulsarAdmin], object], change: Callable[[PulsarAdmin], Any]) -> Any:
         """Make a change; see `change_or_never`."""
-        return self._change_or_never(look=look, fence=self._fence, change=change)
+        return self._change_or_never(connect=connect, fence=self._fence, change=change)
 
 
 class _Backend(httpcore.SyncBackend):
@@ -114,7 +114,7 @@ def change_or_never(
     access: AdminAccess,
     urls: Sequence[str],
     *,
-    look: Callable[[PulsarAdmin], object],
+    connect: Callable[[PulsarAdmin], object],
     fence: Callable[[], object],
     change: Callable[[PulsarAdmin], ResultT],
 ) -> ResultT:
@@ -123,7 +123,7 @@ def change_or_never(
     Args:
         access: timeout, TLS and credentials.
         urls: addresses of brokers; the next is asked where one cannot be reached, or has closed the connection.
-        look: a request that opens connections, also where it is sent on to another broker as the change will be; its
+        connect: a request that opens connections, also where it is sent on to another broker as the change will be; its
             answer does not matter, and may be that nothing is there, or an error.
         fence: raises where somebody else is in charge; asked when the connections are open.
         change: the change, in one request.
@@ -141,7 +141,7 @@ def change_or_never(
         with HttpSession(access, transport=transport) as session:
             admin = PulsarAdmin(session, [url])
             try:
-                look(admin)
+                connect(admin)
             except AdminServerError as error:
                 untold, failing = error, True
                 if not any_answer:

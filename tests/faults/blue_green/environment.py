@@ -7,7 +7,7 @@ from contextlib import ExitStack, suppress
 from types import TracebackType
 from typing import NamedTuple, Self
 
-from activities.blue_green.cluster import HELD_OFF
+from activities.blue_green.cluster import KEEP_LOADED
 from activities.blue_green.namespace_redirect import records
 from activities.pulsar.stored_topics import stored
 from clients.cas.store import CasReader
@@ -116,7 +116,7 @@ class BlueAndGreen:
     def _running(url: str) -> dict[str, str]:
         with PulsarAdmin.open(_ACCESS, [url]) as admin:
             found = admin.brokers.runtime_configuration()
-        return {name: found.get(name, "") for name in HELD_OFF}
+        return {name: found.get(name, "") for name in KEEP_LOADED}
 
     def flags(self, namespaces: Iterable[str]) -> dict[str, bool]:
         """Whether clients of namespaces are sent to green."""

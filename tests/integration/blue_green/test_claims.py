@@ -7,7 +7,7 @@ from collections.abc import Generator
 import pytest
 
 from activities.blue_green import cluster
-from activities.blue_green.cluster import HELD_OFF
+from activities.blue_green.cluster import KEEP_LOADED
 from activities.blue_green.precheck import precheck
 from clients.cas.claims import ClaimKeeper, read_claim
 from clients.errors import ClaimHeld, StoreConflict, Superseded
@@ -69,14 +69,14 @@ def test_run_that_was_refused_at_green_gives_blue_back(clusters: Clusters, steps
 def test_settings_are_put_back_after_a_lost_attempt(clusters: Clusters, steps: Steps) -> None:
     """An attempt that set the old value, and was lost before it removed it, is made good by the next one."""
     before = clusters.blue_admin.brokers.runtime_configuration()
-    held = {name: value for name, value in HELD_OFF.items() if before.get(name, value) != value}
+    held = {name: value for name, value in KEEP_LOADED.items() if before.get(name, value) != value}
     steps.begin()
     assert _settings(clusters) == held
     clusters.blue_admin.brokers.set_dynamic(SHEDDING, before[SHEDDING])
     released = steps.whole(cluster.release)
     assert (released.restored, released.notes) == (len(held), ())
     assert not _settings(clusters)
-    assert _running(clusters) == [{name: before.get(name) for name in HELD_OFF}] * 2
+    assert _running(clusters) == [{name: before.get(name) for name in KEEP_LOADED}] * 2
 
 
 def test_setting_of_an_operator_stays_set(clusters: Clusters, steps: Steps) -> None:
@@ -154,7 +154,7 @@ def _running(clusters: Clusters) -> list[dict[str, str | None]]:
     with Steps(clusters, "claims/one").task() as task:
         for _, admin in task.blue_brokers():
             running = admin.brokers.runtime_configuration()
-            found.append({name: running.get(name) for name in HELD_OFF})
+            found.append({name: running.get(name) for name in KEEP_LOADED})
     return found
 
 

@@ -70,7 +70,7 @@ def test_what_removes_something_is_sent_to_brokers_themselves(clusters: Clusters
             assert check_topic(task.blue, topic).stats
             proxy.cut()
             task.change_blue(
-                look=lambda admin: admin.topics.internal_info(topic),
+                connect=lambda admin: admin.topics.internal_info(topic),
                 fence=lambda: None,
                 change=lambda admin: admin.topics.delete(topic),
             )

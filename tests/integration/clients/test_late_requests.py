@@ -49,7 +49,7 @@ def _create(urls: list[str], topic: TopicName, fence: Callable[[], object]) -> N
     change_or_never(
         _ACCESS,
         urls,
-        look=lambda admin: admin.topics.names(NAMESPACE),
+        connect=lambda admin: admin.topics.names(NAMESPACE),
         fence=fence,
         change=lambda admin: admin.topics.create(topic),
     )

@@ -118,10 +118,13 @@ def test_an_empty_record_that_comes_amid_the_request(stack: Stack, admin: Pulsar
     states: list[RecordState] = []
 
     def change(
-        *, look: Callable[[PulsarAdmin], object], fence: Callable[[], object], change: Callable[[PulsarAdmin], object]
+        *,
+        connect: Callable[[PulsarAdmin], object],
+        fence: Callable[[], object],
+        change: Callable[[PulsarAdmin], object],
     ) -> None:
         if change.__name__ != "migrate" or states:
-            flip.change(look=look, fence=fence, change=change)
+            flip.change(connect=connect, fence=fence, change=change)
             return
         fence()
         store.create(report, b"{}")

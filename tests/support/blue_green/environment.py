@@ -84,13 +84,13 @@ class Clusters:
     def change_green(
         self,
         *,
-        look: Callable[[PulsarAdmin], object],
+        connect: Callable[[PulsarAdmin], object],
         fence: Callable[[], object],
         change: Callable[[PulsarAdmin], Any],
     ) -> Any:
         """Make a change on green that does not arrive late."""
         access = AdminAccess(timeout=30)
-        return change_or_never(access, self.green.admin_urls, look=look, fence=fence, change=change)
+        return change_or_never(access, self.green.admin_urls, connect=connect, fence=fence, change=change)
 
     @property
     def green_release(self) -> Release:

@@ -47,9 +47,12 @@ def flip_of(
         return topic
 
     def change(
-        *, look: Callable[[PulsarAdmin], object], fence: Callable[[], object], change: Callable[[PulsarAdmin], object]
+        *,
+        connect: Callable[[PulsarAdmin], object],
+        fence: Callable[[], object],
+        change: Callable[[PulsarAdmin], object],
     ) -> None:
-        del look
+        del connect
         fence()
         change(admin)
 

@@ -24,14 +24,14 @@ def _changed(answers: dict[str, type[AdminError] | None]) -> list[str]:
     """Return the brokers that are asked for a change, by the error that each answers to the look."""
     asked: list[str] = []
 
-    def look(admin: PulsarAdmin) -> None:
+    def connect(admin: PulsarAdmin) -> None:
         if kind := answers[admin.urls[0]]:
-            raise kind("look", method="GET", url=admin.urls[0])
+            raise kind("connect", method="GET", url=admin.urls[0])
 
     def change(admin: PulsarAdmin) -> None:
         asked.append(admin.urls[0])
 
-    change_or_never(AdminAccess(), list(answers), look=look, fence=lambda: None, change=change)
+    change_or_never(AdminAccess(), list(answers), connect=connect, fence=lambda: None, change=change)
     return asked
 
 
@@ -51,5 +51,5 @@ def test_a_broker_that_fails_is_asked_last() -> None:
 @pytest.mark.parametrize("kind", [AdminUnreachable, AdminUntrusted])
 def test_without_a_connection_nothing_is_asked(kind: type[AdminError]) -> None:
     """The error is raised where no connection was opened."""
-    with pytest.raises(kind, match="look"):
+    with pytest.raises(kind, match="connect"):
         _changed({_A: kind})

@@ -143,7 +143,7 @@ class CopyTarget:
         for part, _ in there:
             with suppress(AdminNotFound):
                 self._admin.or_never(
-                    look=lambda admin, part=part: admin.topics.internal_stats(part),
+                    connect=lambda admin, part=part: admin.topics.internal_stats(part),
                     change=lambda admin, part=part: admin.subscriptions.delete(part, KEEPER),
                 )
 
