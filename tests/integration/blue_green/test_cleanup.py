@@ -143,7 +143,7 @@ def test_blue_is_as_before_when_green_is_away(clusters: Clusters) -> None:
         task.input = steps.input.model_copy(update={"green": green})
         released = cluster.release(task)
     assert released.restored > 0
-    assert "the claim on green was not given up" in released.not_released
+    assert "the claim on green was not released" in released.not_released
     assert clusters.blue_admin.brokers.dynamic_values() == {}
     assert clusters.blue_admin.namespaces.publish_rate(namespace) is None
     assert clusters.blue_admin.namespaces.inactive_topics(namespace) is None

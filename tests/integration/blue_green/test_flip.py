@@ -94,7 +94,7 @@ def test_a_broker_that_does_not_answer_keeps_no_writes_back(
     namespace, _ = _quiet(clusters, steps)
     with (
         _silent_broker(),
-        pytest.raises(StoreConflict, match=f"registered and do not answer, so nothing is flipped: {_SILENT}"),
+        pytest.raises(StoreConflict, match=f"nothing is flipped: registered brokers of blue do not answer: {_SILENT}"),
     ):
         steps.batch(flip.flip)
     assert not clusters.blue_admin.namespaces.policies(namespace).migrated
@@ -132,7 +132,7 @@ def test_what_was_not_drained_is_watched(clusters: Clusters, steps: Steps) -> No
     assert undrainable.startswith(f"{topic} was unloaded before it was drained")
     assert "subscriptions s" in undrainable
     (left,) = steps.whole(cluster.finish).notes
-    assert left.startswith(f"{namespace} has topics on blue that were not drained")
+    assert left.startswith(f"{namespace} has topics on blue that are not drained")
     assert admin.brokers.dynamic_values() == {}
 
 

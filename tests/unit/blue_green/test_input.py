@@ -19,9 +19,9 @@ def read(**fields: object) -> BlueGreenInput:
     ("fields", "why"),
     [
         ({"green": side("blue")}, "blue and green have one metadata store"),
-        ({"green": side("green") | {"admin_urls": ["http://broker-blue:8080"]}}, "share an address of the admin"),
-        ({"green_cluster": "b"}, "both clusters are called 'b'"),
-        ({"drain_timeout": "P2D"}, "would be given up while it drains"),
+        ({"green": side("green") | {"admin_urls": ["http://broker-blue:8080"]}}, "have an admin URL in common"),
+        ({"green_cluster": "b"}, "both clusters are named 'b'"),
+        ({"drain_timeout": "P2D"}, "is not longer than drain_timeout"),
         ({"throttle_bytes": 10_001}, "throttle_bytes"),
     ],
 )

@@ -37,8 +37,8 @@ def test_a_topic_that_its_broker_has_fenced_is_unloaded() -> None:
     def each(items: Sequence[TopicName], work: Callable[[TopicName], object]) -> list[object]:
         return list(map(work, items))
 
-    def change(*, look: object, fence: Callable[[], object], change: Callable[[object], object]) -> object:
-        del look
+    def change(*, connect: object, fence: Callable[[], object], change: Callable[[object], object]) -> object:
+        del connect
         fence()
         return change(blue)
 

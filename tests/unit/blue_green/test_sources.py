@@ -11,7 +11,7 @@ from clients.errors import StoreUnsupported
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.frames import Message
 from clients.pulsar.wire.position import EARLIEST, EntryPosition
-from models.lifecycle.claim import NOBODY
+from models.lifecycle.claim import READ_ONLY
 from models.store_url import parse_store_url
 from pulsar_wire.pulsar_api_pb2 import MessageMetadata
 from spark.blue_green import sources
@@ -19,7 +19,7 @@ from spark.blue_green.positions import LedgerLength
 from spark.blue_green.sources import BlueSource
 from spark.blue_green.spec import CopyEnds, TopicCopy
 
-ENDS = CopyEnds(parse_store_url("zk:127.0.0.1:1"), NOBODY, "pulsar://127.0.0.1:1", "pulsar://127.0.0.1:2", ())
+ENDS = CopyEnds(parse_store_url("zk:127.0.0.1:1"), READ_ONLY, "pulsar://127.0.0.1:1", "pulsar://127.0.0.1:2", ())
 COPY = TopicCopy(TopicName.parse("acme/orders/new"), (LedgerLength(4, 2), LedgerLength(6, 1)))
 PLAIN = MessageMetadata(producer_name="app")
 

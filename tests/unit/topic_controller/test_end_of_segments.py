@@ -49,8 +49,8 @@ class Broker:
         """Return an attempt that has this broker."""
         admin = SimpleNamespace(topics=self)
 
-        def change_or_never(*, look: Any, fence: Any, change: Any) -> None:
-            look(admin)
+        def change_or_never(*, connect: Any, fence: Any, change: Any) -> None:
+            connect(admin)
             fence()
             change(admin)
 

@@ -21,7 +21,7 @@ async def test_dry_run_gives_the_plan(stage: Harness) -> None:
     report = await run.report()
     assert (report.outcome, run.script.steps) == (Outcome.PLANNED, ["precheck"])
     assert report.summary == (
-        "ready: 3 namespaces with 12 topics and 20 subscriptions; green lacks 30 of what they have"
+        "ready: 3 namespaces with 12 topics and 20 subscriptions; green lacks 30 of their resources"
     )
 
 
@@ -100,7 +100,7 @@ async def test_a_copy_that_takes_too_long_is_undone(stage: Harness) -> None:
     run = await stage.start(Script(final_copy=late), idle_subscriptions="copy")
     # Not before: the time-skipping server does not know a listing that is cancelled while it is under way.
     failed = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.ERROR_BUDGET)
-    assert "took longer than quiesce_timeout, 15 s" in str(failed.failed_items)
+    assert "the final copy took 15 s, longer than quiesce_timeout" in str(failed.failed_items)
     assert "undo" in run.script.steps
     assert "flip" not in run.script.steps
     await run.signal(Verb.ROLLBACK)
@@ -124,9 +124,9 @@ async def test_what_is_left_on_blue_is_told(stage: Harness) -> None:
     report = await run.report()
     assert report.certificate["cluster_flag"] is False
     (note,) = [note for note in report.notes if "the flag of the whole cluster" in note]
-    assert "would end their own topics (SYSTEM_TOPICS_FLAGGED)" in note
-    assert "2 namespaces have not moved, acme/a, acme/b among them" in note
-    assert "1 topics are in use, persistent://acme/audit/a among them" in note
+    assert "would terminate their own topics (SYSTEM_TOPICS_FLAGGED)" in note
+    assert "2 namespaces have not moved, such as acme/a, acme/b" in note
+    assert "1 topics are in use, such as persistent://acme/audit/a" in note
     assert report.failed_items[0].items == (busy,)
 
 
@@ -155,7 +155,7 @@ async def test_cleanup_waits_for_a_look_to_compare_with(stage: Harness) -> None:
     looks = [unknown, Census(opened={"broker-1": 50}), Census(opened={"broker-1": 50})]
     run = await stage.start(Script(census=looks), cleanup="remove", cleanup_at_window_end=True, grace_window="PT5M")
     report = await run.report()
-    assert any("there was no check before this one" in note for note in report.notes)
+    assert any("this was the first check of connections" in note for note in report.notes)
     assert run.script.steps[-2:] == ["clean_up", "finish"]
 
 

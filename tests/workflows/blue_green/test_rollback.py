@@ -41,7 +41,7 @@ async def test_rollback_after_the_termination_ends_the_batch(stage: Harness) -> 
     report = await run.report()
     assert run.script.steps == [*BEFORE, *BATCH[:4], "undo", "drain", "verify", "release"]
     assert report.outcome is Outcome.ROLLED_BACK
-    assert any("1 namespaces have moved, and stay with green" in note for note in report.notes)
+    assert any("1 namespaces have moved, and stay on green" in note for note in report.notes)
 
 
 async def test_rollback_in_the_drain_waits_for_the_batch(stage: Harness) -> None:
