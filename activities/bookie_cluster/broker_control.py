@@ -21,13 +21,13 @@ from urllib.parse import urlsplit
 from temporalio.exceptions import ApplicationError
 
 from activities.bookie_cluster import command_leash
-from activities.bookie_cluster.context import BookieClusterTask
 from activities.lifecycle.context import ActivityContext
+from activities.lifecycle.step import StepTask
 from clients.errors import RetryableError, StoreError
 from clients.pulsar.admin.access import AdminAccess, token_auth
 from clients.pulsar.admin.errors import AdminError
 from clients.pulsar.admin.http import HttpSession
-from models.bookie_cluster.input import BrokerControl, Direction
+from models.bookie_cluster.input import BookieClusterInput, BrokerControl, Direction
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.status import WaitKind
 from models.settings import Settings
@@ -71,10 +71,12 @@ class BrokerController:
 
     Args:
         task: the step.
+        direction: of the switch.
     """
 
-    def __init__(self, task: BookieClusterTask) -> None:
+    def __init__(self, task: StepTask[BookieClusterInput], direction: Direction) -> None:
         self._task = task
+        self._direction = direction
         self._settings = task.runtime.settings
         self._how = task.input.broker_control
 
@@ -105,7 +107,7 @@ class BrokerController:
             bookkeeper_uri,
             task.workflow_id,
             task.run_id,
-            task.direction,
+            self._direction,
             task.attempt.epoch,
         )
         kind = WaitKind.BROKERS_STOP if action == "stop" else WaitKind.BROKERS_START

@@ -16,7 +16,6 @@ from urllib.parse import urlsplit
 
 from temporalio.exceptions import ApplicationError
 
-from activities.bookie_cluster.broker_control import BrokerController
 from activities.bookie_cluster.context import BookieClusterTask
 from activities.bookie_cluster.ledgers import all_references, progress_path, scan
 from activities.bookie_cluster.precheck_brokers import check_brokers
@@ -68,7 +67,7 @@ def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FUL
         StoreConflict: the metadata have moved to another store since PRECHECK.
     """
     task = task.toward(direction)
-    controller = BrokerController(task)
+    controller = task.broker_controller()
     with task.registry() as registry, task.broker_store() as store:
         # A late attempt stops here, before it orders anything.
         registry.claim.renew()  # mutant: bookie-cluster/a-late-attempt-stops-brokers
@@ -125,7 +124,7 @@ def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FU
     """
     task = task.toward(direction)
     target = task.ends.target
-    controller = BrokerController(task)
+    controller = task.broker_controller()
     with task.registry() as registry, task.broker_store() as store, task.broker_view() as view:
         registry.claim.renew()  # mutant: bookie-cluster/a-late-attempt-starts-brokers
         absences = read_absences(task, registry)

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import AbstractContextManager, contextmanager
 from typing import Self
 
+from activities.bookie_cluster.broker_control import BrokerController
 from activities.lifecycle.step import StepTask
 from activities.pulsar.brokers import BrokerView
 from activities.pulsar.coverage import survey
@@ -145,6 +146,10 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
     def broker_view(self) -> BrokerView:
         """What each broker answers."""
         return BrokerView(self.runtime.admin)
+
+    def broker_controller(self) -> BrokerController:
+        """Return what stops and starts brokers in this direction."""
+        return BrokerController(self, self.direction)
 
     def _session(self, url: StoreUrl) -> Coordination:
         return Coordination(url, auth=self.access.zookeeper_auth, timeout=self.access.timeout)

@@ -20,6 +20,8 @@ from tests.support.bookie_cluster.activities import Steps
 from tests.support.bookie_cluster.records import input
 from tests.support.clients.memory_store import MemoryStore
 
+_FOREVER = 3_600.0
+
 
 class MemorySwitch:
     """The switch from `a`, which is ACTIVE, to `b`; its first attempt holds the claim.
@@ -106,7 +108,7 @@ class MemorySwitch:
 
 
 class MemoryContext(ActivityContext):
-    """An activity whose pauses take no time, except by its own clock.
+    """An activity whose pauses take no time, except by its own clock; a wait of an hour fails.
 
     Args:
         during_pause: lets others act.
@@ -123,6 +125,7 @@ class MemoryContext(ActivityContext):
     def pause(self, seconds: float) -> None:
         """Let others act."""
         self.now += seconds
+        assert self.now < _FOREVER, self.report().summary
         self._during_pause()
         self.check()
 

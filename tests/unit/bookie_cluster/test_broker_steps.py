@@ -5,7 +5,11 @@ Real brokers stop and start in tests/integration/bookie_cluster/test_brokers.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import socket
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -13,159 +17,200 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.bookie_cluster import brokers, registry
-from activities.bookie_cluster.broker_control import BrokerController
 from activities.bookie_cluster.brokers import Absence
-from activities.bookie_cluster.context import BookieClusterTask
-from activities.lifecycle.context import ActivityContext
-from activities.lifecycle.precheck import Findings
+from activities.bookie_cluster.progress import SwitchProgress
 from activities.pulsar.able_brokers import BROKERS_UNKNOWN
-from activities.pulsar.brokers import SeenCluster
-from activities.pulsar.registrations import Service
+from activities.pulsar.brokers import SeenCluster, bookie_cluster_of
+from activities.pulsar.registrations import Service, brokers_mark
+from activities.pulsar.releases import SeenBroker
+from clients.bookkeeper.ledger_table import LedgerFacts
+from clients.bookkeeper.ledgers import LedgerRecord
+from clients.bookkeeper.metadata import DigestType, LedgerMetadata, LedgerState, Segment
+from clients.cas.claims import ClaimKeeper
 from clients.errors import StoreConflict, Superseded
+from clients.pulsar.formats_pb2 import ManagedLedgerInfo
 from clients.pulsar.records.bookie_registry import BookieRegistry
-from models.bookie_cluster.input import Direction, Routing
+from models.bookie_cluster.input import BookieCluster, Direction, Routing
 from models.bookie_cluster.results import BrokersOn, BrokersStopped, Directive
-from models.bookie_registry import SwitchTarget
-from models.lifecycle.claim import CLAIM
-from models.lifecycle.failures import Blocker, FailureKind
+from models.bookie_registry import REGISTRY, SwitchClaim, SwitchTarget
+from models.lifecycle.claim import CLAIM, Attempt
+from models.lifecycle.failures import FailureKind
 from models.migration_flag import FLAG, Flag, FlagPhase
-from models.store_url import parse_store_url
-from tests.support.bookie_cluster.in_memory import MemorySwitch, answering
+from tests.support.bookie_cluster.in_memory import MemorySwitch, answering, opened
 
 ONE, TWO = (Service(f"broker {name}", number, b"{}") for number, name in enumerate(("one", "two"), 1))
-ON_A, ON_B = (SeenCluster(parse_store_url(f"zk:127.0.0.1:2181/{name}"), name, "") for name in ("ledgers", "ledgersB"))
 BACK = Direction.BACK
+SKIPS = "autoSkipNonRecoverableData"
+OPEN = LedgerMetadata(1, 1, 1, LedgerState.OPEN, 0, -1, (Segment(0, ("one",)),), DigestType.CRC32C)
+CLOSED = replace(OPEN, state=LedgerState.CLOSED)
+BUNDLE = "/namespace/public/default/0x00000000_0xffffffff"
 
 
 class Scene(MemorySwitch):
-    """Brokers, as the steps see them.
+    """Brokers, as the steps see them in the store and at their admin interfaces; an order is carried out at once.
 
     Attributes:
-        running: those that are registered.
-        mark: changes whenever one comes or goes.
         orders: what brokers were told.
-        left: what is left of brokers that are registered no more.
-        unheld: what PRECHECK would say of a registration that no session holds.
-        misrouted: ledgers that came to the source after the tail.
-        on: the cluster that brokers say they use.
-        wrote: the ledger to which each one's health check wrote.
-        unfit: why PRECHECK would refuse them.
+        ledgers: of both clusters; the health checks of `one` and `two` write to 7 and 8.
+        uri: where the brokers that run keep their ledgers, as they say.
+        skips: whether they would skip messages, for which PRECHECK would refuse them.
         unhealthy: what their health checks say.
         silent: whether they do not answer.
-        asked: who was asked by routing `attribution`.
+        asked: who was asked for its settings.
         surveys: how many orders there were when it was asked what the cluster uses.
+        by_hand: whether people stop and start brokers.
     """
 
+    by_hand = False
+
     def __init__(self) -> None:
-        super().__init__()
-        self.running: list[Service] = []
-        self.mark = 1
+        super().__init__(broker_stop_command=["stop"], broker_start_command=["start"])
         self.orders: list[str] = []
-        self.left: list[str] = []
-        self.unheld: Blocker | None = None
-        self.misrouted = ""
-        self.on = ON_B
-        self.wrote: int | None = 7
-        self.unfit = ""
+        self.ledgers: dict[str, dict[int, LedgerMetadata]] = {"a": {}, "b": {7: OPEN, 8: OPEN}}
+        self.uri = self.task().input.source.metadataServiceUri
+        self.skips = False
         self.unhealthy = ""
         self.silent = False
         self.asked: list[str] = []
         self.surveys: list[int] = []
+        for name, ledger_id in (("one", 7), ("two", 8)):
+            topic = ManagedLedgerInfo(ledgerInfo=[{"ledgerId": ledger_id}])
+            self.store.create(f"/managed-ledgers/pulsar/{name}/persistent/healthcheck", topic.SerializeToString())
+        SwitchProgress(self.task(), self.newest()).set_cutover_ledger_id(8)
 
-    def bookie_cluster(self, _: Service) -> SeenCluster:
+    def task(self, *arguments: Any, **more: Any) -> Any:
+        """Return a step's view of the switch."""
+        task = super().task(*arguments, **more)
+        task.ledgers = self._open_ledgers
+        task.broker_controller = lambda: self
+        task.survey = answering(lambda: self.surveys.append(len(self.orders)))
+        return task
+
+    def registry(self, me: Attempt) -> BookieRegistry:
+        """Return the registry on behalf of an attempt."""
+        return _Registry(self, me)
+
+    def ask(self, action: str, bookkeeper_uri: str, require: Callable[[], object]) -> None:
+        """Carry out an order."""
+        require()
+        self.orders.append(action)
+        if action == "start":
+            self.uri = bookkeeper_uri
+        self.happens("ordered")
+
+    def bookie_cluster(self, broker: Service) -> SeenCluster:
+        """Return what a broker says of its ledgers."""
+        return bookie_cluster_of(self._report(broker))
+
+    def read(self, broker: Service) -> SeenBroker:
         """Return what a broker says of itself."""
-        return self.on
+        self.asked.append(broker.name)
+        return self._report(broker)
+
+    def lacks_plugin(self, _: Service) -> str:
+        """Return nothing: brokers have it."""
+        return ""
 
     def health(self, _: Service) -> str:
         """Return what a broker's health check says."""
         return self.unhealthy
 
-    def stop(self, direction: Direction = Direction.FORWARD, control: str = "command") -> BrokersStopped:
+    def misroute(self) -> None:
+        """Have a broker create a ledger in the source after the tail."""
+        self.ledgers["a"][9] = OPEN
+        self.refer(9)
+
+    def mark(self) -> int:
+        """Return what changes whenever a broker comes or goes."""
+        with self.task().broker_store() as store:
+            return brokers_mark(store)
+
+    def stop(self) -> BrokersStopped:
         """Have them stopped."""
-        return brokers.stop(self.task(broker_control=control), direction)
+        return brokers.stop(self.task(broker_control="command"), Direction.FORWARD)
 
-    def start(self, direction: Direction = Direction.FORWARD) -> BrokersOn:
+    def start(self) -> BrokersOn:
         """Have them started."""
-        return brokers.start(self.task(broker_control="command"), direction)
+        return brokers.start(self.task(broker_control="command"), Direction.FORWARD)
 
-    def direct(
-        self, direction: Direction = Direction.FORWARD, mark: int | None = 1, *, run_id: str | None = None
-    ) -> Directive:
-        """Direct them."""
-        return registry.set_target(self.task(run_id=run_id), direction, mark)
+    def direct(self, direction: Direction = Direction.FORWARD, *, since: int | None = None) -> Directive:
+        """Direct them, where none has come since a mark; since now without one."""
+        return registry.set_target(self.task(), direction, self.mark() if since is None else since)
 
     def direct_by_attribution(self) -> Directive:
         """Direct brokers that run, and read both clusters."""
         return registry.set_target(self.task(routing=Routing.ATTRIBUTION), Direction.FORWARD)
 
     def directed(self) -> str:
-        """Where they are directed to."""
-        found = self.newest().switch_target()
-        return found[0].target if found else ""
+        """Return where they are directed to."""
+        target = self.newest().switch_target()
+        return target[0].target if target else ""
+
+    def _open_ledgers(self, cluster: BookieCluster) -> AbstractContextManager[_Directory]:
+        return opened(_Directory(self.ledgers[cluster.name]))
+
+    def _report(self, broker: Service) -> SeenBroker:
+        if self.silent:
+            return SeenBroker(broker.name, "", None, "it does not answer")
+        settings = {"bookkeeperMetadataServiceUri": self.uri, SKIPS: str(self.skips).lower()}
+        return SeenBroker(broker.name, "5.0.1", settings)
+
+
+class _Directory:
+    """The ledgers of one cluster."""
+
+    def __init__(self, ledgers: dict[int, LedgerMetadata]) -> None:
+        self._ledgers = ledgers
+        self.undecodable: dict[int, str] = {}
+
+    def facts(self, *_: object) -> list[LedgerFacts]:
+        """Return all of them."""
+        return [record.facts for record in self.read([*self._ledgers]) if record]
+
+    def read(self, ids: Sequence[int]) -> list[LedgerRecord | None]:
+        """Return those that are there."""
+        found = [(ledger_id, self._ledgers.get(ledger_id)) for ledger_id in ids]
+        return [metadata and LedgerRecord(ledger_id, metadata, 0, 1) for ledger_id, metadata in found]
+
+
+class _Registry(BookieRegistry):
+    """A registry that lets others act right before a directive is given, at the moment `directing`."""
+
+    def __init__(self, scene: Scene, me: Attempt) -> None:
+        super().__init__(scene.store, REGISTRY, ClaimKeeper(scene.store, SwitchClaim, me))
+        self._scene = scene
+
+    def set_target(self, target: str, origin: str, *, unless: str = "") -> SwitchTarget:
+        """Give the directive."""
+        self._scene.happens("directing")
+        return super().set_target(target, origin, unless=unless)
 
 
 @pytest.fixture
-def scene(monkeypatch: pytest.MonkeyPatch) -> Scene:
+def scene() -> Scene:
     """No broker runs; an order is carried out at once."""
-    made = Scene()
-
-    def ask(_: object, action: str, __: str, require: object) -> None:
-        assert callable(require)
-        require()
-        made.orders.append(action)
-        made.happens("ordered")
-
-    def check_brokers(_: object, findings: Findings, *__: object, **___: object) -> None:
-        if made.unfit:
-            findings.block("AUTO_SKIP", made.unfit, "set it to false")
-
-    def ask_brokers(_: object, asked: Sequence[Service], findings: Findings, *__: object, **___: object) -> None:
-        made.asked += [broker.name for broker in asked]
-        if made.silent:
-            findings.block(BROKERS_UNKNOWN, "it does not answer", "wait")
-        check_brokers(_, findings)
-
-    def none_since(_: object, mark: int) -> bool:
-        none = not made.running and made.mark == mark
-        made.happens("looked")
-        return none
-
-    monkeypatch.setattr(BrokerController, "ask", ask)
-    monkeypatch.setattr(brokers, "brokers", answering(lambda: list(made.running)))
-    monkeypatch.setattr(brokers, "persistent_registration", answering(lambda: made.unheld))
-    monkeypatch.setattr(registry, "none_since", none_since)
-    monkeypatch.setattr(registry, "brokers", answering(lambda: list(made.running)))
-    monkeypatch.setattr(registry, "ask_brokers", ask_brokers)
-    monkeypatch.setattr(BookieClusterTask, "survey", answering(lambda: made.surveys.append(len(made.orders))))
-    monkeypatch.setattr(brokers.AbsenceKeeper, "lingering", answering(lambda: list(made.left)))
-    monkeypatch.setattr(brokers, "_misrouted_ledgers", answering(lambda: made.misrouted))
-    monkeypatch.setattr(brokers, "_written_ledger", answering(lambda: made.wrote))
-    monkeypatch.setattr(brokers, "check_brokers", check_brokers)
-    monkeypatch.setattr(ActivityContext, "pause", answering(lambda: made.happens("waiting")))
-    return made
+    return Scene()
 
 
 def test_brokers_that_run_are_asked_again_before_the_directive(scene: Scene) -> None:
     """One that was restarted with other settings since PRECHECK is not directed to the target."""
-    scene.running, scene.unfit = [ONE], "broker one has autoSkipNonRecoverableData=true"
+    scene.register(ONE)
+    scene.skips = True
     with pytest.raises(ApplicationError, match=r"since PRECHECK brokers have changed: \[AUTO_SKIP\]") as refused:
         scene.direct_by_attribution()
     assert refused.value.type == FailureKind.NOT_READY
     assert scene.directed() == ""
 
 
-def test_a_broker_that_comes_with_the_directive_is_asked_after_it(
-    scene: Scene, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_broker_that_comes_with_the_directive_is_asked_after_it(scene: Scene) -> None:
     """Each session is asked once; one that cannot follow the directive ends the step, and brokers go back."""
-    scene.running = [ONE]
-    set_target = BookieRegistry.set_target
+    scene.register(ONE)
 
-    def start_a_broker(*arguments: Any, **more: Any) -> SwitchTarget:
-        scene.running, scene.unfit = [ONE, TWO], "broker two has autoSkipNonRecoverableData=true"
-        return set_target(*arguments, **more)
+    def come() -> None:
+        scene.register(ONE, TWO)
+        scene.skips = True
 
-    monkeypatch.setattr(BookieRegistry, "set_target", start_a_broker)
+    scene.at["directing"] = come
     with pytest.raises(ApplicationError, match="AUTO_SKIP"):
         scene.direct_by_attribution()
     assert scene.asked == ["broker one", "broker two"]
@@ -174,19 +219,25 @@ def test_a_broker_that_comes_with_the_directive_is_asked_after_it(
 
 def test_a_broker_in_a_restart_is_waited_for(scene: Scene) -> None:
     """One that does not answer at the directive is asked until it does, or its session has expired."""
-    scene.running, scene.silent = [ONE], True
-    scene.at["waiting"] = lambda: setattr(scene, "silent", False)
+    scene.register(ONE)
+    scene.silent = True
+
+    def answer() -> None:
+        scene.silent = False
+
+    scene.at["waiting"] = answer
     scene.direct_by_attribution()
     assert scene.directed() == "b"
     assert scene.asked == ["broker one", "broker one"]
 
 
-def test_a_broker_that_never_answers_is_not_directed(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What does not answer in time may have other settings, so that the directive is not given."""
-    monkeypatch.setattr(registry, "_ANSWER_SECONDS", 0.0)
-    scene.running, scene.silent = [ONE], True
+def test_a_broker_that_never_answers_is_not_directed(scene: Scene) -> None:
+    """What does not answer in a minute may have other settings, so that the directive is not given."""
+    scene.register(ONE)
+    scene.silent = True
     with pytest.raises(ApplicationError, match=BROKERS_UNKNOWN):
         scene.direct_by_attribution()
+    assert 60 <= scene.context.now < 65
     assert scene.directed() == ""
 
 
@@ -200,7 +251,7 @@ def test_what_the_cluster_uses_is_asked_before_the_order(scene: Scene) -> None:
 @pytest.mark.parametrize("phase", [FlagPhase.COPYING, FlagPhase.COMPLETED])
 def test_brokers_are_not_stopped_once_their_metadata_move(scene: Scene, phase: FlagPhase) -> None:
     """While the switch was held, Pulsar's own command may have moved the metadata: what is copied here is not all."""
-    scene.running = [ONE]
+    scene.register(ONE)
     scene.store.create(FLAG, Flag(phase=phase, targetUrl="oxia://x:1").encode())
     with pytest.raises(StoreConflict, match=phase):
         scene.stop()
@@ -235,7 +286,7 @@ def test_a_late_attempt_orders_nothing(scene: Scene) -> None:
 def test_an_earlier_attempt_is_stopped_before_the_order(scene: Scene) -> None:
     """Each step moves the claim before it orders anything: one that was given up finds that."""
     for act in (scene.stop, scene.start):
-        scene.running = [ONE] if act == scene.start else []
+        scene.register(*([ONE] if act == scene.start else []))
         early = scene.registry(scene.attempt())
         early.claim.renew()
         act()
@@ -244,66 +295,83 @@ def test_an_earlier_attempt_is_stopped_before_the_order(scene: Scene) -> None:
 
 
 def test_stopped_means_that_nothing_is_left(scene: Scene) -> None:
-    """Not registered is not stopped: topics are unloaded behind that."""
-    scene.running = [ONE]
-    waits: list[int] = []
+    """Not registered is not stopped: topics are unloaded after that."""
+    waits: list[str] = []
 
-    def unregister() -> None:
-        waits.append(1)
-        scene.running, scene.left = [], ["broker one still answers"]
-        scene.at["waiting"] = end
+    def note() -> None:
+        waiting = scene.context.report().waiting
+        waits.append(waiting.why.removeprefix("brokers to stop: ") if waiting else "")
 
-    def end() -> None:
-        waits.append(2)
-        scene.left = []
+    with socket.create_server(("127.0.0.1", 0)) as port:
+        address = f"127.0.0.1:{port.getsockname()[1]}"
+        scene.register(ONE._replace(data=json.dumps({"brokerServiceUrl": f"pulsar://{address}"}).encode()))
+        scene.store.create(BUNDLE, b"{}")
+        scene.owners[BUNDLE] = ONE.owner
 
-    scene.at["waiting"] = unregister
-    assert scene.stop().brokers == ("broker one",)
-    assert waits == [1, 2]
+        def unregister() -> None:
+            note()
+            scene.register()
+            scene.at["waiting"] = unload
+
+        def unload() -> None:
+            note()
+            scene.store.delete(BUNDLE, -1)
+            scene.at["waiting"] = end
+
+        def end() -> None:
+            note()
+            port.close()
+
+        scene.at["waiting"] = unregister
+        assert scene.stop().brokers == ("broker one",)
+    assert waits == [
+        "broker one is registered",
+        f"broker one still holds {BUNDLE}; broker one still answers at {address}",
+        f"broker one still answers at {address}",
+    ]
 
 
 def test_a_registration_without_a_session_is_not_stopped(scene: Scene) -> None:
     """A broker whose registration became persistent since PRECHECK may run, though it does not count as registered."""
-    scene.unheld = Blocker(code="PERSISTENT_REGISTRATION", cause="no session holds it", cure="delete the node")
+    node = "/loadbalance/brokers/one"
+    scene.store.create(node, b"{}")
     waits: list[int] = []
 
     def delete() -> None:
         waits.append(1)
-        scene.unheld = None
+        scene.store.delete(node, -1)
 
     scene.at["waiting"] = delete
     scene.stop()
     assert waits == [1]
 
 
-def test_a_broker_that_cannot_write_is_to_be_restarted(scene: Scene, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broker_that_cannot_write_is_to_be_restarted(scene: Scene) -> None:
     """Status asks for a restart of a broker whose health check keeps failing, since no one else can free it."""
-    scene.running = [ONE]
-    told: list[str] = []
-
-    def waiting_for(_: object, __: object, ___: str, *, action: str = "") -> None:
-        told.append(action)
+    scene.register(ONE)
+    actions: list[str] = []
 
     def write() -> None:
+        waiting = scene.context.report().waiting
+        actions.append(waiting.action if waiting else "")
         scene.unhealthy = ""
 
     scene.unhealthy = "its health check failed"
-    monkeypatch.setattr(ActivityContext, "waiting_for", waiting_for)
     scene.at["waiting"] = write
     assert scene.start().brokers
-    assert told == ["if that lasts for a minute although the bookies run, restart broker one"]
+    assert actions == ["if that lasts for a minute although the bookies run, restart broker one"]
 
 
 def test_the_pause_counts_from_the_first_attempts_order(scene: Scene) -> None:
     """An attempt that comes after a crash continues with the moment at which brokers were told to stop."""
-    scene.running = [ONE]
+    scene.register(ONE)
     scene.at["ordered"] = lambda: pytest.fail("told")
     task = scene.task(broker_control="command")
     with pytest.raises(pytest.fail.Exception):
         brokers.stop(task, Direction.FORWARD)
     known = brokers.read_absences(task, scene.newest())[Direction.FORWARD]
     assert known.since is not None
-    scene.running = []
+    scene.register()
     assert scene.stop().since == known.since
 
 
@@ -322,25 +390,26 @@ def test_a_stop_that_takes_too_long_turns_back(scene: Scene) -> None:
 
 def test_no_directive_where_a_broker_came(scene: Scene) -> None:
     """A broker that came since the copy has left a ledger that was not copied: the directive is not given."""
-    scene.mark = 2
+    mark = scene.mark()
+    scene.register(ONE)
     assert not scene.direct().alone
-    scene.mark, scene.running = 1, [ONE]
-    assert not scene.direct().alone
+    scene.register()
+    assert not scene.direct(since=mark).alone
     assert scene.directed() == ""
-    scene.running = []
     assert scene.direct().alone
     assert scene.directed() == "b"
 
 
 def test_a_broker_that_comes_with_the_directive_is_told(scene: Scene) -> None:
-    """It read its configuration before: the copy follows again, though the directive stands."""
+    """It read its configuration before: the copy follows once more, though the directive stands."""
 
-    def come() -> None:
-        scene.mark = 2
+    def come_and_go() -> None:
+        scene.register(ONE)
+        scene.register()
 
-    scene.at["looked"] = come
-    given = scene.direct()
-    assert (given.alone, given.epoch) == (False, 1)
+    scene.at["directing"] = come_and_go
+    directive = scene.direct()
+    assert (directive.alone, directive.epoch) == (False, 1)
 
 
 def test_a_late_directive_forward_is_refused(scene: Scene) -> None:
@@ -354,31 +423,35 @@ def test_a_late_directive_forward_is_refused(scene: Scene) -> None:
 
 def test_started_means_that_all_write_to_the_target(scene: Scene) -> None:
     """As many as before, each on the target by its own word, writing to a ledger there, and fit by PRECHECK's rules."""
-    scene.running = [ONE, TWO]
+    scene.register(ONE, TWO)
     keeper = brokers.AbsenceKeeper(scene.task(), scene.newest())
-    keeper.look(scene.running, ordered=True)
+    keeper.look([ONE, TWO], ordered=True)
     seen: list[str] = []
-    scene.running = [ONE]
+    scene.register(ONE)
+    plan = scene.task().input
 
     # At each look one thing is wrong, and no other.
     def two() -> None:
         seen.append("one")
-        scene.running, scene.on = [ONE, TWO], ON_A
+        scene.register(ONE, TWO)
+        scene.uri = plan.source.metadataServiceUri
         scene.at["waiting"] = there
 
     def there() -> None:
         seen.append("misplaced")
-        scene.on, scene.wrote = ON_B, None
+        scene.uri = plan.target.metadataServiceUri
+        scene.ledgers["b"][8] = CLOSED
         scene.at["waiting"] = write
 
     def write() -> None:
         seen.append("does not write")
-        scene.wrote, scene.unfit = 7, "it would skip messages"
+        scene.ledgers["b"][8] = OPEN
+        scene.skips = True
         scene.at["waiting"] = change
 
     def change() -> None:
         seen.append("unfit")
-        scene.unfit = ""
+        scene.skips = False
 
     scene.at["waiting"] = two
     assert len(scene.start().brokers) == 2
@@ -387,16 +460,12 @@ def test_started_means_that_all_write_to_the_target(scene: Scene) -> None:
 
 @pytest.mark.parametrize("moment", ["before", "ordered"])
 def test_a_stray_ledger_turns_the_switch_back(scene: Scene, moment: str) -> None:
-    """What came to the source behind the tail is lacking in the target, whenever it is seen."""
-    scene.running = [ONE]
-
-    def write() -> None:
-        scene.misrouted = "ledger(s) 9"
-
+    """What came to the source after the tail is lacking in the target, whenever it is seen."""
+    scene.register(ONE)
     if moment == "before":
-        write()
+        scene.misroute()
     else:
-        scene.at[moment] = write
+        scene.at[moment] = scene.misroute
     with pytest.raises(ApplicationError, match=r"created ledger\(s\) 9") as failed:
         scene.start()
     assert failed.value.type == FailureKind.CONFLICT
