@@ -12,7 +12,7 @@ from pulsar_scalable.errors import TimedOut
 
 
 def main(service_url: str, topic: str, subscription: str) -> None:
-    """Receive until nothing comes for some seconds."""
+    """Receive until no message arrives for three seconds."""
     with ScalableClient(service_url) as client, client.subscribe_stream(topic, subscription) as consumer:
         received = 0
         while True:

@@ -10,7 +10,7 @@ from pulsar_scalable.errors import TimedOut
 
 
 def main(service_url: str, topic: str, file: Path) -> None:
-    """Read until nothing comes for some seconds, and keep the positions."""
+    """Read until no message arrives for three seconds, and store the positions."""
     start = Checkpoint.deserialize(file.read_bytes()) if file.exists() else "earliest"
     with ScalableClient(service_url) as client, client.create_checkpoint_consumer(topic, start) as consumer:
         read = 0
@@ -25,5 +25,8 @@ def main(service_url: str, topic: str, file: Path) -> None:
 
 
 if __name__ == "__main__":
-    given = [*sys.argv[1:], *("pulsar://localhost:6650", "topic://public/default/orders", "place")[len(sys.argv) - 1 :]]
+    given = [
+        *sys.argv[1:],
+        *("pulsar://localhost:6650", "topic://public/default/orders", "checkpoint")[len(sys.argv) - 1 :],
+    ]
     main(given[0], given[1], Path(given[2]))

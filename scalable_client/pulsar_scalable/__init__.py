@@ -1,8 +1,8 @@
-"""Scalable topics of Apache Pulsar (PIP-460 and 468) for Python programs, whoever controls them.
+"""Python client for scalable topics of Apache Pulsar (PIP-460 and PIP-468), also on brokers older than Pulsar 5.
 
 with ScalableClient("pulsar://localhost:6650") as client:
     with client.create_producer("orders") as producer:
-        producer.send(b"one", partition_key="somebody")
+        producer.send(b"one", partition_key="customer-1")
     with client.subscribe_stream("orders", "billing") as consumer:
         message = consumer.receive()
         consumer.acknowledge(message)

@@ -1,8 +1,8 @@
-"""The same for asyncio: each call that waits does so in a thread, and gives the loop back meanwhile.
+"""The client for asyncio: each call that blocks runs in a thread, so that the event loop stays free.
 
 async with AsyncScalableClient("pulsar://localhost:6650") as client:
     async with await client.create_producer("orders") as producer:
-        await producer.send(b"one", partition_key="somebody")
+        await producer.send(b"one", partition_key="customer-1")
     async with await client.subscribe_stream("orders", "billing") as consumer:
         async for message in consumer:
             await consumer.acknowledge(message)
@@ -39,7 +39,7 @@ _FULL_PAUSE = 0.01
 
 
 class _Async(Generic[_InnerT]):
-    """Something synchronous whose calls are made in threads of its own."""
+    """Base of the asyncio classes: runs the calls of a synchronous object in threads."""
 
     def __init__(self, inner: _InnerT, threads: int = 2) -> None:
         self._inner = inner
@@ -49,13 +49,13 @@ class _Async(Generic[_InnerT]):
         try:
             return asyncio.get_running_loop().run_in_executor(self._threads, lambda: call(*args, **kwargs))
         except RuntimeError as cause:
-            raise AlreadyClosed(f"it is closed: {cause}") from cause
+            raise AlreadyClosed(f"already closed: {cause}") from cause
 
     async def _call(self, call: Callable[_P, _T], *args: _P.args, **kwargs: _P.kwargs) -> _T:
         return await self._begin(call, *args, **kwargs)
 
     async def _make(self, call: Callable[_P, _MadeT], *args: _P.args, **kwargs: _P.kwargs) -> _MadeT:
-        """Make something; where the caller is cancelled meanwhile, it is closed once it is made."""
+        """Create something; if the caller is cancelled before it is ready, close it afterwards."""
         making = self._begin(call, *args, **kwargs)
         try:
             return await asyncio.shield(making)
@@ -64,7 +64,7 @@ class _Async(Generic[_InnerT]):
             raise
 
     async def close(self) -> None:
-        """Close it. Harmless when done twice."""
+        """Close it. Closing twice is safe."""
         await asyncio.to_thread(self._inner.close)
         self._threads.shutdown(wait=False)
 
@@ -79,7 +79,7 @@ class _Async(Generic[_InnerT]):
 
 def _close_made(making: asyncio.Future[_MadeT]) -> None:
     if not making.cancelled() and making.exception() is None:
-        # A consumer that nobody has would keep its segments from others.
+        # A consumer without an application would keep its segments from other consumers.
         asyncio.get_running_loop().run_in_executor(None, making.result().close)
 
 
@@ -88,13 +88,13 @@ class AsyncScalableProducer(_Async[ScalableProducer]):
 
     def __init__(self, inner: ScalableProducer) -> None:
         super().__init__(inner)
-        # Fair: those who wait for room keep their order.
+        # Callers that wait for room keep their order.
         self._turn = asyncio.Lock()
 
     async def send(self, content: bytes, **options: Unpack[MessageOptions]) -> MessageId:
-        """Send a message, and wait until it is stored; any number of calls may be under way, and keep their order.
+        """Send a message and wait until it is stored. Concurrent calls keep their order.
 
-        It waits for room where too many messages wait to be stored. A call that is cancelled may have sent its message.
+        It waits while the producer's queue is full. A cancelled call may have sent its message nevertheless.
         Options and errors are those of `ScalableProducer.send`.
         """
         loop = asyncio.get_running_loop()
@@ -126,13 +126,13 @@ class AsyncScalableProducer(_Async[ScalableProducer]):
         return self._inner.last_sequence_id()
 
     async def flush(self) -> None:
-        """Wait until what was sent so far is stored, or has failed."""
+        """Wait until all messages sent so far are stored or have failed."""
         await self._call(self._inner.flush)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it; without an error, what was sent is stored first."""
+        """Close it; without an error, wait first until all sent messages are stored."""
         try:
             if kind is None and not self._inner.is_closed:
                 await self.flush()
@@ -141,42 +141,42 @@ class AsyncScalableProducer(_Async[ScalableProducer]):
 
 
 class _AsyncReceiver(_Async[_ReceiverT]):
-    """What all consumers have."""
+    """Base of all consumers for asyncio."""
 
     def __init__(self, inner: _ReceiverT) -> None:
         super().__init__(inner)
-        self._coming: asyncio.Future[None] | None = None
+        self._waiting: asyncio.Future[None] | None = None
 
     async def receive(self, timeout_millis: int | None = None) -> Message:
-        """The next message; errors are those of the synchronous one. A call that is cancelled takes none.
+        """Return the next message; errors are those of the synchronous consumer. A cancelled call takes none.
 
         Args:
-            timeout_millis: to wait at most; None indefinitely.
+            timeout_millis: longest time to wait; None to wait indefinitely.
         """
         until = None if timeout_millis is None else time.monotonic() + timeout_millis / 1000
-        # Where messages wait, others of the loop have their turn.
+        # Let other tasks of the loop run, also if messages are waiting.
         await asyncio.sleep(0)
         while True:
             try:
-                # Nothing else takes messages: a thread would continue, and take one for a call that is gone.
+                # Not in a thread: it would continue after a cancellation and take a message that no call returns.
                 return self._inner.receive(0)
             except TimedOut:
-                left = None if until is None else until - time.monotonic()
-                if left is not None and left <= 0:
+                remaining = None if until is None else until - time.monotonic()
+                if remaining is not None and remaining <= 0:
                     raise
-            await self._wait(left)
+            await self._wait(remaining)
 
     async def _wait(self, seconds: float | None) -> None:
-        """Wait until there may be a message; all calls share one thread for it."""
-        if self._coming is None or self._coming.done():
-            self._coming = self._begin(self._inner.wait_for_message, _SLICE_MS)
-        await asyncio.wait([self._coming], timeout=seconds)
+        """Wait until there may be a message; all calls share one thread for this."""
+        if self._waiting is None or self._waiting.done():
+            self._waiting = self._begin(self._inner.wait_for_message, _SLICE_MS)
+        await asyncio.wait([self._waiting], timeout=seconds)
 
     def __aiter__(self) -> Self:
         return self
 
     async def __anext__(self) -> Message:
-        """The next message, until the consumer is closed."""
+        """Return the next message; end when the consumer is closed."""
         try:
             return await self.receive()
         except AlreadyClosed:
@@ -184,14 +184,14 @@ class _AsyncReceiver(_Async[_ReceiverT]):
 
 
 class _AsyncSubscribed(_AsyncReceiver[_SubscribedT]):
-    """What consumers with subscriptions have."""
+    """Base of consumers with subscriptions."""
 
     async def acknowledge(self, message: Message | MessageId) -> None:
-        """Say that a message is processed."""
+        """Acknowledge a message."""
         await self._call(self._inner.acknowledge, message)
 
     async def negative_acknowledge(self, message: Message) -> None:
-        """Let a message be sent again after the redelivery delay."""
+        """Request redelivery of a message after the redelivery delay."""
         await self._call(self._inner.negative_acknowledge, message)
 
 
@@ -203,11 +203,11 @@ class AsyncStreamConsumer(_AsyncSubscribed[StreamConsumer]):
     """`StreamConsumer` for asyncio."""
 
     async def acknowledge_cumulative(self, message: Message | MessageId) -> None:
-        """Acknowledge a message and all that was received before it; see `StreamConsumer.acknowledge_cumulative`."""
+        """Acknowledge a message and all messages received before it; see `StreamConsumer.acknowledge_cumulative`."""
         await self._call(self._inner.acknowledge_cumulative, message)
 
     async def detach(self) -> None:
-        """Close it, and keep its session for the grace period."""
+        """Close it, but keep its session for the grace period."""
         await asyncio.to_thread(self._inner.detach)
         await self.close()
 
@@ -216,7 +216,7 @@ class AsyncCheckpointConsumer(_AsyncReceiver[CheckpointConsumer]):
     """`CheckpointConsumer` for asyncio."""
 
     def checkpoint(self) -> Checkpoint:
-        """The positions behind all that `receive` returned."""
+        """Return the positions after all messages that `receive` returned."""
         return self._inner.checkpoint()
 
 
@@ -224,7 +224,7 @@ class AsyncScalableClient(_Async[ScalableClient]):
     """`ScalableClient` for asyncio.
 
     Args:
-        service_url: of brokers.
+        service_url: service URL of the brokers.
         options: those of `ScalableClient`.
     """
 
@@ -232,7 +232,7 @@ class AsyncScalableClient(_Async[ScalableClient]):
         super().__init__(ScalableClient(service_url, options))
 
     async def create_producer(self, topic: str, options: ProducerOptions | None = None) -> AsyncScalableProducer:
-        """Make a producer, which always waits for room, without `block_if_queue_full`."""
+        """Create a producer. It always waits for room, so `block_if_queue_full` has no effect."""
         options = replace(options or ProducerOptions(), block_if_queue_full=False)
         return AsyncScalableProducer(
             await self._make(
@@ -243,17 +243,17 @@ class AsyncScalableClient(_Async[ScalableClient]):
     async def subscribe(
         self, topic: str, subscription_name: str, options: ConsumerOptions | None = None
     ) -> AsyncQueueConsumer:
-        """Make a consumer without an order; see `ScalableClient.subscribe`."""
+        """Create a consumer without order; see `ScalableClient.subscribe`."""
         return AsyncQueueConsumer(await self._make(self._inner.subscribe, topic, subscription_name, options))
 
     async def subscribe_stream(
         self, topic: str, subscription_name: str, options: ConsumerOptions | None = None
     ) -> AsyncStreamConsumer:
-        """Make a consumer in order per key; see `ScalableClient.subscribe_stream`."""
+        """Create a consumer with order per key; see `ScalableClient.subscribe_stream`."""
         return AsyncStreamConsumer(await self._make(self._inner.subscribe_stream, topic, subscription_name, options))
 
     async def create_checkpoint_consumer(
         self, topic: str, start: StartPosition = "earliest"
     ) -> AsyncCheckpointConsumer:
-        """Make a consumer whose positions the application keeps."""
+        """Create a consumer whose positions the application stores."""
         return AsyncCheckpointConsumer(await self._make(self._inner.create_checkpoint_consumer, topic, start))

@@ -1,4 +1,4 @@
-"""A consumer whose positions the application keeps."""
+"""A consumer whose positions the application stores."""
 
 from __future__ import annotations
 
@@ -26,66 +26,68 @@ _LONGEST_PAUSE = 2.0
 _SILENCE = 5.0
 
 DONE = "done"
-"""The position of a sealed segment all of which was received."""
+"""Position of a sealed segment that was received completely."""
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """How far a consumer is in each segment.
+    """Position of a consumer in each segment.
 
     Attributes:
-        incarnation: tells topics of one name apart.
-        positions: by segment, the serialised id of the last message that was received, as hex digits; empty for the
-            begin, and `done` for a sealed segment of which nothing is left.
+        incarnation: distinguishes topics that had the same name.
+        positions: by segment id, the serialised id of the last received message as hex digits; empty for the start, and
+            `done` for a sealed segment that was received completely.
 
     Raises:
-        ProtocolViolation: a position is no id.
+        ProtocolViolation: a position is not a message id.
     """
 
     incarnation: int = 0
     positions: Mapping[int, str] = field(default_factory=dict[int, str])
 
     def __post_init__(self) -> None:
-        """Look at what an application kept before anything is read."""
+        """Check stored positions before anything is read."""
         for number, position in self.positions.items():
             if position in ("", DONE):
                 continue
             try:
                 MessageId.deserialize(bytes.fromhex(position))
             except (ProtocolViolation, ValueError) as cause:
-                raise ProtocolViolation(f"this is no checkpoint: {position!r} of segment {number} is no id") from cause
+                raise ProtocolViolation(
+                    f"invalid checkpoint: position {position!r} of segment {number} is not a message id"
+                ) from cause
 
     def serialize(self) -> bytes:
-        """The checkpoint as bytes, JSON."""
+        """Return the checkpoint as JSON bytes."""
         positions = {str(number): position for number, position in sorted(self.positions.items())}
         return json.dumps({"incarnation": self.incarnation, "positions": positions}).encode()
 
     @classmethod
     def deserialize(cls, data: bytes) -> Self:
-        """The reverse of `serialize`.
+        """Read a checkpoint that `serialize` returned.
 
         Raises:
-            ProtocolViolation: this is no checkpoint.
+            ProtocolViolation: the data are not a checkpoint.
         """
         try:
-            found = cast("dict[str, Any]", json.loads(data))
-            positions = cast("dict[str, str]", found["positions"])
+            parsed = cast("dict[str, Any]", json.loads(data))
+            positions = cast("dict[str, str]", parsed["positions"])
             return cls(
-                int(found["incarnation"]), {int(number): str(position) for number, position in positions.items()}
+                int(parsed["incarnation"]), {int(number): str(position) for number, position in positions.items()}
             )
         except (KeyError, TypeError, ValueError, AttributeError) as cause:
-            raise ProtocolViolation(f"this is no checkpoint: {cause!r}") from cause
+            raise ProtocolViolation(f"invalid checkpoint: {cause!r}") from cause
 
 
 StartPosition = Literal["earliest", "latest"] | Checkpoint
 
 
 class CheckpointConsumer:
-    """Reads a scalable topic from explicit positions; `ScalableClient.create_checkpoint_consumer` makes it.
+    """Reads a scalable topic from explicit positions; created by `ScalableClient.create_checkpoint_consumer`.
 
-    It has no subscription: brokers keep for it only what retention or other subscriptions keep. It gets all segments;
-    what came of a split or a merge is read once all of its ancestors were received, so messages come in order per key.
-    A sealed segment whose topic is gone is skipped. `checkpoint` returns the positions after what `receive` returned.
+    It has no subscription, so brokers keep messages only as long as retention or other subscriptions do. It reads all
+    segments; the result of a split or merge is read after all its ancestors, so the order per key is kept. A sealed
+    segment whose topic was deleted is skipped. `checkpoint` returns the positions after what `receive` returned.
     """
 
     def __init__(self, backend: Backend, topic: TopicName, start: StartPosition) -> None:
@@ -103,7 +105,7 @@ class CheckpointConsumer:
         self._error: ScalableError | None = None
         self._watch = backend.watch(topic, self._on_layout if start != "latest" else self._keep_layout)
         if start == "latest":
-            self._begin_at_end()
+            self._start_at_end()
 
     @property
     def topic(self) -> str:
@@ -112,49 +114,49 @@ class CheckpointConsumer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed, and not only at its end because the topic was deleted."""
+        """True if it was closed by the application, not ended because the topic was deleted."""
         return self._closed.is_set() and self._error is None
 
     def receive(self, timeout_millis: int | None = None) -> Message:
-        """The next message.
+        """Return the next message.
 
         Args:
-            timeout_millis: to wait at most; None indefinitely.
+            timeout_millis: longest time to wait; None to wait indefinitely.
 
         Raises:
-            TimedOut: none came.
-            TopicNotFound: the topic was deleted, or the checkpoint is of an earlier topic of this name.
-            AlreadyClosed: the consumer is closed, also while this waits.
+            TimedOut: no message arrived in time.
+            TopicNotFound: the topic was deleted, or the checkpoint belongs to an earlier topic of this name.
+            AlreadyClosed: the consumer is closed, also during this call.
         """
         until = None if timeout_millis is None else time.monotonic() + timeout_millis / 1000
         while True:
-            left = None if until is None else max(0, round((until - time.monotonic()) * 1000))
+            remaining = None if until is None else max(0, round((until - time.monotonic()) * 1000))
             try:
-                found = self._queue.get(left)
+                item = self._queue.get(remaining)
             except AlreadyClosed:
                 raise self._error or AlreadyClosed(f"{self._topic.path}: the consumer is closed") from None
             with self._lock:
-                if isinstance(found, Message):
-                    self._positions[found.segment_id()] = found.message_id().raw.serialize().hex()
-                    return found
-                self._positions[cast("int", found.source)] = DONE
+                if isinstance(item, Message):
+                    self._positions[item.segment_id()] = item.message_id().raw.serialize().hex()
+                    return item
+                self._positions[cast("int", item.source)] = DONE
                 self._begin_ready()
 
     def wait_for_message(self, timeout_millis: int) -> None:
-        """Wait until `receive` is likely to find something at once, or has an error to raise; nothing is taken.
+        """Wait until `receive` can probably return or raise without waiting; takes no message.
 
         Args:
-            timeout_millis: to wait at most.
+            timeout_millis: longest time to wait.
         """
         self._queue.wait(timeout_millis)
 
     def checkpoint(self) -> Checkpoint:
-        """The positions behind all that `receive` returned."""
+        """Return the positions after all messages that `receive` returned."""
         with self._lock:
             return Checkpoint(self._incarnation or 0, dict(self._positions))
 
     def close(self) -> None:
-        """Close it. Harmless when done twice."""
+        """Close it. Closing twice is safe."""
         self._closed.set()
         self._queue.close()
         self._watch.close()
@@ -170,8 +172,6 @@ class CheckpointConsumer:
     ) -> None:
         self.close()
 
-    # The layout -----------------------------------------------------------------------------------------------------
-
     def _keep_layout(self, layout: Layout) -> None:
         with self._lock:
             if self._layout is None or self._incarnation is None:
@@ -179,15 +179,15 @@ class CheckpointConsumer:
                 return
         self._on_layout(layout)
 
-    def _begin_at_end(self) -> None:
-        """Note where segments end now; those that come later are read from their begin."""
+    def _start_at_end(self) -> None:
+        """Record where segments end now; segments created later are read from their start."""
         layout = self._watch.layout
-        found = {
+        positions = {
             segment.id: (self._backend.last_position(layout.topic_of(segment)) or b"").hex() if segment.active else DONE
             for segment in layout.segments
         }
         with self._lock:
-            self._positions = found
+            self._positions = positions
             self._incarnation = layout.incarnation
         self._on_layout(self._watch.layout)
 
@@ -196,7 +196,11 @@ class CheckpointConsumer:
             if self._incarnation is None:
                 self._incarnation = layout.incarnation
             if layout.is_deleted or layout.incarnation != self._incarnation:
-                why = "it was deleted" if layout.is_deleted else "the checkpoint is of an earlier topic of this name"
+                why = (
+                    "the topic was deleted"
+                    if layout.is_deleted
+                    else "the checkpoint belongs to an earlier topic of this name"
+                )
                 self._error = TopicNotFound(-1, why, self._topic.path)
                 self._closed.set()
                 self._queue.close()
@@ -205,24 +209,24 @@ class CheckpointConsumer:
             self._begin_ready()
 
     def _begin_ready(self) -> None:
-        """Begin with segments whose parents are done; called with the lock held."""
+        """Start to read segments whose parents are done; called with the lock held."""
         layout = self._layout
         if layout is None or self._closed.is_set():
             return
-        left = [one for one in self._reading.values() if self._positions.get(one.id) != DONE]
-        for one in layout.segments:
-            if one.id in self._reading or self._positions.get(one.id) == DONE:
+        unfinished = [segment for segment in self._reading.values() if self._positions.get(segment.id) != DONE]
+        for segment in layout.segments:
+            if segment.id in self._reading or self._positions.get(segment.id) == DONE:
                 continue
-            # A parent that was pruned while it is read, or waits in the queue, is in no layout any more.
-            if any(one.overlaps(other) for other in left):
+            # A pruned parent that is still being read, or in the queue, is in no layout any more.
+            if any(segment.overlaps(other) for other in unfinished):
                 continue
-            if all(self._positions.get(parent) == DONE for parent in one.parents if parent in layout.by_id):
-                self._reading[one.id] = one
-                thread = threading.Thread(target=self._read, args=(one,), name=f"read {one.descriptor}", daemon=True)
+            if all(self._positions.get(parent) == DONE for parent in segment.parents if parent in layout.by_id):
+                self._reading[segment.id] = segment
+                thread = threading.Thread(
+                    target=self._read, args=(segment,), name=f"read {segment.descriptor}", daemon=True
+                )
                 self._threads = [other for other in self._threads if other.is_alive()] + [thread]
                 thread.start()
-
-    # One segment ----------------------------------------------------------------------------------------------------
 
     def _read(self, segment: Segment) -> None:
         backoff = Backoff(_LONGEST_PAUSE)
@@ -238,11 +242,11 @@ class CheckpointConsumer:
                     reader.close()
             except ScalableError as error:
                 if isinstance(error, TopicNotFound) and self._is_sealed(segment):
-                    # The layout may name a segment whose topic is gone; what came of it must not wait for it.
-                    _logger.warning("%s: %s; what it held is skipped", topic, error)
+                    # The segment's topic may have been deleted; its children must not wait for it.
+                    _logger.warning("%s: %s; the segment is skipped", topic, error)
                     break
-                _logger.info("%s: %s; read again", topic, error)
-                # What waits in the queue was read already.
+                _logger.info("%s: %s; retrying", topic, error)
+                # Messages in the queue were read already.
                 position = self._last[segment.id].serialize() if segment.id in self._last else position
                 self._closed.wait(backoff.next())
             else:
@@ -250,14 +254,14 @@ class CheckpointConsumer:
         self._queue.put(End(segment.id), self._closed)
 
     def _read_all(self, segment: Segment, topic: str, reader: SegmentReader) -> None:
-        heard = time.monotonic()
+        last_received = time.monotonic()
         while not self._closed.is_set():
-            # Asked first: what is stored behind the answer is stored before the segment is sealed.
+            # Checked before the read: a message stored after this check was stored before the segment was sealed.
             sealed = self._is_sealed(segment)
             try:
                 raw = reader.read_next(_TICK_MS)
             except TimedOut:
-                silent = time.monotonic() - heard
+                silent = time.monotonic() - last_received
                 if not sealed and silent < _SILENCE:
                     continue
                 if reader.has_message_available():
@@ -267,16 +271,16 @@ class CheckpointConsumer:
                     self._queue.put(End(segment.id), self._closed)
                     return
                 else:
-                    heard = time.monotonic()
+                    last_received = time.monotonic()
                 continue
-            heard = time.monotonic()
-            last, found = self._last.get(segment.id), raw.message_id()
-            # A reader that has lost its connection may give again what it gave of a batch.
-            if last is None or position_of(found) > position_of(last):
+            last_received = time.monotonic()
+            last, message_id = self._last.get(segment.id), raw.message_id()
+            # After a lost connection a reader may return messages of a batch again.
+            if last is None or position_of(message_id) > position_of(last):
                 self._queue.put(Message(segment.id, topic, raw), self._closed)
-                self._last[segment.id] = found
+                self._last[segment.id] = message_id
 
     def _is_sealed(self, segment: Segment) -> bool:
         layout = self._layout
-        found = layout.by_id.get(segment.id) if layout else None
-        return found is None or not found.active
+        current = layout.by_id.get(segment.id) if layout else None
+        return current is None or not current.active

@@ -1,4 +1,4 @@
-"""The way in: a client of scalable topics, whoever controls them."""
+"""The client of scalable topics, for both kinds of controllers."""
 
 from __future__ import annotations
 
@@ -27,24 +27,24 @@ _MemberT = TypeVar("_MemberT", ScalableProducer, QueueConsumer, StreamConsumer, 
 
 
 class ScalableClient:
-    """Makes producers and consumers of scalable topics.
+    """Client that creates producers and consumers of scalable topics.
 
-    A topic `topic://tenant/namespace/topic` is controlled by a broker of Pulsar 5. One that is named
-    `persistent://tenant/namespace/topic`, or in short, is looked for among those that a workflow controls, on brokers
-    of any Pulsar from 4.0 on, and then among those of Pulsar 5.
+    A topic `topic://tenant/namespace/topic` is controlled by a broker of Pulsar 5. A name
+    `persistent://tenant/namespace/topic`, or a short name, is looked up first among the topics that a workflow
+    controls (brokers from Pulsar 4.0 on), then among those of Pulsar 5.
 
     Args:
         service_url: `pulsar://host:port,host:port` or `pulsar+ssl://…` of brokers.
         options: credentials, TLS and timeouts.
 
     Raises:
-        Unsupported: the service URL is none, or the options exclude each other.
+        Unsupported: the service URL is invalid, or two options exclude each other.
     """
 
     def __init__(self, service_url: str, options: ClientOptions | None = None) -> None:
         options = options or ClientOptions()
         if options.authentication is not None and options.token is not None:
-            raise Unsupported("authentication and token exclude each other")
+            raise Unsupported("set either authentication or token, not both")
         self._options = options
         self._service_url = service_url
         access = Access(
@@ -65,21 +65,21 @@ class ScalableClient:
         self._closed = False
 
     def create_producer(self, topic: str, options: ProducerOptions | None = None) -> ScalableProducer:
-        """Make a producer of a scalable topic.
+        """Create a producer of a scalable topic.
 
         Raises:
-            TopicNotFound: there is no such scalable topic.
-            ScalableError: its layout is not to be had.
+            TopicNotFound: the scalable topic does not exist.
+            ScalableError: its layout cannot be read.
         """
         name, backend = self._find(topic)
         return self._keep(ScalableProducer(backend, name, options or ProducerOptions()))
 
     def subscribe(self, topic: str, subscription_name: str, options: ConsumerOptions | None = None) -> QueueConsumer:
-        """Make a consumer that shares messages with others, without an order.
+        """Create a consumer that shares messages with others, without order.
 
         Raises:
-            TopicNotFound: there is no such scalable topic.
-            ScalableError: its layout is not to be had.
+            TopicNotFound: the scalable topic does not exist.
+            ScalableError: its layout cannot be read.
         """
         name, backend = self._find(topic)
         limit = self._options.operation_timeout_seconds
@@ -90,11 +90,11 @@ class ScalableClient:
     def subscribe_stream(
         self, topic: str, subscription_name: str, options: ConsumerOptions | None = None
     ) -> StreamConsumer:
-        """Make a consumer that gets messages in order per key.
+        """Create a consumer that receives messages in order per key.
 
         Raises:
-            TopicNotFound: there is no such scalable topic.
-            ScalableError: its layout is not to be had, or its controller does not register the consumer.
+            TopicNotFound: the scalable topic does not exist.
+            ScalableError: its layout cannot be read, or its controller does not register the consumer.
         """
         name, backend = self._find(topic)
         limit = self._options.operation_timeout_seconds
@@ -103,21 +103,21 @@ class ScalableClient:
         )
 
     def create_checkpoint_consumer(self, topic: str, start: StartPosition = "earliest") -> CheckpointConsumer:
-        """Make a consumer whose positions the application keeps.
+        """Create a consumer whose positions the application stores.
 
         Args:
             topic: the scalable topic.
             start: `"earliest"`, `"latest"`, or a `Checkpoint`.
 
         Raises:
-            TopicNotFound: there is no such scalable topic, or the checkpoint is of an earlier one of its name.
-            ScalableError: its layout is not to be had.
+            TopicNotFound: the scalable topic does not exist, or the checkpoint belongs to an earlier one of its name.
+            ScalableError: its layout cannot be read.
         """
         name, backend = self._find(topic)
         return self._keep(CheckpointConsumer(backend, name, start))
 
     def close(self) -> None:
-        """Close all that is open. Harmless when done twice."""
+        """Close all producers and consumers. Closing twice is safe."""
         with self._lock:
             members, self._members = self._members, []
             self._closed = True
@@ -142,14 +142,14 @@ class ScalableClient:
         return made
 
     def _find(self, topic: str) -> tuple[TopicName, Backend]:
-        """The topic, and who controls it."""
+        """Return the name of a topic, and the backend of its controller."""
         name = TopicName.parse(topic)
         if self._closed:
             raise AlreadyClosed("the client is closed")
         if not name.native and self._is_controlled(name):
             with self._lock:
                 if self._controlled is None:
-                    # Only this needs pulsar-client.
+                    # Imported only here, because it needs pulsar-client.
                     from pulsar_scalable.controlled.backend import ControlledBackend
 
                     self._controlled = ControlledBackend(
@@ -163,9 +163,9 @@ class ScalableClient:
         return name, self._native
 
     def _is_controlled(self, name: TopicName) -> bool:
-        """Whether the layout topic is there; looking for it must not make it."""
+        """Return whether the layout topic exists; the check does not create it."""
         if self._options.authentication is not None:
-            # Only pulsar-client can identify itself, and it makes topics that it looks for.
+            # Only pulsar-client has these credentials, and it would create a topic that it looks up.
             return True
         return self._native.exists(name.layout_topic)
 
@@ -177,15 +177,17 @@ class ScalableClient:
         try:
             layout = self._native_client.look_up(name.scalable, create=self._options.create_topics and name.native)
         except TopicNotFound as cause:
-            raise TopicNotFound(-1, f"there is no such scalable topic; {cure}", name.path) from cause
+            raise TopicNotFound(-1, f"scalable topic does not exist; {cure}", name.path) from cause
         except Unsupported as cause:
             if name.native:
                 raise Unsupported(f"{name.path}: {cause}") from cause
-            raise TopicNotFound(-1, f"there is no such scalable topic ({cause}); {cure}", name.path) from cause
+            raise TopicNotFound(-1, f"scalable topic does not exist ({cause}); {cure}", name.path) from cause
         except Refused as cause:
             raise ScalableError(f"{name.path}: {cause}; {cure}") from cause
         if layout.synthetic and not name.native:
-            raise TopicNotFound(-1, f"it is an ordinary topic, or none; {cure}", name.path)
+            raise TopicNotFound(
+                -1, f"not a scalable topic: it is an ordinary topic, or does not exist; {cure}", name.path
+            )
 
 
 def _tls(options: ClientOptions, *, validate_hostname: bool = True) -> ssl.SSLContext:

@@ -1,4 +1,4 @@
-"""What consumers with subscriptions share: segments that they are attached to, each with a thread of its own."""
+"""Base of the consumers with subscriptions: each attached segment has a receiving thread."""
 
 from __future__ import annotations
 
@@ -34,31 +34,31 @@ from pulsar_scalable.ports import Backend, SegmentReceiver, Sharing
 from pulsar_scalable.receive_queue import End, ReceiveQueue, Source
 
 _logger = logging.getLogger("pulsar_scalable")
-LOOK_AGAIN = 30.0
-"""Seconds until a segment is attached to again that was left, or that refuses that after it was left."""
+REATTACH_DELAY = 30.0
+"""Seconds until a segment that was detached as idle is attached again, also if attaching fails."""
 
 RELEASE_LIMIT = 60.0
-"""Seconds without an acknowledgement after which a segment is released that is to go to another consumer."""
+"""Seconds without an acknowledgement after which a reassigned segment is released anyway."""
 
-_OTHERS_FIRST = 5.0
+_YIELD_SECONDS = 5.0
 _TICK_MS = 200
 _DRAIN_TICK = 0.02
 _BUSY_WARNING = 10.0
 _BUSY_AGAIN = 60.0
 _LONGEST_PAUSE = 2.0
 _TRIED_TICK = 0.05
-# Another attempt would end the same way; applications must know.
+# Errors that another attempt would not change, so the application gets them.
 _FINAL = (AuthenticationFailed, IncompatibleSchema, NotAuthorized, Unsupported)
 
 
 class SegmentsConsumer(ABC):
-    """Attached to segments of a topic under one subscription; the base of the consumers that applications use.
+    """Attached to segments of a topic under one subscription; base of the consumers that applications use.
 
     Args:
-        backend: opens consumers of segments.
+        backend: opens receivers of segments.
         topic: the scalable topic.
-        subscription: its name.
-        options: of each segment's consumer.
+        subscription: name of the subscription.
+        options: options of each segment's receiver.
     """
 
     def __init__(self, backend: Backend, topic: TopicName, subscription: str, options: ConsumerOptions) -> None:
@@ -73,11 +73,9 @@ class SegmentsConsumer(ABC):
         self._threads: list[threading.Thread] = []
         self._layout: Layout | None = None
         self._first: set[int] = set()
-        self._others_first: dict[int, float] = {}
+        self._yield_until: dict[int, float] = {}
         self._turn = 0
         self._closed = threading.Event()
-
-    # What applications use ------------------------------------------------------------------------------------------
 
     @property
     def topic(self) -> str:
@@ -96,30 +94,30 @@ class SegmentsConsumer(ABC):
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed."""
+        """True if it is closed."""
         return self._closed.is_set()
 
     @property
     def segments(self) -> list[int]:
-        """Ids of the segments that it is attached to, or about to be."""
+        """Ids of the segments that it is attached to, or is attaching to."""
         with self._lock:
             return sorted(self._sources)
 
     def receive(self, timeout_millis: int | None = None) -> Message:
-        """The next message.
+        """Return the next message.
 
         Args:
-            timeout_millis: to wait at most; None indefinitely.
+            timeout_millis: longest time to wait; None to wait indefinitely.
 
         Raises:
-            TimedOut: none came.
+            TimedOut: no message arrived in time.
             TopicNotFound: the topic was deleted.
-            AlreadyClosed: the consumer is closed, also while this waits.
+            AlreadyClosed: the consumer is closed, also during this call.
         """
         until = None if timeout_millis is None else time.monotonic() + timeout_millis / 1000
         while True:
-            left = None if until is None else max(0, round((until - time.monotonic()) * 1000))
-            message = self._queue.get(left)
+            remaining = None if until is None else max(0, round((until - time.monotonic()) * 1000))
+            message = self._queue.get(remaining)
             if isinstance(message, End) or not isinstance(message.source, Source):
                 continue
             source = message.source
@@ -135,45 +133,44 @@ class SegmentsConsumer(ABC):
                     return message
 
     def wait_for_message(self, timeout_millis: int) -> None:
-        """Wait until `receive` is likely to find something at once, or has an error to raise; nothing is taken.
+        """Wait until `receive` can probably return or raise without waiting; takes no message.
 
         Args:
-            timeout_millis: to wait at most.
+            timeout_millis: longest time to wait.
         """
         self._queue.wait(timeout_millis)
 
     def batch_receive(self, max_num_messages: int = 100, timeout_millis: int = 100) -> list[Message]:
-        """Some messages: as many as come in time, none perhaps.
+        """Return the messages that arrive in time, possibly none.
 
         Args:
-            max_num_messages: at most.
-            timeout_millis: to wait at most.
+            max_num_messages: largest number of messages.
+            timeout_millis: longest time to wait.
         """
         until = time.monotonic() + timeout_millis / 1000
-        found: list[Message] = []
-        while len(found) < max_num_messages:
+        messages: list[Message] = []
+        while len(messages) < max_num_messages:
             try:
-                found.append(self.receive(max(0, round((until - time.monotonic()) * 1000))))
+                messages.append(self.receive(max(0, round((until - time.monotonic()) * 1000))))
             except TimedOut:
                 break
-        return found
+        return messages
 
     def acknowledge(self, message: Message | MessageId) -> None:
         """Acknowledge a message.
 
-        A message whose segment this consumer does not have any more comes again, here or to another consumer; that is
-        no error.
+        A message whose segment moved to another consumer is delivered again; that is not an error.
 
         Raises:
             AlreadyClosed: the consumer is closed.
-            ScalableError: it cannot be acknowledged.
+            ScalableError: the acknowledgement failed.
         """
         source, message_id = self._find(message)
         if source is not None:
             self._acknowledge(source, [message_id])
 
     def negative_acknowledge(self, message: Message) -> None:
-        """Let a message be sent again after the redelivery delay, to this consumer or another one.
+        """Request redelivery of a message, to any consumer, after the redelivery delay.
 
         Raises:
             AlreadyClosed: the consumer is closed.
@@ -185,16 +182,16 @@ class SegmentsConsumer(ABC):
         try:
             receiver.negative_acknowledge(message.raw)
         except AlreadyClosed as error:
-            _logger.info("%s: %s comes again without it: %s", source.topic, message_id, error)
+            _logger.info("%s: %s is redelivered anyway: %s", source.topic, message_id, error)
             return
         due = time.monotonic() + self._options.negative_ack_redelivery_delay_ms / 1000
         with self._lock:
             source.handed.pop(message_id.position, None)
-            # The segment is not silent before the message had its time to come.
-            source.heard = max(source.heard, due)
+            # The segment does not count as idle before the message had time to arrive.
+            source.last_activity = max(source.last_activity, due)
 
     def close(self) -> None:
-        """Close it; what is not acknowledged goes to others. Harmless when done twice."""
+        """Close it; unacknowledged messages go to other consumers. Closing twice is safe."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -206,7 +203,7 @@ class SegmentsConsumer(ABC):
         for thread in threads:
             if thread is not threading.current_thread():
                 thread.join(10)
-        # After that, so that the consumer that gets the segments finds them free.
+        # Last, so that the consumer that gets the segments can attach to them.
         self._leave()
 
     def __enter__(self) -> Self:
@@ -217,53 +214,49 @@ class SegmentsConsumer(ABC):
     ) -> None:
         self.close()
 
-    # What they do differently ---------------------------------------------------------------------------------------
-
     @abstractmethod
     def _leave(self) -> None:
-        """End what tells of segments."""
+        """Stop following the layout and the assignment."""
 
     def _is_ordered(self, source: Source) -> bool:
-        """Return whether brokers send the messages of a segment to this consumer alone, and so in their order."""
+        """Return whether brokers send all messages of a segment to this consumer, and so in order."""
         del source
         return False
 
     def _may_open(self, source: Source) -> bool:
-        """Return whether a segment may be attached to now."""
+        """Return whether a segment may be attached now."""
         del source
         return True
 
     def _is_over(self, source: Source, receiver: SegmentReceiver) -> bool:
-        """Return whether a segment from which nothing came lately needs no consumer any more."""
+        """Return whether an idle segment needs no receiver any more."""
         del source, receiver
         return False
 
-    def _goes_on(self, source: Source) -> bool:
-        """Return whether a segment that needed no consumer is to get one again; may wait.
+    def _should_reattach(self, source: Source) -> bool:
+        """Return whether a segment that needed no receiver should get one again; may wait.
 
-        Where it does not wait, it clears `left`: a refusal is no reason to wait for long then.
+        An implementation that does not wait clears `was_idle`, so that a failure to attach causes no long pause.
         """
-        return not source.stopped.wait(LOOK_AGAIN)
+        return not source.stopped.wait(REATTACH_DELAY)
 
     def _sharing(self, source: Source) -> Sharing:
-        """Return how a segment's subscription is shared."""
+        """Return how the subscription of a segment is shared."""
         del source
         return Sharing(ConsumerType.Shared)
 
     def _on_released(self) -> None:
-        """Attach to what is to be attached to, after a segment was released; called with the lock held."""
+        """Attach to waiting segments after a segment was released; called with the lock held."""
         return
 
-    # For them -------------------------------------------------------------------------------------------------------
-
-    def _await_subscribed(self, limit: float) -> bool:
-        """Wait until the subscription exists on every segment that is there now; return whether that came in time.
+    def _wait_until_subscribed(self, limit: float) -> bool:
+        """Wait until the subscription exists on all current segments; return False after the limit.
 
         Args:
-            limit: seconds to wait at most.
+            limit: most seconds to wait.
 
         Raises:
-            ScalableError: a broker refuses the consumer, and would do so again; the consumer is closed.
+            ScalableError: a broker rejects the consumer for good; the consumer is closed.
         """
         until = time.monotonic() + limit
         with self._lock:
@@ -271,23 +264,23 @@ class SegmentsConsumer(ABC):
         for source in sources:
             while not (source.tried.wait(_TRIED_TICK) or source.stopped.is_set()):
                 if self._is_sealed(source) and isinstance(source.refusal, Refused):
-                    # One that has no message left may refuse all, and nothing that is sent from now on comes to it.
+                    # A sealed segment without messages may reject everything, and no new messages arrive in it.
                     break
                 if time.monotonic() > until:
                     return False
             refusal = source.refusal
             if isinstance(refusal, _FINAL):
-                # Its thread may change it while this closes.
+                # Read before: the segment's thread may change it while this closes.
                 self.close()
                 raise refusal
         return True
 
     def _not_subscribed(self) -> ScalableError:
-        """Return why the subscription does not exist on some segment."""
+        """Return an error that names the segments without the subscription."""
         with self._lock:
             missing = [source for source in self._sources.values() if not source.tried.is_set()]
         reasons = "; ".join(f"{source.topic}: {source.refusal or 'no answer'}" for source in missing)
-        return TimedOut(f"{self._topic.path}: {self._subscription} is not subscribed everywhere: {reasons}")
+        return TimedOut(f"{self._topic.path}: {self._subscription} is not subscribed on all segments: {reasons}")
 
     def _take_layout(self, layout: Layout) -> None:
         with self._lock:
@@ -305,14 +298,15 @@ class SegmentsConsumer(ABC):
     def _attach(
         self, segment: Segment, topic: str, incarnation: int, buckets: tuple[tuple[int, int], ...] = ()
     ) -> None:
-        """Attach to a segment, in a thread of its own; called with the lock held."""
-        if (known := self._sources.get(segment.id)) and known.incarnation != incarnation:
-            self._stop(known)
+        """Start to receive from a segment, in a new thread; called with the lock held."""
+        current = self._sources.get(segment.id)
+        if current is not None and current.incarnation != incarnation:
+            self._stop(current)
         if segment.id in self._sources or self._closed.is_set():
             return
         source = self._sources[segment.id] = Source(segment, topic, incarnation, buckets)
         thread = threading.Thread(target=self._serve, args=(source,), name=f"receive from {topic}", daemon=True)
-        self._threads = [one for one in self._threads if one.is_alive()] + [thread]
+        self._threads = [other for other in self._threads if other.is_alive()] + [thread]
         thread.start()
 
     def _stop(self, source: Source) -> None:
@@ -322,15 +316,13 @@ class SegmentsConsumer(ABC):
 
     def _is_sealed(self, source: Source) -> bool:
         layout = self._layout
-        found = layout.by_id.get(source.segment.id) if layout else None
-        return found is not None and not found.active
-
-    # One segment ----------------------------------------------------------------------------------------------------
+        current = layout.by_id.get(source.segment.id) if layout else None
+        return current is not None and not current.active
 
     def _serve(self, source: Source) -> None:
         backoff, busy = Backoff(_LONGEST_PAUSE), _Busy(source)
         while not source.released.is_set():
-            if not self._may_open(source) or time.monotonic() < self._others_first.get(source.segment.id, 0.0):
+            if not self._may_open(source) or time.monotonic() < self._yield_until.get(source.segment.id, 0.0):
                 source.released.wait(_TICK_MS / 1000)
                 continue
             try:
@@ -341,7 +333,7 @@ class SegmentsConsumer(ABC):
                 source.released.wait(backoff.next() / 4)
                 continue
             except Unsupported as error:
-                # Another attempt would end the same way; the application must know.
+                # Another attempt would not change it, so the application gets the error.
                 source.refusal = error
                 source.tried.set()
                 self._queue.end(error)
@@ -350,18 +342,18 @@ class SegmentsConsumer(ABC):
                 source.refusal = error
                 if isinstance(error, _FINAL):
                     source.tried.set()
-                # One that is sealed and empty may refuse all.
-                calm = source.left or isinstance(error, TopicNotFound | TimedOut)
+                # A sealed and empty segment may reject everything.
+                calm = source.was_idle or isinstance(error, TopicNotFound | TimedOut)
                 level = logging.INFO if calm else logging.WARNING
-                _logger.log(level, "%s: %s; attached again", source.topic, error)
-                source.released.wait(LOOK_AGAIN if source.left else backoff.next())
+                _logger.log(level, "%s: %s; attaching again", source.topic, error)
+                source.released.wait(REATTACH_DELAY if source.was_idle else backoff.next())
                 continue
             source.refusal = None
             source.tried.set()
             backoff.reset()
             busy.reset()
-            source.left = self._pump_and_close(source, receiver)
-            if source.left and not self._goes_on(source):
+            source.was_idle = self._pump_and_close(source, receiver)
+            if source.was_idle and not self._should_reattach(source):
                 return
         with self._lock:
             given_up = source.stopped.is_set()
@@ -376,71 +368,71 @@ class SegmentsConsumer(ABC):
         return self._backend.open_receiver(source.topic, self._subscription, options, self._sharing(source))
 
     def _pump_and_close(self, source: Source, receiver: SegmentReceiver) -> bool:
-        """Receive until the segment is released, cannot be received from, or is over; return whether it is over."""
-        source.receiver, source.heard = receiver, time.monotonic()
+        """Receive until the segment is released, fails, or needs no receiver; return whether it needs none."""
+        source.receiver, source.last_activity = receiver, time.monotonic()
         try:
             while not source.released.is_set():
-                if not self._pump_one(source, receiver) and self._is_over(source, receiver):
+                if not self._receive_one(source, receiver) and self._is_over(source, receiver):
                     return True
-            self._await_acknowledgements(source)
+            self._wait_for_acknowledgements(source)
         except ScalableError as error:
-            _logger.info("%s: %s; attached again", source.topic, error)
+            _logger.info("%s: %s; attaching again", source.topic, error)
             source.released.wait(_TICK_MS / 1000)
         finally:
             source.receiver = None
             with self._lock:
-                # The broker sends them again.
+                # The broker sends them again to the next receiver.
                 source.handed.clear()
             receiver.close()
         return False
 
-    def _await_acknowledgements(self, source: Source) -> None:
-        """Wait until the application has acknowledged what it has of a segment, so that no other consumer gets it.
+    def _wait_for_acknowledgements(self, source: Source) -> None:
+        """Wait until the application has acknowledged its messages of a segment, so that no other consumer gets them.
 
-        A segment is not kept from others longer than RELEASE_LIMIT after the last acknowledgement.
+        The segment is released at the latest RELEASE_LIMIT seconds after the last acknowledgement.
         """
         last, since, warned = len(source.handed), time.monotonic(), False
-        while (left := len(source.handed)) and not source.stopped.wait(_DRAIN_TICK):
-            if left != last:
-                last, since = left, time.monotonic()
+        while (count := len(source.handed)) and not source.stopped.wait(_DRAIN_TICK):
+            if count != last:
+                last, since = count, time.monotonic()
             silent = time.monotonic() - since
             if silent > RELEASE_LIMIT:
                 _logger.warning(
-                    "%s: released with %d messages that are not acknowledged; they come again", source.topic, left
+                    "%s: released with %d unacknowledged messages, which are redelivered", source.topic, count
                 )
-                # Those who wait for it try again within seconds, and come first.
-                self._others_first[source.segment.id] = time.monotonic() + _OTHERS_FIRST
+                # Waiting consumers retry within seconds, and get it first.
+                self._yield_until[source.segment.id] = time.monotonic() + _YIELD_SECONDS
                 return
             if silent > _BUSY_WARNING and not warned:
                 warned = True
                 _logger.warning(
-                    "%s goes to another consumer once %d messages that %s has received are acknowledged",
+                    "%s goes to another consumer after %d received messages of %s are acknowledged",
                     source.topic,
-                    left,
+                    count,
                     self._name,
                 )
 
-    def _pump_one(self, source: Source, receiver: SegmentReceiver) -> bool:
+    def _receive_one(self, source: Source, receiver: SegmentReceiver) -> bool:
         try:
             raw = receiver.receive(_TICK_MS)
         except TimedOut:
             return False
         position = position_of(raw.message_id())
         with self._lock:
-            source.heard = max(source.heard, time.monotonic())
+            source.last_activity = max(source.last_activity, time.monotonic())
             waiting = source.waiting.get(position)
-            # Of an ordered one the later delivery counts, which has the broker's order.
+            # With order, the later delivery counts, because it has the broker's order.
             if waiting and not self._is_ordered(source):  # mutant: scalable-client/what-comes-again-comes-last
-                # Brokers send all that is not acknowledged again when a connection is lost, a segment loaded again, or
-                # one message of a batch is wanted again.
-                waiting.came_again(raw)
+                # Brokers redeliver unacknowledged messages after a lost connection, after a segment was loaded again,
+                # and when one message of a batch is redelivered.
+                waiting.replace_delivery(raw)
                 return True
             message = source.waiting[position] = Message(source.segment.id, source.topic, raw, source)
         self._queue.put(message, source.released)
         return True
 
     def _find(self, message: Message | MessageId) -> tuple[Source | None, MessageId]:
-        """Return the segment of a message, as far as this consumer has it, and the id.
+        """Return the segment of a message, None if this consumer does not have it, and the message's id.
 
         Raises:
             AlreadyClosed: the consumer is closed.
@@ -453,14 +445,14 @@ class SegmentsConsumer(ABC):
         if isinstance(message, Message) and source is not message.source:
             source = None
         if source is None:
-            _logger.info("%s: %s is acknowledged late; it comes again", self._topic.path, message_id)
+            _logger.info("%s: %s is acknowledged too late, and is redelivered", self._topic.path, message_id)
         return source, message_id
 
     def _acknowledge(self, source: Source, ids: Iterable[MessageId], *, cumulatively: bool = False) -> None:
-        """Acknowledge messages of a segment, one by one, or all up to each."""
+        """Acknowledge messages of a segment: each one, or all messages up to each."""
         receiver = source.receiver
         if receiver is None:
-            # The broker sends them again to the next receiver.
+            # The broker redelivers them to the next receiver.
             return
         try:
             for message_id in ids:
@@ -474,31 +466,31 @@ class SegmentsConsumer(ABC):
                         for position in [position for position in source.handed if position < message_id.position]:
                             del source.handed[position]
         except AlreadyClosed as error:
-            _logger.info("%s: acknowledged late; it comes again: %s", source.topic, error)
+            _logger.info("%s: acknowledged too late, and redelivered: %s", source.topic, error)
 
 
 class _Busy:
-    """Reports that a segment cannot be attached to because another consumer has it."""
+    """Logs that a segment cannot be attached because another consumer has it."""
 
     def __init__(self, source: Source) -> None:
         self._source = source
         self.reset()
 
     def reset(self) -> None:
-        """Note that it was attached to."""
+        """Reset it: the segment was attached."""
         self._since: float | None = None
         self._warn_at = 0.0
 
     def report(self, error: ConsumerBusy) -> None:
-        """Log a refusal: the first one, and from 10 s on one each minute as a warning."""
+        """Log a rejection: the first one as info, after 10 s a warning each minute."""
         now = time.monotonic()
         if self._since is None:
             self._since, self._warn_at = now, now + _BUSY_WARNING
-            _logger.info("%s: waits for the consumer that has it: %s", self._source.topic, error)
+            _logger.info("%s: waiting for the consumer that has it: %s", self._source.topic, error)
         elif now >= self._warn_at:
             self._warn_at = now + _BUSY_AGAIN
             _logger.warning(
-                "%s: another consumer has had it for %.0f s: %s; it is tried again",
+                "%s: another consumer has had it for %.0f s: %s; retrying",
                 self._source.topic,
                 now - self._since,
                 error,

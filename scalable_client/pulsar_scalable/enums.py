@@ -1,4 +1,4 @@
-"""Choices of applications; names and numbers are those of pulsar-client where it has them."""
+"""Enums of options; names and numbers are those of pulsar-client where it has them."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from enum import IntEnum
 
 
 class ConsumerType(IntEnum):
-    """How consumers share a subscription."""
+    """Subscription type of a consumer."""
 
     Exclusive = 0
     Shared = 1
@@ -15,16 +15,16 @@ class ConsumerType(IntEnum):
 
 
 class InitialPosition(IntEnum):
-    """Where a new subscription begins."""
+    """Position at which a new subscription starts."""
 
     Latest = 0
     Earliest = 1
 
 
 class ConsumerKind(IntEnum):
-    """Whose order counts: a STREAM gets segments once all of their ancestors are drained, CHECKPOINT at once.
+    """Order that a consumer needs: STREAM gets a segment once its ancestors are drained, CHECKPOINT immediately.
 
-    The controller shares the segments among the consumers of a subscription in both cases.
+    The controller divides the segments among the consumers of a subscription in both cases.
     """
 
     STREAM = 0
@@ -32,7 +32,7 @@ class ConsumerKind(IntEnum):
 
 
 class Compression(IntEnum):
-    """How a payload is compressed."""
+    """Compression of a payload."""
 
     NONE = 0
     LZ4 = 1

@@ -1,13 +1,13 @@
-"""What can go wrong between this client and brokers.
+"""Errors of this client.
 
-These are the errors of `pulsar_wire.errors`, where `ScalableError` is called `PulsarError`, and besides:
+These are the errors of `pulsar_wire.errors`, where `ScalableError` is called `PulsarError`, plus:
 
 ScalableError
-├── QueueFull                a producer holds as many pending messages as it may
-├── MessageTooBig            larger than the broker takes
+├── QueueFull                a producer has too many pending messages
+├── MessageTooBig            larger than the broker accepts
 ├── Unsupported
-│   └── UnreadableMessage    a message that is encrypted, in chunks, compressed in another way, or damaged
-└── LayoutError              a layout has no segment for what is asked
+│   └── UnreadableMessage    an encrypted, chunked or damaged message, or one with an unknown compression
+└── LayoutError              the layout has no segment for a message
 """
 
 from __future__ import annotations
@@ -66,18 +66,18 @@ __all__ = [
 
 
 class QueueFull(ScalableError):
-    """The producer holds as many pending messages as it may."""
+    """The producer has as many pending messages as `max_pending_messages` allows."""
 
 
 class MessageTooBig(ScalableError):
-    """The message is larger than the broker takes."""
+    """The message is larger than the broker accepts."""
 
 
 class UnreadableMessage(Unsupported):
-    """A message that this client cannot read: encrypted, in chunks, compressed in another way, or damaged.
+    """A message that this client cannot read: encrypted, chunked, damaged, or compressed in an unknown way.
 
     Attributes:
-        message_id: to acknowledge or to leave.
+        message_id: id of the message, to acknowledge it or not.
     """
 
     def __init__(self, text: str, message_id: MessageId) -> None:
@@ -86,12 +86,12 @@ class UnreadableMessage(Unsupported):
 
 
 class LayoutError(ScalableError):
-    """The layout has no segment for what is asked."""
+    """The layout has no segment for a message."""
 
 
 _BY_HTTP: Final[dict[int, type[Refused]]] = {401: AuthenticationFailed, 403: NotAuthorized, 404: TopicNotFound}
 
 
 def refused_by_http(code: int, message: str, what: str = "") -> Refused:
-    """The typed error of a controller's refusal, by its HTTP status."""
+    """Return the typed error for an HTTP status of a controller."""
     return _BY_HTTP.get(code, Refused)(code, message, what)

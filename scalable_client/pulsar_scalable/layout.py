@@ -1,6 +1,6 @@
-"""The segments of a scalable topic, and which of them takes a message (PIP-486, "Key routing"; PIP-468, "DAG").
+"""Segments of a scalable topic, and the choice of a message's segment (PIP-486, "Key routing"; PIP-468, "DAG").
 
-Nothing here talks to a broker.
+Nothing here connects to a broker.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import mmh3
 from pulsar_scalable.errors import LayoutError
 
 HASHES = 0x1_0000
-"""How many hashes there are: 0 to 65535."""
+"""Number of hashes: 0 to 65535."""
 
 
 def key_hash(key: str | bytes) -> int:
-    """Return the raw hash of a key, 32 bits without a sign: Murmur3, x86, seed 0, of its UTF-8 bytes.
+    """Return the raw hash of a key, 32 bits, unsigned: Murmur3, x86, seed 0, of its UTF-8 bytes.
 
     Its halves are independent: `segment_hash` chooses the segment, `bucket_hash` the entry bucket (PIP-486).
     """
@@ -44,17 +44,17 @@ def partition_hash(raw: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """One segment.
+    """A segment of a scalable topic.
 
     Attributes:
         id: unique in its topic.
         start: the first hash, 0 to 65535.
-        end: the last hash, which belongs to the segment.
-        active: whether it takes messages; a sealed one is only read.
-        parents: ids of those that it came from and that are still there.
-        children: ids of those that took over from it.
-        legacy_topic: the regular topic that holds its messages, in full (PIP-475, "Special segments").
-        created_ms: when it was created, milliseconds since 1970; 0 where that is not known.
+        end: the last hash, inclusive.
+        active: whether it accepts messages; a sealed segment is only read.
+        parents: ids of the segments that it came from, if they still exist.
+        children: ids of the segments that replaced it.
+        legacy_topic: complete name of the regular topic that holds its messages (PIP-475, "Special segments").
+        created_ms: when it was created, milliseconds since 1970; 0 if unknown.
     """
 
     id: int
@@ -70,36 +70,36 @@ class Segment:
         return self.start <= value <= self.end
 
     def overlaps(self, other: Segment) -> bool:
-        """Whether they have hashes in common."""
+        """Return whether two segments have hashes in common."""
         return self.start <= other.end and other.start <= self.end
 
     @property
     def descriptor(self) -> str:
-        """The last part of its topic's name."""
+        """Last part of its topic's name."""
         return f"{self.start:04x}-{self.end:04x}-{self.id}"
 
     def topic(self, scalable: str) -> str:
-        """The topic that producers and consumers of this segment attach to.
+        """Return the topic that producers and consumers of this segment connect to.
 
         Args:
-            scalable: `topic://tenant/namespace/topic`, with any domain or none.
+            scalable: `topic://tenant/namespace/topic`, with any domain or without one.
         """
         return self.legacy_topic or f"segment://{scalable.partition('://')[2] or scalable}/{self.descriptor}"
 
 
 @dataclass(frozen=True)
 class Layout:
-    """All segments of a scalable topic at one time.
+    """Segments of a scalable topic at one point in time.
 
     Attributes:
         topic: `topic://tenant/namespace/topic`.
         epoch: grows with each change of segments.
         segments: in the order of their ids.
-        brokers: service URLs of active segments' owners by segment id, as far as the broker knew them.
-        controller: service URL of the broker that leads; None before any does, and for regular topics.
+        brokers: service URLs of the owners of active segments, by segment id, as far as the broker knew them.
+        controller: service URL of the leading broker; None without a leader, and for regular topics.
         controller_tls: the same with TLS.
-        generation: how often the topic was seen to be deleted and created again by the one that follows it.
-        deleted: the topic is gone, and these were its segments.
+        generation: how often a watch has seen the topic deleted and created again.
+        deleted: whether the topic was deleted; these were its segments.
     """
 
     topic: str
@@ -113,39 +113,39 @@ class Layout:
 
     @cached_property
     def by_id(self) -> dict[int, Segment]:
-        """The segments by their ids."""
+        """Segments by their ids."""
         return {segment.id: segment for segment in self.segments}
 
     @cached_property
     def active(self) -> tuple[Segment, ...]:
-        """Those that take messages, in the order of their hashes."""
-        found = [segment for segment in self.segments if segment.active]
-        return tuple(sorted(found, key=lambda one: (one.start, one.end, one.id)))
+        """Segments that accept messages, in the order of their hashes."""
+        active = [segment for segment in self.segments if segment.active]
+        return tuple(sorted(active, key=lambda segment: (segment.start, segment.end, segment.id)))
 
     @cached_property
     def synthetic(self) -> bool:
-        """Whether it only shows a regular topic, which was not made scalable yet."""
-        return bool(self.active) and all(one.legacy_topic for one in self.active)
+        """True if it describes a regular topic, which is not scalable yet."""
+        return bool(self.active) and all(segment.legacy_topic for segment in self.active)
 
     @property
     def incarnation(self) -> int:
-        """Tell topics of one name apart; 0 where that is not known."""
+        """Number that distinguishes topics that had the same name; 0 if unknown."""
         return self.generation
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the topic is gone."""
+        """True if the topic was deleted."""
         return self.deleted
 
     def segment_for(self, key: str | bytes | int) -> Segment:
-        """Return the active segment of a key, or of a raw hash that `key_hash` gave.
+        """Return the active segment of a key, or of a raw hash from `key_hash`.
 
         Raises:
-            LayoutError: no active segment takes it.
+            LayoutError: no active segment covers the hash.
         """
         raw = key if isinstance(key, int) else key_hash(key)
         if self.synthetic:
-            # As partitioned topics do: a key must not change its partition while clients are replaced.
+            # Same rule as for partitioned topics: a key must stay in its partition while clients are upgraded.
             wanted = partition_hash(raw) % len(self.active)
             partition = self.by_id.get(wanted)
             if partition is None or not partition.active:
@@ -155,28 +155,32 @@ class Layout:
         for segment in self.active:
             if value in segment:
                 return segment
-        raise LayoutError(f"no active segment of {self.topic} takes hash {value:04x} at epoch {self.epoch}")
+        raise LayoutError(f"no active segment of {self.topic} covers hash {value:04x} at epoch {self.epoch}")
 
     def topic_of(self, segment: Segment) -> str:
-        """The topic that producers and consumers of a segment attach to."""
+        """Return the topic that producers and consumers of a segment connect to."""
         return segment.topic(self.topic)
 
     def drain_order(self) -> tuple[Segment, ...]:
-        """All segments, each behind all of its parents: the order that keeps messages of a key in order."""
+        """Return all segments, each after its parents: reading in this order keeps the order per key."""
         done: set[int] = set()
         order: list[Segment] = []
-        left = list(self.segments)
-        while left:
-            ready = [one for one in left if all(parent in done or parent not in self.by_id for parent in one.parents)]
+        remaining = list(self.segments)
+        while remaining:
+            ready = [
+                segment
+                for segment in remaining
+                if all(parent in done or parent not in self.by_id for parent in segment.parents)
+            ]
             if not ready:
                 raise LayoutError(f"segments of {self.topic} are parents of each other")
             order += ready
-            done.update(one.id for one in ready)
-            left = [one for one in left if one.id not in done]
+            done.update(segment.id for segment in ready)
+            remaining = [segment for segment in remaining if segment.id not in done]
         return tuple(order)
 
     def supersedes(self, other: Layout | None) -> bool:
-        """Whether it is to take the place of another one of the same topic; an epoch never goes back.
+        """Return whether this layout is newer than another one of the same topic; an epoch never decreases.
 
         A regular topic and the scalable one that it becomes have the same epoch, 0.
         """
@@ -185,9 +189,9 @@ class Layout:
         return self.epoch == other.epoch and self != other and not (self.synthetic and not other.synthetic)
 
     def replaces(self, other: Layout) -> bool:
-        """Whether it is of a topic that was created after the other one's was deleted.
+        """Return whether this layout belongs to a topic that was created after the other one was deleted.
 
-        Its epochs begin with 0 again. All of its segments are younger than all of the other one's, which is never so
+        Its epochs start at 0 again. All its segments are younger than those of the other layout, which is never true
         for an older layout of the same topic.
         """
         if self.epoch > other.epoch or self.synthetic or other.synthetic or not (self.segments and other.segments):
@@ -198,17 +202,17 @@ class Layout:
 
 
 class RoundRobin:
-    """Takes turns over active segments, for messages without a key; for any number of threads."""
+    """Chooses active segments in turn, for messages without a key; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._next = 0
 
     def segment(self, layout: Layout) -> Segment:
-        """The next active segment.
+        """Return the next active segment.
 
         Raises:
-            LayoutError: there is none.
+            LayoutError: the layout has no active segment.
         """
         if not layout.active:
             raise LayoutError(f"{layout.topic} has no active segment at epoch {layout.epoch}")
@@ -219,11 +223,11 @@ class RoundRobin:
 
 
 def synthetic(topic: str, parts: Iterable[str]) -> Layout:
-    """A regular topic as brokers show it to clients of scalable topics (PIP-475, "Special segments").
+    """Return the layout that brokers show for a regular topic (PIP-475, "Special segments").
 
     Args:
-        topic: the name that it will have as a scalable one.
-        parts: its partitions in their order, or the topic itself where it has none; in full.
+        topic: name of the future scalable topic.
+        parts: complete names of its partitions in order, or of the topic itself if it is not partitioned.
     """
     names = list(parts)
     width = HASHES // len(names)

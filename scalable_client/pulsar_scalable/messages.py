@@ -1,4 +1,4 @@
-"""Messages and their ids, which know their segments; the methods are those of pulsar-client."""
+"""Messages and ids with their segments; the methods are those of pulsar-client."""
 
 from __future__ import annotations
 
@@ -12,27 +12,27 @@ _SEGMENT = struct.Struct(">q")
 
 
 class RawId(Protocol):
-    """The id of a message in its segment, as the library has it that received it."""
+    """Id of a message in its segment, as the client library that received it provides it."""
 
     def ledger_id(self) -> int:
-        """Id of the ledger."""
+        """Return the id of the ledger."""
         ...
 
     def entry_id(self) -> int:
-        """Number in the ledger."""
+        """Return the number of the entry in the ledger."""
         ...
 
     def batch_index(self) -> int:
-        """Number in its batch; -1 outside of one."""
+        """Return the index in the batch; -1 without a batch."""
         ...
 
     def serialize(self) -> bytes:
-        """The id as bytes, as all clients of Pulsar write it."""
+        """Return the id as bytes, in the format of all Pulsar clients."""
         ...
 
 
 class RawMessage(Protocol):
-    """A message, as the library has it that received it; pulsar-client describes the methods."""
+    """A message as the client library that received it provides it; pulsar-client describes the methods."""
 
     def data(self) -> bytes: ...  # noqa: D102
     def properties(self) -> dict[str, str]: ...  # noqa: D102
@@ -46,10 +46,10 @@ class RawMessage(Protocol):
 
 
 class Unreadable:
-    """A message of which only the id is known; it can be acknowledged like any other, and its contents raise.
+    """A message whose content cannot be read; its id is known, so it can be acknowledged.
 
     Raises:
-        UnreadableMessage: by all that asks for its contents.
+        UnreadableMessage: by all methods that return content.
     """
 
     def __init__(self, error: UnreadableMessage) -> None:
@@ -71,19 +71,19 @@ class Unreadable:
         raise self._error
 
     def publish_timestamp(self) -> int:
-        """Return 0: it is not known."""
+        """Return 0: the time is unknown."""
         return 0
 
     def redelivery_count(self) -> int:
-        """Return 0: it is not known."""
+        """Return 0: the count is unknown."""
         return 0
 
     def producer_name(self) -> str:
-        """Return nothing: it is not known."""
+        """Return an empty name: the producer is unknown."""
         return ""
 
     def message_id(self) -> Any:
-        """Return where it is stored."""
+        """Return the id of the message."""
         return self._error.message_id
 
 
@@ -91,23 +91,23 @@ Entry = tuple[int, int]
 """Ledger and number of an entry, which holds a message or a batch."""
 
 MessagePosition = tuple[int, int, int]
-"""Ledger, entry and number in the batch: what orders the messages of one segment."""
+"""Ledger, entry and index in the batch: the order of messages in one segment."""
 
 
-def position_of(found: RawId) -> MessagePosition:
-    """The position of a message in its segment."""
-    return found.ledger_id(), found.entry_id(), found.batch_index()
+def position_of(message_id: RawId) -> MessagePosition:
+    """Return the position of a message in its segment."""
+    return message_id.ledger_id(), message_id.entry_id(), message_id.batch_index()
 
 
 @dataclass(frozen=True, slots=True)
 class MessageId:
-    """Where a message is stored.
+    """Id of a stored message.
 
     Attributes:
         segment: id of the segment.
-        position: ledger, entry and number in the batch; -1 where deduplication dropped the message.
+        position: ledger, entry and index in the batch; -1 if deduplication dropped the message.
         raw: the id in the segment.
-        turn: how many messages its consumer had handed out with it; 0 where that is not known.
+        turn: how many messages its consumer had returned up to this one; 0 if unknown.
     """
 
     segment: int
@@ -121,30 +121,30 @@ class MessageId:
         return cls(segment, position_of(raw), raw, turn)
 
     def ledger_id(self) -> int:
-        """Id of the ledger."""
+        """Return the id of the ledger."""
         return self.position[0]
 
     def entry_id(self) -> int:
-        """Number in the ledger."""
+        """Return the number of the entry in the ledger."""
         return self.position[1]
 
     def batch_index(self) -> int:
-        """Number in its batch; -1 outside of one."""
+        """Return the index in the batch; -1 without a batch."""
         return self.position[2]
 
     def serialize(self) -> bytes:
-        """The id as bytes: 8 for the segment, and what other clients of Pulsar write."""
+        """Return the id as bytes: 8 for the segment, then the format of all Pulsar clients."""
         return _SEGMENT.pack(self.segment) + self.raw.serialize()
 
 
 class Message:
-    """A message that was received.
+    """A received message.
 
     Args:
         segment: id of its segment.
-        topic: that holds the segment.
+        topic: topic of the segment.
         raw: the message itself.
-        source: what it was received from.
+        source: source that received it.
     """
 
     __slots__ = ("_raw", "_segment", "_topic", "source", "turn")
@@ -154,69 +154,69 @@ class Message:
         self._topic = topic
         self._raw = raw
         self.source = source
-        #: How many messages its consumer had handed out with it.
+        #: Number of messages that its consumer had returned up to this one.
         self.turn = 0
 
     def data(self) -> bytes:
-        """What the application sent.
+        """Return the content that the application sent.
 
         Raises:
-            UnreadableMessage: this client cannot read it; `acknowledge` skips it. So do all other methods that tell
-                its contents.
+            UnreadableMessage: this client cannot read it; `acknowledge` skips it. All other methods that return
+                content raise it, too.
         """
         return self._raw.data()
 
     def value(self) -> bytes:
-        """The same: this client knows no schemas."""
+        """Return the same as `data`: this client knows no schemas."""
         return self._raw.data()
 
     def properties(self) -> dict[str, str]:
-        """What the application said of it."""
+        """Return the properties that the application set."""
         return self._raw.properties()
 
     def partition_key(self) -> str:
-        """Its key; empty for none."""
+        """Return its key; empty for none."""
         return self._raw.partition_key()
 
     def ordering_key(self) -> str:
-        """The key for Key_Shared subscriptions alone; empty for none."""
+        """Return the key for Key_Shared subscriptions only; empty for none."""
         return self._raw.ordering_key()
 
     def publish_timestamp(self) -> int:
-        """When it was sent, milliseconds since 1970."""
+        """Return the time of sending, milliseconds since 1970."""
         return self._raw.publish_timestamp()
 
     def event_timestamp(self) -> int:
-        """What the application gave as its time, milliseconds since 1970; 0 for none."""
+        """Return the event time that the application set, milliseconds since 1970; 0 for none."""
         return self._raw.event_timestamp()
 
     def message_id(self) -> MessageId:
-        """Where it is stored."""
+        """Return the id of the message."""
         return MessageId.of(self._segment, self._raw.message_id(), self.turn)
 
     def segment_id(self) -> int:
-        """Id of its segment."""
+        """Return the id of its segment."""
         return self._segment
 
     def topic_name(self) -> str:
-        """The topic that holds the segment."""
+        """Return the topic of the segment."""
         return self._topic
 
     def redelivery_count(self) -> int:
-        """How often it was sent to a consumer before."""
+        """Return how often it was delivered to a consumer before."""
         return self._raw.redelivery_count()
 
     def producer_name(self) -> str:
-        """Who sent it."""
+        """Return the name of its producer."""
         return self._raw.producer_name()
 
     @property
     def raw(self) -> RawMessage:
-        """The message as the library has it that received it."""
+        """The message as the client library that received it provides it."""
         return self._raw
 
-    def came_again(self, raw: RawMessage) -> None:
-        """Stand for a later delivery: only the acknowledgements of one delivery complete those of its batch."""
+    def replace_delivery(self, raw: RawMessage) -> None:
+        """Use a later delivery: only acknowledgements of one delivery complete those of its batch."""
         self._raw = raw
 
     def __repr__(self) -> str:

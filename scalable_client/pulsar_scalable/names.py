@@ -1,4 +1,4 @@
-"""Names of scalable topics, and of the topics that stand for their segments and layouts."""
+"""Names of scalable topics, and of the topics that hold their segments and layouts."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ _DOMAINS = (_SCALABLE, _PERSISTENT)
 
 
 class TopicName(NamedTuple):
-    """A scalable topic.
+    """Name of a scalable topic.
 
     Attributes:
         path: `tenant/namespace/topic`.
-        native: whether it was named `topic://…`, so that only a broker of Pulsar 5 can control it.
+        native: whether the name starts with `topic://`, so that only a broker of Pulsar 5 can control it.
     """
 
     path: str
@@ -23,10 +23,10 @@ class TopicName(NamedTuple):
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Read a name as clients do: with a domain, as tenant/namespace/topic, or short (of `public/default`).
+        """Parse a name as clients do: with a domain, as tenant/namespace/topic, or short (in `public/default`).
 
         Raises:
-            Unsupported: it is no name of a scalable topic.
+            Unsupported: the name is not one of a scalable topic.
         """
         domain, separator, rest = text.partition("://")
         path = rest if separator else text
@@ -34,7 +34,9 @@ class TopicName(NamedTuple):
             path = f"public/default/{path}"
         parts = path.split("/", 2)
         if (separator and domain not in _DOMAINS) or len(parts) != 3 or not all(parts):
-            raise Unsupported(f"{text!r} is no scalable topic; write topic:// or persistent://tenant/namespace/topic")
+            raise Unsupported(
+                f"invalid scalable topic {text!r}; expected topic:// or persistent://tenant/namespace/topic"
+            )
         return cls(path, native=bool(separator) and domain == _SCALABLE)
 
     @property
@@ -44,11 +46,11 @@ class TopicName(NamedTuple):
 
     @property
     def layout_topic(self) -> str:
-        """Where a controller of ours publishes the layout."""
+        """Topic to which a workflow publishes the layout."""
         return f"{_PERSISTENT}://{self.path}.scalable.layout"
 
     def segment_topic(self, descriptor: str) -> str:
-        """What holds the messages of a segment under a controller of ours.
+        """Return the topic of a segment that a workflow controls.
 
         Args:
             descriptor: `{first hash}-{last hash}-{id}`.

@@ -1,4 +1,4 @@
-"""Topics that a broker of Pulsar 5 controls."""
+"""Backend for topics that a broker of Pulsar 5 controls."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ _PAUSES = (0.1, 0.3, 0.0)
 
 
 class NativeSender:
-    """Sends to a segment."""
+    """Sends messages to a segment."""
 
     def __init__(self, client: NativeClient, inner: SegmentProducer) -> None:
         self._client = client
@@ -54,11 +54,11 @@ class NativeSender:
 
     @property
     def is_connected(self) -> bool:
-        """Return whether there is a connection."""
+        """True if there is a connection."""
         return self._inner.is_connected
 
     def last_sequence_id(self) -> int:
-        """Of the last message that deduplication knew when this was opened; -1 for none."""
+        """Return the sequence id that deduplication knew when this was opened; -1 for none."""
         return self._last
 
     def send(self, content: Content, sequence_id: int, on_stored: OnStored) -> None:
@@ -82,31 +82,31 @@ class NativeSender:
 
 
 class NativeReceiver:
-    """Receives what a subscription gets of a segment."""
+    """Receives the messages of a segment for a subscription."""
 
     def __init__(self, client: NativeClient, inner: SegmentConsumer) -> None:
         self._client = client
         self._inner = inner
 
     def receive(self, timeout_millis: int) -> RawMessage:
-        """The next message."""
+        """Return the next message."""
         return _received(self._inner, timeout_millis)
 
-    def acknowledge(self, found: MessageId) -> None:
-        """Say that a message is processed."""
-        self._inner.acknowledge(found)
+    def acknowledge(self, message_id: MessageId) -> None:
+        """Acknowledge a message."""
+        self._inner.acknowledge(message_id)
 
-    def acknowledge_cumulative(self, found: MessageId) -> None:
-        """Say that all messages up to one are processed."""
-        self._inner.acknowledge_cumulative(found)
+    def acknowledge_cumulative(self, message_id: MessageId) -> None:
+        """Acknowledge all messages up to this one."""
+        self._inner.acknowledge_cumulative(message_id)
 
-    def negative_acknowledge(self, found: Any) -> None:
-        """Let a message be sent again."""
-        self._inner.negative_acknowledge(found)
+    def negative_acknowledge(self, message: Any) -> None:
+        """Request redelivery of a message."""
+        self._inner.negative_acknowledge(message)
 
     @property
     def is_drained(self) -> bool | None:
-        """Brokers tell the end of a sealed segment once all of it is acknowledged, and not before."""
+        """True if the segment is sealed and all of it is acknowledged: brokers report its end only then."""
         return self._inner.has_reached_end_of_topic
 
     def close(self) -> None:
@@ -115,32 +115,32 @@ class NativeReceiver:
 
 
 class NativeReader:
-    """Reads a segment without a subscription that stays."""
+    """Reads a segment without a durable subscription."""
 
     def __init__(self, client: NativeClient, inner: SegmentConsumer, start: Start) -> None:
         self._client = client
         self._inner = inner
         self._waiting: RawMessage | None = None
         self._last = _NOWHERE if start.after is None else position_of(MessageId.deserialize(start.after))
-        # A reader that seeks is opened again where it started: brokers forget it meanwhile.
+        # A reader that seeks is opened again at its first position, because brokers forget the new one.
         self._since = start.time_ms or 0
 
     def read_next(self, timeout_millis: int) -> RawMessage:
-        """The next message."""
-        found, self._waiting = self._waiting or self._receive(timeout_millis), None
-        return found
+        """Return the next message."""
+        message, self._waiting = self._waiting or self._receive(timeout_millis), None
+        return message
 
     def has_message_available(self) -> bool:
-        """Whether there is a next message now."""
+        """Return whether there is a next message now."""
         if self._waiting is not None:
             return True
         last = self._inner.get_last_message_id()
-        if last.entry < 0 or _whole(last) <= self._last:
+        if last.entry < 0 or _last_of_entry(last) <= self._last:
             return False
         try:
             self._waiting = self._receive(1000)
         except TimedOut:
-            # What is left may be entries that hold no messages.
+            # The remaining entries may contain no messages.
             return False
         return True
 
@@ -150,17 +150,17 @@ class NativeReader:
 
     def _receive(self, timeout_millis: int) -> RawMessage:
         while True:
-            found = _received(self._inner, timeout_millis)
-            position = position_of(found.message_id())
-            # From within a batch, brokers begin with all of it; so do they when a connection is lost.
+            message = _received(self._inner, timeout_millis)
+            position = position_of(message.message_id())
+            # Brokers start with the first message of the batch; they also do after a lost connection.
             if position > self._last:
                 self._last = position
-                if isinstance(found, Unreadable) or found.publish_timestamp() >= self._since:
-                    return found
+                if isinstance(message, Unreadable) or message.publish_timestamp() >= self._since:
+                    return message
 
 
 class NativeSession:
-    """A consumer that the broker knows which controls the topic."""
+    """Registration of a consumer with the broker that controls the topic."""
 
     def __init__(self, client: NativeClient, inner: Registration) -> None:
         self._client = client
@@ -172,27 +172,27 @@ class NativeSession:
         return self._inner.assignment
 
     def leave(self) -> None:
-        """End it; others get the segments at once."""
+        """End the registration; other consumers get the segments immediately."""
         self._client.discard(self._inner)
 
     def detach(self) -> None:
-        """End it; others get the segments after the grace period of the broker."""
+        """End the registration; other consumers get the segments after the broker's grace period."""
         self._inner.detach()
         self._client.discard(self._inner)
 
 
 class NativeBackend:
-    """Talks to brokers of Pulsar 5.
+    """Backend for brokers of Pulsar 5.
 
     Args:
-        client: its connections; it is closed with this.
+        client: client with the connections; it is closed with this backend.
     """
 
     def __init__(self, client: NativeClient) -> None:
         self._client = client
 
     def watch(self, topic: TopicName, on_layout: OnLayout) -> LayoutWatch:
-        """Tell the layout of a topic, and each newer one."""
+        """Report the layout of a topic, and each newer one."""
         return self._client.watch(topic.scalable, on_layout)
 
     def register(
@@ -218,7 +218,7 @@ class NativeBackend:
     ) -> NativeReceiver:
         """Open a consumer of a segment."""
         if options.unacked_messages_timeout_ms is not None:
-            raise Unsupported(f"{topic}: native topics have no unacked_messages_timeout_ms; leave it out")
+            raise Unsupported(f"{topic}: native topics do not support unacked_messages_timeout_ms; leave it out")
         native = SegmentConsumerOptions(
             consumer_type=sharing.consumer_type,
             initial_position=options.initial_position,
@@ -241,15 +241,15 @@ class NativeBackend:
             except Refused as error:
                 if not is_without_ledgers(error):
                     raise
-            # What passes is something else.
+            # A retry finds out whether the cause is another one.
             time.sleep(pause)
         return EmptyReader()
 
     def is_empty(self, topic: str) -> bool:
-        """Whether nothing is left of a sealed segment, so that no reader can be opened.
+        """Return whether a sealed segment has no messages left, so that no reader can be opened.
 
         Raises:
-            ScalableError: nobody can tell.
+            ScalableError: the broker does not answer.
         """
         reader = self.open_reader(topic, Start())
         reader.close()
@@ -260,10 +260,10 @@ class NativeBackend:
         return self._client.subscribe(topic, f"reader-{secrets.token_hex(5)}", options)
 
     def exists(self, topic: str) -> bool:
-        """Whether a topic is there; looking for it does not make it.
+        """Return whether a topic exists; the check does not create it.
 
         Raises:
-            ScalableError: nobody can tell.
+            ScalableError: the broker does not answer.
         """
         try:
             self._last(topic)
@@ -272,30 +272,30 @@ class NativeBackend:
         return True
 
     def end_of(self, topic: str) -> Entry | None:
-        """The last entry of a topic; None where it is empty, or not there. Looking for it does not make it.
+        """Return the last entry of a topic; None if the topic is empty or missing. The check does not create it.
 
         Raises:
-            ScalableError: nobody can tell.
+            ScalableError: the broker does not answer.
         """
         try:
-            found = self._last(topic)
+            last = self._last(topic)
         except TopicNotFound:
             return None
-        return (found.ledger, found.entry) if found else None
+        return (last.ledger, last.entry) if last else None
 
     def last_position(self, topic: str) -> bytes | None:
-        """The serialised id of the last message of a segment."""
-        found = self._last(topic)
-        if found is None:
+        """Return the serialised id of the last message of a segment."""
+        last = self._last(topic)
+        if last is None:
             return None
-        ledger, entry, index = _whole(found)
-        return MessageId(ledger, entry, index, found.size).serialize()
+        ledger, entry, index = _last_of_entry(last)
+        return MessageId(ledger, entry, index, last.size).serialize()
 
     def _last(self, topic: str) -> MessageId | None:
         inner = self._reader(topic, _EARLIEST)
         try:
-            found = inner.get_last_message_id()
-            return found if found.entry >= 0 else None
+            last = inner.get_last_message_id()
+            return last if last.entry >= 0 else None
         finally:
             self._client.discard(inner)
 
@@ -305,14 +305,14 @@ class NativeBackend:
 
 
 def _segment_name(name: str | None, topic: str) -> str | None:
-    """Return the name of a producer or consumer on one segment, as all clients form it: statistics join them by it."""
+    """Return the name of a producer or consumer on one segment; all clients form it this way, so statistics match."""
     if name is None or not topic.startswith("segment://"):
         return name
     return f"{name}-seg-{topic.rpartition('-')[2]}"
 
 
 def _received(consumer: SegmentConsumer, timeout_millis: int) -> RawMessage:
-    """Return the next message, also one that cannot be read: the application must acknowledge it, or to leave it."""
+    """Return the next message, also an unreadable one: the application decides whether to acknowledge it."""
     try:
         return consumer.receive(timeout_millis)
     except UnreadableMessage as error:
@@ -320,6 +320,7 @@ def _received(consumer: SegmentConsumer, timeout_millis: int) -> RawMessage:
         return Unreadable(error)
 
 
-def _whole(found: MessageId) -> MessagePosition:
-    """The last message of an entry."""
-    return (found.ledger, found.entry, found.size - 1 if found.index >= 0 and found.size else found.index)
+def _last_of_entry(message_id: MessageId) -> MessagePosition:
+    """Return the position of the last message in the entry of a message."""
+    last = message_id.size - 1 if message_id.index >= 0 and message_id.size else message_id.index
+    return (message_id.ledger, message_id.entry, last)

@@ -20,23 +20,23 @@ _LEAST_OF_PRODUCERS = {
 
 @dataclass(frozen=True, slots=True)
 class ClientOptions:
-    """How a client connects.
+    """Connection options of a client.
 
     Attributes:
-        authentication: of `pulsar`; with native topics, `token` serves instead.
-        token: for token authentication, or a function that gives it each time that it is needed; also for the
+        authentication: authentication object of `pulsar`; for native topics, use `token`.
+        token: for token authentication, or a function that returns it each time; also for the
             controller's REST interface.
         operation_timeout_seconds: for each request.
         connection_timeout_ms: to connect and for the handshake.
-        io_threads: of pulsar-client.
-        logger: of pulsar-client, `pulsar.ConsoleLogger(…)` for example.
-        listener_name: of brokers that are reached in several ways; controlled topics only.
-        tls_trust_certs_file_path: authorities, PEM; None for the system's.
-        tls_allow_insecure_connection: take any certificate.
+        io_threads: threads of pulsar-client.
+        logger: logger of pulsar-client, for example `pulsar.ConsoleLogger(…)`.
+        listener_name: advertised listener of the brokers; controlled topics only.
+        tls_trust_certs_file_path: certificate authorities, PEM; None for the system's.
+        tls_allow_insecure_connection: accept any certificate.
         tls_validate_hostname: whether a certificate must name the broker's host.
-        tls_certificate_file_path: of this client, PEM.
-        tls_private_key_file_path: of that certificate.
-        controller_url: of the controller's REST interface, `https://host:port`, where layouts do not name it.
+        tls_certificate_file_path: certificate of this client, PEM.
+        tls_private_key_file_path: private key of that certificate.
+        controller_url: URL of the controller's REST interface, `https://host:port`, if layouts do not name it.
         create_topics: whether a `topic://…` that does not exist may be created, with one segment, by brokers that
             create topics automatically. By default nothing is created.
     """
@@ -58,15 +58,15 @@ class ClientOptions:
 
 
 class MessageOptions(TypedDict, total=False):
-    """What `send` and `send_async` take besides the content.
+    """Options of `send` and `send_async`.
 
     Attributes:
         properties: of the message.
-        partition_key: its key, which chooses the segment and orders messages; None for none.
-        ordering_key: the key for Key_Shared subscriptions alone.
-        sequence_id: for deduplication; None for the next of the segment. A message that is sent again with its key and
-            its sequence id is stored once where the namespace has deduplication on, and its segment was neither split
-            nor merged meanwhile.
+        partition_key: key that chooses the segment and orders messages; None for no key.
+        ordering_key: key for Key_Shared subscriptions only.
+        sequence_id: for deduplication; None for the next of the segment. A message that is sent again with the same key
+            and sequence id is stored once, if the namespace has deduplication on and the segment was neither split nor
+            merged in between.
         event_timestamp: milliseconds since 1970.
     """
 
@@ -79,21 +79,21 @@ class MessageOptions(TypedDict, total=False):
 
 @dataclass(frozen=True, slots=True)
 class ProducerOptions:
-    """How a producer works.
+    """Options of a producer.
 
     Attributes:
-        producer_name: unique on the topic; the same on each segment. None lets brokers choose one for each.
-        initial_sequence_id: that the last message before the first one of a segment has; None continues where the
-            segment's deduplication is.
-        send_timeout_millis: after which a message that is not stored fails; 0 for never.
-        max_pending_messages: that may wait to be stored, on all segments together.
+        producer_name: unique on the topic, and the same on all segments; None lets brokers choose one for each.
+        initial_sequence_id: sequence id before the first message of each segment; None continues where the segment's
+            deduplication is.
+        send_timeout_millis: time after which a message that is not stored fails; 0 for never.
+        max_pending_messages: messages that may wait to be stored, on all segments together.
         block_if_queue_full: wait for room instead of raising `QueueFull`.
         compression_type: of payloads; on native topics NONE and ZLIB only.
-        batching_enabled: put messages together; native topics send each on its own all the same.
-        batching_max_messages: of a batch.
-        batching_max_allowed_size_in_bytes: of a batch.
-        batching_max_publish_delay_ms: that a message waits for others.
-        properties: of the producer, which statistics of segments show.
+        batching_enabled: send messages in batches; native topics ignore it.
+        batching_max_messages: largest number of messages in a batch.
+        batching_max_allowed_size_in_bytes: largest size of a batch.
+        batching_max_publish_delay_ms: longest time that a message waits for its batch.
+        properties: properties of the producer, shown in the statistics of segments.
     """
 
     producer_name: str | None = None
@@ -109,26 +109,26 @@ class ProducerOptions:
     properties: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what the library would refuse for each segment."""
-        for name, least in _LEAST_OF_PRODUCERS.items():
-            _require_number(name, getattr(self, name), least)
+        """Reject values that the client library would reject for each segment."""
+        for name, minimum in _LEAST_OF_PRODUCERS.items():
+            _require_number(name, getattr(self, name), minimum)
         _require_texts("properties", self.properties)
 
 
 @dataclass(frozen=True, slots=True)
 class ConsumerOptions:
-    """How a consumer works.
+    """Options of a consumer.
 
     Attributes:
         consumer_name: None lets this client choose one.
-        receiver_queue_size: messages that each segment holds ready, 1 at least.
-        unacked_messages_timeout_ms: after which a message that was received and not acknowledged comes again, 10,000
-            at least; None for never. Native topics have none.
-        negative_ack_redelivery_delay_ms: between a negative acknowledgement and the request to send again.
-        initial_position: where the subscription begins, when it is new, on the segments that are there, sealed ones
-            included; those that come later are read from their begin, whatever it is. Ordered subscriptions of
-            controlled topics are created before, with an initial position of their own, and this does not count.
-        properties: of the consumer, which statistics of segments show.
+        receiver_queue_size: messages that are prefetched from each segment, at least 1.
+        unacked_messages_timeout_ms: time after which an unacknowledged message is redelivered, at least 10,000; None
+            for never. Native topics do not support it.
+        negative_ack_redelivery_delay_ms: delay between a negative acknowledgement and the redelivery request.
+        initial_position: where a new subscription starts on the segments that exist then, sealed ones included.
+            Segments that are created later are always read from their start. It has no effect on ordered subscriptions
+            of controlled topics, which are created before with a position of their own.
+        properties: properties of the consumer, shown in the statistics of segments.
     """
 
     consumer_name: str | None = None
@@ -139,7 +139,7 @@ class ConsumerOptions:
     properties: Mapping[str, str] | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what the library would refuse for each segment."""
+        """Reject values that the client library would reject for each segment."""
         _require_number("receiver_queue_size", self.receiver_queue_size, 1)
         _require_number("negative_ack_redelivery_delay_ms", self.negative_ack_redelivery_delay_ms, 0)
         if self.unacked_messages_timeout_ms is not None:
@@ -147,12 +147,12 @@ class ConsumerOptions:
         _require_texts("properties", self.properties)
 
 
-def _require_number(name: str, found: object, least: int) -> None:
-    if not isinstance(found, int) or not least <= found < 1 << 31:
-        raise Unsupported(f"{name} must be a number from {least} to 2^31 - 1, and is {found!r}")
+def _require_number(name: str, value: object, minimum: int) -> None:
+    if not isinstance(value, int) or not minimum <= value < 1 << 31:
+        raise Unsupported(f"{name} must be a number from {minimum} to 2^31 - 1, and is {value!r}")
 
 
-def _require_texts(name: str, found: Mapping[str, str] | None) -> None:
-    said: Mapping[Any, Any] = found or {}
-    if not all(isinstance(text, str) for pair in said.items() for text in pair):
-        raise Unsupported(f"{name} must be texts by name, and are {found!r}")
+def _require_texts(name: str, properties: Mapping[str, str] | None) -> None:
+    pairs: Mapping[Any, Any] = properties or {}
+    if not all(isinstance(text, str) for pair in pairs.items() for text in pair):
+        raise Unsupported(f"{name} must have string keys and values, and is {properties!r}")

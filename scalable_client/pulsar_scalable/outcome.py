@@ -15,11 +15,11 @@ def wait_for_outcome(send: Callable[[Callable[[ScalableError | None, IdT | None]
     """Send a message, wait until it is stored, and return its id.
 
     Args:
-        send: sends it with the callback that it is given.
-        topic: for messages.
+        send: sends the message with the callback that it receives.
+        topic: name of the topic, for errors.
 
     Raises:
-        ScalableError: it is not stored, or that is not known.
+        ScalableError: the message is not stored, or that is unknown.
     """
     done = threading.Event()
     outcomes: list[tuple[ScalableError | None, IdT | None]] = []

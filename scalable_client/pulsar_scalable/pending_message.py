@@ -1,4 +1,4 @@
-"""Messages on their way, and which of them a sealed segment has stored."""
+"""Pending messages, and how to find those that a sealed segment has stored."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pulsar_scalable.messages import MessageId, RawMessage
 from pulsar_scalable.ports import Content
 
 OnOutcome = Callable[[ScalableError | None, MessageId | None], None]
-"""Gets an error, or the id of a message that is stored."""
+"""Callback that receives an error, or the id of a stored message."""
 
-# Content, keys, properties and time of a message: by these a stored copy is known.
-_Said = tuple[bytes, str, str, Mapping[str, str], int]
+# Content, keys, properties and time of a message; a stored copy has the same.
+_Fingerprint = tuple[bytes, str, str, Mapping[str, str], int]
 
 
 class Stage(Enum):
-    """Where a message is."""
+    """Stage of a pending message."""
 
     WAITING = auto()
     SENT = auto()
@@ -27,17 +27,17 @@ class PendingMessage:
     """A message that an application sends.
 
     Attributes:
-        number: its place among all of its producer.
-        content: what is sent.
-        hash: 32 bits, of its key, or any that its segment takes.
-        deadline: by the monotonic clock.
+        number: its number among all messages of its producer.
+        content: content of the message.
+        hash: 32-bit hash of its key, or any hash of its segment.
+        deadline: monotonic time at which it fails.
         on_outcome: called once, with an error or an id.
-        stage: where it is.
-        sent_ms: when it was handed over, in milliseconds since 1970.
-        outcome: what the application is told.
-        queue: which holds it; None once nothing does.
-        raw_id: its id in the segment, once that is known.
-        sequence_id: with which it was sent to the segment of its queue; -1 for one that was not sent there.
+        stage: whether it waits or was sent.
+        sent_ms: time of sending, in milliseconds since 1970.
+        outcome: outcome that is reported to the application.
+        queue: queue that holds it; None if none does.
+        raw_id: its id in the segment, once known.
+        sequence_id: sequence id of its first send to the segment of its queue; -1 if it was not sent there.
     """
 
     __slots__ = (
@@ -77,42 +77,42 @@ class PendingMessage:
 
     @property
     def is_given_up(self) -> bool:
-        """Return whether it failed while its sender was lost: nothing holds it any more."""
+        """True if it failed after its sender was lost: nothing holds it any more."""
         return self.outcome is not None and self.queue is None and self.raw_id is None
 
 
-def stored_of(sent: Sequence[PendingMessage], tail: Iterable[RawMessage]) -> list[RawMessage]:
-    """Which of the messages that were sent in this order stand in the segment: the first so many, with their copies.
+def match_stored(sent: Sequence[PendingMessage], tail: Iterable[RawMessage]) -> list[RawMessage]:
+    """Return the stored copies of the first messages in `sent`, as many as the segment contains.
 
-    What a producer sends is stored in order, and after a lost connection it sends all again that it has no answer for;
-    so its part of the segment is a run of messages from the first one on, or several such runs. Where equal messages
-    leave more than one reading of it, the shortest counts: then a message may be stored twice, and none is lost.
+    A producer's messages are stored in order. After a lost connection it resends all unconfirmed ones. So its messages
+    in the segment form one run that starts with the first, or several such runs. If equal messages allow several
+    interpretations, the shortest run counts: then a message may be stored twice, but none is lost.
 
     Args:
-        sent: all since the last one that is known to be stored, but for those that were given up.
-        tail: what the segment holds of this producer since then.
+        sent: messages sent since the last one that is known to be stored, without those that were given up.
+        tail: messages of this producer in the segment since then.
     """
-    wanted, found = [_wanted(one.content) for one in sent], [*tail]
-    # Each reading, by how many messages its present run has, which are the last ones: begin and end of its longest run.
+    wanted, copies = [_fingerprint_of_content(message.content) for message in sent], [*tail]
+    # Possible interpretations, by the length of the current run at the end: start and end of their longest run.
     readings = {0: (0, 0)}
-    for end, one in enumerate(map(_said, found), 1):
+    for end, fingerprint in enumerate(map(_fingerprint_of_message, copies), 1):
         following: dict[int, tuple[int, int]] = {}
         for length, best in readings.items():
-            for extended in _extended(wanted, length, one):
+            for extended in _extended(wanted, length, fingerprint):
                 longest = (end - extended, end) if extended > _size(best) else best
                 if extended not in following or _size(longest) < _size(following[extended]):
                     following[extended] = longest
         readings = following
-    begin, end = min(readings.values(), key=_size)
-    return found[begin:end]
+    start, end = min(readings.values(), key=_size)
+    return copies[start:end]
 
 
-def _extended(wanted: Sequence[_Said], length: int, found: _Said) -> list[int]:
-    """How long the present run may be with one more message."""
+def _extended(wanted: Sequence[_Fingerprint], length: int, fingerprint: _Fingerprint) -> list[int]:
+    """Return the possible lengths of the current run after one more message."""
     lengths: list[int] = []
-    if length < len(wanted) and wanted[length] == found:
+    if length < len(wanted) and wanted[length] == fingerprint:
         lengths.append(length + 1)
-    if length and wanted and wanted[0] == found:
+    if length and wanted and wanted[0] == fingerprint:
         lengths.append(1)
     return lengths or [0]
 
@@ -121,8 +121,7 @@ def _size(run: tuple[int, int]) -> int:
     return run[1] - run[0]
 
 
-def _wanted(content: Content) -> _Said:
-    """What a stored copy says."""
+def _fingerprint_of_content(content: Content) -> _Fingerprint:
     return (
         content.data,
         content.partition_key or "",
@@ -132,11 +131,11 @@ def _wanted(content: Content) -> _Said:
     )
 
 
-def _said(found: RawMessage) -> _Said:
+def _fingerprint_of_message(message: RawMessage) -> _Fingerprint:
     return (
-        found.data(),
-        found.partition_key(),
-        found.ordering_key(),
-        found.properties(),
-        found.event_timestamp(),
+        message.data(),
+        message.partition_key(),
+        message.ordering_key(),
+        message.properties(),
+        message.event_timestamp(),
     )

@@ -1,7 +1,7 @@
-"""What producers and consumers of scalable topics want of whoever controls a topic.
+"""Interfaces that producers and consumers need from the controller of a topic.
 
-`pulsar_scalable.native` talks to brokers of Pulsar 5 that control topics themselves; `pulsar_scalable.controlled` to
-brokers of any Pulsar from 4.0 on, whose topics a workflow controls.
+`pulsar_scalable.native` implements them for brokers of Pulsar 5, which control topics themselves;
+`pulsar_scalable.controlled` for brokers from Pulsar 4.0 on, whose topics a workflow controls.
 """
 
 from __future__ import annotations
@@ -21,23 +21,23 @@ from pulsar_scalable.options import ConsumerOptions, ProducerOptions
 OnLayout = Callable[[Layout], None]
 OnAssignment = Callable[[Assignment], None]
 OnStored = Callable[[ScalableError | None, Any], None]
-"""Gets an error, or the message's id in its segment."""
+"""Callback that receives an error, or the message's id in its segment."""
 
 
 @dataclass(frozen=True, slots=True)
 class Content:
-    """What an application sends.
+    """Content of a message that an application sends.
 
     Attributes:
         data: the payload.
         properties: of the message.
-        partition_key: its key, None for none.
-        ordering_key: the key for Key_Shared subscriptions alone.
+        partition_key: key of the message; None for no key.
+        ordering_key: key for Key_Shared subscriptions only.
         event_timestamp: milliseconds since 1970.
-        sequence_id: that the application gave; None for none.
+        sequence_id: sequence id that the application set; None for none.
 
     Raises:
-        TypeError: something is of another type.
+        TypeError: a value has the wrong type.
         ValueError: a number is out of range, or a text cannot be encoded.
     """
 
@@ -59,12 +59,12 @@ class Content:
         sequence_id: int | None = None,
         event_timestamp: int | None = None,
     ) -> Self:
-        """Return what an application sends, by the names of `MessageOptions`; errors are those of the class."""
+        """Return the content for the options in `MessageOptions`; errors are those of the class."""
         copied = dict(properties) if properties else None
         return cls(data, copied, partition_key, ordering_key or None, event_timestamp or None, sequence_id)
 
     def __post_init__(self) -> None:
-        """Refuse here what the library would refuse in another thread."""
+        """Reject values here that the client library would reject in another thread."""
         _require_type("content", self.data, bytes)
         for name, text in (("partition_key", self.partition_key), ("ordering_key", self.ordering_key)):
             if text is not None:
@@ -78,44 +78,44 @@ class Content:
             _require_number("sequence_id", self.sequence_id)
 
 
-def _require_type(name: str, found: object, kind: type) -> None:
-    """Refuse what is of another type.
+def _require_type(name: str, value: object, kind: type) -> None:
+    """Check the type of a value.
 
     Raises:
-        TypeError: it is.
+        TypeError: it has another type.
     """
-    if not isinstance(found, kind):
-        raise TypeError(f"{name} must be {kind.__name__}, and is {type(found).__name__}: {found!r:.100}")
+    if not isinstance(value, kind):
+        raise TypeError(f"{name} must be {kind.__name__}, and is {type(value).__name__}: {value!r:.100}")
 
 
-def _require_number(name: str, found: int) -> None:
-    """Refuse what is no number of 63 bits.
+def _require_number(name: str, value: int) -> None:
+    """Check that a value is a number of 63 bits.
 
     Raises:
-        TypeError: it is no number.
+        TypeError: it is not a number.
         ValueError: it is negative, or too large.
     """
-    _require_type(name, found, int)
-    if not 0 <= found < 1 << 63:
-        raise ValueError(f"{name} must be a number from 0 to 2^63 - 1, and is {found}")
+    _require_type(name, value, int)
+    if not 0 <= value < 1 << 63:
+        raise ValueError(f"{name} must be a number from 0 to 2^63 - 1, and is {value}")
 
 
-def _require_text(name: str, found: str) -> None:
-    _require_type(name, found, str)
-    # Half of a surrogate pair cannot be.
-    found.encode()
+def _require_text(name: str, value: str) -> None:
+    _require_type(name, value, str)
+    # A lone surrogate cannot be encoded.
+    value.encode()
 
 
 class Closable(Protocol):
-    """Can be closed."""
+    """Interface of objects that can be closed."""
 
     def close(self) -> None:
-        """Close it; harmless when done twice."""
+        """Close it; closing twice is safe."""
         ...
 
 
 class LayoutWatch(Closable, Protocol):
-    """Follows the layout of a topic."""
+    """Watch on the layout of a topic."""
 
     @property
     def layout(self) -> Layout:
@@ -124,57 +124,58 @@ class LayoutWatch(Closable, Protocol):
 
 
 class SegmentSender(Closable, Protocol):
-    """Sends to one segment, in order."""
+    """Sends messages to one segment, in order."""
 
     @property
     def producer_name(self) -> str:
-        """The name that its messages carry."""
+        """Name of the producer, which its messages have."""
         ...
 
     @property
     def is_connected(self) -> bool:
-        """Whether a broker can be reached; what is sent meanwhile is sent later."""
+        """True if it is connected; messages that are sent without a connection are sent later."""
         ...
 
     def last_sequence_id(self) -> int:
-        """Of the last message that deduplication knows when this was opened; -1 for none."""
+        """Return the sequence id that deduplication knew when this was opened; -1 for none."""
         ...
 
     def send(self, content: Content, sequence_id: int, on_stored: OnStored) -> None:
-        """Send a message without waiting; after a refusal, none that comes after it is stored.
+        """Send a message without waiting; after a rejected message no later one is stored.
 
-        What happened is told from any thread; `TopicTerminated` and `AlreadyClosed` leave open whether it was stored.
+        `on_stored` is called in any thread. After `TopicTerminated` and `AlreadyClosed` the message may be stored or
+        not.
         """
         ...
 
 
 class SegmentReceiver(Closable, Protocol):
-    """Receives what a subscription gets of one segment."""
+    """Receives the messages of one segment for a subscription."""
 
     def receive(self, timeout_millis: int) -> RawMessage:
-        """The next message.
+        """Return the next message.
 
         Raises:
-            TimedOut: none came.
-            ScalableError: it cannot be received.
+            TimedOut: no message arrived in time.
+            ScalableError: receiving failed.
         """
         ...
 
-    def acknowledge(self, found: Any) -> None:
-        """Say that a message is processed, by its id in the segment."""
+    def acknowledge(self, message_id: Any) -> None:
+        """Acknowledge a message, by its id in the segment."""
         ...
 
-    def acknowledge_cumulative(self, found: Any) -> None:
-        """Say that all messages up to one are processed, by its id in the segment."""
+    def acknowledge_cumulative(self, message_id: Any) -> None:
+        """Acknowledge all messages up to this one, by its id in the segment."""
         ...
 
-    def negative_acknowledge(self, found: RawMessage) -> None:
-        """Let a message be sent again after the redelivery delay."""
+    def negative_acknowledge(self, message: RawMessage) -> None:
+        """Request redelivery of a message after the redelivery delay."""
         ...
 
     @property
     def is_drained(self) -> bool | None:
-        """Whether the segment is sealed, and all of it acknowledged by the subscription; None if nobody tells."""
+        """True if the segment is sealed and the subscription has acknowledged all of it; None if unknown."""
         ...
 
 
@@ -182,30 +183,30 @@ class SegmentReader(Closable, Protocol):
     """Reads one segment without a subscription."""
 
     def read_next(self, timeout_millis: int) -> RawMessage:
-        """The next message.
+        """Return the next message.
 
         Raises:
-            TimedOut: none came.
-            ScalableError: it cannot be read.
+            TimedOut: no message arrived in time.
+            ScalableError: reading failed.
         """
         ...
 
     def has_message_available(self) -> bool:
-        """Whether there is a next message now.
+        """Return whether there is a next message now.
 
         Raises:
-            ScalableError: nobody can tell.
+            ScalableError: the broker does not answer.
         """
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class Sharing:
-    """How the subscription of a segment is shared.
+    """Way in which consumers share the subscription of a segment.
 
     Attributes:
-        consumer_type: of each of its consumers.
-        buckets: all entry buckets of a segment that several consumers of a stream share.
+        consumer_type: subscription type.
+        buckets: all entry buckets of a segment that several stream consumers share.
     """
 
     consumer_type: ConsumerType
@@ -214,13 +215,13 @@ class Sharing:
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Where a reader starts: after a message, at a time, or at the start of the segment.
+    """Position where a reader starts: after a message, at a time, or at the start of the segment.
 
     Attributes:
-        after: serialised id of the last message that is not wanted.
+        after: serialised id of the message before the first one.
         time_ms: publishing time in milliseconds since 1970.
-        answer_limit: seconds that each answer of a broker may take. pulsar-client waits for one that was lost with a
-            connection until then.
+        answer_limit: most seconds for each answer of a broker. pulsar-client waits that long for an answer that was
+            lost with a connection.
     """
 
     after: bytes | None = None
@@ -229,24 +230,24 @@ class Start:
 
 
 class Session(Protocol):
-    """A consumer that a topic's controller knows, and to which it assigns segments."""
+    """Registration of a consumer with the controller of a topic, which assigns segments to it."""
 
     @property
     def assignment(self) -> Assignment:
-        """The newest assignment; it holds as long as the controller gives no other one."""
+        """The newest assignment; it is valid until the controller sends another one."""
         ...
 
     def leave(self) -> None:
-        """End it; the controller gives its segments to others. Harmless when done twice."""
+        """End the registration; the controller assigns the segments to others. Calling it twice is safe."""
         ...
 
     def detach(self) -> None:
-        """Tell no more of it; the controller keeps it for the grace period. Harmless when done twice."""
+        """Stop following the registration; the controller keeps it for the grace period. Calling it twice is safe."""
         ...
 
 
 class Sessions(Protocol):
-    """Where stream consumers get their segments."""
+    """Source of assignments for stream consumers."""
 
     def register(
         self,
@@ -256,23 +257,23 @@ class Sessions(Protocol):
         kind: ConsumerKind,
         on_assignment: OnAssignment,
     ) -> Session:
-        """Register a consumer; the first assignment is told before this returns.
+        """Register a consumer; the first assignment is reported before this returns.
 
         Raises:
-            ScalableError: it is not registered.
+            ScalableError: the consumer is not registered.
         """
         ...
 
 
 class Backend(Sessions, Closable, Protocol):
-    """Whoever controls a topic, and where its segments are."""
+    """Access to the controller and the segments of a topic."""
 
     def watch(self, topic: TopicName, on_layout: OnLayout) -> LayoutWatch:
-        """Tell the layout of a topic now, before this returns, and each newer one; never an older one.
+        """Report the layout of a topic before this returns, then each newer one; never an older one.
 
         Raises:
-            TopicNotFound: there is none.
-            ScalableError: nobody tells it in time.
+            TopicNotFound: the topic does not exist.
+            ScalableError: no layout arrives in time.
         """
         ...
 
@@ -280,9 +281,9 @@ class Backend(Sessions, Closable, Protocol):
         """Open a producer of a segment.
 
         Args:
-            topic: the segment's.
-            options: of the producer of the scalable topic.
-            producer_name: that of the sender which this one replaces, in full; None for a name by the options.
+            topic: topic of the segment.
+            options: options of the scalable topic's producer.
+            producer_name: complete name of the sender that this one replaces; None for a name from the options.
 
         Raises:
             TopicTerminated: the segment is sealed.
@@ -311,36 +312,36 @@ class Backend(Sessions, Closable, Protocol):
         ...
 
     def last_position(self, topic: str) -> bytes | None:
-        """The serialised id of the last message of a segment; None where it is empty.
+        """Return the serialised id of the last message of a segment; None if it is empty.
 
         Raises:
-            TopicNotFound: the segment is gone.
-            ScalableError: nobody can tell.
+            TopicNotFound: the segment was deleted.
+            ScalableError: the broker does not answer.
         """
         ...
 
 
 class EmptyReader:
-    """Reads a sealed segment of which nothing is left.
+    """Reader of a sealed segment that has no messages left.
 
-    Brokers (4.0.8, 4.2.4, 5.0.1) refuse readers of a topic that is terminated, has no ledger, and was loaded again.
+    Brokers (4.0.8, 4.2.4, 5.0.1) reject readers of a topic that is terminated, has no ledgers, and was loaded again.
     """
 
     def read_next(self, timeout_millis: int) -> RawMessage:
-        """There is no message."""
+        """Raise TimedOut: the segment is empty."""
         raise TimedOut(f"the segment is empty; waiting {timeout_millis} ms would not change that")
 
     def has_message_available(self) -> bool:
-        """There is none."""
+        """Return False: the segment is empty."""
         return False
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Close nothing."""
 
 
 def is_without_ledgers(error: ScalableError) -> bool:
-    """Whether this may be how brokers refuse a reader of a sealed segment of which nothing is left.
+    """Return whether an error may mean that a sealed segment has no messages left, so that readers are rejected.
 
-    The cause is a NoSuchElementException, which has no text, and for which there is no code.
+    The broker's cause is a NoSuchElementException, which has neither text nor code.
     """
     return isinstance(error, Refused) and error.code == 0 and not error.message

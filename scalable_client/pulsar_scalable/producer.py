@@ -28,51 +28,51 @@ from pulsar_scalable.names import TopicName
 from pulsar_scalable.native.backoff import Backoff
 from pulsar_scalable.options import MessageOptions, ProducerOptions
 from pulsar_scalable.outcome import wait_for_outcome
-from pulsar_scalable.pending_message import OnOutcome, PendingMessage, stored_of
+from pulsar_scalable.pending_message import OnOutcome, PendingMessage, match_stored
 from pulsar_scalable.ports import Backend, Content, OnStored, SegmentSender, Start
 from pulsar_scalable.send_queue import SegmentSendQueue, SendQueue
 
 _logger = logging.getLogger("pulsar_scalable")
 _TICK = 0.1
 _FLUSH_SPARE = 5.0
-# Another attempt would end the same way; applications must know.
+# Errors that another attempt would not change, so the application gets them.
 _FINAL = (AuthenticationFailed, IncompatibleSchema, NotAuthorized, ProducerBusy, Unsupported)
 # mutant: scalable-client/a-defect-is-tried-again
 _DEFECTS = (AttributeError, ImportError, NameError, NotImplementedError, TypeError)
 _LONGEST_PAUSE = 2.0
 _READ_LIMIT_MS = 5000
-# Seconds. All later messages wait for a segment that was just loaded anew, which loses answers; slow brokers need more.
+# Seconds. All later messages wait for a segment that was just loaded again, which loses answers; slow brokers need
+# more.
 _FIRST_ANSWER, _LONGEST_ANSWER = 2, 32
-_LOOK = 0.05
+_RESOLVE_TICK = 0.05
 _END_LIMIT = 10.0
-# A broker that lost a connection without an end holds the name of its producer until it misses an answer.
+# After an unclean disconnect a broker keeps the producer's name until a keep-alive fails.
 _BUSY_LIMIT = 60.0
-# Clocks of producers differ, and brokers find a time among messages of all of them.
+# Clocks of producers differ, and brokers search by time in the messages of all producers.
 _CLOCKS_MS = 60_000
 
 
 class ScalableProducer:
-    """Sends messages to a scalable topic; `ScalableClient.create_producer` makes it.
+    """Sends messages to a scalable topic; created by `ScalableClient.create_producer`.
 
-    A message goes to the segment that takes the hash of its partition key, as with the Java client; an empty key is a
-    key. Messages without a key go to the segments in turn. When a segment is split or merged, what it refused goes to
-    the segments that took over.
+    A message goes to the segment that covers the hash of its partition key, as with the Java client; an empty key is a
+    key. Messages without a key go to the segments in turn. When a segment is split or merged, rejected messages go to
+    the segments that replace it.
 
-    What is guaranteed:
+    Guarantees:
 
-    - Each message's outcome is told once. One that is told to be stored is stored.
-    - Messages of a key are stored in the order in which they were sent, through splits and merges: a later one waits
-      until it is known of the earlier ones what became of them. One that failed is left out of that order.
-    - A split or a merge by itself stores nothing twice. What a sealed segment did not acknowledge is looked for in it,
-      behind the last message that it did, before it is sent elsewhere: a sealed segment changes no more. Only where
-      equal messages (content, key, properties, millisecond) leave open how many of them are stored are messages sent
-      again that may be stored.
-    - A connection that breaks, or a broker that dies, may store messages twice in a segment, as with any producer of
-      Pulsar; not where the namespace has deduplication on. A sealed segment of a controlled topic breaks the connection
-      that sends to it (pulsar-client 3.13), so each segment's producer has its own.
+    - The outcome of each message is reported once. A message that is reported as stored is stored.
+    - Messages of a key are stored in the order of sending, through splits and merges: a later message waits until the
+      outcome of the earlier ones is known. A failed message is left out of that order.
+    - A split or merge alone stores nothing twice. Unacknowledged messages of a sealed segment are searched there, after
+      the last acknowledged one, before they are sent elsewhere: a sealed segment does not change. Only if equal
+      messages (content, key, properties, millisecond) make the result ambiguous, a stored message may be sent again.
+    - A broken connection or a dead broker may cause duplicates in a segment, as with any producer of Pulsar, unless the
+      namespace has deduplication on. A sealed segment of a controlled topic breaks the connection that sends to it
+      (pulsar-client 3.13), so each segment's producer has its own.
 
-    Callbacks come from one thread of this producer, not in the order of sending, but in that of sending for each key.
-    They must not wait: `send` raises in them, and `send_async` does not wait for room.
+    Callbacks run in one thread of this producer: per key in the order of sending, otherwise in any order. They must not
+    block: `send` raises in a callback, and `send_async` does not wait for room.
     """
 
     def __init__(self, backend: Backend, topic: TopicName, options: ProducerOptions) -> None:
@@ -94,12 +94,12 @@ class ScalableProducer:
 
     @property
     def is_closed(self) -> bool:
-        """Whether it is closed."""
+        """True if it is closed."""
         return self._closed.is_set()
 
     @property
     def pending_messages(self) -> int:
-        """Messages whose outcome is not known yet."""
+        """Number of messages without an outcome."""
         return self._queue.pending_messages
 
     def last_sequence_id(self) -> int:
@@ -107,35 +107,37 @@ class ScalableProducer:
         return self._queue.last_sequence_id
 
     def send(self, content: bytes, **options: Unpack[MessageOptions]) -> MessageId:
-        """Send a message, and wait until it is stored; options are described at `MessageOptions`.
+        """Send a message and wait until it is stored; `MessageOptions` describes the options.
 
         Raises:
-            TimedOut: it is not known to be stored after `send_timeout_millis`; it may be stored later.
-            QueueFull: too many messages wait to be stored.
+            TimedOut: no outcome within `send_timeout_millis`; it may be stored later.
+            QueueFull: too many messages are pending.
             TopicNotFound: the topic is deleted.
-            ScalableError: it is not stored.
+            ScalableError: the message is not stored.
         """
         if threading.current_thread() is self._caller:
-            raise ScalableError(f"{self._topic.path}: a callback cannot wait for a message; use send_async in it")
+            raise ScalableError(
+                f"{self._topic.path}: send() was called in a callback, which must not wait; use send_async()"
+            )
         return wait_for_outcome(lambda on_outcome: self.send_async(content, on_outcome, **options), self._topic.path)
 
     def send_async(self, content: bytes, callback: OnOutcome, **options: Unpack[MessageOptions]) -> None:
-        """Send a message; the callback gets an error and None, or None and the message's id once it is stored.
+        """Send a message; the callback receives (error, None) or (None, id).
 
         Raises:
-            QueueFull: too many messages wait to be stored, and `block_if_queue_full` is not set.
+            QueueFull: too many messages are pending, and `block_if_queue_full` is not set.
             TopicNotFound: the topic is deleted.
             AlreadyClosed: the producer is closed.
-            TypeError: something is of another type.
+            TypeError: a value has the wrong type.
             ValueError: a number is out of range, or a text cannot be encoded.
         """
         may_wait = threading.current_thread() is not self._caller
         self._queue.add(Content.of(content, **options), callback, may_wait=may_wait)
 
     def flush(self) -> None:
-        """Wait until what was sent so far is stored, or has failed, and the callbacks that say so have returned.
+        """Wait until all messages sent so far have an outcome and their callbacks have returned.
 
-        In a callback it does not wait for others.
+        In a callback it does not wait for other callbacks.
 
         Raises:
             TimedOut: it takes longer than `send_timeout_millis` and some seconds.
@@ -145,11 +147,11 @@ class ScalableProducer:
         until = time.monotonic() + timeout
         if not self._queue.flush(timeout if limit else None):
             raise TimedOut(f"{self._topic.path}: messages are not stored after {limit} ms")
-        if not self._are_told(until):
-            raise TimedOut(f"{self._topic.path}: a callback does not return")
+        if not self._wait_for_callbacks(until):
+            raise TimedOut(f"{self._topic.path}: a callback has not returned in time")
 
     def close(self) -> None:
-        """Close it; what is not stored by then fails with `AlreadyClosed`. Harmless when done twice."""
+        """Close it; messages that are not stored yet fail with `AlreadyClosed`. Closing twice is safe."""
         if self._closed.is_set():
             return
         self._closed.set()
@@ -166,7 +168,7 @@ class ScalableProducer:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """Close it; without an error, what was sent is stored first."""
+        """Close it; without an error, wait first until all sent messages are stored."""
         try:
             if kind is None and not self._closed.is_set():
                 self.flush()
@@ -176,30 +178,30 @@ class ScalableProducer:
     def _start(self, queue: SegmentSendQueue) -> None:
         self._threads.start(self._queue, queue)
 
-    def _are_told(self, until: float) -> bool:
-        """Wait until the callbacks of all outcomes that are known have returned; whether that came in time."""
+    def _wait_for_callbacks(self, until: float) -> bool:
+        """Wait until the callbacks of all known outcomes have returned; return False if that takes too long."""
         if threading.current_thread() is self._caller:
             return True
-        told = threading.Event()
-        self._outcomes.put(told)
-        while self._caller.is_alive() and not told.wait(_TICK):
+        returned = threading.Event()
+        self._outcomes.put(returned)
+        while self._caller.is_alive() and not returned.wait(_TICK):
             if time.monotonic() > until:
                 return False
         return True
 
     def _call_back(self) -> None:
-        while (one := self._outcomes.get()) is not None:
-            if isinstance(one, threading.Event):
-                one.set()
+        while (item := self._outcomes.get()) is not None:
+            if isinstance(item, threading.Event):
+                item.set()
                 continue
-            outcome = one.outcome
+            outcome = item.outcome
             try:
                 if isinstance(outcome, MessageId):
-                    one.on_outcome(None, outcome)
+                    item.on_outcome(None, outcome)
                 else:
-                    one.on_outcome(outcome, None)
+                    item.on_outcome(outcome, None)
             except Exception:
-                # Those of other messages must be called nevertheless.
+                # The callbacks of other messages must still be called.
                 _logger.exception("%s: a callback failed", self._topic.path)
 
     def _tick(self) -> None:
@@ -208,10 +210,10 @@ class ScalableProducer:
 
 
 class SendThreads:
-    """Works on queues.
+    """Threads that send the messages of segment queues.
 
     Args:
-        backend: opens producers and readers of segments.
+        backend: opens senders and readers of segments.
         options: of the producer.
     """
 
@@ -221,14 +223,14 @@ class SendThreads:
         self._threads: list[threading.Thread] = []
 
     def start(self, send_queue: SendQueue, queue: SegmentSendQueue) -> None:
-        """Begin to work on a queue."""
+        """Start a thread for a queue."""
         made = threading.Thread(target=self._run, args=(send_queue, queue), name=f"send to {queue.topic}", daemon=True)
         self._threads = [thread for thread in self._threads if thread.is_alive()]
         made.start()
         self._threads.append(made)
 
     def join(self) -> None:
-        """Wait until the producers of segments are closed, for some seconds at most."""
+        """Wait until the producers of segments are closed, at most some seconds."""
         until = time.monotonic() + _END_LIMIT
         for thread in self._threads:
             thread.join(max(0.0, until - time.monotonic()))
@@ -239,12 +241,12 @@ class SendThreads:
         while (sender := self._open(send_queue, queue, last.producer_name if last else None)) is not None:
             last = sender
             try:
-                while found := send_queue.next(queue):
-                    for one, sequence_id in found:
-                        _send(sender, one.content, sequence_id, partial(send_queue.stored, queue, one))
+                while batch := send_queue.next(queue):
+                    for message, sequence_id in batch:
+                        _send(sender, message.content, sequence_id, partial(send_queue.stored, queue, message))
             finally:
                 sender.close()
-            if not send_queue.opens_again(queue):
+            if not send_queue.needs_sender(queue):
                 break
         if not queue.done:
             self._resolve(send_queue, queue, last)
@@ -252,7 +254,7 @@ class SendThreads:
     def _open(self, send_queue: SendQueue, queue: SegmentSendQueue, replaced: str | None) -> SegmentSender | None:
         """Return the sender of a queue; None once the queue has ended or is done.
 
-        One that replaces another takes its name: deduplication knows by it what is stored.
+        A sender that replaces another one takes its name, by which deduplication recognises stored messages.
         """
         backoff = Backoff(_LONGEST_PAUSE)
         busy_until = time.monotonic() + _BUSY_LIMIT if replaced else 0.0
@@ -265,7 +267,7 @@ class SendThreads:
                 else:
                     send_queue.refused(queue, error)
             except ScalableError as error:
-                _logger.info("%s: %s; opened again", queue.topic, error)
+                _logger.info("%s: %s; retrying", queue.topic, error)
                 send_queue.pause(queue, backoff.next())
             else:
                 if send_queue.opened(queue, sender):
@@ -274,102 +276,102 @@ class SendThreads:
         return None
 
     def _resolve(self, send_queue: SendQueue, queue: SegmentSendQueue, sender: SegmentSender | None) -> None:
-        """Find out what a sealed segment has stored of what it did not acknowledge.
+        """Find out which unacknowledged messages a sealed segment has stored.
 
-        It is sealed, so what it holds is all that it will ever hold.
+        A sealed segment does not change, so the answer is final.
         """
         sent = send_queue.sent(queue)
         stored: list[RawMessage] = []
         if sent and sender is not None:
-            search = _Search(queue, partial(self._tail, queue, queue.begun_ms, sender.producer_name))
-            self._await(search, send_queue, queue)
+            search = _Search(queue, partial(self._tail, queue, queue.unresolved_since_ms, sender.producer_name))
+            self._wait_for_search(search, send_queue, queue)
             if search.failure is not None:
                 send_queue.fail(sent, search.failure)
-            stored = stored_of(sent, search.found or [])
+            stored = match_stored(sent, search.messages or [])
             search.given_up.set()
         send_queue.resolve(queue, sent, stored)
 
-    def _await(self, search: _Search, send_queue: SendQueue, queue: SegmentSendQueue) -> None:
-        """Wait for what a search finds, as long as a message that it may find waits for its outcome."""
-        while not search.done.wait(_LOOK) and send_queue.sent(queue):
-            if send_queue.has_left(queue):
-                search.read_beside()
+    def _wait_for_search(self, search: _Search, send_queue: SendQueue, queue: SegmentSendQueue) -> None:
+        """Wait for the result of a search, as long as a message needs it."""
+        while not search.done.wait(_RESOLVE_TICK) and send_queue.sent(queue):
+            if send_queue.is_retired(queue):
+                search.start_second_reader()
 
-    def _tail(self, queue: SegmentSendQueue, begun: int, producer_name: str, answer_limit: int) -> list[RawMessage]:
-        """What a segment holds of this producer behind the last message that is known to be stored."""
-        since = begun - _CLOCKS_MS if begun else None
-        reader = self._backend.open_reader(queue.topic, Start(queue.last, since, answer_limit))
-        found: list[RawMessage] = []
+    def _tail(self, queue: SegmentSendQueue, since_ms: int, producer_name: str, answer_limit: int) -> list[RawMessage]:
+        """Return this producer's messages in a segment after the last one that is known to be stored."""
+        start_ms = since_ms - _CLOCKS_MS if since_ms else None
+        reader = self._backend.open_reader(queue.topic, Start(queue.last, start_ms, answer_limit))
+        messages: list[RawMessage] = []
         try:
             while reader.has_message_available():
                 message = reader.read_next(_READ_LIMIT_MS)
-                if message.producer_name() == producer_name and message.publish_timestamp() >= begun:
-                    found.append(message)
+                if message.producer_name() == producer_name and message.publish_timestamp() >= since_ms:
+                    messages.append(message)
         except TimedOut as cause:
-            raise ScalableError(f"a message that is there does not come: {cause}") from cause
+            raise ScalableError(f"a stored message does not arrive: {cause}") from cause
         finally:
             reader.close()
-        return found
+        return messages
 
 
 def _send(sender: SegmentSender, content: Content, sequence_id: int, on_stored: OnStored) -> None:
     try:
         sender.send(content, sequence_id, on_stored)
     except Exception as cause:
-        # Without this thread all later messages of the segment would only time out.
+        # Without this thread all later messages of the segment would time out.
         _logger.exception("message %d cannot be sent", sequence_id)
-        on_stored(ScalableError(f"the library does not take this message: {cause!r}"), None)
+        on_stored(ScalableError(f"pulsar-client rejects this message: {cause!r}"), None)
 
 
 class _Search:
-    """Reads a segment in threads of its own, again and again until that succeeds.
+    """Reads a segment in own threads, and retries until it succeeds.
 
     Attributes:
-        found: what it holds; None as long as that is not known.
-        failure: why that will never be known; a defect, of this package or of pulsar-client.
-        done: set once it is, or will never be.
-        given_up: nobody waits any more.
+        messages: messages of the segment; None until known.
+        failure: error that makes the search fail for good: a defect in this package or in pulsar-client.
+        done: set once `messages` or `failure` is known, or the search ended.
+        given_up: the result is not needed any more.
     """
 
     def __init__(self, queue: SegmentSendQueue, read: Callable[[int], list[RawMessage]]) -> None:
-        self.found: list[RawMessage] | None = None
+        self.messages: list[RawMessage] | None = None
         self.failure: ScalableError | None = None
         self.done = threading.Event()
         self.given_up = threading.Event()
         self._queue = queue
         self._read = read
-        self._beside = False
+        self._has_second_reader = False
         self._begin()
 
-    def read_beside(self) -> None:
-        """Read again beside what is under way; only the first call counts.
+    def start_second_reader(self) -> None:
+        """Start a second reader in parallel; only the first call has an effect.
 
-        A controller of ours has a sealed segment loaded again before it publishes the layout: what began before that
-        may be refused, and in a pause, or wait for an answer that went with its connection.
+        The workflow has a sealed segment loaded again before it publishes the layout. A reader from before that may be
+        rejected and in a pause, or wait for an answer that was lost with its connection.
         """
-        if not self._beside:
-            self._beside = True
+        if not self._has_second_reader:
+            self._has_second_reader = True
             self._begin()
 
     def _begin(self) -> None:
-        threading.Thread(target=self._run, name=f"look into {self._queue.topic}", daemon=True).start()
+        threading.Thread(target=self._run, name=f"search {self._queue.topic}", daemon=True).start()
 
     def _run(self) -> None:
         backoff, limit = Backoff(_LONGEST_PAUSE), _FIRST_ANSWER
         while not self.given_up.is_set() and not self._queue.done and not self.done.is_set():
             try:
-                self.found = self._read(limit)
+                self.messages = self._read(limit)
                 break
             except (TopicNotFound, *_FINAL) as error:
-                _logger.warning("%s: %s: what it did not acknowledge is sent again", self._queue.topic, error)
+                _logger.warning("%s: %s: its unacknowledged messages are sent again", self._queue.topic, error)
                 break
             except _DEFECTS as error:
-                # Another attempt would end the same way, and all later messages of these keys wait for this one.
-                _logger.exception("%s: it is not known what the segment stored", self._queue.topic)
-                self.failure = ScalableError(f"{self._queue.topic}: a message may be stored or not: {error!r}")
+                # Another attempt would fail the same way, and all later messages of these keys wait for this one.
+                _logger.exception("%s: cannot find out which messages the segment stored", self._queue.topic)
+                self.failure = ScalableError(f"{self._queue.topic}: delivery outcome unknown: {error!r}")
                 break
-            except Exception as error:  # noqa: BLE001 - the messages wait for this thread alone
-                _logger.info("%s: %r; read again", self._queue.topic, error)
+            except Exception as error:  # noqa: BLE001 - the messages depend on this thread
+                _logger.info("%s: %r; retrying", self._queue.topic, error)
                 self.given_up.wait(backoff.next())
                 limit = min(2 * limit, _LONGEST_ANSWER)
         self.done.set()

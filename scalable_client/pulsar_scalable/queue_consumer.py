@@ -1,4 +1,4 @@
-"""A consumer of all segments of a scalable topic, without an order."""
+"""A consumer of all segments of a scalable topic, without order."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from pulsar_scalable.options import ConsumerOptions
 from pulsar_scalable.ports import Backend, SegmentReceiver
 from pulsar_scalable.receive_queue import Source
 
-# Where brokers do not tell that all of a sealed segment is acknowledged: left after so long a silence, and looked at
-# again later, because another consumer may have died with messages of it.
+# For brokers that do not report the end of a sealed segment: detach after this silence, and check again later, because
+# another consumer may have died with unacknowledged messages.
 _SILENCE = 30.0
-_LOOK_AGAIN = 300.0
+_REATTACH_DELAY = 300.0
 
 
 class QueueConsumer(SegmentsConsumer):
-    """Receives messages of all segments, active and sealed; `ScalableClient.subscribe` makes it.
+    """Receives messages of all segments, active and sealed; created by `ScalableClient.subscribe`.
 
-    Once it is made, its subscription exists on every segment: what is sent from then on comes to it.
+    Once created, its subscription exists on every segment: all messages that are sent later are delivered.
 
-    Consumers of one subscription share its messages, each goes to one of them at a time. There is no order among
-    segments: for an order per key, use `StreamConsumer`. Segments that come later are attached to by themselves; sealed
-    ones are left once all of their messages are acknowledged.
+    Consumers of one subscription share its messages: each message goes to one of them at a time. Order is not kept; for
+    order per key, use `StreamConsumer`. New segments are attached automatically; sealed ones are detached once all
+    their messages are acknowledged.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class QueueConsumer(SegmentsConsumer):
         super().__init__(backend, topic, subscription, options)
         self._drained: set[tuple[int, int]] = set()
         self._watch = backend.watch(topic, self._on_layout)
-        if not self._await_subscribed(subscribe_limit):  # mutant: scalable-client/subscribe-returns-at-once
+        if not self._wait_until_subscribed(subscribe_limit):  # mutant: scalable-client/subscribe-returns-at-once
             error = self._not_subscribed()
             self.close()
             raise error
@@ -68,12 +68,12 @@ class QueueConsumer(SegmentsConsumer):
             return False
         if drained := receiver.is_drained:
             source.finished.set()
-        idle = not source.handed and not source.waiting and time.monotonic() - source.heard > _SILENCE
+        idle = not source.handed and not source.waiting and time.monotonic() - source.last_activity > _SILENCE
         return drained or (drained is None and idle)
 
-    def _goes_on(self, source: Source) -> bool:
+    def _should_reattach(self, source: Source) -> bool:
         if not source.finished.is_set():
-            return not source.stopped.wait(_LOOK_AGAIN)
+            return not source.stopped.wait(_REATTACH_DELAY)
         with self._lock:
             if self._layout is not None:
                 self._drained.add((self._layout.incarnation, source.segment.id))

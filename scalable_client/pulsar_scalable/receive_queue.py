@@ -1,4 +1,4 @@
-"""Where the threads that receive from segments put messages, and where the application takes them."""
+"""Queue between the threads that receive from segments and the application."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from pulsar_scalable.messages import Message, MessageId, MessagePosition
 from pulsar_scalable.ports import SegmentReceiver
 
 _CAPACITY = 200
-_FIRST_PATIENCE = 5.0
+_FIRST_IDLE_TIMEOUT = 5.0
 
 
 @dataclass(eq=False)
 class Source:
-    """One segment that a consumer is attached to.
+    """A segment that a consumer is attached to.
 
     Attributes:
-        segment: which one.
-        topic: that holds it.
-        incarnation: of the scalable topic; 0 where that is not known.
-        buckets: all entry buckets of the segment, where several consumers share it; empty for its only consumer.
-        receiver: while it is open.
-        handed: messages that the application has and did not acknowledge, by position.
-        waiting: messages that wait for the application, by position; others in the queue came again, and are dropped.
-        heard: when something came last, by the monotonic clock.
-        patience: how many seconds it may be silent, once it is sealed, before it is attached to again.
-        left: it needed no consumer at the last check.
-        released: nothing more of it is handed out; it is closed once `handed` is empty.
-        stopped: it is closed at once.
-        finished: it is sealed, and all of it is acknowledged.
-        tried: its subscription exists, or `refusal` says why not.
-        refusal: why it could not be attached to, at the last attempt.
+        segment: the segment.
+        topic: topic of the segment.
+        incarnation: incarnation of the scalable topic; 0 if unknown.
+        buckets: all entry buckets of the segment if consumers share it; empty for a single consumer.
+        receiver: the open receiver, or None.
+        handed: messages that the application has not acknowledged yet, by position.
+        waiting: messages that wait for the application, by position; others in the queue are repeated deliveries.
+        last_activity: monotonic time of the last message.
+        idle_timeout: seconds of silence after which a sealed segment is attached again.
+        was_idle: it needed no receiver at the last check.
+        released: its messages are not returned any more; it is closed once `handed` is empty.
+        stopped: it is closed immediately.
+        finished: it is sealed, and all its messages are acknowledged.
+        tried: its subscription exists, or `refusal` has the reason why not.
+        refusal: error of the last attempt to attach.
     """
 
     segment: Segment
@@ -45,9 +45,9 @@ class Source:
     receiver: SegmentReceiver | None = None
     handed: dict[MessagePosition, MessageId] = field(default_factory=dict[MessagePosition, MessageId])
     waiting: dict[MessagePosition, Message] = field(default_factory=dict[MessagePosition, Message])
-    heard: float = 0.0
-    patience: float = field(default_factory=lambda: _FIRST_PATIENCE)
-    left: bool = False
+    last_activity: float = 0.0
+    idle_timeout: float = field(default_factory=lambda: _FIRST_IDLE_TIMEOUT)
+    was_idle: bool = False
     released: threading.Event = field(default_factory=threading.Event)
     stopped: threading.Event = field(default_factory=threading.Event)
     finished: threading.Event = field(default_factory=threading.Event)
@@ -55,14 +55,14 @@ class Source:
     refusal: ScalableError | None = None
 
     def stop(self) -> None:
-        """Let it be closed at once."""
+        """Close it immediately."""
         self.stopped.set()
         self.released.set()
 
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """Stands behind the last message of a sealed segment."""
+    """Marker after the last message of a sealed segment."""
 
     source: object
 
@@ -71,10 +71,10 @@ Item = Message | End
 
 
 class ReceiveQueue:
-    """A bounded queue in the order of arrival; for any number of threads.
+    """A bounded queue in the order of arrival; thread-safe.
 
     Args:
-        topic: for messages of errors.
+        topic: name of the topic, for errors.
     """
 
     def __init__(self, topic: str) -> None:
@@ -85,13 +85,13 @@ class ReceiveQueue:
         self._end: ScalableError | None = None
 
     def end(self, error: ScalableError | None) -> None:
-        """Say why nothing more will come; None where something may."""
+        """Set the error that ends the queue; None if more messages may arrive."""
         with self._changed:
             self._end = error
             self._changed.notify_all()
 
     def put(self, item: Item, stopped: threading.Event) -> bool:
-        """Add something as soon as there is room; return whether that was before `stopped` was set, or the end."""
+        """Add an item once there is room; return False if `stopped` was set or the queue closed before."""
         with self._changed:
             while len(self._items) >= _CAPACITY:
                 if stopped.is_set() or self._closed:
@@ -102,15 +102,15 @@ class ReceiveQueue:
             return not self._closed
 
     def get(self, timeout_millis: int | None) -> Item:
-        """Take what came first.
+        """Take the oldest item.
 
         Args:
-            timeout_millis: to wait at most; None indefinitely.
+            timeout_millis: longest time to wait; None to wait indefinitely.
 
         Raises:
-            TimedOut: nothing came.
-            AlreadyClosed: the consumer is closed, also while this waits.
-            ScalableError: nothing more will come.
+            TimedOut: nothing arrived in time.
+            AlreadyClosed: the consumer is closed, also during this call.
+            ScalableError: nothing more will arrive.
         """
         until = None if timeout_millis is None else time.monotonic() + timeout_millis / 1000
         with self._changed:
@@ -119,23 +119,23 @@ class ReceiveQueue:
                     raise AlreadyClosed(f"{self._topic}: the consumer is closed")
                 if self._end is not None:
                     raise self._end
-                left = None if until is None else until - time.monotonic()
-                if left is not None and left <= 0:
+                remaining = None if until is None else until - time.monotonic()
+                if remaining is not None and remaining <= 0:
                     raise TimedOut(f"{self._topic}: no message within {timeout_millis} ms")
-                self._changed.wait(left)
-            found = self._items.popleft()
+                self._changed.wait(remaining)
+            item = self._items.popleft()
             self._changed.notify_all()
-            return found
+            return item
 
     def wait(self, timeout_millis: int) -> None:
-        """Wait until `get` would not; nothing is taken."""
+        """Wait until `get` would return or raise immediately; takes nothing."""
         with self._changed:
             self._changed.wait_for(
                 lambda: bool(self._items) or self._closed or self._end is not None, timeout_millis / 1000
             )
 
     def close(self) -> None:
-        """Let all who wait go."""
+        """Close it; all waiting calls raise."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()

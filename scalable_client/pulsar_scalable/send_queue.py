@@ -1,12 +1,11 @@
-"""The messages that a producer of a scalable topic holds: a queue for each segment.
+"""Messages that a producer of a scalable topic holds: one queue for each segment.
 
-How order per key is kept: messages of a key go through one queue, in the order of their numbers. When a segment is
-sealed, its queue has ended: what it did not store is put into the queues of the segments that took over, by number
-before whatever came later, and until then no queue sends whose hashes overlap with those of a queue that has ended. So
-a message is never sent while an earlier one of its key is on its way elsewhere, however many splits and merges follow
-each other.
+Order per key: messages of a key go through one queue, in the order of their numbers. When a segment is sealed, its
+queue has ended: its unstored messages move to the queues of the replacing segments, sorted by number, so before later
+messages. Until then a queue whose hashes overlap with those of an ended queue sends nothing. So a message is never sent
+while an earlier one of its key is in flight elsewhere, through any number of splits and merges.
 
-Nothing here talks to a broker.
+Nothing here connects to a broker.
 """
 
 from __future__ import annotations
@@ -35,28 +34,28 @@ from pulsar_scalable.pending_message import OnOutcome, PendingMessage, Stage
 from pulsar_scalable.ports import Content, SegmentSender
 
 _MOST_WITHOUT_POSITION = 100
-"""Stored messages without a position that are kept; a repeated send of a long history would fill the memory."""
-_AT_ONCE = 100
+"""Limit of stored messages without a position; resending a long history would otherwise fill the memory."""
+_BATCH = 100
 
 
 class SegmentSendQueue:
-    """The messages of one segment; all of it is guarded by the send queue's lock.
+    """Messages of one segment; all attributes are guarded by the send queue's lock.
 
     Attributes:
-        segment: where they go.
-        topic: that holds it.
-        incarnation: of the scalable topic.
+        segment: segment that they go to.
+        topic: topic of the segment.
+        incarnation: incarnation of the scalable topic.
         hashes: first and last hash.
-        waiting: not sent, by number.
-        sent: since the last one whose position is known; also those that are stored at an unknown position.
-        ended: the segment takes no messages any more.
-        lost: its sender has closed itself, and another one is needed.
-        done: nothing is left in it, and its thread ends.
-        sender: of the segment, once it is open.
+        waiting: messages that are not sent yet, by number.
+        sent: messages sent since the last one with a known position, including stored ones without a position.
+        ended: the segment accepts no messages any more.
+        lost: its sender has closed itself, so a new one is needed.
+        done: it is empty for good, and its thread ends.
+        sender: sender of the segment, once open.
         last: serialised id of the last message that is known to be stored.
-        dropped_ms: of messages after `last` those sent before that time, in milliseconds since 1970, are dropped from
-            `sent`; 0 where none are.
-        next_sequence_id: of the next message that has none.
+        dropped_ms: messages after `last` that were sent before this time are not in `sent` any more, in milliseconds
+            since 1970; 0 if there are none.
+        next_sequence_id: sequence id for the next message without one.
         wake: notified when its thread has something to do.
     """
 
@@ -79,38 +78,38 @@ class SegmentSendQueue:
 
     @property
     def is_open(self) -> bool:
-        """Whether its sender can send."""
+        """True if its sender can send."""
         return not (self.done or self.ended or self.lost)
 
     @property
-    def undone(self) -> bool:
-        """Whether messages are sent of which nobody knows what became of them."""
+    def has_unresolved(self) -> bool:
+        """True if it has sent messages without an outcome."""
         return any(message.outcome is None for message in self.sent)
 
     @property
-    def begun_ms(self) -> int:
-        """Return since when the segment may hold messages that were sent after `last`; 0 for whenever."""
-        # Where none is known, an earlier producer of this name may have stored the same. A batch has the time of its
-        # first message, so the others cannot be told by theirs.
+    def unresolved_since_ms(self) -> int:
+        """Time since when the segment may contain messages sent after `last`; 0 for any time."""
+        # Without a known position, an earlier producer of this name may have stored the same. A batch has the time of
+        # its first message, so times do not separate the messages in it.
         return self.dropped_ms or (0 if self.last is not None else self.sent[0].sent_ms)
 
     def forget_stored(self) -> None:
-        """Drop what was sent up to the last message of those from the first one on that are all stored."""
-        # Nothing is said later of what nothing holds; if it is stored, then before what was sent after it.
+        """Drop the stored messages at the head of `sent`, if a position is known."""
+        # A given-up message is not reported any more; if it is stored, then before all messages sent after it.
         stored = list(takewhile(lambda message: message.raw_id is not None or message.is_given_up, self.sent))
-        known = stored[:]
-        while known and not _has_position(known[-1].raw_id):
-            known.pop()
-        if known:
-            self.last, self.dropped_ms = cast("RawId", known[-1].raw_id).serialize(), 0
+        resolved = stored[:]
+        while resolved and not _has_position(resolved[-1].raw_id):
+            resolved.pop()
+        if resolved:
+            self.last, self.dropped_ms = cast("RawId", resolved[-1].raw_id).serialize(), 0
         elif len(stored) >= _MOST_WITHOUT_POSITION:  # mutant: scalable-client/what-deduplication-drops-is-kept
-            # Their copies in the segment are told from those of later messages by their time.
-            known, self.dropped_ms = stored, stored[-1].sent_ms + 1
-        for _ in known:
+            # Their copies in the segment are distinguished from later messages by time.
+            resolved, self.dropped_ms = stored, stored[-1].sent_ms + 1
+        for _ in resolved:
             self.sent.popleft()
 
     def overlaps(self, other: SegmentSendQueue) -> bool:
-        """Whether both may have messages of one key."""
+        """Return whether both queues may have messages of the same key."""
         return self.hashes[0] <= other.hashes[1] and other.hashes[0] <= self.hashes[1]
 
 
@@ -120,13 +119,13 @@ def _has_position(raw: object) -> bool:
 
 
 class SendQueue:
-    """All that a producer holds.
+    """Queues of a producer, one for each segment.
 
     Args:
-        topic: for messages of errors.
-        options: of the producer.
-        start: begins to work on a queue, in a thread of its own.
-        deliver: takes each message whose outcome is known, once.
+        topic: name of the topic, for errors.
+        options: options of the producer.
+        start: starts a thread that sends the messages of a queue.
+        deliver: receives each message once, when its outcome is known.
     """
 
     def __init__(
@@ -152,25 +151,23 @@ class SendQueue:
         self._last_sequence_id = -1
         self._closed = False
 
-    # The application ------------------------------------------------------------------------------------------------
-
     @property
     def pending_messages(self) -> int:
-        """Messages whose outcome is not known."""
+        """Number of messages without an outcome."""
         return len(self._pending)
 
     @property
     def last_sequence_id(self) -> int:
-        """The highest sequence id of the messages that are stored; -1 for none."""
+        """Highest sequence id of the stored messages; -1 for none."""
         return self._last_sequence_id
 
     def add(self, content: Content, on_outcome: OnOutcome, *, may_wait: bool = True) -> None:
-        """Take a message.
+        """Add a message.
 
         Raises:
-            QueueFull: there is no room, and nobody waits for it.
+            QueueFull: the queue is full, and the caller does not wait.
             TopicNotFound: the topic is deleted.
-            LayoutError: no segment takes it.
+            LayoutError: no segment covers its hash.
             AlreadyClosed: the producer is closed.
         """
         timeout = self._options.send_timeout_millis
@@ -194,13 +191,13 @@ class SendQueue:
             queue.wake.notify()
 
     def flush(self, timeout: float | None) -> bool:
-        """Wait until what was taken so far is stored, or has failed; whether that came within some seconds."""
+        """Wait until all messages added so far have an outcome; return False after the timeout in seconds."""
         with self._lock:
             last = self._number
             return self._room.wait_for(lambda: not self._pending or next(iter(self._pending)) >= last, timeout)
 
     def close(self, error: ScalableError) -> None:
-        """Let all fail that is not stored, and take no more."""
+        """Fail all messages that are not stored, and accept no more."""
         with self._lock:
             self._closed = True
             for message in list(self._pending.values()):
@@ -213,9 +210,9 @@ class SendQueue:
             self._room.notify_all()
 
     def expire(self, now: float) -> None:
-        """Let messages fail whose time is over, by the monotonic clock."""
+        """Fail the messages whose deadline is over, by the monotonic clock."""
         with self._lock:
-            for message in list(islice(self._pending.values(), _AT_ONCE * 10)):
+            for message in list(islice(self._pending.values(), _BATCH * 10)):
                 if message.deadline > now:
                     break
                 where = message.queue.topic if isinstance(message.queue, SegmentSendQueue) else self._topic
@@ -230,17 +227,15 @@ class SendQueue:
                     continue
                 # mutant: scalable-client/what-timed-out-is-stored-later
                 if queue.is_open and queue.sender is not None and not queue.sender.is_connected:
-                    # It would store what has failed, whenever it is connected again.
+                    # It would still store the failed message when it connects again.
                     queue.lost = True
                     queue.wake.notify_all()
                 if queue.lost:
-                    # It stays among what is sent: the segment may have stored it.
+                    # It stays in `sent`: the segment may have stored it.
                     self._free(message)
 
-    # The layout -----------------------------------------------------------------------------------------------------
-
     def take_layout(self, layout: Layout) -> None:
-        """Follow a newer layout."""
+        """Apply a newer layout."""
         with self._lock:
             self._layout = layout
             active = {segment.id for segment in layout.active}
@@ -259,23 +254,21 @@ class SendQueue:
             self._free(message)
         self._finish(queue)
 
-    # Threads that send ----------------------------------------------------------------------------------------------
-
     def opened(self, queue: SegmentSendQueue, sender: SegmentSender) -> bool:
-        """Note the sender of a queue; whether there is still use for it."""
+        """Record the sender of a queue; return whether it is still needed."""
         with self._lock:
             if queue.done:
                 return False
             if queue.lost:
                 self._send_again(queue)
             queue.sender = sender
-            # What an earlier sender had under way may still be stored, and deduplication would drop another message of
-            # its id; what is sent again keeps the id that it had.
+            # Messages of an earlier sender may still be stored, and deduplication would drop another message with the
+            # same id; a message that is sent again keeps its id.
             queue.next_sequence_id = max(1, queue.next_sequence_id, sender.last_sequence_id() + 1)
             return True
 
     def is_wanted(self, queue: SegmentSendQueue) -> bool:
-        """Whether a sender is to be opened for a queue: waits until it has messages, or is done."""
+        """Wait until a queue has messages or is done; return whether it needs a sender."""
         with self._lock:
             queue.wake.wait_for(lambda: queue.done or queue.ended or queue.lost or bool(queue.waiting))
             return not queue.done and not queue.ended
@@ -286,7 +279,7 @@ class SendQueue:
             queue.wake.wait_for(lambda: queue.done or queue.ended, seconds)
 
     def refused(self, queue: SegmentSendQueue, error: ScalableError) -> None:
-        """The segment cannot be sent to: it is sealed, or what waits for it fails."""
+        """Handle a rejection: end the queue if the segment is sealed, else fail its waiting messages."""
         with self._lock:
             if isinstance(error, TopicTerminated):
                 self._end(queue)
@@ -299,22 +292,22 @@ class SendQueue:
                 self._free(message)
 
     def next(self, queue: SegmentSendQueue) -> list[tuple[PendingMessage, int]]:
-        """The next messages to send, with their sequence ids; empty once nothing can be sent through its sender."""
+        """Return the next messages to send with their sequence ids; empty once the sender cannot send any more."""
         with self._lock:
             queue.wake.wait_for(lambda: not queue.is_open or (queue.waiting and not self._is_blocked(queue)))
             if not queue.is_open:
                 return []
-            found = [queue.waiting.popleft() for _ in range(min(_AT_ONCE, len(queue.waiting)))]
+            batch = [queue.waiting.popleft() for _ in range(min(_BATCH, len(queue.waiting)))]
             now = int(time.time() * 1000)
-            for message in found:
+            for message in batch:
                 message.stage, message.sent_ms = Stage.SENT, now
-            queue.sent.extend(found)
-            return [(message, self._sequence_id(queue, message)) for message in found]
+            queue.sent.extend(batch)
+            return [(message, self._sequence_id(queue, message)) for message in batch]
 
     def stored(
         self, queue: SegmentSendQueue, message: PendingMessage, error: ScalableError | None, raw: object
     ) -> None:
-        """Take what is told of a message that was sent; late news of one that is elsewhere by now are none."""
+        """Handle the outcome of a sent message; ignore it if the message moved to another queue."""
         with self._lock:
             if message.queue is not queue or message.stage is not Stage.SENT:
                 return
@@ -322,7 +315,8 @@ class SendQueue:
                 self._end(queue)
                 return
             if isinstance(error, AlreadyClosed):
-                # A sender that connects again to a sealed segment closes itself, and tells nobody who has nothing sent.
+                # A sender that reconnects to a sealed segment closes itself, and reports that only for pending
+                # messages.
                 queue.lost = True
                 queue.wake.notify()
                 return
@@ -336,64 +330,62 @@ class SendQueue:
                 message.raw_id = raw
                 queue.forget_stored()
 
-    def opens_again(self, queue: SegmentSendQueue) -> bool:
-        """Whether a queue needs another sender.
+    def needs_sender(self, queue: SegmentSendQueue) -> bool:
+        """Return whether a queue needs another sender.
 
-        Until there is one, what the lost one did not answer counts as sent: a segment that turns out to be sealed may
-        have stored it.
+        Until it has one, unanswered messages of the lost sender count as sent: a segment that turns out to be sealed
+        may have stored them.
         """
         with self._lock:
             return not queue.done and not queue.ended
 
-    def has_left(self, queue: SegmentSendQueue) -> bool:
-        """Whether the layout says that a queue's segment takes no messages any more."""
+    def is_retired(self, queue: SegmentSendQueue) -> bool:
+        """Return whether the layout says that the queue's segment accepts no messages any more."""
         with self._lock:
             return not self._is_active(queue)
 
     def sent(self, queue: SegmentSendQueue) -> list[PendingMessage]:
-        """Return the messages that an ended queue may have stored, and those between them.
+        """Return the messages that an ended queue may have stored, in order.
 
-        Those that were given up are left out: no sender sends them again, so they need not come before the others.
+        Given-up messages are left out: no sender sends them again, so they need not come before the others.
         """
         with self._lock:
             # mutant: scalable-client/what-was-given-up-is-searched
-            return [message for message in queue.sent if not message.is_given_up] if queue.undone else []
+            return [message for message in queue.sent if not message.is_given_up] if queue.has_unresolved else []
 
     def fail(self, sent: Sequence[PendingMessage], error: ScalableError) -> None:
-        """Let messages fail of which it will never be known whether they are stored."""
+        """Fail messages whose outcome will never be known."""
         with self._lock:
             for message in sent:
                 self._complete(message, error)
 
     def resolve(self, queue: SegmentSendQueue, sent: Sequence[PendingMessage], stored: Sequence[RawMessage]) -> None:
-        """Report what a queue has stored, the first so many that it sent; move all else once it is known where to."""
+        """Report the first messages as stored, and move the others once their new segments are known."""
         with self._lock:
             for message, raw in zip(sent, stored, strict=False):
                 self._last_sequence_id = max(self._last_sequence_id, message.sequence_id)
                 self._complete(message, MessageId.of(queue.segment.id, raw.message_id()))
                 self._free(message)
-            left = [message for message in (*queue.sent, *queue.waiting) if message.outcome is None]
-            gone = [message for message in queue.sent if message.outcome is not None and message.queue is queue]
-            for message in gone:
+            remaining = [message for message in (*queue.sent, *queue.waiting) if message.outcome is None]
+            finished = [message for message in queue.sent if message.outcome is not None and message.queue is queue]
+            for message in finished:
                 self._free(message)
             queue.sent.clear()
-            queue.waiting = deque(left)
-            for message in left:
+            queue.waiting = deque(remaining)
+            for message in remaining:
                 message.stage = Stage.WAITING
             queue.wake.wait_for(lambda: queue.done or not self._is_active(queue))
             if not queue.done:
                 self._move(queue)
 
-    # With the lock held ---------------------------------------------------------------------------------------------
-
     def _send_again(self, queue: SegmentSendQueue) -> None:
-        """Let what a lost sender did not answer wait for another one."""
+        """Move the unanswered messages of a lost sender back to `waiting`."""
         queue.lost = False
-        left = [message for message in queue.sent if message.outcome is None]
-        for message in left:
+        unanswered = [message for message in queue.sent if message.outcome is None]
+        for message in unanswered:
             message.stage = Stage.WAITING
         queue.sent = deque(message for message in queue.sent if message.outcome is not None)
-        queue.waiting.extendleft(reversed(left))
+        queue.waiting.extendleft(reversed(unanswered))
 
     def _require_room(self, *, may_wait: bool) -> Layout:
         limit = self._options.max_pending_messages
@@ -405,17 +397,19 @@ class SendQueue:
             if self._held < limit:
                 return self._layout
             if not self._options.block_if_queue_full or not may_wait:
-                raise QueueFull(f"{self._topic}: {self._held} messages wait to be stored")
+                raise QueueFull(
+                    f"{self._topic}: {self._held} messages wait to be stored; the limit is max_pending_messages"
+                )
             self._room.wait()
 
     def _hash(self, layout: Layout, content: Content) -> int:
         if content.partition_key is not None:
             return key_hash(content.partition_key)
-        # One without a key stays with the hashes of its segment: as a later message of another one it might have a
-        # lower sequence id than what that has stored, and deduplication would drop it.
+        # A message without a key keeps a hash of its segment: as a later message of another segment it could have a
+        # lower sequence id than one stored there, and deduplication would drop it.
         segment = self._turns.segment(layout)
         if layout.synthetic:
-            # The highest bit does not choose the partition; it spreads messages over all segments that take over.
+            # The highest bit does not choose the partition; it spreads messages over all replacing segments.
             count = len(layout.active)
             return random.randrange((1 << 31) // count) * count + segment.id | random.getrandbits(1) << 31
         return random.randint(segment.start, segment.end) << 16 | random.getrandbits(16)
@@ -450,17 +444,17 @@ class SendQueue:
             return
         queue.ended = True
         self._ended.append(queue)
-        # Nothing must be found out about one that never sent: its thread may hang in opening its sender.
-        if not queue.undone and not self._is_active(queue):
+        # A queue that never sent needs no search: its thread may hang while it opens the sender.
+        if not queue.has_unresolved and not self._is_active(queue):
             self._move(queue)
         queue.wake.notify_all()
 
     def _move(self, queue: SegmentSendQueue) -> None:
-        """Put what is left of a queue into those that took over, and let these continue."""
+        """Move the waiting messages of a queue to the queues of the replacing segments."""
         layout = self._layout
-        left, queue.waiting = queue.waiting, deque()
+        waiting, queue.waiting = queue.waiting, deque()
         touched: dict[int, SegmentSendQueue] = {}
-        for message in left:
+        for message in waiting:
             try:
                 if layout is None or layout.is_deleted:
                     raise TopicNotFound(-1, "the topic was deleted", self._topic)
@@ -469,7 +463,7 @@ class SendQueue:
                 self._complete(message, error)
                 self._free(message)
                 continue
-            # Another segment counts by itself.
+            # Sequence ids are per segment.
             message.queue, message.sequence_id = following, -1
             following.waiting.append(message)
             touched[id(following)] = following
@@ -494,7 +488,7 @@ class SendQueue:
         self._room.notify_all()
 
     def _free(self, message: PendingMessage) -> None:
-        """Give back the room of a message that nothing holds any more; each has one."""
+        """Release the room of a message that no queue holds any more."""
         if message.queue is not None:
             self._held -= 1
             message.queue = None

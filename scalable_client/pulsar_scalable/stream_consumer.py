@@ -1,4 +1,4 @@
-"""A consumer that gets messages in order per key."""
+"""A consumer that receives messages in order per key."""
 
 from __future__ import annotations
 
@@ -15,21 +15,21 @@ from pulsar_scalable.options import ConsumerOptions
 from pulsar_scalable.ports import Backend, SegmentReceiver, Sessions, Sharing
 from pulsar_scalable.receive_queue import Source
 
-_LONGEST_PATIENCE = 60.0
+_LONGEST_IDLE_TIMEOUT = 60.0
 
 
 class StreamConsumer(SegmentsConsumer):
-    """Receives messages in order per key; `ScalableClient.subscribe_stream` makes it.
+    """Receives messages in order per key; created by `ScalableClient.subscribe_stream`.
 
-    The topic's controller assigns segments to the consumers of a subscription, and those that came of a split or a
-    merge only when all of their ancestors are drained. A segment goes to one consumer, or, where Pulsar 5 has more
-    consumers than segments, to several that share it by entry buckets: all messages of a key come to one of them.
+    The topic's controller assigns segments to the consumers of a subscription. The result of a split or merge is
+    assigned after all its ancestors are drained. A segment goes to one consumer. If Pulsar 5 has more consumers than
+    segments, several consumers share a segment by entry buckets: all messages of a key go to one of them.
 
-    A segment that the controller takes away is released once the application has acknowledged what it received of it,
-    at the latest 60 s after the last acknowledgement; meanwhile nothing more of it is handed out.
+    A segment that is reassigned is released once the application has acknowledged its messages, at the latest 60 s
+    after the last acknowledgement. Until then none of its messages is returned.
 
-    Without the controller the consumer keeps its segments. A consumer that comes back with the same name, within the
-    grace period, gets the same segments.
+    Without a controller the consumer keeps its segments. A consumer that returns with the same name within the grace
+    period gets the same segments.
     """
 
     def __init__(
@@ -53,8 +53,8 @@ class StreamConsumer(SegmentsConsumer):
         except ScalableError:
             self._watch.close()
             raise
-        # Segments that cannot be reached now are attached to later.
-        self._await_subscribed(subscribe_limit)
+        # Segments that cannot be reached now are attached later.
+        self._wait_until_subscribed(subscribe_limit)
 
     @property
     def assignment(self) -> Assignment:
@@ -62,28 +62,28 @@ class StreamConsumer(SegmentsConsumer):
         return self._session.assignment
 
     def acknowledge_cumulative(self, message: Message | MessageId) -> None:
-        """Acknowledge a message and all that `receive` returned before it, of all segments.
+        """Acknowledge a message and all messages that `receive` returned before it, in all segments.
 
-        An id that was not taken from a received message acknowledges its own segment only, up to that message. What
-        belongs to segments that this consumer does not have any more comes again; that is no error.
+        An id that is not from a received message acknowledges only its own segment, up to that message. Messages in
+        segments that this consumer does not have any more are delivered again; that is not an error.
 
         Raises:
             AlreadyClosed: the consumer is closed.
-            ScalableError: it cannot be acknowledged.
+            ScalableError: the acknowledgement failed.
         """
         own, last = self._find(message)
         with self._lock:
             sources = list(self._sources.values())
         for source in sources:
             with self._lock:
-                received = [one for one in source.handed.values() if _comes_with(one, last)]
+                received = [message_id for message_id in source.handed.values() if _is_covered(message_id, last)]
             if source is own and last not in received:
                 received.append(last)
             if source.buckets:
-                # The broker takes no other acknowledgement of a subscription that is shared by key.
+                # The broker accepts only individual acknowledgements for a Key_Shared subscription.
                 self._acknowledge(source, received)
             elif received:
-                newest = max(received, key=lambda one: one.position)
+                newest = max(received, key=lambda message_id: message_id.position)
                 self._acknowledge(source, [newest], cumulatively=True)
 
     def _on_layout(self, layout: Layout) -> None:
@@ -99,18 +99,18 @@ class StreamConsumer(SegmentsConsumer):
             self._reconcile()
 
     def _reconcile(self) -> None:
-        """Release what is not assigned, or in another way, and attach to what is; called with the lock held."""
-        wanted = {one.id: one for one in self._wanted.segments}
+        """Release segments that are not assigned or are shared differently, attach the others; the lock is held."""
+        wanted = {segment.id: segment for segment in self._wanted.segments}
         for source in self._sources.values():
-            assigned = wanted.get(source.segment.id)
-            if assigned is None or assigned.buckets != source.buckets:
+            assignment = wanted.get(source.segment.id)
+            if assignment is None or assignment.buckets != source.buckets:
                 source.released.set()
-        for one in self._wanted.segments:
-            segment = Segment(one.id, one.start, one.end)
-            self._attach(segment, one.topic, self._wanted.incarnation, one.buckets)
+        for assigned in self._wanted.segments:
+            segment = Segment(assigned.id, assigned.start, assigned.end)
+            self._attach(segment, assigned.topic, self._wanted.incarnation, assigned.buckets)
 
     def _on_released(self) -> None:
-        # It may have been assigned again meanwhile, or to be shared in another way.
+        # It may have been assigned again since it was released, or be shared differently.
         self._reconcile()
 
     def _sharing(self, source: Source) -> Sharing:
@@ -119,35 +119,37 @@ class StreamConsumer(SegmentsConsumer):
         return Sharing(ConsumerType.KeyShared, source.buckets)
 
     def _is_ordered(self, source: Source) -> bool:
-        # Where consumers share a segment, brokers send messages of one key later than newer ones of another key.
+        # If consumers share a segment, brokers may send a message of one key after newer ones of another key.
         return not source.buckets
 
     def _is_over(self, source: Source, receiver: SegmentReceiver) -> bool:
-        """Return whether the broker may lack an acknowledgement of a sealed segment from which nothing comes any more.
+        """Return whether the broker may have lost an acknowledgement of an idle sealed segment.
 
-        pulsar-client drops a cumulative acknowledgement that it has not sent when its connection breaks, and from then
-        on everything that the broker sends again up to that message. A new receiver gets it.
+        When its connection breaks, pulsar-client drops an unsent cumulative acknowledgement. Then it also drops
+        everything that the broker sends again up to that message. A new receiver gets it.
         """
-        idle = not source.handed and not source.waiting and time.monotonic() - source.heard > source.patience
+        idle = (
+            not source.handed and not source.waiting and time.monotonic() - source.last_activity > source.idle_timeout
+        )
         # mutant: scalable-client/a-lost-acknowledgement-stays-lost
         if receiver.is_drained is not None or not idle or not self._is_sealed(source):
             return False
-        source.patience = min(2 * source.patience, _LONGEST_PATIENCE)
+        source.idle_timeout = min(2 * source.idle_timeout, _LONGEST_IDLE_TIMEOUT)
         return True
 
-    def _goes_on(self, source: Source) -> bool:
-        source.left = False  # mutant: scalable-client/a-stream-that-was-left-waits-long
+    def _should_reattach(self, source: Source) -> bool:
+        source.was_idle = False  # mutant: scalable-client/a-stream-that-was-left-waits-long
         return not source.stopped.is_set()
 
     def _may_open(self, source: Source) -> bool:
-        # The layout comes another way than the assignment.
+        # Layouts and assignments arrive independently.
         return self._layout is not None and source.incarnation in (0, self._layout.incarnation)
 
     def detach(self) -> None:
-        """Close it, and keep its session for the grace period: a consumer of the same name gets its segments.
+        """Close it, but keep its session for the grace period: a consumer with the same name gets its segments.
 
-        For restarts, in which others must keep what they have. `close` gives the segments to others at once. Harmless
-        when done twice.
+        Use it for restarts, so that other consumers keep their segments. `close` hands the segments over immediately.
+        Calling it twice is safe.
         """
         self._keeps_session = True
         self.close()
@@ -160,8 +162,8 @@ class StreamConsumer(SegmentsConsumer):
         self._watch.close()
 
 
-def _comes_with(one: MessageId, last: MessageId) -> bool:
-    """Return whether a cumulative acknowledgement of the last message covers another message."""
+def _is_covered(message_id: MessageId, last: MessageId) -> bool:
+    """Return whether a cumulative acknowledgement of `last` includes a message."""
     if last.turn:
-        return one.turn <= last.turn
-    return one.segment == last.segment and one.position <= last.position
+        return message_id.turn <= last.turn
+    return message_id.segment == last.segment and message_id.position <= last.position

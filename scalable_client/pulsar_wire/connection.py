@@ -311,7 +311,7 @@ class Connection:
         return error if self.broker in str(error) else type(error)(f"{self.broker}: {error}")
 
     def _keep_alive(self) -> None:
-        silence = time.monotonic() - self._transport.heard
+        silence = time.monotonic() - self._transport.last_received
         if silence < self._access.keep_alive:
             self._pinged = False
         elif silence > 2 * self._access.keep_alive:

@@ -1,4 +1,4 @@
-"""Connections to brokers, one for each address; lookups of the brokers that own topics."""
+"""Connections to brokers, one for each address; lookups of the brokers that open_unshared topics."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ class Pool:
         if self._service[self._turn] == connection.address:
             self._turn = (self._turn + 1) % len(self._service)
 
-    def own(self, url: str | None) -> Connection:
+    def open_unshared(self, url: str | None) -> Connection:
         """Return an unshared connection to the broker at a URL, or to any of the service URL.
 
         The caller closes it.

@@ -61,12 +61,12 @@ class Transport:
         connected: socket; this object closes it.
 
     Attributes:
-        heard: monotonic time of the last received data.
+        last_received: monotonic time of the last received data.
     """
 
     def __init__(self, connected: socket.socket) -> None:
         connected.settimeout(0)
-        self.heard = time.monotonic()
+        self.last_received = time.monotonic()
         self._socket = connected
         self._buffer = FrameBuffer()
         self._queue: deque[bytes] = deque()
@@ -150,7 +150,7 @@ class Transport:
                 data = self._socket.recv(_READ)
                 if not data:
                     raise ConnectionLost("the connection was closed by the broker or proxy")
-                self.heard = time.monotonic()
+                self.last_received = time.monotonic()
                 for frame in self._buffer.feed(data):
                     take(frame)
                 # TLS may hold decrypted bytes that the selector does not see.

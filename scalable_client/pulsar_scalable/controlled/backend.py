@@ -1,4 +1,4 @@
-"""Topics that a workflow controls."""
+"""Backend for topics that a workflow controls."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ from pulsar_scalable.options import ClientOptions, ConsumerOptions, ProducerOpti
 from pulsar_scalable.ports import Content, EmptyReader, LayoutWatch, OnAssignment, OnLayout, OnStored, Sharing, Start
 
 _logger = logging.getLogger("pulsar_scalable")
-# Timeouts and the bound of pending messages are those of the whole scalable topic, and are kept above.
+# Timeouts and the limit of pending messages apply to the whole scalable topic, and are enforced by its producer.
 _NO_TIMEOUT, _SPARE = 0, 16
 _READ_LIMIT_MS = 5000
 
 
 class ControlledBackend:
-    """Talks to brokers through pulsar-client, and to controllers over REST.
+    """Backend that uses pulsar-client for brokers, and REST for controllers.
 
     Args:
-        service_url: of brokers.
-        options: of the client; a layout and an assignment must come within its operation timeout.
-        access: to controllers.
-        native: sees what the library does not tell; None where it cannot identify itself.
+        service_url: service URL of the brokers.
+        options: options of the client; a layout and an assignment must arrive within its operation timeout.
+        access: access to controllers.
+        native: backend for queries that pulsar-client lacks; None if it has no credentials.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class ControlledBackend:
         self._timeout = options.operation_timeout_seconds
 
     def watch(self, topic: TopicName, on_layout: OnLayout) -> LayoutWatch:
-        """Tell the layout of a topic, and each newer one."""
+        """Report the layout of a topic, and each newer one."""
         return Follower(
             self._library,
             topic,
@@ -83,7 +83,7 @@ class ControlledBackend:
         return Reader(self._library, topic, start)
 
     def _is_empty(self, topic: str) -> bool:
-        # The library would try again and again, and not tell why.
+        # pulsar-client would retry again and again, without the reason.
         try:
             return self._native is not None and self._native.is_empty(topic)
         except TopicNotFound:
@@ -93,7 +93,7 @@ class ControlledBackend:
             return False
 
     def last_position(self, topic: str) -> bytes | None:
-        """The serialised id of the last message of a segment."""
+        """Return the serialised id of the last message of a segment."""
         return last_position(self._library, topic)
 
     def close(self) -> None:
@@ -102,7 +102,7 @@ class ControlledBackend:
 
 
 class Sender:
-    """Sends to a segment."""
+    """Sends messages to a segment."""
 
     def __init__(self, library: Library, topic: str, options: ProducerOptions, replaced: str | None = None) -> None:
         self._topic = topic
@@ -114,7 +114,8 @@ class Sender:
                 send_timeout_millis=_NO_TIMEOUT,
                 compression_type=pulsar.CompressionType(int(options.compression_type)),
                 max_pending_messages=options.max_pending_messages + _SPARE,
-                # Deduplication drops a batch for its first message, so what may be stored is sent again one by one.
+                # Deduplication drops a batch by its first message, so messages that may be stored are resent one by
+                # one.
                 batching_enabled=options.batching_enabled and replaced is None,
                 batching_max_messages=options.batching_max_messages,
                 batching_max_allowed_size_in_bytes=options.batching_max_allowed_size_in_bytes,
@@ -126,25 +127,25 @@ class Sender:
 
     @property
     def is_connected(self) -> bool:
-        """Return whether pulsar-client has a connection."""
+        """True if pulsar-client has a connection."""
         return self._inner.is_connected()
 
     def last_sequence_id(self) -> int:
-        """Of the last message that deduplication knew when this was opened; -1 for none."""
+        """Return the sequence id that deduplication knew when this was opened; -1 for none."""
         return self._last
 
     def send(self, content: Content, sequence_id: int, on_stored: OnStored) -> None:
         """Send a message."""
 
         def called_back(result: Any, message_id: Any) -> None:
-            # An exception in here would end the process.
+            # An exception here would end the process.
             try:
                 if result == pulsar.Result.Ok:
                     on_stored(None, message_id)
                 else:
                     on_stored(error_of(result.name, f"storing message {sequence_id} of {self._topic}"), None)
             except Exception:
-                _logger.exception("%s: what became of message %d cannot be told", self._topic, sequence_id)
+                _logger.exception("%s: the outcome of message %d cannot be reported", self._topic, sequence_id)
 
         try:
             with translated(f"sending to {self._topic}"):
@@ -162,14 +163,14 @@ class Sender:
 
     def close(self) -> None:
         """Close it."""
-        # The library complains where it has closed the producer of a topic that it found terminated.
+        # pulsar-client logs an error if it has closed the producer of a terminated topic itself.
         if self._inner.is_connected():
             close_quietly(self._inner)
         close_quietly(self._client)
 
 
 class Receiver:
-    """Receives what a subscription gets of a segment."""
+    """Receives the messages of a segment for a subscription."""
 
     def __init__(
         self, library: Library, topic: str, subscription: str, options: ConsumerOptions, consumer_type: ConsumerType
@@ -189,28 +190,28 @@ class Receiver:
             )
 
     def receive(self, timeout_millis: int) -> RawMessage:
-        """The next message."""
+        """Return the next message."""
         with translated(f"receiving from {self._topic}"):
             return self._inner.receive(timeout_millis)
 
-    def acknowledge(self, found: Any) -> None:
-        """Say that a message is processed."""
+    def acknowledge(self, message_id: Any) -> None:
+        """Acknowledge a message."""
         with translated(f"acknowledging in {self._topic}"):
-            self._inner.acknowledge(found)
+            self._inner.acknowledge(message_id)
 
-    def acknowledge_cumulative(self, found: Any) -> None:
-        """Say that all messages up to one are processed."""
+    def acknowledge_cumulative(self, message_id: Any) -> None:
+        """Acknowledge all messages up to this one."""
         with translated(f"acknowledging in {self._topic}"):
-            self._inner.acknowledge_cumulative(found)
+            self._inner.acknowledge_cumulative(message_id)
 
-    def negative_acknowledge(self, found: RawMessage) -> None:
-        """Let a message be sent again."""
+    def negative_acknowledge(self, message: RawMessage) -> None:
+        """Request redelivery of a message."""
         with translated(f"acknowledging in {self._topic}"):
-            self._inner.negative_acknowledge(found)
+            self._inner.negative_acknowledge(message)
 
     @property
     def is_drained(self) -> bool | None:
-        """Brokers tell, and pulsar-client does not pass it on to Python."""
+        """None: brokers report it, but pulsar-client does not pass it on to Python."""
         return None
 
     def close(self) -> None:
@@ -220,7 +221,7 @@ class Receiver:
 
 
 class Reader:
-    """Reads a segment without a subscription that stays."""
+    """Reads a segment without a durable subscription."""
 
     def __init__(self, library: Library, topic: str, start: Start) -> None:
         self._topic = topic
@@ -229,19 +230,19 @@ class Reader:
             if start.after is not None:
                 position = pulsar.MessageId.deserialize(start.after)
             elif start.time_ms is not None:
-                position, inclusive = _begin_at(self._client, topic, start.time_ms)
+                position, inclusive = _start_at(self._client, topic, start.time_ms)
             self._inner = self._client.create_reader(topic, position, start_message_id_inclusive=inclusive)
 
     def read_next(self, timeout_millis: int) -> RawMessage:
-        """The next message."""
+        """Return the next message."""
         with translated(f"reading {self._topic}"):
             return self._inner.read_next(timeout_millis)
 
     def has_message_available(self) -> bool:
-        """Whether there is a next message now."""
-        # The library would wait for its whole timeout, and some sealed segments are never open to it again.
+        """Return whether there is a next message now."""
+        # pulsar-client would wait for its whole timeout, and can never open some sealed segments again.
         if not self._inner.is_connected():
-            raise ConnectionLost(f"{self._topic}: the reader has no connection now")
+            raise ConnectionLost(f"{self._topic}: the reader has no connection")
         with translated(f"reading {self._topic}"):
             try:
                 return self._inner.has_message_available()
@@ -254,9 +255,9 @@ class Reader:
         close_quietly(self._client)
 
 
-def _begin_at(client: Any, topic: str, time_ms: int) -> tuple[Any, bool]:
-    """Where to begin for all messages of a time and later, and whether with the message of that position."""
-    # One that reads on while it seeks gets to the end of a sealed segment, and its connection breaks.
+def _start_at(client: Any, topic: str, time_ms: int) -> tuple[Any, bool]:
+    """Return the position for all messages since a time, and whether it is inclusive."""
+    # A reader that prefetches while it seeks reaches the end of a sealed segment, and its connection breaks.
     reader = client.create_reader(topic, pulsar.MessageId.earliest, receiver_queue_size=1)
     try:
         reader.seek(time_ms)
@@ -268,12 +269,12 @@ def _begin_at(client: Any, topic: str, time_ms: int) -> tuple[Any, bool]:
 
 
 def last_position(library: Library, topic: str) -> bytes | None:
-    """The serialised id of the last message of a segment; None where it is empty."""
-    with library.own_client(Start().answer_limit) as client, translated(f"looking for the last message of {topic}"):
+    """Return the serialised id of the last message of a segment; None if it is empty."""
+    with library.own_client(Start().answer_limit) as client, translated(f"finding the last message of {topic}"):
         reader = client.create_reader(topic, pulsar.MessageId.latest, start_message_id_inclusive=True)
-        found: bytes | None = None
+        last: bytes | None = None
         while reader.has_message_available():
-            found = reader.read_next(_READ_LIMIT_MS).message_id().serialize()
+            last = reader.read_next(_READ_LIMIT_MS).message_id().serialize()
         close_quietly(reader)
     close_quietly(client)
-    return found
+    return last

@@ -1,4 +1,4 @@
-"""Follows the layout topic of a controlled topic."""
+"""Reader of the layout topic of a controlled topic."""
 
 from __future__ import annotations
 
@@ -20,29 +20,30 @@ _logger = logging.getLogger("pulsar_scalable")
 _TICK_MS = 200
 _LONGEST_PAUSE = 5.0
 _AWAY = 10.0
-# Who cannot look whether a deleted topic is there again makes it by reading; brokers delete it after a minute.
+# A client that cannot check whether a deleted topic exists again creates it by reading; brokers delete it after a
+# minute.
 _BLIND_PAUSE = 60.0
 
 OnOther = Callable[[str, bytes], None]
-"""Gets key and content of messages that are no layouts."""
+"""Callback that receives key and content of messages that are not layouts."""
 
 
 class Follower:
-    """Reads the layout topic from its begin, and tells each newer layout; never an older one.
+    """Reads the layout topic from its start, and reports each newer layout; never an older one.
 
-    It continues with the layout that it has while brokers are away.
+    It keeps its layout while brokers are not available.
 
     Args:
-        library: makes the reader.
-        topic: whose layout.
-        on_layout: called in the follower's own thread.
-        on_other: the same for other messages.
-        on_return: called there when it had no connection, or did not run, for more than ten seconds.
-        reader_name: by which the controller sees who reads.
-        timeout: seconds in which the first layout must come.
+        library: creates the reader.
+        topic: topic whose layout is read.
+        on_layout: called in the follower's thread.
+        on_other: called there for other messages.
+        on_return: called there after more than ten seconds without a connection, or without running.
+        reader_name: name by which the controller identifies the reader.
+        timeout: seconds within which the first layout must arrive.
 
     Raises:
-        TimedOut: it does not come.
+        TimedOut: no layout arrives in time.
     """
 
     def __init__(
@@ -68,24 +69,24 @@ class Follower:
         self._layout: ControlledLayout | None = None
         self._error: ScalableError | None = None
         self._closed = threading.Event()
-        self._settled = threading.Event()
+        self._has_layout = threading.Event()
         self._thread = threading.Thread(target=self._run, name=f"layout of {topic.path}", daemon=True)
         self._thread.start()
-        self._settled.wait(timeout)
+        self._has_layout.wait(timeout)
         if self._layout is None:
             self.close()
-            why = self._error or f"{topic.layout_topic} holds no layout"
-            raise TimedOut(f"{topic.path}: no layout came within {timeout:g} s: {why}")
+            why = self._error or f"{topic.layout_topic} has no layout"
+            raise TimedOut(f"{topic.path}: no layout within {timeout:g} s: {why}")
 
     @property
     def layout(self) -> ControlledLayout:
         """The newest layout."""
         if self._layout is None:
-            raise AlreadyClosed(f"{self._topic.path}: the follower ended without a layout")
+            raise AlreadyClosed(f"{self._topic.path}: the follower stopped before it had a layout")
         return self._layout
 
     def close(self) -> None:
-        """End it. Harmless when done twice."""
+        """Stop it. Calling it twice is safe."""
         self._closed.set()
         if threading.current_thread() is not self._thread:
             self._thread.join(5)
@@ -97,13 +98,13 @@ class Follower:
                 self._follow(backoff)
             except ScalableError as error:
                 self._error = error
-                _logger.info("%s: %s; read again", self._topic.layout_topic, error)
+                _logger.info("%s: %s; retrying", self._topic.layout_topic, error)
                 self._closed.wait(backoff.next())
             if _is_deleted(self._layout):
-                self._await_next()
+                self._wait_until_recreated()
 
-    def _await_next(self) -> None:
-        """Wait until the layout topic holds something new: a reader of the one that goes would make it again."""
+    def _wait_until_recreated(self) -> None:
+        """Wait until the layout topic has new messages: a reader of the deleted topic would create it again."""
         end_of, backoff = self._library.end_of, Backoff(_LONGEST_PAUSE)
         if end_of is None:
             self._closed.wait(_BLIND_PAUSE)
@@ -113,10 +114,10 @@ class Follower:
                 if end_of(self._topic.layout_topic) not in (None, self._read_to):
                     return
             except ScalableError as error:
-                _logger.info("%s: %s; looked for again", self._topic.layout_topic, error)
+                _logger.info("%s: %s; retrying", self._topic.layout_topic, error)
 
     def _follow(self, backoff: Backoff) -> None:
-        """Read and tell layouts until the topic is deleted."""
+        """Read and report layouts until the topic is deleted."""
         with translated(f"reading {self._topic.layout_topic}"):
             reader = self._library.shared.create_reader(
                 self._topic.layout_topic,
@@ -127,11 +128,11 @@ class Follower:
             try:
                 while not self._closed.is_set():
                     self._read(reader)
-                    # Old layouts that are still there are read, and not told; behind a deletion its topic goes.
+                    # Older layouts are read but not reported; after a deletion the layout topic is deleted, too.
                     if self._read_last is not self._layout and (_is_deleted(self._read_last) or not _has_more(reader)):
-                        self._tell(self._read_last)
+                        self._report(self._read_last)
                     if reader.is_connected():
-                        self._notice_absence()
+                        self._detect_absence()
                     backoff.reset()
                     if self._is_over(reader):
                         return
@@ -139,12 +140,12 @@ class Follower:
                 close_quietly(reader)
 
     def _is_over(self, reader: Any) -> bool:
-        # Without a connection it would make the topic again.
+        # Without a connection, this call would create the topic again.
         return _is_deleted(self._layout) and not _has_more(reader)
 
-    def _notice_absence(self) -> None:
-        """What was told meanwhile may be compacted away, where it was away for long."""
-        # By a clock that continues while the machine sleeps.
+    def _detect_absence(self) -> None:
+        """Call `on_return` after a long absence: assignments of that time may be compacted away."""
+        # This clock continues while the machine sleeps.
         now = time.time()
         before, self._seen = self._seen, now
         if before is not None and now - before > _AWAY and self._on_return is not None:
@@ -169,16 +170,16 @@ class Follower:
         if layout.supersedes(self._read_last):
             self._read_last = layout
 
-    def _tell(self, layout: ControlledLayout | None) -> None:
+    def _report(self, layout: ControlledLayout | None) -> None:
         if layout is None:
             return
         self._layout = layout
         try:
             self._on_layout(layout)
         except Exception:
-            # Later layouts may be taken.
+            # The next layouts must still be reported.
             _logger.exception("%s: the callback failed for epoch %d", self._topic.path, layout.epoch)
-        self._settled.set()
+        self._has_layout.set()
 
 
 def _is_deleted(layout: ControlledLayout | None) -> bool:
@@ -186,5 +187,5 @@ def _is_deleted(layout: ControlledLayout | None) -> bool:
 
 
 def _has_more(reader: Any) -> bool:
-    # Without a connection the library would wait for its whole timeout.
+    # Without a connection, pulsar-client would wait for its whole timeout.
     return reader.is_connected() and reader.has_message_available()

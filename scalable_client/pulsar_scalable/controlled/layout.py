@@ -1,4 +1,4 @@
-"""The layout of a controlled topic as its controller publishes it, and the assignments that stand next to it."""
+"""Layout of a controlled topic as its controller publishes it, and the assignments in the same topic."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _ACTIVE = "ACTIVE"
 
 @dataclass(frozen=True)
 class ControlledLayout(Layout):
-    """The layout of a topic that a workflow controls.
+    """Layout of a topic that a workflow controls.
 
     Attributes:
-        created_ms: tells topics of one name apart, in milliseconds since 1970.
-        deleted: the topic is gone.
-        controller_urls: where the controller's REST interface is, if it tells.
+        created_ms: time of creation, milliseconds since 1970; distinguishes topics that had the same name.
+        deleted: whether the topic was deleted.
+        controller_urls: URLs of the controller's REST interface; empty if not published.
     """
 
     created_ms: int = 0
@@ -32,20 +32,20 @@ class ControlledLayout(Layout):
 
     @property
     def incarnation(self) -> int:
-        """Tells topics of one name apart."""
+        """Number that distinguishes topics that had the same name."""
         return self.created_ms
 
     @property
     def is_deleted(self) -> bool:
-        """Whether the topic is gone."""
+        """True if the topic was deleted."""
         return self.deleted
 
     def topic_of(self, segment: Segment) -> str:
-        """The topic that producers and consumers of a segment attach to."""
+        """Return the topic that producers and consumers of a segment connect to."""
         return TopicName.parse(self.topic).segment_topic(segment.descriptor)
 
     def supersedes(self, other: Layout | None) -> bool:
-        """Whether it is to take the place of another one; an epoch never goes back, unless the topic is a new one."""
+        """Return whether this layout is newer; an epoch never decreases, unless the topic is a new one."""
         if not isinstance(other, ControlledLayout):
             return True
         if self.created_ms != other.created_ms:
@@ -55,34 +55,36 @@ class ControlledLayout(Layout):
 
 
 def parse_layout(topic: TopicName, data: bytes) -> ControlledLayout:
-    """Read a layout as controllers publish it.
+    """Parse a layout that a controller published.
 
     Raises:
-        ProtocolViolation: it is none.
+        ProtocolViolation: the data are not a layout.
     """
     try:
-        told = _object(data)
-        segments = cast("Mapping[str, Any]", told["segments"])
+        fields = _object(data)
+        segments = cast("Mapping[str, Any]", fields["segments"])
         return ControlledLayout(
             topic=topic.scalable,
-            epoch=int(told["epoch"]),
-            segments=tuple(sorted((_segment(segment) for segment in segments.values()), key=lambda one: one.id)),
-            created_ms=int(told["createdMs"]),
-            deleted=bool(told.get("deleted", False)),
-            controller_urls=tuple(map(str, told.get("controllerUrls") or ())),
+            epoch=int(fields["epoch"]),
+            segments=tuple(
+                sorted((_segment(segment) for segment in segments.values()), key=lambda segment: segment.id)
+            ),
+            created_ms=int(fields["createdMs"]),
+            deleted=bool(fields.get("deleted", False)),
+            controller_urls=tuple(map(str, fields.get("controllerUrls") or ())),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
-        raise ProtocolViolation(f"{topic.layout_topic} holds what is no layout: {cause!r}") from cause
+        raise ProtocolViolation(f"invalid layout in {topic.layout_topic}: {cause!r}") from cause
 
 
-class Told(NamedTuple):
-    """An assignment as the controller tells it.
+class AssignmentMessage(NamedTuple):
+    """An assignment that the controller published or returned.
 
     Attributes:
-        created_ms: of the topic; 0 where it is not told.
-        generation: never goes back for one consumer.
-        assignment: what the consumer is to read.
-        evicted: the controller has forgotten the consumer, which must register again.
+        created_ms: time of the topic's creation; 0 if not sent.
+        generation: never decreases for one consumer.
+        assignment: segments for the consumer.
+        evicted: the controller has removed the consumer, which must register again.
     """
 
     created_ms: int
@@ -92,48 +94,48 @@ class Told(NamedTuple):
 
 
 def assignment_key(subscription: str, consumer_name: str) -> str:
-    """The key of a consumer's assignments in the layout topic."""
+    """Return the key of a consumer's assignments in the layout topic."""
     return f"assignment/{subscription}/{consumer_name}"
 
 
-def parse_assignment(data: bytes) -> Told:
-    """Read an assignment: a message of the layout topic, or the answer to a registration.
+def parse_assignment(data: bytes) -> AssignmentMessage:
+    """Parse an assignment: a message of the layout topic, or the answer to a registration.
 
     Raises:
-        ProtocolViolation: it is none.
+        ProtocolViolation: the data are not an assignment.
     """
     try:
-        told = _object(data)
-        segments = tuple(_assigned(one) for one in told["segments"])
-        created_ms = int(told.get("createdMs", 0))
-        return Told(
+        fields = _object(data)
+        segments = tuple(_assigned(segment) for segment in fields["segments"])
+        created_ms = int(fields.get("createdMs", 0))
+        return AssignmentMessage(
             created_ms=created_ms,
-            generation=int(told["generation"]),
-            assignment=Assignment(int(told["layoutEpoch"]), segments, created_ms),
-            evicted=bool(told.get("evicted", False)),
+            generation=int(fields["generation"]),
+            assignment=Assignment(int(fields["layoutEpoch"]), segments, created_ms),
+            evicted=bool(fields.get("evicted", False)),
         )
     except (KeyError, TypeError, ValueError, AttributeError) as cause:
-        raise ProtocolViolation(f"this is no assignment: {cause!r}: {data[:200]!r}") from cause
+        raise ProtocolViolation(f"invalid assignment: {cause!r}: {data[:200]!r}") from cause
 
 
 def _object(data: bytes) -> dict[str, Any]:
-    found = json.loads(data)
-    if not isinstance(found, dict):
-        raise TypeError(f"{type(found).__name__} where an object is due")
-    return cast("dict[str, Any]", found)
+    value = json.loads(data)
+    if not isinstance(value, dict):
+        raise TypeError(f"expected a JSON object, not {type(value).__name__}")
+    return cast("dict[str, Any]", value)
 
 
-def _assigned(told: Mapping[str, Any]) -> AssignedSegment:
-    hashes = told["hashRange"]
-    return AssignedSegment(int(told["segmentId"]), int(hashes["start"]), int(hashes["end"]), str(told["topic"]))
+def _assigned(fields: Mapping[str, Any]) -> AssignedSegment:
+    hashes = fields["hashRange"]
+    return AssignedSegment(int(fields["segmentId"]), int(hashes["start"]), int(hashes["end"]), str(fields["topic"]))
 
 
-def _segment(told: Mapping[str, Any]) -> Segment:
+def _segment(fields: Mapping[str, Any]) -> Segment:
     return Segment(
-        id=int(told["segmentId"]),
-        start=int(told["hashRange"]["start"]),
-        end=int(told["hashRange"]["end"]),
-        active=told["state"] == _ACTIVE,
-        parents=tuple(map(int, told.get("parentIds") or ())),
-        children=tuple(map(int, told.get("childIds") or ())),
+        id=int(fields["segmentId"]),
+        start=int(fields["hashRange"]["start"]),
+        end=int(fields["hashRange"]["end"]),
+        active=fields["state"] == _ACTIVE,
+        parents=tuple(map(int, fields.get("parentIds") or ())),
+        children=tuple(map(int, fields.get("childIds") or ())),
     )

@@ -1,4 +1,4 @@
-"""pulsar-client, which has no types: its errors as those of this package, and clients with the same settings."""
+"""Typed access to pulsar-client: its errors as errors of this package, and clients with the same settings."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ _NO_CODE = -1
 
 
 def error_of(name: str, what: str) -> ScalableError:
-    """The error of a result of the library, by the result's name."""
+    """Return the error for a result of pulsar-client, by the result's name."""
     if plain := _PLAIN.get(name):
         return plain(f"{what}: {name}")
     return _REFUSALS.get(name, Refused)(_NO_CODE, name, what)
@@ -63,27 +63,27 @@ def error_of(name: str, what: str) -> ScalableError:
 
 @contextmanager
 def translated(what: str) -> Generator[None]:
-    """Raise the library's errors as this package's own."""
+    """Translate errors of pulsar-client into errors of this package."""
     try:
         yield
     except pulsar.PulsarException as cause:
         raise error_of(type(cause).__name__, what) from cause
     except (TypeError, ValueError, OverflowError) as cause:
-        raise Unsupported(f"{what}: the library does not take this: {cause}") from cause
+        raise Unsupported(f"{what}: pulsar-client rejects the value: {cause}") from cause
 
 
 class Library:
-    """Makes clients of the library.
+    """Creates clients of pulsar-client.
 
-    Segments that are sealed make pulsar-client 3.13 break its connection: when they refuse a message, and each time a
-    broker tells a consumer that it has all. What else goes over it is sent again then, and acknowledgements of the last
-    0.1 s are lost; so each producer, consumer and reader of a segment has a client, and thereby connections, of its
-    own. Readers of layouts, which are never sealed, share one.
+    pulsar-client 3.13 breaks its connection on sealed segments: when they reject a message, and each time a broker
+    reports the end to a consumer. Then other traffic of the connection is sent again, and acknowledgements of the last
+    0.1 s are lost. So each producer, consumer and reader of a segment has its own client, and thereby its own
+    connections. Readers of layouts, which are never sealed, share one client.
 
     Args:
-        service_url: of brokers.
-        options: of the library's clients.
-        end_of: tells the last entry of a topic, which the library cannot without making the topic; None if nobody can.
+        service_url: service URL of the brokers.
+        options: options of the clients.
+        end_of: returns the last entry of a topic without creating the topic; None if not available.
     """
 
     def __init__(
@@ -98,10 +98,10 @@ class Library:
         self.shared = self.client()
 
     def client(self, answer_limit: int | None = None) -> Any:
-        """A new client, for its caller to close.
+        """Create a client; the caller closes it.
 
         Args:
-            answer_limit: seconds that each of its operations may take, if the options give it more.
+            answer_limit: seconds for each of its operations, if lower than the options'.
         """
         options = self._options
         timeout = options.operation_timeout_seconds
@@ -123,10 +123,10 @@ class Library:
 
     @contextmanager
     def own_client(self, answer_limit: int | None = None) -> Generator[Any]:
-        """A new client for what is opened within; closed if that fails, and for its caller to close if not.
+        """Create a client for what is opened within; it is closed on an error, else the caller closes it.
 
         Args:
-            answer_limit: seconds that each of its operations may take, if the options give it more.
+            answer_limit: seconds for each of its operations, if lower than the options'.
         """
         client = self.client(answer_limit)
         try:
@@ -136,13 +136,13 @@ class Library:
             raise
 
     def close(self) -> None:
-        """Close what readers of layouts share."""
+        """Close the shared client."""
         close_quietly(self.shared)
 
 
-def close_quietly(open_one: Any) -> None:
-    """Close something of the library; that it is closed or broken already is no error."""
+def close_quietly(opened: Any) -> None:
+    """Close an object of pulsar-client; ignore that it is closed or broken already."""
     try:
-        open_one.close()
+        opened.close()
     except (pulsar.PulsarException, ValueError):
         return

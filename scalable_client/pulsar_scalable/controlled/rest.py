@@ -1,4 +1,4 @@
-"""The REST interface of a controller, as far as consumers use it."""
+"""REST interface of a controller, as far as consumers use it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import urllib.request
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from pulsar_scalable.controlled.layout import Told, parse_assignment
+from pulsar_scalable.controlled.layout import AssignmentMessage, parse_assignment
 from pulsar_scalable.enums import ConsumerKind
 from pulsar_scalable.errors import ConnectionLost, ScalableError, Unsupported, refused_by_http
 from pulsar_scalable.names import TopicName
@@ -22,13 +22,13 @@ _PATH = "/admin/v2/scalable/{topic}/subscriptions/{subscription}/consumers/{name
 
 @dataclass(frozen=True, slots=True)
 class RestAccess:
-    """How a controller is talked to.
+    """Settings for requests to a controller.
 
     Attributes:
-        urls: of the controller, tried one after the other; none where only the layout tells them.
-        token: bearer token, or a function that gives it for each request; None for none.
+        urls: URLs of the controller, tried in order; empty if only the layout names them.
+        token: bearer token, or a function that returns it for each request; None for no token.
         timeout: seconds for a request.
-        tls: for `https://`; None for the system's authorities.
+        tls: TLS settings for `https://`; None for the system's certificate authorities.
     """
 
     urls: tuple[str, ...] = ()
@@ -39,13 +39,13 @@ class RestAccess:
 
 @dataclass(frozen=True, slots=True)
 class ConsumerKey:
-    """A consumer as the interface names it.
+    """Identification of a consumer in the REST interface.
 
     Attributes:
-        topic: its topic.
-        subscription: its subscription.
-        name: of the consumer.
-        instance: one life of the consumer; a later one of the same name has another.
+        topic: scalable topic.
+        subscription: name of the subscription.
+        name: name of the consumer.
+        instance: id of this run of the consumer; a later consumer with the same name has another.
     """
 
     topic: TopicName
@@ -55,17 +55,17 @@ class ConsumerKey:
 
     @property
     def path(self) -> str:
-        """The path, encoded."""
-        encoded = [urllib.parse.quote(one, safe="") for one in (self.subscription, self.name)]
+        """URL path, encoded."""
+        encoded = [urllib.parse.quote(name, safe="") for name in (self.subscription, self.name)]
         topic = urllib.parse.quote(self.topic.path, safe="/")
         return _PATH.format(topic=topic, subscription=encoded[0], name=encoded[1])
 
 
-def join(access: RestAccess, urls: Sequence[str], consumer: ConsumerKey, kind: ConsumerKind) -> Told:
-    """Register a consumer, and get its assignment; harmless when done twice.
+def join(access: RestAccess, urls: Sequence[str], consumer: ConsumerKey, kind: ConsumerKind) -> AssignmentMessage:
+    """Register a consumer and return its assignment; registering twice is safe.
 
     Raises:
-        Refused: the controller said no.
+        Refused: the controller rejects the registration.
         ConnectionLost: no controller answers.
     """
     body = {"kind": kind.name, **({"instance": consumer.instance} if consumer.instance else {})}
@@ -73,7 +73,7 @@ def join(access: RestAccess, urls: Sequence[str], consumer: ConsumerKey, kind: C
 
 
 def leave(access: RestAccess, urls: Sequence[str], consumer: ConsumerKey) -> None:
-    """End a consumer's registration, unless a later instance has its name; errors are those of `join`."""
+    """End a consumer's registration, unless a later instance has its name; raises as `join`."""
     query = f"?{urllib.parse.urlencode({'instance': consumer.instance})}" if consumer.instance else ""
     _ask(access, urls, consumer, "DELETE", f"{consumer.path}{query}", None)
 
@@ -83,21 +83,21 @@ def _ask(  # noqa: PLR0917 - one request, as it is sent
 ) -> bytes:
     if not urls:
         raise Unsupported(
-            f"{consumer.topic.path}: neither its layout nor the option controller_url tells where the controller is;"
-            " a stream consumer needs it once, to get its segments"
+            f"{consumer.topic.path}: unknown controller URL: the layout does not name it, and the option controller_url"
+            " is not set; a stream consumer needs it to get its segments"
         )
     error: ScalableError | None = None
     for url in urls:
         try:
-            return _ask_one(access, url, path, method, body)
+            return _send_request(access, url, path, method, body)
         except ConnectionLost as cause:
             error = cause
-    raise error or ConnectionLost(f"{consumer.topic.path}: no controller answers")
+    raise error or ConnectionLost(f"{consumer.topic.path}: no controller answered")
 
 
-def _ask_one(access: RestAccess, url: str, path: str, method: str, body: bytes | None) -> bytes:
+def _send_request(access: RestAccess, url: str, path: str, method: str, body: bytes | None) -> bytes:
     if not url.startswith(("http://", "https://")):
-        raise Unsupported(f"{url!r} is no URL of a controller; http:// and https:// are")
+        raise Unsupported(f"invalid controller URL {url!r}; expected http://host:port or https://host:port")
     where = f"{method} {url.rstrip('/')}{path}"
     headers = {"Content-Type": "application/json", "Accept": "application/json"}
     token = token_now(access.token)
@@ -110,16 +110,16 @@ def _ask_one(access: RestAccess, url: str, path: str, method: str, body: bytes |
         with urllib.request.urlopen(request, timeout=access.timeout, context=access.tls) as answer:  # noqa: S310
             return answer.read()
     except urllib.error.HTTPError as cause:
-        told = _told(cause)
+        text = _body_of(cause)
         if cause.code >= 500:
-            raise ConnectionLost(f"{where}: {cause.code} {told}") from cause
-        raise refused_by_http(cause.code, told, where) from cause
+            raise ConnectionLost(f"{where}: {cause.code} {text}") from cause
+        raise refused_by_http(cause.code, text, where) from cause
     except (OSError, http.client.HTTPException) as cause:
         raise ConnectionLost(f"{where}: {cause!r}") from cause
 
 
-def _told(refusal: urllib.error.HTTPError) -> str:
-    """What a refusal says; its code alone counts where the connection breaks during that."""
+def _body_of(refusal: urllib.error.HTTPError) -> str:
+    """Return the body of an error response; empty if the connection breaks, because the code is enough."""
     try:
         return refusal.read(500).decode(errors="replace")
     except (OSError, http.client.HTTPException):

@@ -1,6 +1,6 @@
-"""Sessions of consumers with the controller of a topic: registered over REST, followed in the layout topic.
+"""Registrations of consumers with the controller of a topic: made over REST, followed in the layout topic.
 
-The controller sees who is there by the name of the reader that follows its layout: `{subscription}/{consumer name}`.
+The controller recognises a consumer by the name of its layout reader: `{subscription}/{consumer name}`.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ import threading
 
 from pulsar_scalable.controlled import rest
 from pulsar_scalable.controlled.follower import Follower
-from pulsar_scalable.controlled.layout import Told, assignment_key, parse_assignment
+from pulsar_scalable.controlled.layout import AssignmentMessage, assignment_key, parse_assignment
 from pulsar_scalable.controlled.library import Library
 from pulsar_scalable.controlled.rest import ConsumerKey, RestAccess
 from pulsar_scalable.enums import ConsumerKind
@@ -24,18 +24,18 @@ _logger = logging.getLogger("pulsar_scalable")
 
 
 class ControlledSession:
-    """A consumer that a controller of ours knows.
+    """Registration of a consumer with a workflow.
 
-    Without the controller the consumer keeps its assignment. One that was evicted has none until it is
+    The consumer keeps its assignment while the controller is not available. After an eviction it has none until it is
     registered again.
 
     Args:
-        library: makes the reader of the layout topic.
-        access: to the controller.
-        consumer: that is registered.
-        kind: how it shares segments.
+        library: creates the reader of the layout topic.
+        access: access to the controller.
+        consumer: consumer to register.
+        kind: order that the consumer needs.
         on_assignment: called in threads of this session, one at a time.
-        timeout: seconds in which the first assignment must come.
+        timeout: seconds within which the first assignment must arrive.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class ControlledSession:
         self._key = assignment_key(consumer.subscription, consumer.name)
         self._lock = threading.Lock()
         self._closed = threading.Event()
-        self._told: Told | None = None
-        self._early: Told | None = None
-        self._eviction: Told | None = None
+        self._current: AssignmentMessage | None = None
+        self._early: AssignmentMessage | None = None
+        self._eviction: AssignmentMessage | None = None
         self._joining = self._left = False
         self._follower = Follower(
             library,
@@ -77,26 +77,26 @@ class ControlledSession:
     @property
     def assignment(self) -> Assignment:
         """The newest assignment."""
-        if self._told is None:
-            raise AlreadyClosed(f"{self._consumer.topic.path}: {self._consumer.name} was never registered")
-        return self._told.assignment
+        if self._current is None:
+            raise AlreadyClosed(f"{self._consumer.topic.path}: {self._consumer.name} is not registered yet")
+        return self._current.assignment
 
     def leave(self) -> None:
-        """End it, and let the controller give its segments to others at once, if it can be reached."""
+        """End the registration; the controller hands the segments over immediately, if it can be reached."""
         if self._closed.is_set():
             return
         self._left = True
         self.detach()
-        self._take_leave()
+        self._unregister()
 
-    def _take_leave(self) -> None:
+    def _unregister(self) -> None:
         try:
             rest.leave(self._access, self._urls(), self._consumer)
         except ScalableError as error:
-            _logger.info("%s: left without the controller, which will notice: %s", self._key, error)
+            _logger.info("%s: not unregistered; the controller will remove it later: %s", self._key, error)
 
     def detach(self) -> None:
-        """Follow it no more; the controller notices, and waits for the grace period."""
+        """Stop following the registration; the controller keeps it for the grace period."""
         if not self._closed.is_set():
             self._closed.set()
             self._follower.close()
@@ -104,7 +104,7 @@ class ControlledSession:
     def _urls(self) -> tuple[str, ...]:
         return (*self._access.urls, *self._follower.layout.controller_urls)
 
-    def _join_within(self, timeout: float) -> Told:
+    def _join_within(self, timeout: float) -> AssignmentMessage:
         backoff, waited = Backoff(5), 0.0
         while True:
             try:
@@ -115,72 +115,72 @@ class ControlledSession:
                 if waited > timeout or self._closed.wait(pause):
                     raise
 
-    def _begin(self, told: Told) -> None:
-        self._take(told)
+    def _begin(self, message: AssignmentMessage) -> None:
+        self._take(message)
         with self._lock:
             early, self._early = self._early, None
         if early is not None:
             self._take(early)
-        self._look()
+        self._rejoin_if_evicted()
 
     def _on_other(self, key: str, data: bytes) -> None:
-        # Without a value: nothing is left of an earlier life of this name.
+        # An empty value removes the key: no assignment is left of an earlier consumer with this name.
         if key != self._key or not data:
             return
         try:
-            told = parse_assignment(data)
+            message = parse_assignment(data)
         except ProtocolViolation as error:
             _logger.warning("%s: %s", self._key, error)
             return
         with self._lock:
-            if told.evicted:
-                if self._eviction is None or _is_newer(told, self._eviction):
-                    self._eviction = told
-            elif self._told is None:
-                # Of an earlier life of this name, unless it is newer than the answer that is awaited.
-                self._early = told
+            if message.evicted:
+                if self._eviction is None or _is_newer(message, self._eviction):
+                    self._eviction = message
+            elif self._current is None:
+                # From an earlier consumer with this name, unless it is newer than the pending answer.
+                self._early = message
                 return
-        if told.evicted:
-            self._look()
+        if message.evicted:
+            self._rejoin_if_evicted()
         else:
-            self._take(told)
+            self._take(message)
 
     def _on_layout(self, layout: Layout) -> None:
         if not layout.is_deleted:
-            self._look()
+            self._rejoin_if_evicted()
 
     def _on_return(self) -> None:
-        # Harmless where the session continues.
-        self._look("it was away, and may have missed that the controller forgot it")
+        # Registering again is safe if the session still exists.
+        self._rejoin_if_evicted("it had no connection, and may have missed its eviction")
 
-    def _look(self, why: str = "") -> None:
-        """Give back what others have by now, or what is deleted, and register again, where the controller forgot it."""
+    def _rejoin_if_evicted(self, why: str = "") -> None:
+        """Register again if the controller has removed the consumer, or for the given reason."""
         with self._lock:
-            if self._told is None or self._joining or not (why := self._is_forgotten(self._told) or why):
+            if self._current is None or self._joining or not (why := self._eviction_reason(self._current) or why):
                 return
             self._joining = True
-        _logger.warning("%s: %s; it registers again", self._key, why)
+        _logger.warning("%s: %s; registering again", self._key, why)
         threading.Thread(target=self._rejoin, name=f"register {self._key}", daemon=True).start()
 
-    def _is_forgotten(self, told: Told) -> str:
-        """Why the controller does not know the consumer any more; empty as long as it does."""
-        if 0 < told.created_ms < self._follower.layout.incarnation:
+    def _eviction_reason(self, message: AssignmentMessage) -> str:
+        """Return why the controller does not know the consumer any more; empty if it does."""
+        if 0 < message.created_ms < self._follower.layout.incarnation:
             return "the topic was created again"
-        if self._eviction is not None and (told is self._eviction or _is_newer(self._eviction, told)):
-            return "the controller has forgotten this consumer"
+        if self._eviction is not None and (message is self._eviction or _is_newer(self._eviction, message)):
+            return "the controller has removed this consumer"
         return ""
 
-    def _take(self, told: Told) -> None:
+    def _take(self, message: AssignmentMessage) -> None:
         with self._lock:
-            if self._told is not None and not _is_newer(told, self._told):
+            if self._current is not None and not _is_newer(message, self._current):
                 return
-            changed = self._told is None or told.assignment != self._told.assignment
-            self._told = told
+            changed = self._current is None or message.assignment != self._current.assignment
+            self._current = message
             if changed:
                 try:
-                    self._on_assignment(told.assignment)
+                    self._on_assignment(message.assignment)
                 except Exception:
-                    # Later assignments may be taken.
+                    # The next assignments must still be reported.
                     _logger.exception("%s: the callback failed for an assignment", self._key)
 
     def _rejoin(self) -> None:
@@ -189,25 +189,25 @@ class ControlledSession:
             if self._eviction is not None:
                 self._take(self._eviction)
             try:
-                told = rest.join(self._access, self._urls(), self._consumer, self._kind)
-            except Exception as error:  # noqa: BLE001 - the consumer waits for this thread alone
+                message = rest.join(self._access, self._urls(), self._consumer, self._kind)
+            except Exception as error:  # noqa: BLE001 - the consumer depends on this thread
                 level = logging.INFO if isinstance(error, ConnectionLost | Unready) else logging.WARNING
-                _logger.log(level, "%s: %r; tried again", self._key, error)
+                _logger.log(level, "%s: %r; retrying", self._key, error)
             else:
                 if self._left:
-                    # The registration may have come behind the end.
-                    self._take_leave()
+                    # The registration may have arrived after the end.
+                    self._unregister()
                     return
-                self._take(told)
+                self._take(message)
                 with self._lock:
-                    # It may have been forgotten again meanwhile; an answer that tells nothing new is good as well.
-                    self._joining = bool(self._is_forgotten(self._told or told))
+                    # It may have been evicted again during the request; an answer without news is fine, too.
+                    self._joining = bool(self._eviction_reason(self._current or message))
                 if not self._joining:
                     return
             self._closed.wait(backoff.next())
 
 
-def _is_newer(told: Told, other: Told) -> bool:
-    if told.created_ms and other.created_ms and told.created_ms != other.created_ms:
-        return told.created_ms > other.created_ms
-    return told.generation > other.generation
+def _is_newer(message: AssignmentMessage, other: AssignmentMessage) -> bool:
+    if message.created_ms and other.created_ms and message.created_ms != other.created_ms:
+        return message.created_ms > other.created_ms
+    return message.generation > other.generation

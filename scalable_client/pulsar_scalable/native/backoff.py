@@ -14,10 +14,10 @@ _TICK = 0.1
 
 
 class Backoff:
-    """Pauses that double, from a tenth of a second to half a minute; each up to a fifth shorter by chance.
+    """Pauses that double, from 0.1 s to 30 s, each randomly up to a fifth shorter.
 
     Args:
-        longest: seconds that a pause has at most.
+        longest: longest pause in seconds.
     """
 
     def __init__(self, longest: float = _LONGEST) -> None:
@@ -25,26 +25,26 @@ class Backoff:
         self._pause = _FIRST
 
     def next(self) -> float:
-        """Seconds of the next pause."""
+        """Return the next pause in seconds."""
         pause = self._pause
         self._pause = min(self._longest, 2 * pause)
         return pause * random.uniform(0.8, 1)
 
     def reset(self) -> None:
-        """Begin again with the shortest."""
+        """Restart with the shortest pause."""
         self._pause = _FIRST
 
 
 class Ticking(Protocol):
-    """Has something to do at a certain time."""
+    """Interface of objects with work at certain times."""
 
     def tick(self, now: float) -> None:
-        """Do what is due, by the monotonic clock."""
+        """Perform the work that is due, by the monotonic clock."""
         ...
 
 
 class Ticker:
-    """Calls others ten times a second, as long as there are any."""
+    """Calls its members ten times a second, as long as there are any."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -52,7 +52,7 @@ class Ticker:
         self._running = False
 
     def add(self, member: Ticking) -> None:
-        """Begin to call something."""
+        """Add a member."""
         with self._lock:
             self._members.append(member)
             if not self._running:
@@ -60,9 +60,9 @@ class Ticker:
                 threading.Thread(target=self._run, name="pulsar-scalable ticker", daemon=True).start()
 
     def remove(self, member: Ticking) -> None:
-        """End that; harmless when done twice."""
+        """Remove a member; removing twice is safe."""
         with self._lock:
-            self._members = [one for one in self._members if one is not member]
+            self._members = [other for other in self._members if other is not member]
 
     def _run(self) -> None:
         while True:
@@ -76,5 +76,5 @@ class Ticker:
                 try:
                     member.tick(time.monotonic())
                 except Exception:
-                    # One that fails must not stop the timeouts of others.
-                    _logger.exception("what is due cannot be done")
+                    # An error of one member must not stop the timeouts of the others.
+                    _logger.exception("a periodic task failed")

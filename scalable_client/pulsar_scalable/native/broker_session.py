@@ -1,4 +1,4 @@
-"""What is open at the owner of a topic, and is opened again when the owner changes or the connection breaks."""
+"""Base of producers and consumers at a topic's owner: they reopen when the owner changes or the connection breaks."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from pulsar_wire.pool import Pool
 from pulsar_wire.pulsar_api_pb2 import CommandSuccess
 
 _logger = logging.getLogger("pulsar_scalable")
-# Another attempt would end the same way.
+# Errors that another attempt would not change.
 _FINAL = (
     AlreadyClosed,
     AuthenticationFailed,
@@ -40,16 +40,16 @@ _FINAL = (
     Unsupported,
 )
 _WORTH_WAITING = (ConnectionLost, Unready)
-# Those that hold messages back wait no longer than this for their owner to come back.
+# Sessions that hold messages back must retry at least this often.
 _LONGEST_PAUSE = 5.0
 
 
 class BrokerSession(ABC):
-    """A producer or a consumer at the owner of its topic.
+    """A producer or consumer at the owner of its topic.
 
     Args:
-        pool: of connections.
-        topic: in full.
+        pool: connections to brokers.
+        topic: complete name.
         channel: kind of `number`.
         number: id of the producer or consumer.
     """
@@ -59,7 +59,7 @@ class BrokerSession(ABC):
         self._topic = topic
         self._channel = channel
         self._number = number
-        #: Guards all that follows, and what the subclasses add; notified of each change.
+        #: Guards all following attributes, and those of subclasses; notified of each change.
         self._changed = threading.Condition()
         self._connection: Connection | None = None
         self._last: Connection | None = None
@@ -76,15 +76,13 @@ class BrokerSession(ABC):
 
     @property
     def is_connected(self) -> bool:
-        """Whether it is open at the owner of its topic now."""
+        """True if it is open at the owner of its topic now."""
         return self._connection is not None
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """True if it was closed."""
         return self._closed.is_set()
-
-    # What subclasses do ---------------------------------------------------------------------------------------------
 
     @abstractmethod
     def _open(self, connection: Connection) -> None:
@@ -92,21 +90,19 @@ class BrokerSession(ABC):
 
     @abstractmethod
     def _opened(self, connection: Connection) -> None:
-        """It is open; called with the lock held, before anything else is sent."""
+        """Handle that it is open; called with the lock held, before anything else is sent."""
 
     @abstractmethod
     def _closing(self, request_id: int) -> Command:
-        """The request that lets an owner close it."""
+        """Return the request that closes it at the owner."""
 
     @abstractmethod
     def _failed(self, error: ScalableError) -> None:
-        """It will not be opened again; called without the lock, once `_failure` is set."""
+        """Handle that it will not be opened again; called without the lock, after `_failure` is set."""
 
     @abstractmethod
     def pushed(self, connection: Connection, command: Command, body: bytes) -> None:
-        """Something came from the owner; called in the connection's thread."""
-
-    # Opening --------------------------------------------------------------------------------------------------------
+        """Handle a command from the owner; called in the connection's thread."""
 
     def _begin(self) -> None:
         """Open it for the first time, within the operation timeout.
@@ -131,14 +127,14 @@ class BrokerSession(ABC):
         with self._changed:
             self._opening, self._opening_failed = connection, False
         try:
-            connection.attach(self._channel, self._number, _Link(self, connection))
+            connection.attach(self._channel, self._number, _ConnectionHandler(self, connection))
             self._open(connection)
             with self._changed:
-                # What closed it again while it was opened came in another thread.
+                # The owner may have closed it again during the opening, in another thread.
                 if self._opening_failed:
-                    raise ConnectionLost(f"{self._topic}: {connection.address} closed it at once")
+                    raise ConnectionLost(f"{self._topic}: {connection.address} closed it immediately")
                 if self._is_over:
-                    raise AlreadyClosed(f"{self._topic}: closed meanwhile")
+                    raise AlreadyClosed(f"{self._topic}: closed while it was being opened")
                 self._opened(connection)
                 last, self._last = self._last, connection
                 self._connection, self._opening = connection, None
@@ -152,7 +148,7 @@ class BrokerSession(ABC):
             raise
 
     def _abandon(self, connection: Connection, error: BaseException) -> None:
-        """Leave nothing half open: a broker may still answer what has timed out."""
+        """Clean up a failed opening: a broker may still answer a request that timed out."""
         if isinstance(error, TimedOut | AlreadyClosed) and connection.lost is None:
             try:
                 connection.send(self._closing(connection.new_id()))
@@ -161,7 +157,7 @@ class BrokerSession(ABC):
         connection.detach(self._channel, self._number)
 
     def detached(self, connection: Connection, reason: object, *, leave: bool = False) -> None:
-        """Open it again, in a thread of its own; with `leave` it must be closed first."""
+        """Reopen it in a new thread; with `leave`, close it first."""
         with self._changed:
             if connection is self._opening:
                 self._opening_failed = True
@@ -172,31 +168,31 @@ class BrokerSession(ABC):
             if self._reopening or self._is_over:
                 return
             self._reopening = True
-        _logger.info("%s: opened again, for %s", self._topic, reason)
-        left = connection if leave else None
-        threading.Thread(target=self._reopen, args=(left,), name=f"reopen {self._topic}", daemon=True).start()
+        _logger.info("%s: reopening: %s", self._topic, reason)
+        unclosed = connection if leave else None
+        threading.Thread(target=self._reopen, args=(unclosed,), name=f"reopen {self._topic}", daemon=True).start()
 
-    def _reopen(self, left: Connection | None) -> None:
+    def _reopen(self, unclosed: Connection | None) -> None:
         backoff = Backoff(_LONGEST_PAUSE)
         error: ScalableError | None = None
         while not self._is_over:
             try:
-                if left is not None:
-                    self._leave(left)
-                    left = None
+                if unclosed is not None:
+                    self._leave(unclosed)
+                    unclosed = None
                 self._open_once()
             except _FINAL as final:
                 error = final
                 break
             except ScalableError as cause:
-                _logger.info("%s: %s; tried again", self._topic, cause)
-                # An owner that cannot be told is told no more.
-                left = None
+                _logger.info("%s: %s; retrying", self._topic, cause)
+                # Do not try again to close it at an owner that does not answer.
+                unclosed = None
                 self._closed.wait(backoff.next())
             except Exception as cause:
-                # Nobody else would tell those who wait.
-                _logger.exception("%s: given up", self._topic)
-                error = ScalableError(f"{self._topic}: given up: {cause!r}")
+                # No other thread would report the failure to waiting callers.
+                _logger.exception("%s: cannot be reopened", self._topic)
+                error = ScalableError(f"{self._topic}: cannot be reopened: {cause!r}")
                 break
             else:
                 if self._reopened():
@@ -207,7 +203,7 @@ class BrokerSession(ABC):
             self._give_up(error)
 
     def _reopened(self) -> bool:
-        """Whether it is still open, now that this thread ends; who loses it from here on starts another."""
+        """Return whether it is still open when this thread ends; a later loss starts another thread."""
         with self._changed:
             if self._connection is None:
                 return False
@@ -221,28 +217,26 @@ class BrokerSession(ABC):
         self._failed(error)
 
     def _leave(self, connection: Connection) -> None:
-        """Let an owner close it; its answer comes behind all that it must say of it."""
-        connection.ask(self._closing(connection.new_id()), f"closing what is open at {self._topic}", CommandSuccess)
-
-    # For subclasses ---------------------------------------------------------------------------------------------------
+        """Close it at an owner; the answer arrives after all other commands for it."""
+        connection.ask(self._closing(connection.new_id()), f"closing a session of {self._topic}", CommandSuccess)
 
     @property
     def _is_over(self) -> bool:
-        """Whether it is never to be opened again."""
+        """True if it must never be opened again."""
         return self._closed.is_set() or self._failure is not None
 
     def _check(self) -> None:
-        """Raise what makes further use impossible."""
+        """Raise the error that makes further use impossible."""
         if self._closed.is_set():
             raise AlreadyClosed(f"{self._topic}: closed")
         if self._failure is not None:
             raise self._failure
 
     def _attached(self, what: str) -> Connection:
-        """The connection, as soon as there is one.
+        """Return the connection, after waiting for it.
 
         Raises:
-            TimedOut: it is not open again within the operation timeout.
+            TimedOut: it is not reopened within the operation timeout.
         """
         until = time.monotonic() + self._pool.access.operation_timeout
         with self._changed:
@@ -250,20 +244,20 @@ class BrokerSession(ABC):
                 self._check()
                 if self._connection is not None:
                     return self._connection
-                left = until - time.monotonic()
-                if left <= 0:
+                remaining = until - time.monotonic()
+                if remaining <= 0:
                     raise TimedOut(f"{what}: {self._topic} has no connection to its owner")
-                self._changed.wait(left)
+                self._changed.wait(remaining)
 
     def _finish(self) -> None:
-        """Close it for good."""
+        """Close it permanently."""
         with self._changed:
             self._closed.set()
             self._changed.notify_all()
-        self._part()
+        self._close_at_owner()
 
-    def _part(self) -> None:
-        """Close it at its owner, if there is one; it is no error if that is gone."""
+    def _close_at_owner(self) -> None:
+        """Close it at its owner, if it has one; ignore errors."""
         with self._changed:
             connection, self._connection = self._connection, None
         if connection is None:
@@ -275,15 +269,15 @@ class BrokerSession(ABC):
         connection.detach(self._channel, self._number)
 
 
-class _Link:
-    """Tells an attachment over which connection something came."""
+class _ConnectionHandler:
+    """Forwards commands to a session together with their connection."""
 
-    def __init__(self, attachment: BrokerSession, connection: Connection) -> None:
-        self._attachment = attachment
+    def __init__(self, session: BrokerSession, connection: Connection) -> None:
+        self._session = session
         self._connection = connection
 
     def on_command(self, command: Command, body: bytes) -> None:
-        self._attachment.pushed(self._connection, command, body)
+        self._session.pushed(self._connection, command, body)
 
     def on_lost(self, connection: Connection, error: ScalableError) -> None:
-        self._attachment.detached(connection, error)
+        self._session.detached(connection, error)

@@ -1,4 +1,4 @@
-"""The way in to everything that this package does over the binary protocol."""
+"""Client for brokers of Pulsar 5: layouts, registrations, producers and consumers over the binary protocol."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ _MemberT = TypeVar("_MemberT", Watch, Registration, SegmentProducer, SegmentCons
 
 
 class NativeClient:
-    """Connections to brokers of Pulsar 5, and what is open over them.
+    """Connections to brokers of Pulsar 5, and everything that is open over them.
 
     Args:
-        service_url: `pulsar://host:port,host:port` or `pulsar+ssl://…` of brokers; any of them will do.
+        service_url: `pulsar://host:port,host:port` or `pulsar+ssl://…` of brokers; any of them.
         access: credentials, TLS and timeouts.
 
     Raises:
-        Unsupported: the service URL is none.
+        Unsupported: the service URL is invalid.
     """
 
     def __init__(self, service_url: str, access: Access | None = None) -> None:
@@ -39,27 +39,27 @@ class NativeClient:
         self._members: list[Watch | Registration | SegmentProducer | SegmentConsumer] = []
 
     def look_up(self, topic: str, *, create: bool = False) -> Layout:
-        """Return the layout of a scalable topic as it is now; of a regular one, what it looks like to scalable clients.
+        """Return the current layout of a scalable topic; for a regular topic, its layout for scalable clients.
 
-        With `create`, the broker creates a scalable topic that is missing, where it may create topics automatically.
+        With `create`, the broker creates a missing scalable topic if automatic creation is allowed.
 
         Raises:
-            TopicNotFound: there is none.
-            ScalableError: no broker can tell.
+            TopicNotFound: the topic does not exist.
+            ScalableError: no broker answers.
         """
         return look_up(self._pool, self._ids, topic, create=create)
 
     def watch(self, topic: str, on_layout: OnLayout) -> Watch:
-        """Tell the layout of a topic now, and each newer one (PIP-468, "DAG watch session").
+        """Report the layout of a topic now, and each newer one (PIP-468, "DAG watch session").
 
         Args:
-            topic: `topic://tenant/namespace/topic`, or a regular one.
-            on_layout: called in the watch's own thread, for the first layout before this returns; it may wait, and
-                holds up later layouts meanwhile. It is also called where the same segments have other brokers.
+            topic: `topic://tenant/namespace/topic`, or a regular topic.
+            on_layout: called in the watch's thread, for the first layout before this returns; while it blocks, later
+                layouts wait. It is also called when only the brokers of segments change.
 
         Raises:
-            TopicNotFound: there is none.
-            ScalableError: no broker tells it within the operation timeout.
+            TopicNotFound: the topic does not exist.
+            ScalableError: no layout arrives within the operation timeout.
         """
         return self._keep(Watch(self._pool, self._ids, topic, on_layout))
 
@@ -70,10 +70,10 @@ class NativeClient:
 
         Args:
             topic: `topic://tenant/namespace/topic`.
-            subscription: its name.
+            subscription: name of the subscription.
             consumer_name: unique in the subscription; with the same name a consumer keeps its segments.
-            kind: whether segments come once their parents are drained, or at once; consumers share them in any case.
-            on_assignment: called in the registration's own thread, for the first assignment before this returns.
+            kind: whether segments are assigned after their parents are drained, or immediately.
+            on_assignment: called in the registration's thread, for the first assignment before this returns.
 
         Raises:
             ScalableError: it is not registered within the operation timeout.
@@ -83,7 +83,7 @@ class NativeClient:
         return self._keep(made)
 
     def create_producer(self, topic: str, options: ProducerOptions | None = None) -> SegmentProducer:
-        """Open a producer of one topic, `segment://…` or `persistent://…`, in full; not of a partitioned one.
+        """Open a producer of one topic, `segment://…` or `persistent://…`, by complete name; not of a partitioned one.
 
         Messages are sent one by one, without batches.
 
@@ -98,7 +98,7 @@ class NativeClient:
     def subscribe(
         self, topic: str, subscription_name: str, options: SegmentConsumerOptions | None = None
     ) -> SegmentConsumer:
-        """Open a consumer of one topic, `segment://…` or `persistent://…`, in full; not of a partitioned one.
+        """Open a consumer of one topic, `segment://…` or `persistent://…`, by complete name; not of a partitioned one.
 
         Raises:
             ConsumerBusy: others hold the subscription.
@@ -111,7 +111,7 @@ class NativeClient:
         return self._keep(made)
 
     def discard(self, made: Watch | Registration | SegmentProducer | SegmentConsumer) -> None:
-        """Close what this client opened, and forget it; else it stays known here until the client is closed."""
+        """Close an object that this client opened, and forget it; otherwise it is kept until the client is closed."""
         with self._lock:
             self._members = [member for member in self._members if member is not made]
         made.close()
@@ -119,7 +119,7 @@ class NativeClient:
             self._ticker.remove(made)
 
     def close(self) -> None:
-        """Close all that is open, and the connections. Harmless when done twice."""
+        """Close everything that is open, and the connections. Closing twice is safe."""
         with self._lock:
             members, self._members = self._members, []
         for member in members:

@@ -28,24 +28,24 @@ OnEnd = Callable[["SegmentConsumer"], None]
 
 @dataclass(frozen=True, slots=True)
 class SegmentConsumerOptions:
-    """How a consumer works; the names are those of pulsar-client's `subscribe` where it has them.
+    """Options of a consumer; the names are those of pulsar-client's `subscribe` where it has them.
 
     Attributes:
-        consumer_type: how the subscription is shared.
+        consumer_type: type of the subscription.
         buckets: all entry buckets of a segment, first and last hash of each, by which a Key_Shared subscription shares
             it; empty to share it by the hashes of keys.
-        initial_position: where the subscription begins if it is new.
-        receiver_queue_size: messages that are held ready, 1 at least.
+        initial_position: position where a new subscription starts.
+        receiver_queue_size: messages that are prefetched, at least 1.
         consumer_name: None lets the broker choose one; Failover consumers take turns in the order of names.
-        negative_ack_redelivery_delay_ms: between a negative acknowledgement and the request to send again.
+        negative_ack_redelivery_delay_ms: delay between a negative acknowledgement and the redelivery request.
         ack_receipt_enabled: wait for the broker's answer to each acknowledgement.
-        priority_level: lower ones are served first.
-        properties: of the consumer, which the topic's statistics show.
-        end_of_topic: called when the topic is terminated and all of it was sent to this subscription; messages of it
-            may still wait to be received. It is called in the connection's thread, and must not wait.
-        start_message_id: makes a reader of it: the subscription is gone with its connection, and begins behind this
-            message; messages of its batch come again. None for a durable subscription.
-        create_topic: whether brokers may make the topic, where they are allowed to.
+        priority_level: consumers with a lower value are served first.
+        properties: properties of the consumer, shown in the topic's statistics.
+        end_of_topic: called when the topic is terminated and all of it was sent to this subscription; the queue may
+            still have messages. It is called in the connection's thread, and must not block.
+        start_message_id: makes it a reader: the subscription ends with its connection, and starts after this message;
+            messages of its batch are delivered again. None for a durable subscription.
+        create_topic: whether brokers may create the topic, if automatic creation is allowed.
     """
 
     consumer_type: ConsumerType = ConsumerType.Exclusive
@@ -63,9 +63,9 @@ class SegmentConsumerOptions:
 
 
 class SegmentConsumer(BrokerSession):
-    """Receives messages of one topic; `NativeClient.subscribe` makes it.
+    """Receives messages of one topic; created by `NativeClient.subscribe`.
 
-    When the connection breaks or the topic moves, it subscribes again, and gets again what was not acknowledged.
+    When the connection breaks or the topic moves, it subscribes again and receives the unacknowledged messages again.
     """
 
     def __init__(self, pool: Pool, topic: str, subscription: str, number: int, options: SegmentConsumerOptions) -> None:
@@ -77,7 +77,7 @@ class SegmentConsumer(BrokerSession):
         self._batches = Batches()
         self._used = 0
         self._threshold = max(1, options.receiver_queue_size // 2)
-        # Drops what a broker sent before it knew that all is to be sent again.
+        # Identifies messages that a broker sent before it processed a redelivery request.
         self._epoch = 0
         self._seeking = False
         self._openings = 0
@@ -94,95 +94,99 @@ class SegmentConsumer(BrokerSession):
 
     @property
     def has_reached_end_of_topic(self) -> bool:
-        """Whether the topic is terminated and all of it was sent to this subscription."""
+        """True if the topic is terminated and all of it was sent to this subscription."""
         return self._ended
 
     def receive(self, timeout_millis: int | None = None) -> Message:
-        """The next message.
+        """Return the next message.
 
         Args:
-            timeout_millis: to wait at most; None indefinitely.
+            timeout_millis: longest time to wait; None to wait indefinitely.
 
         Raises:
-            TimedOut: none came.
-            UnreadableMessage: the next one cannot be read; the one behind it comes with the next call.
-            AlreadyClosed: the consumer is closed, also while this waits.
+            TimedOut: no message arrived in time.
+            UnreadableMessage: the next message cannot be read; the following one comes with the next call.
+            AlreadyClosed: the consumer is closed, also during this call.
         """
         until = None if timeout_millis is None else time.monotonic() + timeout_millis / 1000
         with self._changed:
             while not self._queue:
                 self._check()
-                left = None if until is None else until - time.monotonic()
-                if left is not None and left <= 0:
+                remaining = None if until is None else until - time.monotonic()
+                if remaining is not None and remaining <= 0:
                     raise TimedOut(f"{self._topic}: no message within {timeout_millis} ms")
-                self._changed.wait(left)
+                self._changed.wait(remaining)
             self._check()
-            found = self._queue.popleft()
+            message = self._queue.popleft()
             if self._start is not None:
-                self._start = found.message_id() if isinstance(found, Message) else found.message_id
+                self._start = message.message_id() if isinstance(message, Message) else message.message_id
             self._use(1)
-        if isinstance(found, UnreadableMessage):
-            raise found
-        return found
+        if isinstance(message, UnreadableMessage):
+            raise message
+        return message
 
     def acknowledge(self, message: Message | MessageId) -> None:
-        """Say that a message is processed.
+        """Acknowledge a message.
 
-        The broker learns of a batch once all of its messages are acknowledged; before that, all come again elsewhere.
+        A batch is acknowledged at the broker after all its messages are; before that, all are delivered again
+        elsewhere.
 
         Raises:
-            ScalableError: with `ack_receipt_enabled`, the broker did not take it.
+            ScalableError: with `ack_receipt_enabled`, the broker did not confirm it.
         """
-        found = _id_of(message)
+        message_id = _id_of(message)
         with self._changed:
             self._check()
-            self._nacked.pop(_entry_of(found), None)
-            complete = self._batches.acknowledge(found)
+            self._nacked.pop(_entry_of(message_id), None)
+            complete = self._batches.acknowledge(message_id)
         if complete:
-            self._acknowledge(api.CommandAck.Individual, _entry_of(found))
+            self._acknowledge(api.CommandAck.Individual, _entry_of(message_id))
 
     def acknowledge_cumulative(self, message: Message | MessageId) -> None:
-        """Say that all messages up to this one are processed.
+        """Acknowledge all messages up to this one.
 
         Raises:
             Unsupported: the subscription is shared by key or by all.
-            ScalableError: with `ack_receipt_enabled`, the broker did not take it.
+            ScalableError: with `ack_receipt_enabled`, the broker did not confirm it.
         """
         if self._type not in _IN_ORDER:
-            raise Unsupported(f"{self._topic}: a subscription of type {self._type.name} acknowledges one by one")
-        found = _id_of(message)
+            raise Unsupported(
+                f"{self._topic}: a {self._type.name} subscription has no cumulative acknowledgement;"
+                " acknowledge messages one by one"
+            )
+        message_id = _id_of(message)
         with self._changed:
             self._check()
-            complete = self._batches.acknowledge_up_to(found)
-        # What comes before the first message of a batch is the entry before it, also where that is -1.
-        last = MessageId(found.ledger, found.entry if complete else found.entry - 1)
+            complete = self._batches.acknowledge_up_to(message_id)
+        # The entry before the first message of a batch, even if its id is -1.
+        last = MessageId(message_id.ledger, message_id.entry if complete else message_id.entry - 1)
         with self._changed:
-            self._nacked = {one: when for one, when in self._nacked.items() if one > last}
+            self._nacked = {entry: when for entry, when in self._nacked.items() if entry > last}
         self._acknowledge(api.CommandAck.Cumulative, last)
 
     def negative_acknowledge(self, message: Message | MessageId) -> None:
-        """Let a message be sent again after the redelivery delay; in order, all that come behind it as well."""
+        """Request redelivery after the delay; with order, also of all later messages."""
         delay = self._options.negative_ack_redelivery_delay_ms / 1000
         with self._changed:
             self._check()
             self._nacked.setdefault(_entry_of(_id_of(message)), time.monotonic() + delay)
 
     def redeliver_unacknowledged_messages(self) -> None:
-        """Let all that is not acknowledged be sent again.
+        """Request redelivery of all unacknowledged messages.
 
         Raises:
-            ScalableError: there is no connection to the topic's owner within the operation timeout.
+            ScalableError: the topic's owner cannot be reached within the operation timeout.
         """
         self._redeliver_all(self._attached("redelivering"))
 
     def seek(self, position: MessageId | int) -> None:
-        """Move the subscription; returns when it is there.
+        """Move the subscription; returns when it is moved.
 
         Args:
-            position: the message that comes next, or a time in milliseconds since 1970.
+            position: id of the next message, or a time in milliseconds since 1970.
 
         Raises:
-            ScalableError: the broker refuses, or is not there in time.
+            ScalableError: the broker rejects the seek, or the consumer is not reopened in time.
         """
         connection = self._attached("seeking")
         request = api.CommandSeek(
@@ -192,7 +196,7 @@ class SegmentConsumer(BrokerSession):
         )
         with self._changed:
             self._seeking, before = True, self._openings
-            # What was acknowledged is to come again.
+            # Acknowledged messages must be delivered again.
             self._batches = Batches()
             self._nacked.clear()
         try:
@@ -203,14 +207,14 @@ class SegmentConsumer(BrokerSession):
             raise
         with self._changed:
             self._ended = False
-            # The broker closes the consumer for it, and says so before it answers; one that does not just continues.
+            # The broker closes the consumer for the seek before it answers; a broker that does not continues with it.
             if self._connection is connection and self._openings == before:
                 self._seeking = False
                 self._clear()
         self._attached("seeking")
 
     def get_last_message_id(self) -> MessageId:
-        """The id of the topic's last message; its entry is -1 where the topic is empty."""
+        """Return the id of the topic's last message; its entry is -1 if the topic is empty."""
         connection = self._attached("asking for the last message")
         request = api.CommandGetLastMessageId(consumer_id=self._number)
         what = f"asking for the last message of {self._topic}"
@@ -218,10 +222,10 @@ class SegmentConsumer(BrokerSession):
         return MessageId.of(answer.last_message_id)
 
     def unsubscribe(self) -> None:
-        """Remove the subscription, and close this consumer.
+        """Delete the subscription, and close this consumer.
 
         Raises:
-            ScalableError: the broker refuses; others may still be subscribed.
+            ScalableError: the broker rejects it, for example because other consumers are connected.
         """
         connection = self._attached("unsubscribing")
         request = api.CommandUnsubscribe(consumer_id=self._number)
@@ -229,25 +233,23 @@ class SegmentConsumer(BrokerSession):
         self.close()
 
     def close(self) -> None:
-        """Close it; what was received and not acknowledged goes to others. Harmless when done twice."""
+        """Close it; unacknowledged messages go to other consumers. Closing twice is safe."""
         self._finish()
 
     def tick(self, now: float) -> None:
-        """Ask for messages again whose redelivery is due."""
+        """Request the redeliveries that are due."""
         with self._changed:
-            due = [one for one, when in self._nacked.items() if when <= now]
+            due = [entry for entry, when in self._nacked.items() if when <= now]
             connection = self._connection
             if not due or connection is None:
                 return
-            for one in due:
-                del self._nacked[one]
+            for entry in due:
+                del self._nacked[entry]
         if self._type in _IN_ORDER:
-            # Brokers send all again, to keep the order: what waits here would come twice.
+            # To keep the order, brokers send everything again: messages in the queue would come twice.
             self._redeliver_all(connection)
             return
-        self._ask_again(connection, due)
-
-    # At the owner ---------------------------------------------------------------------------------------------------
+        self._request_redelivery(connection, due)
 
     def _open(self, connection: Connection) -> None:
         options = self._options
@@ -269,14 +271,14 @@ class SegmentConsumer(BrokerSession):
         connection.ask(request, f"subscribing {self._subscription} to {self._topic}", api.CommandSuccess)
 
     def _opened(self, connection: Connection) -> None:
-        # The broker sends again what waited here, and what was to be sent again later.
+        # The broker sends the queued messages and the negatively acknowledged ones again.
         self._queue.clear()
         self._nacked.clear()
         self._used = 0
         self._seeking = False
         self._openings += 1
-        for one in self._unsent:
-            connection.send(one)
+        for command in self._unsent:
+            connection.send(command)
         self._unsent.clear()
         connection.send(self._flow(self._options.receiver_queue_size))
 
@@ -287,7 +289,7 @@ class SegmentConsumer(BrokerSession):
         _logger.warning("%s: the consumer ends: %s", self._topic, error)
 
     def pushed(self, connection: Connection, command: Command, body: bytes) -> None:
-        """A message, the topic's end, or that the broker closed the consumer."""
+        """Handle a message, the topic's end, or a close by the broker."""
         if isinstance(command, api.CommandMessage):
             self._take(connection, command, body)
         elif isinstance(command, api.CommandCloseConsumer):
@@ -308,7 +310,7 @@ class SegmentConsumer(BrokerSession):
 
     def _take(self, connection: Connection, command: api.CommandMessage, body: bytes) -> None:
         position = MessageId.of(command.message_id)
-        found: list[Message | UnreadableMessage]
+        messages: list[Message | UnreadableMessage]
         count = 1
         with self._changed:
             if connection is not self._connection and connection is not self._opening:
@@ -317,37 +319,35 @@ class SegmentConsumer(BrokerSession):
                 entry = Entry(body)
                 count = entry.count
                 stale = command.HasField("consumer_epoch") and command.consumer_epoch < self._epoch
-                found = [] if stale or self._seeking or entry.is_marker else self._messages(entry, position, command)
+                messages = [] if stale or self._seeking or entry.is_marker else self._messages(entry, position, command)
             except (Unsupported, ProtocolViolation) as error:
-                # Given up for it, the connection would bring the same message again, and again.
-                found = [UnreadableMessage(f"{self._topic}, {position}: {error}", position)]
-            self._queue.extend(found)
-            self._use(count - len(found))
+                # If the connection were closed instead, the same message would come again and again.
+                messages = [UnreadableMessage(f"{self._topic}, {position}: {error}", position)]
+            self._queue.extend(messages)
+            self._use(count - len(messages))
             self._changed.notify_all()
 
     def _messages(
         self, entry: Entry, position: MessageId, command: api.CommandMessage
     ) -> list[Message | UnreadableMessage]:
-        """What the application is to get of an entry."""
+        """Return the messages of an entry that the application needs."""
         contents = entry.contents()
         size = entry.count if entry.is_batch else 0
-        wanted = self._batches.begin(position, size, command.ack_set) if entry.is_batch else {-1}
+        wanted = self._batches.add(position, size, command.ack_set) if entry.is_batch else {-1}
         if not wanted:
-            # What the application and the broker have noted is the whole batch, which neither knew.
-            self._tell(self._ack(api.CommandAck.Individual, position))
+            # Application and broker have acknowledged all of the batch together, but neither knew.
+            self._send_ack(self._ack(api.CommandAck.Individual, position))
         return [
             Message(
                 self._topic,
                 entry,
                 content,
-                MessageId(position.ledger, position.entry, content.index, size, position.part),
+                MessageId(position.ledger, position.entry, content.index, size, position.partition_index),
                 command.redelivery_count,
             )
             for content in contents
             if content.index in wanted
         ]
-
-    # Inside ---------------------------------------------------------------------------------------------------------
 
     def _use(self, count: int) -> None:
         """Count messages that left the queue, and let the broker send as many; called with the lock held."""
@@ -359,7 +359,7 @@ class SegmentConsumer(BrokerSession):
         try:
             connection.send(self._flow(permits))
         except ScalableError as error:
-            # The new connection begins with the whole queue.
+            # The next connection starts with permits for the whole queue.
             _logger.debug("%s: %s", self._topic, error)
 
     def _redeliver_all(self, connection: Connection) -> None:
@@ -368,7 +368,7 @@ class SegmentConsumer(BrokerSession):
             if self._type in _IN_ORDER:
                 self._epoch += 1
             self._clear()
-        self._ask_again(connection)
+        self._request_redelivery(connection)
 
     def _clear(self) -> None:
         waiting = len(self._queue)
@@ -378,8 +378,8 @@ class SegmentConsumer(BrokerSession):
     def _flow(self, permits: int) -> Command:
         return api.CommandFlow(consumer_id=self._number, messagePermits=permits)
 
-    def _ask_again(self, connection: Connection, entries: Sequence[MessageId] = ()) -> None:
-        """Ask for entries again; for all that is not acknowledged where none is named."""
+    def _request_redelivery(self, connection: Connection, entries: Sequence[MessageId] = ()) -> None:
+        """Request redelivery of entries; of all unacknowledged ones if none is named."""
         in_order = self._type in _IN_ORDER and not entries
         connection.send(
             api.CommandRedeliverUnacknowledgedMessages(
@@ -398,10 +398,10 @@ class SegmentConsumer(BrokerSession):
             connection = self._attached("acknowledging")
             connection.ask(request, f"acknowledging in {self._topic}", api.CommandAckResponse)
             return
-        self._tell(request)
+        self._send_ack(request)
 
-    def _tell(self, command: api.CommandAck) -> None:
-        """Acknowledge without an answer: now, or once the consumer is open again."""
+    def _send_ack(self, command: api.CommandAck) -> None:
+        """Acknowledge without waiting for an answer: now, or when the consumer is open again."""
         with self._changed:
             try:
                 if self._connection is not None:
@@ -423,53 +423,53 @@ def _shared_by(buckets: tuple[tuple[int, int], ...]) -> api.KeySharedMeta | None
     return api.KeySharedMeta(keySharedMode=api.KeySharedMeta.STICKY, hashRanges=ranges, entry_bucket_dispatch=True)
 
 
-def _entry_of(found: MessageId) -> MessageId:
-    return MessageId(found.ledger, found.entry)
+def _entry_of(message_id: MessageId) -> MessageId:
+    return MessageId(message_id.ledger, message_id.entry)
 
 
 class Batches:
-    """Batches of which not all messages are acknowledged; for one thread at a time."""
+    """Batches that are acknowledged partly; for one thread at a time."""
 
     def __init__(self) -> None:
-        self._left: dict[tuple[int, int], set[int]] = {}
+        self._unacknowledged: dict[tuple[int, int], set[int]] = {}
 
-    def begin(self, entry: MessageId, size: int, ack_set: Sequence[int]) -> set[int]:
-        """A batch arrived; the indices that the application has not acknowledged.
+    def add(self, entry: MessageId, size: int, ack_set: Sequence[int]) -> set[int]:
+        """Add a batch that arrived; return the indices that the application has not acknowledged.
 
         Args:
-            entry: where it is stored.
-            size: messages of it.
-            ack_set: what the broker knows: bits of messages that are not acknowledged, 64 in each; empty for all.
+            entry: id of the entry.
+            size: number of messages.
+            ack_set: bits of the messages that are unacknowledged at the broker, 64 in each word; empty for all.
         """
-        known = self._left.get((entry.ledger, entry.entry))
-        left = set(range(size)) if known is None else known
+        indices = self._unacknowledged.get((entry.ledger, entry.entry))
+        indices = set(range(size)) if indices is None else indices
         if ack_set:
-            left &= {index for index in range(size) if _bit(ack_set, index)}
-        self._left[entry.ledger, entry.entry] = left
-        return left.copy()
+            indices &= {index for index in range(size) if _bit(ack_set, index)}
+        self._unacknowledged[entry.ledger, entry.entry] = indices
+        return indices.copy()
 
-    def acknowledge(self, found: MessageId) -> bool:
-        """Note one message; whether its entry is complete."""
-        if found.index < 0:
+    def acknowledge(self, message_id: MessageId) -> bool:
+        """Acknowledge one message; return whether its entry is complete."""
+        if message_id.index < 0:
             return True
-        left = self._left.setdefault((found.ledger, found.entry), set(range(found.size)))
-        left.discard(found.index)
-        if left:
+        indices = self._unacknowledged.setdefault((message_id.ledger, message_id.entry), set(range(message_id.size)))
+        indices.discard(message_id.index)
+        if indices:
             return False
-        del self._left[found.ledger, found.entry]
+        del self._unacknowledged[message_id.ledger, message_id.entry]
         return True
 
-    def acknowledge_up_to(self, found: MessageId) -> bool:
-        """Note all up to a message; whether its own entry is complete."""
-        position = found.ledger, found.entry
-        self._left = {one: left for one, left in self._left.items() if one >= position}
-        if found.index < 0:
+    def acknowledge_up_to(self, message_id: MessageId) -> bool:
+        """Acknowledge all messages up to one; return whether its entry is complete."""
+        position = message_id.ledger, message_id.entry
+        self._unacknowledged = {entry: indices for entry, indices in self._unacknowledged.items() if entry >= position}
+        if message_id.index < 0:
             return True
-        left = self._left.setdefault(position, set(range(found.size)))
-        left -= set(range(found.index + 1))
-        if left:
+        indices = self._unacknowledged.setdefault(position, set(range(message_id.size)))
+        indices -= set(range(message_id.index + 1))
+        if indices:
             return False
-        del self._left[position]
+        del self._unacknowledged[position]
         return True
 
 

@@ -1,4 +1,4 @@
-"""Messages and their ids, with the methods that those of pulsar-client have."""
+"""Messages and their ids, with the methods of pulsar-client's."""
 
 from __future__ import annotations
 
@@ -15,52 +15,52 @@ from pulsar_wire.values import signed, unsigned
 
 @dataclass(frozen=True, order=True, slots=True)
 class MessageId:
-    """Where a message is stored.
+    """Id of a stored message.
 
     Attributes:
-        ledger: id of the ledger; -1 where deduplication dropped the message.
+        ledger: id of the ledger; -1 if deduplication dropped the message.
         entry: number in the ledger.
-        index: number in its batch; -1 outside of one.
-        size: messages of the batch; 0 outside of one.
-        part: partition; -1 for none.
+        index: index in its batch; -1 without a batch.
+        size: messages of the batch; 0 without a batch.
+        partition_index: partition; -1 for none.
     """
 
     ledger: int
     entry: int
     index: int = -1
     size: int = 0
-    part: int = -1
+    partition_index: int = -1
 
     def ledger_id(self) -> int:
-        """Id of the ledger."""
+        """Return the id of the ledger."""
         return self.ledger
 
     def entry_id(self) -> int:
-        """Number in the ledger."""
+        """Return the number of the entry in the ledger."""
         return self.entry
 
     def batch_index(self) -> int:
-        """Number in its batch; -1 outside of one."""
+        """Return the index in the batch; -1 without a batch."""
         return self.index
 
     def partition(self) -> int:
-        """Partition; -1 for none."""
-        return self.part
+        """Return the partition; -1 for none."""
+        return self.partition_index
 
     def serialize(self) -> bytes:
-        """The id as bytes, as other clients of Pulsar write it."""
+        """Return the id as bytes, in the format of all Pulsar clients."""
         data = self.entry_data()
-        data.partition = self.part
+        data.partition = self.partition_index
         if self.index >= 0:
             data.batch_index, data.batch_size = self.index, self.size
         return data.SerializeToString()
 
     @classmethod
     def deserialize(cls, data: bytes) -> Self:
-        """The reverse of `serialize`.
+        """Parse the bytes that `serialize` returned.
 
         Raises:
-            ProtocolViolation: this is no id.
+            ProtocolViolation: the data are not a message id.
         """
         try:
             return cls.of(MessageIdData.FromString(data))
@@ -73,26 +73,26 @@ class MessageId:
         return cls(signed(data.ledgerId), signed(data.entryId), data.batch_index, data.batch_size, data.partition)
 
     def start_data(self) -> MessageIdData:
-        """Where a reader starts, as brokers are told: from within a batch, they send all of it."""
+        """Return the start position of a reader for brokers: within a batch, they send the whole batch."""
         data = self.entry_data()
         if self.index >= 0:
             data.batch_index = self.index
         return data
 
     def entry_data(self) -> MessageIdData:
-        """The whole entry, as brokers are told."""
+        """Return the id of the whole entry for brokers."""
         return MessageIdData(ledgerId=unsigned(self.ledger), entryId=unsigned(self.entry))
 
 
 class Message:
-    """A message that was received.
+    """A received message.
 
     Args:
-        topic: of the segment.
-        entry: in which it was stored.
-        content: its own part of that.
+        topic: topic of the segment.
+        entry: entry that contains it.
+        content: content of the message.
         message_id: its id.
-        redeliveries: how often it was sent before.
+        redeliveries: number of earlier deliveries.
     """
 
     __slots__ = ("_content", "_entry", "_id", "_redeliveries", "_topic")
@@ -105,51 +105,51 @@ class Message:
         self._redeliveries = redeliveries
 
     def data(self) -> bytes:
-        """What the application sent."""
+        """Return the content that the application sent."""
         return self._content.data
 
     def value(self) -> bytes:
-        """The same: this client knows no schemas."""
+        """Return the same as `data`: this client knows no schemas."""
         return self._content.data
 
     def properties(self) -> dict[str, str]:
-        """What the application said of it."""
+        """Return the properties that the application set."""
         return self._content.properties
 
     def partition_key(self) -> str:
-        """Its key; empty for none."""
+        """Return its key; empty for none."""
         return self._content.partition_key
 
     def ordering_key(self) -> str:
-        """The key for Key_Shared subscriptions alone; empty for none."""
+        """Return the key for Key_Shared subscriptions only; empty for none."""
         return self._content.ordering_key.decode(errors="replace")
 
     def publish_timestamp(self) -> int:
-        """When it was sent, milliseconds since 1970."""
+        """Return the time of sending, milliseconds since 1970."""
         return self._entry.publish_time
 
     def event_timestamp(self) -> int:
-        """What the application gave as its time, milliseconds since 1970; 0 for none."""
+        """Return the event time that the application set, milliseconds since 1970; 0 for none."""
         return self._content.event_time
 
     def message_id(self) -> MessageId:
-        """Where it is stored."""
+        """Return the id of the message."""
         return self._id
 
     def topic_name(self) -> str:
-        """The segment's topic."""
+        """Return the topic of the segment."""
         return self._topic
 
     def redelivery_count(self) -> int:
-        """How often it was sent to a consumer before."""
+        """Return how often it was delivered to a consumer before."""
         return self._redeliveries
 
     def producer_name(self) -> str:
-        """Who sent it."""
+        """Return the name of its producer."""
         return self._entry.producer_name
 
     def sequence_id(self) -> int:
-        """The number that its producer gave it."""
+        """Return the sequence id that its producer set."""
         return self._content.sequence_id
 
     def __repr__(self) -> str:

@@ -1,8 +1,8 @@
-"""Messages as they are stored: metadata, payload, batches.
+"""Format of stored messages: metadata, payload, batches.
 
-An entry may begin with what the broker noted (magic 0x0e02, size, notes), then comes a checksum (magic 0x0e01, CRC-32C)
-if the producer gave one, then the size of the metadata, the metadata, and the payload. This client gives no checksum,
-and does not look at others': both would be slow without a library, and TCP and TLS have their own.
+An entry may start with broker metadata (magic 0x0e02, size, metadata), then a checksum (magic 0x0e01, CRC-32C), then
+the size of the message metadata, the message metadata, and the payload. This client neither sends nor checks checksums:
+both would be slow without a library, and TCP and TLS have their own.
 
 Source: PulsarApi.proto and `Commands` of Pulsar 5.0.1.
 """
@@ -22,8 +22,8 @@ from pulsar_scalable.errors import ProtocolViolation, Unsupported
 from pulsar_wire.pulsar_api_pb2 import KeyValue, MessageMetadata, SingleMessageMetadata
 
 _SIZE = struct.Struct(">I")
-_NOTES, _CHECKSUM = b"\x0e\x02", b"\x0e\x01"
-# What brokers take at most; more is no payload but an attack on memory.
+_BROKER_METADATA, _CHECKSUM = b"\x0e\x02", b"\x0e\x01"
+# No broker accepts more; a larger size would be an attack on memory.
 _LARGEST = 128 << 20
 
 
@@ -32,13 +32,13 @@ class Content:
     """One message of an entry.
 
     Attributes:
-        data: what the application sent.
-        index: its place in its batch; -1 where the entry is no batch.
+        data: content that the application sent.
+        index: index in its batch; -1 without a batch.
         partition_key: empty for none.
-        properties: of the application.
+        properties: properties that the application set.
         event_time: milliseconds since 1970; 0 for none.
         ordering_key: empty for none.
-        sequence_id: of its producer.
+        sequence_id: sequence id that the producer set.
     """
 
     data: bytes
@@ -54,53 +54,53 @@ class Entry:
     """A stored entry.
 
     Args:
-        body: what follows the command that delivers it.
+        body: data after the command that delivers the entry.
 
     Raises:
-        ProtocolViolation: it is none.
+        ProtocolViolation: the data are not an entry.
 
     Attributes:
-        metadata: of the entry as a whole.
-        payload: as it is stored.
+        metadata: metadata of the whole entry.
+        payload: payload as it is stored.
     """
 
     def __init__(self, body: bytes) -> None:
         try:
-            at = _SIZE.size + 2 + _SIZE.unpack_from(body, 2)[0] if body[:2] == _NOTES else 0
+            at = _SIZE.size + 2 + _SIZE.unpack_from(body, 2)[0] if body[:2] == _BROKER_METADATA else 0
             if body[at : at + 2] == _CHECKSUM:
                 at += 2 + _SIZE.size
             size = _SIZE.unpack_from(body, at)[0]
         except struct.error as cause:
-            raise ProtocolViolation(f"an entry of {len(body)} bytes is no message") from cause
+            raise ProtocolViolation(f"an entry of {len(body)} bytes is too short for a message") from cause
         at += _SIZE.size
         if at + size > len(body):
-            raise ProtocolViolation("metadata of a message end behind it")
+            raise ProtocolViolation("the metadata of a message exceed its entry")
         try:
             self.metadata = MessageMetadata.FromString(body[at : at + size])
         except DecodeError as cause:
-            raise ProtocolViolation(f"an entry holds no message of Pulsar's: {cause}") from cause
+            raise ProtocolViolation(f"an entry does not contain a message of Pulsar: {cause}") from cause
         self.payload = body[at + size :]
 
     @property
     def count(self) -> int:
-        """How many messages it holds, for the broker's count of what it may send."""
+        """Number of its messages, for flow control."""
         return max(1, self.metadata.num_messages_in_batch)
 
     @property
     def is_batch(self) -> bool:
-        """Whether it is a batch, also of one message."""
+        """True if it is a batch, also of one message."""
         return self.metadata.HasField("num_messages_in_batch")
 
     @property
     def is_marker(self) -> bool:
-        """Whether brokers wrote it for themselves."""
+        """True if it is a marker that brokers wrote for themselves."""
         return self.metadata.HasField("marker_type")
 
     def contents(self) -> list[Content]:
-        """Its messages.
+        """Return its messages.
 
         Raises:
-            Unsupported: it is encrypted, a chunk of a larger message, or compressed in a way that this client lacks.
+            Unsupported: it is encrypted, a chunk of a larger message, or compressed in an unsupported way.
             ProtocolViolation: it is damaged.
         """
         plain = self._plain()
@@ -118,7 +118,7 @@ class Entry:
         if kind == Compression.ZLIB:
             return _inflated(self.payload, metadata.uncompressed_size)
         name = Compression(kind).name if kind in list(Compression) else f"type {kind}"
-        raise Unsupported(f"a message is compressed with {name}; this client knows ZLIB")
+        raise Unsupported(f"a message is compressed with {name}; this client supports ZLIB only")
 
     def _single(self, plain: bytes) -> Content:
         metadata = self.metadata
@@ -136,7 +136,7 @@ class Entry:
         at = 0
         for index in range(self.count):
             if at + _SIZE.size > len(plain):
-                raise ProtocolViolation(f"a batch of {self.count} messages ends with message {index}")
+                raise ProtocolViolation(f"a batch of {self.count} messages ends before message {index}")
             start = at + _SIZE.size
             end = start + _SIZE.unpack_from(plain, at)[0]
             try:
@@ -145,7 +145,7 @@ class Entry:
                 raise ProtocolViolation(f"message {index} of a batch is damaged: {cause}") from cause
             at = end + single.payload_size
             if single.payload_size < 0 or at > len(plain):
-                raise ProtocolViolation(f"message {index} of a batch of {self.count} ends behind it")
+                raise ProtocolViolation(f"message {index} of a batch of {self.count} exceeds the batch")
             yield Content(
                 data=plain[end:at],
                 index=index,
@@ -158,7 +158,7 @@ class Entry:
 
 
 def framed(metadata: MessageMetadata, payload: bytes) -> bytes:
-    """An entry as producers send it, without a checksum."""
+    """Return an entry as producers send it, without a checksum."""
     head = metadata.SerializeToString()
     return b"".join((_SIZE.pack(len(head)), head, payload))
 
@@ -177,7 +177,7 @@ def _inflated(payload: bytes, size: int) -> bytes:
 
 
 def _key(key: str, *, encoded: bool) -> str:
-    """The key; one of bytes that are no text stays in base64, as pulsar-client gives it."""
+    """Return the key; a binary key that is not UTF-8 stays in base64, as with pulsar-client."""
     if key and encoded:
         try:
             return base64.b64decode(key).decode()
@@ -187,4 +187,4 @@ def _key(key: str, *, encoded: bool) -> str:
 
 
 def _properties(pairs: Iterable[KeyValue]) -> dict[str, str]:
-    return {one.key: one.value for one in pairs}
+    return {pair.key: pair.value for pair in pairs}

@@ -38,14 +38,14 @@ from pulsar_wire.values import key_values
 OnSent = Callable[[ScalableError | None, MessageId | None], None]
 
 _logger = logging.getLogger("pulsar_scalable")
-# About one message: sent again, it would be refused again.
+# Errors of a single message: sent again, it would be rejected again.
 _OF_ONE_MESSAGE = (ServerError.CHECKSUM, ServerError.NOT_ALLOWED)
 
 
 class _Sent:
-    """A message that is not known to be stored; `outcome` is set once, to an error or to its id.
+    """A message without a known outcome; `outcome` is set once, to an error or to its id.
 
-    `turn` counts what the producer sends; sequence ids may be used again.
+    `turn` numbers the producer's messages; sequence ids may repeat.
     """
 
     __slots__ = ("callback", "deadline", "frame", "outcome", "sequence_id", "turn")
@@ -60,17 +60,19 @@ class _Sent:
 
 
 class SegmentProducer(BrokerSession):
-    """Sends messages to one topic, in order; `NativeClient.create_producer` makes it.
+    """Sends messages to one topic, in order; created by `NativeClient.create_producer`.
 
-    When the connection breaks or the topic moves, what is not known to be stored is sent again with the same sequence
-    ids: each message at least once, and exactly once where the topic's deduplication is on. Callbacks come in the order
-    of the messages, from threads of this client, and must not wait. Once the topic is terminated, all that is not
-    stored fails with `TopicTerminated`, in order, and after it every `send` raises that.
+    When the connection breaks or the topic moves, unconfirmed messages are sent again with the same sequence ids: each
+    message at least once, and exactly once if the topic's deduplication is on. Callbacks run in the order of the
+    messages, in threads of this client, and must not block. When the topic is terminated, all messages that are not
+    stored fail with `TopicTerminated`, in order; after that every `send` raises it.
     """
 
     def __init__(self, pool: Pool, topic: str, number: int, options: ProducerOptions) -> None:
         if options.compression_type not in (Compression.NONE, Compression.ZLIB):
-            raise Unsupported(f"{options.compression_type.name} is no compression of this client; NONE and ZLIB are")
+            raise Unsupported(
+                f"unsupported compression {options.compression_type.name}; this client supports NONE and ZLIB"
+            )
         super().__init__(pool, topic, Channel.PRODUCER, number)
         self._options = options
         self._name = options.producer_name or ""
@@ -87,7 +89,7 @@ class SegmentProducer(BrokerSession):
 
     @property
     def producer_name(self) -> str:
-        """Its name, also where the broker chose it."""
+        """Name of the producer, also if the broker chose it."""
         return self._name
 
     def last_sequence_id(self) -> int:
@@ -96,47 +98,49 @@ class SegmentProducer(BrokerSession):
 
     @property
     def pending_messages(self) -> int:
-        """Messages that wait to be stored."""
+        """Number of messages that wait to be stored."""
         return len(self._pending)
 
     def send(self, content: bytes, **options: Unpack[MessageOptions]) -> MessageId:
-        """Send a message, and wait until it is stored.
+        """Send a message and wait until it is stored.
 
         Raises:
-            ScalableError: it is not known to be stored.
+            ScalableError: the message is not known to be stored.
         """
         if threading.get_ident() == self._deliverer:
-            raise ScalableError(f"{self._topic}: a callback cannot wait for a message after its own")
+            raise ScalableError(
+                f"{self._topic}: send() was called in a callback, which must not wait; use send_async()"
+            )
         return wait_for_outcome(lambda on_sent: self.send_async(content, on_sent, **options), self._topic)
 
     def send_async(self, content: bytes, callback: OnSent, **options: Unpack[MessageOptions]) -> None:
-        """Send a message; the callback gets an error, or the message's id once it is stored.
+        """Send a message; the callback receives an error, or the message's id once it is stored.
 
-        Options are described at `MessageOptions`; a message without a sequence id gets the one after the highest.
+        `MessageOptions` describes the options; without a sequence id, a message gets the one after the highest.
 
         Raises:
-            TopicTerminated: it is known already that the topic takes no messages.
-            QueueFull: too many messages wait to be stored.
-            MessageTooBig: the broker would not take it.
+            TopicTerminated: the topic is known to be terminated.
+            QueueFull: too many messages are pending.
+            MessageTooBig: the message exceeds the broker's limit.
             AlreadyClosed: the producer is closed.
         """
         sequence_id = options.get("sequence_id")
         metadata, payload = self._metadata(content, options)
         with self._changed:
-            self._room()
+            self._wait_for_room()
             number = (self._next or 0) if sequence_id is None else sequence_id
             frame = self._frame(metadata, payload, number)
             timeout = self._options.send_timeout_millis
             deadline = time.monotonic() + timeout / 1000 if timeout else float("inf")
             self._turn += 1
-            one = _Sent(self._turn, number, frame, deadline, callback)
-            self._pending.append(one)
+            message = _Sent(self._turn, number, frame, deadline, callback)
+            self._pending.append(message)
             self._next = max(self._next or 0, number + 1)
             if self._connection is not None:
-                self._write(self._connection, one)
+                self._write(self._connection, message)
 
     def flush(self) -> None:
-        """Wait until what was sent so far is stored, or has failed.
+        """Wait until all messages sent so far are stored or have failed.
 
         Raises:
             TimedOut: it takes longer than both timeouts together.
@@ -151,24 +155,27 @@ class SegmentProducer(BrokerSession):
             raise TimedOut(f"{self._topic}: messages are not stored after {allowed:g} s")
 
     def close(self) -> None:
-        """Close it; what is not stored by then fails with `AlreadyClosed`. Harmless when done twice."""
+        """Close it; messages that are not stored yet fail with `AlreadyClosed`. Closing twice is safe."""
         self._finish()
         self._fail_all(AlreadyClosed(f"{self._topic}: the producer was closed before this message was stored"))
 
     def tick(self, now: float) -> None:
-        """Let messages fail whose time is over."""
+        """Fail the messages whose deadline is over."""
         limit = self._options.send_timeout_millis
         with self._changed:
-            late = [one for one in takewhile(lambda one: one.deadline <= now, self._pending) if one.outcome is None]
-            for one in late:
-                one.outcome = TimedOut(f"{self._topic}: message {one.sequence_id} is not stored after {limit} ms")
+            expired = takewhile(lambda message: message.deadline <= now, self._pending)
+            late = [message for message in expired if message.outcome is None]
+            for message in late:
+                message.outcome = TimedOut(
+                    f"{self._topic}: message {message.sequence_id} is not stored after {limit} ms"
+                )
         if late:
             self._deliver()
 
     # Sending --------------------------------------------------------------------------------------------------------
 
     def _metadata(self, content: bytes, options: MessageOptions) -> tuple[api.MessageMetadata, bytes]:
-        """Return a message's metadata without producer, number and time, and its payload."""
+        """Return a message's metadata without producer name, sequence id and time, and its payload."""
         partition_key, ordering_key = options.get("partition_key"), options.get("ordering_key")
         metadata = api.MessageMetadata(
             partition_key=partition_key,
@@ -184,18 +191,18 @@ class SegmentProducer(BrokerSession):
         metadata.compression, metadata.uncompressed_size = Compression.ZLIB, len(content)
         return metadata, zlib.compress(content)
 
-    def _room(self) -> None:
-        """Wait for room, or say that there is none; called with the lock held."""
+    def _wait_for_room(self) -> None:
+        """Wait for room, or raise QueueFull; called with the lock held."""
         self._check_sending()
         while len(self._pending) >= self._options.max_pending_messages:
             if not self._options.block_if_queue_full or threading.get_ident() == self._deliverer:
                 raise QueueFull(f"{self._topic}: {len(self._pending)} messages wait to be stored")
-            # Each of them ends by its own timeout at the latest.
+            # Each pending message ends by its own timeout at the latest.
             self._changed.wait()
             self._check_sending()
 
     def _check_sending(self) -> None:
-        # While those before it fail in order, a message waits for its turn to fail.
+        # While earlier messages fail in order, a message waits for its turn to fail.
         if not self._pending or not isinstance(self._failure, TopicTerminated):
             self._check()
 
@@ -205,15 +212,17 @@ class SegmentProducer(BrokerSession):
         metadata.publish_time = int(time.time() * 1000)
         body = framed(metadata, payload)
         if len(body) > self._largest:
-            raise MessageTooBig(f"{self._topic}: a message of {len(body)} bytes; the broker takes {self._largest}")
+            raise MessageTooBig(
+                f"{self._topic}: a message of {len(body)} bytes is too large; the broker accepts {self._largest}"
+            )
         command = api.CommandSend(producer_id=self._number, sequence_id=number, num_messages=1)
         return encode(command, body)
 
-    def _write(self, connection: Connection, one: _Sent) -> None:
+    def _write(self, connection: Connection, message: _Sent) -> None:
         try:
-            connection.send_frames(one.frame)
+            connection.send_frames(message.frame)
         except ScalableError as error:
-            # It stays among those that are sent again.
+            # It stays pending, and is sent again.
             _logger.debug("%s: %s", self._topic, error)
 
     # At the owner ---------------------------------------------------------------------------------------------------
@@ -236,9 +245,9 @@ class SegmentProducer(BrokerSession):
                 self._last_stored, self._next = answer.last_sequence_id, answer.last_sequence_id + 1
 
     def _opened(self, connection: Connection) -> None:
-        for one in self._pending:
-            if one.outcome is None:
-                connection.send_frames(one.frame)
+        for message in self._pending:
+            if message.outcome is None:
+                connection.send_frames(message.frame)
 
     def _closing(self, request_id: int) -> Command:
         return api.CommandCloseProducer(producer_id=self._number, request_id=request_id)
@@ -247,10 +256,10 @@ class SegmentProducer(BrokerSession):
         self._fail_all(error)
 
     def pushed(self, connection: Connection, command: Command, body: bytes) -> None:
-        """A receipt, an error, or that the broker closed the producer."""
+        """Handle a receipt, an error, or a close by the broker."""
         del body
         if isinstance(command, api.CommandSendReceipt):
-            # What deduplication drops has no place, or one of -1.
+            # Deduplicated messages have no id, or one of -1.
             stored = MessageId.of(command.message_id) if command.HasField("message_id") else MessageId(-1, -1)
             self._set_outcome(command.sequence_id, stored)
         elif isinstance(command, api.CommandSendError):
@@ -258,7 +267,7 @@ class SegmentProducer(BrokerSession):
             if command.error in (ServerError.TERMINATED, *_OF_ONE_MESSAGE):
                 self._set_outcome(command.sequence_id, error)
             if command.error not in _OF_ONE_MESSAGE:
-                # Closed first: the broker answers that when all that it took is stored, or refused.
+                # Close first: the broker answers that after all accepted messages are stored or rejected.
                 self.detached(connection, error, leave=True)
         elif isinstance(command, api.CommandCloseProducer):
             self.detached(connection, "the broker closed it")
@@ -267,51 +276,51 @@ class SegmentProducer(BrokerSession):
 
     def _set_outcome(self, sequence_id: int, outcome: ScalableError | MessageId) -> None:
         with self._changed:
-            # One that timed out, or one that was sent twice, may be answered late. Answers come in order: the first one
-            # that waits for this number is meant.
-            waiting = (one for one in self._pending if one.sequence_id == sequence_id and one.outcome is None)
-            one = next(waiting, None)
-            if one is None:
+            # The answer may be for a message that timed out, or one that was sent twice. Answers come in order, so it
+            # is for the first pending message with this sequence id.
+            waiting = (sent for sent in self._pending if sent.sequence_id == sequence_id and sent.outcome is None)
+            message = next(waiting, None)
+            if message is None:
                 return
-            one.outcome = outcome
+            message.outcome = outcome
         self._deliver()
 
     def _fail_all(self, error: ScalableError) -> None:
         while True:
             with self._changed:
-                waiting = [one for one in self._pending if one.outcome is None]
-                for one in waiting:
-                    one.outcome = error
+                waiting = [message for message in self._pending if message.outcome is None]
+                for message in waiting:
+                    message.outcome = error
             self._deliver()
             if not waiting:
                 return
 
     def _deliver(self) -> None:
-        """Call back for each message from the first one on whose outcome is known; one thread at a time."""
+        """Call back for the first messages whose outcome is known; one thread at a time."""
         if self._deliverer == threading.get_ident():
             return
         with self._delivery:
             self._deliverer = threading.get_ident()
             try:
-                while (one := self._known()) is not None:
-                    self._call_back(one)
+                while (message := self._first_with_outcome()) is not None:
+                    self._call_back(message)
                     with self._changed:
                         self._pending.popleft()
                         self._changed.notify_all()
             finally:
                 self._deliverer = 0
 
-    def _known(self) -> _Sent | None:
+    def _first_with_outcome(self) -> _Sent | None:
         with self._changed:
             return self._pending[0] if self._pending and self._pending[0].outcome is not None else None
 
-    def _call_back(self, one: _Sent) -> None:
-        outcome = one.outcome
+    def _call_back(self, message: _Sent) -> None:
+        outcome = message.outcome
         stored = outcome if isinstance(outcome, MessageId) else None
         if stored is not None:
-            self._last_stored = max(self._last_stored, one.sequence_id)
+            self._last_stored = max(self._last_stored, message.sequence_id)
         try:
-            one.callback(outcome if isinstance(outcome, ScalableError) else None, stored)
+            message.callback(outcome if isinstance(outcome, ScalableError) else None, stored)
         except Exception:
-            # Those of other messages must be called nevertheless.
-            _logger.exception("%s: the callback of message %d failed", self._topic, one.sequence_id)
+            # The callbacks of other messages must still be called.
+            _logger.exception("%s: the callback of message %d failed", self._topic, message.sequence_id)

@@ -1,4 +1,4 @@
-"""What a thread keeps up through lost connections, until it is closed."""
+"""Base of sessions that a thread restores after lost connections, until they are closed."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _logger = logging.getLogger("pulsar_scalable")
 
 
 class Reconnecting(ABC):
-    """Base of what is kept up: `_serve` continues until something fails, and is called again.
+    """Base of restored sessions: `_serve` runs until an error, and is then called again.
 
     Args:
-        pool: of connections.
-        what: that is kept up, for messages and the thread's name.
-        backoff: between two attempts.
+        pool: connections to brokers.
+        what: description of the session, for messages and the thread's name.
+        backoff: pauses between attempts.
     """
 
     def __init__(self, pool: Pool, what: str, backoff: Backoff) -> None:
@@ -27,35 +27,35 @@ class Reconnecting(ABC):
         self._what = what
         self._backoff = backoff
         self._closed = threading.Event()
-        self._settled = threading.Event()
+        self._ready = threading.Event()
         self._error: ScalableError | None = None
         self._thread = threading.Thread(target=self._run, name=what, daemon=True)
 
     @property
     def is_closed(self) -> bool:
-        """Whether it was closed."""
+        """True if it was closed."""
         return self._closed.is_set()
 
     @property
     def error(self) -> ScalableError | None:
-        """Why it is not up at present; None while it is."""
+        """Error of the last attempt; None while the session is up."""
         return self._error
 
     def close(self) -> None:
-        """End it; a callback that runs comes to its end. Harmless when done twice."""
+        """End it; a running callback finishes first. Calling it twice is safe."""
         self._closed.set()
         self._wake()
         if threading.current_thread() is not self._thread:
             self._thread.join(self._pool.access.connection_timeout)
 
     def _begin(self) -> None:
-        """Start the thread, and wait for the first answer.
+        """Start the thread and wait for the first answer.
 
         Raises:
-            ScalableError: there is none.
+            ScalableError: no answer arrives in time, or the error is final.
         """
         self._thread.start()
-        self._settled.wait(self._pool.access.operation_timeout)
+        self._ready.wait(self._pool.access.operation_timeout)
         if not self._has_begun:
             error = self._error or TimedOut(f"{self._what}: no answer in time")
             self.close()
@@ -63,12 +63,12 @@ class Reconnecting(ABC):
 
     def _run(self) -> None:
         try:
-            self._go_on()
+            self._serve_until_closed()
         finally:
-            # Also where this thread ends by a fault: nobody is to wait for it.
-            self._settled.set()
+            # Also if this thread fails: no caller must wait for it any more.
+            self._ready.set()
 
-    def _go_on(self) -> None:
+    def _serve_until_closed(self) -> None:
         while not self._closed.is_set():
             try:
                 self._serve()
@@ -78,27 +78,27 @@ class Reconnecting(ABC):
                 self._error = error
                 if not self._has_begun and self._is_final(error):
                     break
-                _logger.log(self._level(error), "%s: %s; tried again", self._what, error)
+                _logger.log(self._level(error), "%s: %s; retrying", self._what, error)
                 self._closed.wait(self._backoff.next())
 
     @property
     @abstractmethod
     def _has_begun(self) -> bool:
-        """Whether there was a first answer."""
+        """True if there was a first answer."""
 
     @abstractmethod
     def _serve(self) -> None:
-        """Take what one connection brings, until it fails, or until this is closed."""
+        """Handle the events of one connection, until it fails or this is closed."""
 
     @abstractmethod
     def _wake(self) -> None:
-        """Let `_serve` see that this is closed."""
+        """Wake `_serve` so that it sees that this is closed."""
 
     @abstractmethod
     def _is_final(self, error: ScalableError) -> bool:
-        """Whether it is not worth another attempt before the first answer."""
+        """Return whether an error before the first answer is final."""
 
     def _level(self, error: ScalableError) -> int:
-        """Of the log, for a failure after which it is tried again."""
+        """Return the log level for a failure that is retried."""
         del error
         return logging.INFO

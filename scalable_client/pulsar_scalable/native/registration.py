@@ -1,6 +1,6 @@
-"""A consumer of a scalable topic, as the topic's controller knows it, and the segments that it is to read (PIP-468).
+"""Registration of a consumer with the controller of a scalable topic, and the segments assigned to it (PIP-468).
 
-The controller forgets a consumer whose connection is gone for longer than its grace period, 60 s by default
+The controller removes a consumer whose connection is lost for longer than its grace period, 60 s by default
 (`scalableTopicConsumerSessionGracePeriodSeconds`).
 """
 
@@ -33,25 +33,25 @@ from pulsar_wire.frames import Command
 from pulsar_wire.pool import Pool
 
 _logger = logging.getLogger("pulsar_scalable")
-# A leader that dies is followed within its session's time; longer pauses would add to it.
+# A dead leader is replaced within its session's timeout; longer pauses would add to it.
 _LONGEST_PAUSE = 5.0
-# Seconds between registrations. A broker that notices late that an earlier connection has ended takes this one for gone
-# (5.0.1), and a leader that loses its lock may not report that.
+# Seconds between registrations. A broker that detects the end of an earlier connection late takes this consumer for
+# gone (5.0.1), and a leader that loses its lock may not report that.
 _RENEW_EVERY = 30.0
 _LEAVE_TIMEOUT = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class AssignedSegment:
-    """A segment that a consumer is to read.
+    """A segment that a consumer must read.
 
     Attributes:
-        id: of the segment.
+        id: id of the segment.
         start: its first hash.
         end: its last hash.
-        topic: that a consumer attaches to.
-        buckets: all entry buckets of the segment, first and last hash of each, where several consumers share it; empty
-            for the only consumer of a segment.
+        topic: topic that a consumer connects to.
+        buckets: all entry buckets of the segment, first and last hash of each, if consumers share it; empty for a
+            single consumer.
     """
 
     id: int
@@ -63,12 +63,12 @@ class AssignedSegment:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """All segments that a consumer is to read.
+    """Segments that a consumer must read.
 
     Attributes:
-        epoch: of the layout.
-        segments: in the order of the controller.
-        incarnation: tells topics of one name apart; 0 where that is not told.
+        epoch: epoch of the layout.
+        segments: in the controller's order.
+        incarnation: distinguishes topics that had the same name; 0 if unknown.
     """
 
     epoch: int
@@ -93,13 +93,13 @@ class Assignment:
 
 @dataclass(frozen=True, slots=True)
 class ScalableConsumer:
-    """Who is to be registered.
+    """A consumer to register.
 
     Attributes:
         topic: `topic://tenant/namespace/topic`.
-        subscription: its name.
-        name: of the consumer, unique in the subscription.
-        kind: how it shares segments.
+        subscription: name of the subscription.
+        name: name of the consumer, unique in the subscription.
+        kind: order that the consumer needs.
     """
 
     topic: str
@@ -112,10 +112,10 @@ OnAssignment = Callable[[Assignment], None]
 
 
 class Registration(Reconnecting):
-    """Keeps a consumer registered until it is closed; `NativeClient.register` makes it.
+    """Keeps a consumer registered until it is closed; created by `NativeClient.register`.
 
-    It registers again with the same name when the connection breaks, or another broker leads, and every 30 s. When it
-    is closed, the controller gives its segments to others at once; after `detach`, once the grace period is over.
+    It registers again with the same name after a lost connection, when another broker leads, and every 30 s. After
+    `close` the controller hands its segments over immediately; after `detach`, when the grace period is over.
     """
 
     def __init__(
@@ -139,19 +139,19 @@ class Registration(Reconnecting):
 
     @property
     def consumer_name(self) -> str:
-        """The name that the controller knows."""
+        """Name of the consumer."""
         return self._name
 
     @property
     def assignment(self) -> Assignment:
-        """The newest assignment; it holds through lost connections, until the controller gives another."""
+        """The newest assignment; it stays valid after a lost connection, until the controller sends another."""
         if self._assignment is None:
-            raise AlreadyClosed(f"{self._topic}: {self._name} was never registered")
+            raise AlreadyClosed(f"{self._topic}: {self._name} is not registered yet")
         return self._assignment
 
     @property
     def is_registered(self) -> bool:
-        """Whether the connection to the controller stands."""
+        """True if there is a connection to the controller."""
         return self._registered
 
     @property
@@ -159,7 +159,7 @@ class Registration(Reconnecting):
         return self._assignment is not None
 
     def detach(self) -> None:
-        """Close it without leaving: a consumer of the same name that comes within the grace period has its segments."""
+        """Close it without unregistering: a consumer with the same name gets its segments within the grace period."""
         self._stays_known = True
         self.close()
 
@@ -170,17 +170,17 @@ class Registration(Reconnecting):
         return not isinstance(error, ConnectionLost | TimedOut | NotTheLeader | Unready)
 
     def _serve(self) -> None:
-        """Register with the leader, and take assignments until the connection is lost or this is closed."""
+        """Register with the leader, and handle assignments until the connection is lost or this is closed."""
         layout = look_up(self._pool, self._ids, self._topic)
         url = layout.controller_tls if self._pool.secure else layout.controller
-        # Without a leader any broker will do: the one that is asked tries to lead. A connection of its own, because the
-        # controller takes its end for the consumer's.
-        connection = self._pool.own(url)
+        # Without a leader any broker will do: the one that is asked tries to lead. The connection is not shared,
+        # because the controller takes its end for the end of the consumer.
+        connection = self._pool.open_unshared(url)
         number = next(self._ids)
-        inbox = _Inbox(self._events)
+        handler = _AssignmentHandler(self._events)
         try:
-            connection.attach(Channel.ASSIGNMENT, number, inbox)
-            self._register(connection, number, inbox)
+            connection.attach(Channel.ASSIGNMENT, number, handler)
+            self._register(connection, number, handler)
             self._registered, self._error = True, None
             renew_at = time.monotonic() + _RENEW_EVERY
             while True:
@@ -188,7 +188,7 @@ class Registration(Reconnecting):
                     event = self._events.get(timeout=max(0.0, renew_at - time.monotonic()))
                 except Empty:
                     self._check_leader(connection)
-                    self._register(connection, number, inbox)
+                    self._register(connection, number, handler)
                     renew_at = time.monotonic() + _RENEW_EVERY
                     continue
                 if isinstance(event, ScalableError):
@@ -201,11 +201,11 @@ class Registration(Reconnecting):
             self._registered = False
             connection.detach(Channel.ASSIGNMENT, number)
             connection.close()
-            self._forget_events()
+            self._discard_events()
 
-    def _register(self, connection: Connection, number: int, inbox: _Inbox) -> None:
+    def _register(self, connection: Connection, number: int, handler: _AssignmentHandler) -> None:
         connection.require_scalable()
-        inbox.used = False
+        handler.has_assignment = False
         request = api.CommandScalableTopicSubscribe(
             topic=self._topic,
             subscription=self._consumer.subscription,
@@ -215,8 +215,8 @@ class Registration(Reconnecting):
         )
         what = f"registering {self._name} for {self._topic}"
         answer = connection.ask(request, what, api.CommandScalableTopicSubscribeResponse)
-        # What came before the answer is at least as new as it: assignments are sent before they are answered.
-        if not inbox.used and answer.HasField("assignment"):
+        # An assignment that arrived before the answer is at least as new: assignments are sent before the answer.
+        if not handler.has_assignment and answer.HasField("assignment"):
             self._take(Assignment.of(answer.assignment))
 
     def _unregister(self, connection: Connection, number: int) -> None:
@@ -227,54 +227,56 @@ class Registration(Reconnecting):
         try:
             connection.ask(request, what, api.CommandSuccess, _LEAVE_TIMEOUT)
         except ScalableError as error:
-            # The grace period ends it instead.
-            _logger.info("%s: %s left without an answer: %s", self._topic, self._name, error)
+            # The consumer is removed after the grace period instead.
+            _logger.info("%s: %s was not unregistered: %s", self._topic, self._name, error)
 
     def _check_leader(self, connection: Connection) -> None:
         try:
             layout = look_up(self._pool, self._ids, self._topic)
         except ScalableError as error:
-            # Who leads is not known; the connection stands.
+            # The leader is unknown; the connection is up.
             _logger.debug("%s: %s", self._topic, error)
             return
         url = layout.controller_tls if self._pool.secure else layout.controller
         if url and addresses(url)[0] != connection.address:
             raise ConnectionLost(f"{url} leads now instead of {connection.address}")
 
-    def _take(self, found: Assignment) -> None:
-        # The newest one of the leader counts, whatever its epoch: a topic that was created again begins with 0.
-        changed = found != self._assignment
-        self._assignment = found
+    def _take(self, assignment: Assignment) -> None:
+        # The leader's newest assignment is valid whatever its epoch: a recreated topic starts with 0.
+        changed = assignment != self._assignment
+        self._assignment = assignment
         if changed:
             try:
-                self._on_assignment(found)
+                self._on_assignment(assignment)
             except Exception:
-                # Later assignments may be taken.
-                _logger.exception("%s: the callback failed for an assignment of epoch %d", self._topic, found.epoch)
-        self._settled.set()
+                # The next assignments must still be reported.
+                _logger.exception(
+                    "%s: the callback failed for an assignment of epoch %d", self._topic, assignment.epoch
+                )
+        self._ready.set()
 
-    def _forget_events(self) -> None:
+    def _discard_events(self) -> None:
         while not self._events.empty():
             self._events.get()
         if self._closed.is_set():
             self._wake()
 
 
-class _Inbox:
-    """Takes what one connection brings.
+class _AssignmentHandler:
+    """Receives the assignments of one connection.
 
     Attributes:
-        used: whether an assignment came.
+        has_assignment: whether an assignment arrived.
     """
 
     def __init__(self, events: SimpleQueue[api.ScalableConsumerAssignment | ScalableError]) -> None:
         self._events = events
-        self.used = False
+        self.has_assignment = False
 
     def on_command(self, command: Command, body: bytes) -> None:
         del body
         if isinstance(command, api.CommandScalableTopicAssignmentUpdate) and command.HasField("assignment"):
-            self.used = True
+            self.has_assignment = True
             self._events.put(command.assignment)
 
     def on_lost(self, connection: Connection, error: ScalableError) -> None:

@@ -1,4 +1,4 @@
-"""The layout of a scalable topic, and every change of it (PIP-468, "DAG watch session")."""
+"""Layout of a scalable topic, and its changes (PIP-468, "DAG watch session")."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ _logger = logging.getLogger("pulsar_scalable")
 
 OnLayout = Callable[[Layout], None]
 
-_LOOK_EVERY = 30.0
-# The state of a segment.
+_CHECK_INTERVAL = 30.0
+# Value of an active segment's state.
 _ACTIVE = 0
-# Seconds for which no broker has the topic.
+# Seconds without the topic on any broker after which it counts as deleted.
 _MISSING_IS_DELETED = 5.0
 
 
@@ -46,7 +46,7 @@ def layout_of(dag: api.ScalableTopicDAG, topic: str) -> Layout:
     """Return the layout that a broker sent.
 
     Args:
-        dag: all segments, and the leader.
+        dag: segments and leader.
         topic: `topic://tenant/namespace/topic`.
     """
     segments = [
@@ -73,16 +73,16 @@ def layout_of(dag: api.ScalableTopicDAG, topic: str) -> Layout:
 
 
 class Session:
-    """One session of layouts over one connection.
+    """Session for the layouts of one topic over one connection.
 
     Args:
-        connection: to any broker.
-        number: of the session.
-        topic: `topic://tenant/namespace/topic`, or a regular one.
-        create: whether the broker may create the topic, where it is missing.
+        connection: connection to any broker.
+        number: id of the session.
+        topic: `topic://tenant/namespace/topic`, or a regular topic.
+        create: whether the broker may create a missing topic.
 
     Raises:
-        Unsupported: the broker serves no scalable topics.
+        Unsupported: the broker does not serve scalable topics.
         ConnectionLost: the connection is lost.
     """
 
@@ -96,48 +96,48 @@ class Session:
         connection.send(api.CommandScalableTopicLookup(session_id=number, topic=topic, create_if_missing=create))
 
     def on_command(self, command: Command, body: bytes) -> None:
-        """An update."""
+        """Queue an update."""
         del body
         self._events.put(command)
 
     def on_lost(self, connection: Connection, error: ScalableError) -> None:
-        """The session's end."""
+        """Queue the end of the session."""
         del connection
         self._events.put(error)
 
     def end(self) -> None:
-        """Let `next` raise."""
+        """End the session: `next` raises."""
         self._events.put(AlreadyClosed(f"{self._topic}: the watch is closed"))
 
     def next(self, timeout: float | None) -> Layout:
-        """The next layout, the topic's first one too.
+        """Return the next layout; the first call returns the current one.
 
         Args:
-            timeout: seconds; None for as long as the connection stands.
+            timeout: seconds; None as long as the connection is open.
 
         Raises:
-            TimedOut: none came.
-            Refused: there is no layout.
-            ConnectionLost: there will not be any more.
+            TimedOut: no layout arrived in time.
+            Refused: the broker reports an error.
+            ConnectionLost: the connection is lost.
         """
         try:
-            found = self._events.get(timeout=timeout)
+            event = self._events.get(timeout=timeout)
         except Empty:
-            raise TimedOut(f"{self._topic}: {self.connection.address} told no layout for {timeout:g} s") from None
-        if isinstance(found, AlreadyClosed):
-            raise found
-        if isinstance(found, ScalableError):
-            raise ConnectionLost(f"{self._topic}: {found}") from found
-        if not isinstance(found, api.CommandScalableTopicUpdate):
-            raise ProtocolViolation(f"a session of layouts gets {type(found).__name__}")
-        if found.HasField("error"):
-            raise refused(found.error, found.message, f"watching {self._topic}")
-        if not found.HasField("dag"):
+            raise TimedOut(f"{self._topic}: {self.connection.address} sent no layout for {timeout:g} s") from None
+        if isinstance(event, AlreadyClosed):
+            raise event
+        if isinstance(event, ScalableError):
+            raise ConnectionLost(f"{self._topic}: {event}") from event
+        if not isinstance(event, api.CommandScalableTopicUpdate):
+            raise ProtocolViolation(f"unexpected {type(event).__name__} in a layout session")
+        if event.HasField("error"):
+            raise refused(event.error, event.message, f"watching {self._topic}")
+        if not event.HasField("dag"):
             raise ProtocolViolation(f"an update of {self._topic} has neither a layout nor an error")
-        return layout_of(found.dag, found.resolved_topic_name or self._topic)
+        return layout_of(event.dag, event.resolved_topic_name or self._topic)
 
     def close(self) -> None:
-        """Tell the broker, if the connection stands."""
+        """Close the session at the broker, if the connection is open."""
         self.connection.detach(Channel.LAYOUT, self._number)
         if self.connection.lost is None:
             try:
@@ -147,11 +147,11 @@ class Session:
 
 
 def look_up(pool: Pool, ids: Iterator[int], topic: str, *, create: bool = False) -> Layout:
-    """Return the layout of a topic as it is now; `create` lets the broker create a topic that is missing.
+    """Return the current layout of a topic; with `create`, the broker may create a missing topic.
 
     Raises:
-        TopicNotFound: there is none.
-        ScalableError: no broker can tell.
+        TopicNotFound: the topic does not exist.
+        ScalableError: no broker answers.
     """
     connection = pool.to_any()
     session = Session(connection, next(ids), topic, create=create)
@@ -165,11 +165,11 @@ def look_up(pool: Pool, ids: Iterator[int], topic: str, *, create: bool = False)
 
 
 class Watch(Reconnecting):
-    """Tells layouts until it is closed; `NativeClient.watch` makes it.
+    """Reports layouts until it is closed; created by `NativeClient.watch`.
 
-    It continues through lost connections with any broker that answers, and never reports a layout that is older than
-    the last one. A topic that is deleted and created again begins with epoch 0: its layouts have another incarnation.
-    After 30 s without a change it asks again, which tells that the topic is deleted.
+    After a lost connection it continues with any broker that answers, and never reports an older layout. A topic that
+    is deleted and created again starts with epoch 0; its layouts have another incarnation. After 30 s without a change
+    it asks again, which detects a deletion.
     """
 
     def __init__(self, pool: Pool, ids: count[int], topic: str, on_layout: OnLayout) -> None:
@@ -187,7 +187,7 @@ class Watch(Reconnecting):
     def layout(self) -> Layout:
         """The newest layout."""
         if self._layout is None:
-            raise AlreadyClosed(f"{self._topic}: the watch ended without a layout")
+            raise AlreadyClosed(f"{self._topic}: the watch ended before it had a layout")
         return self._layout
 
     @property
@@ -217,14 +217,14 @@ class Watch(Reconnecting):
                 self._backoff.reset()
                 self._take(layout)
                 try:
-                    layout = session.next(_LOOK_EVERY)
+                    layout = session.next(_CHECK_INTERVAL)
                 except TimedOut:
-                    # Brokers of 5.0.1 say nothing when the topic is deleted; another session is told.
+                    # Brokers (5.0.1) do not report the deletion of a topic; a new session detects it.
                     return
         except ScalableError as error:
             if isinstance(error, TopicNotFound):
                 self._note_missing(error)
-            # Another broker may know more.
+            # Another broker may have the topic.
             self._pool.skip(connection)
             raise
         finally:
@@ -241,22 +241,22 @@ class Watch(Reconnecting):
                 layout = replace(layout, generation=last.generation)
                 if not layout.supersedes(last) and not last.is_deleted:
                     return
-        self._tell(layout)
+        self._report(layout)
 
     def _note_missing(self, error: TopicNotFound) -> None:
         now = time.monotonic()
         self._missing_since = self._missing_since or now
         if self._layout is not None and now - self._missing_since >= _MISSING_IS_DELETED:
-            _logger.warning("%s: it was deleted: %s", self._topic, error)
-            self._tell(replace(self._layout, deleted=True))  # mutant: scalable-client/a-deletion-is-not-reported
+            _logger.warning("%s: the topic was deleted: %s", self._topic, error)
+            self._report(replace(self._layout, deleted=True))  # mutant: scalable-client/a-deletion-is-not-reported
 
-    def _tell(self, layout: Layout) -> None:
+    def _report(self, layout: Layout) -> None:
         if self._layout is not None and self._layout.is_deleted and layout.is_deleted:
             return
         self._layout = layout
         try:
             self._on_layout(layout)
         except Exception:
-            # Later layouts may be taken.
+            # The next layouts must still be reported.
             _logger.exception("%s: the callback failed for epoch %d", self._topic, layout.epoch)
-        self._settled.set()
+        self._ready.set()

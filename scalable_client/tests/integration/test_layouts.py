@@ -46,7 +46,7 @@ def same(layout: Layout, model: SegmentLayout) -> bool:
     return layout.epoch == model.epoch and told == stored
 
 
-def test_splits_and_merges_are_told(admin: PulsarAdmin, client: NativeClient) -> None:
+def test_splits_and_merges_are_reported(admin: PulsarAdmin, client: NativeClient) -> None:
     """The whole graph at first, and after each change."""
     name, told = make_scalable(admin, 3), list[Layout]()
     watch = client.watch(scalable(name), told.append)
@@ -64,7 +64,7 @@ def test_splits_and_merges_are_told(admin: PulsarAdmin, client: NativeClient) ->
 
 def test_a_topic_that_is_deleted(admin: PulsarAdmin, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
     """Consumers and producers hear of it, although brokers of 5.0.1 do not tell those who watch the topic."""
-    monkeypatch.setattr("pulsar_scalable.native.watch._LOOK_EVERY", 1.0)
+    monkeypatch.setattr("pulsar_scalable.native.watch._CHECK_INTERVAL", 1.0)
     monkeypatch.setattr("pulsar_scalable.native.watch._MISSING_IS_DELETED", 1.0)
     name = make_scalable(admin, 2)
     topic = scalable(name)

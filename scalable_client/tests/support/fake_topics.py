@@ -277,23 +277,23 @@ class FakeReceiver:
                 raise TimedOut("nothing")
             time.sleep(0.002)
 
-    def acknowledge(self, found: MessageId) -> None:
+    def acknowledge(self, message_id: MessageId) -> None:
         """Take a message off."""
         with self._world.lock:
-            self._cursor.acknowledged.add(found.entry)
+            self._cursor.acknowledged.add(message_id.entry)
 
-    def acknowledge_cumulative(self, found: MessageId) -> None:
+    def acknowledge_cumulative(self, message_id: MessageId) -> None:
         """Take all up to a message off."""
         with self._world.lock:
             assert not self._cursor.shared, "brokers take no cumulative acknowledgement of what is shared"
-            self._acknowledged_to = found.entry
+            self._acknowledged_to = message_id.entry
             if self._world.loses_acknowledgements:
                 return
-            self._cursor.acknowledged.update(range(found.entry + 1))
+            self._cursor.acknowledged.update(range(message_id.entry + 1))
 
-    def negative_acknowledge(self, found: RawMessage) -> None:
+    def negative_acknowledge(self, message: RawMessage) -> None:
         """Let a message come again."""
-        entry = found.message_id().entry
+        entry = message.message_id().entry
 
         def again() -> None:
             with self._world.lock:

@@ -75,7 +75,7 @@ def data_of(consumer: SegmentConsumer, count: int) -> list[bytes]:
     return [consumer.receive(3000).data() for _ in range(count)]
 
 
-def test_options_are_told() -> None:
+def test_options_are_sent_to_the_broker() -> None:
     """What pulsar-client's names mean to the broker."""
     with FakeBroker(usual) as broker, NativeClient(broker.url) as client:
         client.subscribe(
@@ -177,7 +177,7 @@ def test_a_segment_that_is_shared_by_entry_buckets() -> None:
 def test_any_order_of_acknowledgements(order: list[int]) -> None:
     """A batch is complete with its last message, whichever that is, and only then."""
     size, batches = len(order), Batches()
-    assert batches.begin(MessageId(1, 2), size, ()) == set(range(size))
+    assert batches.add(MessageId(1, 2), size, ()) == set(range(size))
     complete = [batches.acknowledge(MessageId(1, 2, index, size)) for index in order]
     assert complete == [False] * (size - 1) + [True]
 

@@ -51,9 +51,9 @@ def test_what_supersedes_what() -> None:
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"epoch": 1}', b'{"epoch":1,"createdMs":1,"segments":{"0":{}}}'])
 def test_what_is_no_layout(data: bytes) -> None:
     """Anything else is refused with its name."""
-    with pytest.raises(errors.ProtocolViolation, match=r"orders\.scalable\.layout holds what is no layout"):
+    with pytest.raises(errors.ProtocolViolation, match=r"invalid layout in .*orders\.scalable\.layout"):
         parse_layout(ORDERS, data)
-    with pytest.raises(errors.ProtocolViolation, match="this is no assignment"):
+    with pytest.raises(errors.ProtocolViolation, match="invalid assignment"):
         parse_assignment(data)
 
 
@@ -90,7 +90,7 @@ def test_names(text: str, found: TopicName) -> None:
 @pytest.mark.parametrize("text", ["", "a/b", "segment://a/b/c", "persistent://a/b", "topic://orders", "a//c"])
 def test_what_is_no_name(text: str) -> None:
     """Anything else is refused."""
-    with pytest.raises(errors.Unsupported, match="is no scalable topic"):
+    with pytest.raises(errors.Unsupported, match="invalid scalable topic"):
         TopicName.parse(text)
 
 
@@ -100,5 +100,5 @@ def test_checkpoints() -> None:
     assert Checkpoint.deserialize(saved.serialize()) == saved
     places = [b'{"incarnation":1,"positions":{"0":"%s"}}' % place for place in (b"no hex", b"0a0b", b"ff")]
     for data in (b"", b"{}", b"[]", *places):
-        with pytest.raises(errors.ProtocolViolation, match="no checkpoint"):
+        with pytest.raises(errors.ProtocolViolation, match="invalid checkpoint"):
             Checkpoint.deserialize(data)

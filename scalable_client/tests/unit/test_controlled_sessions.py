@@ -18,7 +18,7 @@ from models.topic_controller.record import ControlledLayout as Record
 from models.topic_controller.record import PublishedLayout
 from models.topic_controller.sessions import ConsumerAssignment, assignment_of
 from pulsar_scalable.controlled import rest
-from pulsar_scalable.controlled.layout import LAYOUT_KEY, Told, assignment_key
+from pulsar_scalable.controlled.layout import LAYOUT_KEY, AssignmentMessage, assignment_key
 from pulsar_scalable.controlled.library import Library, pulsar
 from pulsar_scalable.controlled.rest import ConsumerKey, RestAccess
 from pulsar_scalable.controlled.sessions import ControlledSession
@@ -254,7 +254,7 @@ def test_a_registration_that_fails_of_anything(world: World, monkeypatch: pytest
     session = world.session()
     join, failures = rest.join, [RuntimeError("nobody foresaw this")]
 
-    def fail_once(*said: Any) -> Told:
+    def fail_once(*said: Any) -> AssignmentMessage:
         if failures:
             raise failures.pop()
         return join(*said)

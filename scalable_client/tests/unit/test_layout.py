@@ -175,7 +175,7 @@ def test_messages_without_a_key_take_turns() -> None:
 def test_no_segment() -> None:
     """A hole in the hashes, or no active segment at all."""
     hole = Layout(TOPIC, 0, (Segment(0, 0, 9), Segment(1, 20, 0xFFFF, active=False)))
-    with pytest.raises(LayoutError, match="takes hash"):
+    with pytest.raises(LayoutError, match="covers hash"):
         hole.segment_for(15 << 16)
     with pytest.raises(LayoutError):
         RoundRobin().segment(Layout(TOPIC, 0, ()))

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from scalable_client.tests.support.fake_topics import FakeWorld, Stored
 
 from pulsar_scalable.native import MessageId
-from pulsar_scalable.pending_message import PendingMessage, stored_of
+from pulsar_scalable.pending_message import PendingMessage, match_stored
 from pulsar_scalable.ports import Content
 from pulsar_scalable.send_queue import SegmentSendQueue
 
@@ -34,7 +34,7 @@ def test_never_more_than_is_stored(sent: list[bytes], lengths: list[int]) -> Non
     """However equal messages are, none is taken for stored that is not: it would be lost."""
     lengths = [min(length, len(sent)) for length in lengths]
     tail = [stored(data, entry) for entry, data in enumerate(data for length in lengths for data in sent[:length])]
-    found = stored_of([pending(number, data) for number, data in enumerate(sent)], tail)
+    found = match_stored([pending(number, data) for number, data in enumerate(sent)], tail)
     assert len(found) <= max(lengths, default=0)
     assert [one.data() for one in found] == sent[: len(found)]
 
@@ -45,14 +45,14 @@ def test_all_that_is_stored(count: int, lengths: list[int]) -> None:
     sent = [str(number).encode() for number in range(count)]
     lengths = [min(length, len(sent)) for length in lengths]
     tail = [stored(data, entry) for entry, data in enumerate(data for length in lengths for data in sent[:length])]
-    found = stored_of([pending(number, data) for number, data in enumerate(sent)], tail)
+    found = match_stored([pending(number, data) for number, data in enumerate(sent)], tail)
     assert len(found) == max(lengths, default=0)
 
 
 def test_many_equal_messages() -> None:
     """A thousand heartbeats without an answer leave as many readings as they are, and the shortest one counts."""
     sent = [pending(number, b"beat") for number in range(1000)]
-    assert len(stored_of(sent, [stored(b"beat", entry) for entry in range(1000)])) == 1
+    assert len(match_stored(sent, [stored(b"beat", entry) for entry in range(1000)])) == 1
 
 
 def test_what_deduplication_drops_is_not_kept() -> None:

@@ -423,4 +423,4 @@ def test_callbacks_that_fail_or_wait() -> None:
         producer.send_async(b"x", outcomes.of(2))
         producer.flush()
     assert outcomes.numbers == [2]
-    assert "cannot wait" in str(told[0])
+    assert "use send_async" in str(told[0])

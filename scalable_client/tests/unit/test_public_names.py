@@ -14,7 +14,8 @@ from pulsar_scalable import aio, errors
 _TOP = Path(__file__).parents[2]
 _README = (_TOP / "README.md").read_text()
 _ROW = re.compile(r"^\| `(pulsar_scalable[.\w]*)` \| (.+) \|$", re.MULTILINE)
-_DOCUMENTED = {module: set(re.findall(r"`(\w+)`", names)) for module, names in _ROW.findall(_README)}
+_ROWS = [(module, set(re.findall(r"`(\w+)`", names))) for module, names in _ROW.findall(_README)]
+_DOCUMENTED = {module: set[str]().union(*(names for other, names in _ROWS if other == module)) for module, _ in _ROWS}
 
 _SNIPPETS = {
     f"README-{number}": text for number, text in enumerate(re.findall(r"```python\n(.*?)```", _README, re.DOTALL))

@@ -117,12 +117,12 @@ def test_controllers_that_are_away(controller: Controller) -> None:
         join(RestAccess(timeout=5), [away], CONSUMER, ConsumerKind.STREAM)
     with pytest.raises(errors.Unsupported, match="option controller_url"):
         join(RestAccess(), [], CONSUMER, ConsumerKind.STREAM)
-    with pytest.raises(errors.Unsupported, match="is no URL of a controller"):
+    with pytest.raises(errors.Unsupported, match="invalid controller URL"):
         join(RestAccess(), ["ftp://somewhere"], CONSUMER, ConsumerKind.STREAM)
 
 
 def test_an_answer_that_is_none(controller: Controller) -> None:
     """What is no assignment is refused."""
     controller.body = b"<html>"
-    with pytest.raises(errors.ProtocolViolation, match="this is no assignment"):
+    with pytest.raises(errors.ProtocolViolation, match="invalid assignment"):
         join(RestAccess(), [controller.url], CONSUMER, ConsumerKind.STREAM)

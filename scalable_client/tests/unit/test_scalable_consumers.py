@@ -151,7 +151,7 @@ def test_a_stream_takes_the_order_of_the_broker(world: FakeWorld) -> None:
 
 def test_a_cumulative_acknowledgement_that_is_lost(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """A sealed segment whose acknowledgement went with a connection comes again until the broker has it."""
-    monkeypatch.setattr("pulsar_scalable.receive_queue._FIRST_PATIENCE", 0.3)
+    monkeypatch.setattr("pulsar_scalable.receive_queue._FIRST_IDLE_TIMEOUT", 0.3)
     with stream(world, "one") as consumer:
         world.assign("one", 0)
         world.store(0, "a", "b")
@@ -171,7 +171,7 @@ def test_a_cumulative_acknowledgement_that_is_lost(world: FakeWorld, monkeypatch
 
 def test_a_stream_is_attached_again_soon(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment that a stream left to look for a lost acknowledgement is tried again soon where it is refused once."""
-    monkeypatch.setattr("pulsar_scalable.receive_queue._FIRST_PATIENCE", 0.3)
+    monkeypatch.setattr("pulsar_scalable.receive_queue._FIRST_IDLE_TIMEOUT", 0.3)
     with stream(world, "one") as consumer:
         world.assign("one", 0)
         world.store(0, "a")
@@ -487,7 +487,7 @@ def test_a_subscription_that_is_made(world: FakeWorld) -> None:
         assert all("work" in segment.cursors for segment in world.segments.values())
     world.refuses_receivers = ConnectionLost("away")
     begun = time.monotonic()
-    with pytest.raises(TimedOut, match=r"not subscribed everywhere: [^;]*: away"):
+    with pytest.raises(TimedOut, match=r"not subscribed on all segments: [^;]*: away"):
         QueueConsumer(world, TOPIC, "late", ConsumerOptions(), subscribe_limit=0.3)
     assert time.monotonic() - begun < 5
 

@@ -52,7 +52,7 @@ def ids(found: list[Assignment]) -> list[list[int]]:
 # Watches --------------------------------------------------------------------------------------------------------------
 
 
-def test_layouts_are_told_as_they_come() -> None:
+def test_each_new_layout_is_reported() -> None:
     """The first one before the watch is there; older ones, and the same again, not at all."""
     told: list[Layout] = []
 
@@ -181,7 +181,7 @@ def test_watches_outlive_connections_and_errors() -> None:
 
 def test_a_topic_that_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its deletion is told once no broker has had it for a while, although brokers say nothing; so is a new topic."""
-    monkeypatch.setattr("pulsar_scalable.native.watch._LOOK_EVERY", 0.2)
+    monkeypatch.setattr("pulsar_scalable.native.watch._CHECK_INTERVAL", 0.2)
     monkeypatch.setattr("pulsar_scalable.native.watch._MISSING_IS_DELETED", 0.3)
     told: list[Layout] = []
     created_ms: int | None = 1000
