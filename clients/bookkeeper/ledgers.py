@@ -372,7 +372,7 @@ class LedgerDirectoryWriter(LedgerDirectory):
         try:
             errors = change_each(link, changes, permit)  # mutant: bookie-cluster/a-late-deletion-without-a-permit
         finally:
-            permit.give_back(link)
+            permit.revoke(link)
         self._deleted.difference_update(
             items[number][0] for number, error in zip(chosen, errors, strict=True) if error == wire.BAD_VERSION
         )

@@ -23,14 +23,14 @@ _INFO, _INDEX, _POSITION, _POSITION_PROPERTIES, _PROPERTY_KEY, _PROPERTY_VALUE =
 
 
 def attribution(properties: Iterable[KeyValue]) -> str | None:
-    """The bookie cluster that properties name, None if they name none."""
+    """Return the bookie cluster that properties name, None if they name none."""
     return next((property_.value for property_ in properties if property_.key == ATTRIBUTION), None)
 
 
 def set_schema_attribution(
     value: bytes, old: str | None, new: str | None, *, absent: bool = True, ledgers: Container[int] | None = None
 ) -> bytes | None:
-    """A schema's node, with all versions that are on one bookie cluster said to be on another.
+    """Return a schema's node, with all versions that are on one bookie cluster said to be on another.
 
     Changed are the newest version and every entry of the index that is attributed to `old`; others are left alone.
 
@@ -68,7 +68,7 @@ def set_schema_attribution(
 def _inside(
     fields: list[Field], numbers: tuple[int, ...], change: Callable[[list[Field]], list[Field] | None]
 ) -> list[Field] | None:
-    """The fields, with the messages in those of these numbers changed; None if none was."""
+    """Return the fields, with the messages in those of these numbers changed; None if none was."""
     result: list[Field] = []
     changed = False
     for field in fields:
@@ -104,7 +104,7 @@ def _stands(fields: list[Field], number: int) -> str | None:
 
 
 def _stamped(fields: list[Field], number: int, new: str | None) -> list[Field]:
-    """The fields with the attribution set in its place, behind the other properties, or taken out."""
+    """Return the fields with the attribution set in its place, behind the other properties, or taken out."""
     if new is None:
         return [field for field in fields if not _is_attribution(field, number)]
     value = bytes_field(_PROPERTY_VALUE, new.encode())

@@ -24,7 +24,7 @@ class Compression(IntEnum):
 
 
 def decompressed(compression: Compression, body: bytes, size: int) -> bytes:
-    """What a value holds.
+    """Return what a value holds.
 
     Args:
         compression: how it is packed.
@@ -47,7 +47,7 @@ def decompressed(compression: Compression, body: bytes, size: int) -> bytes:
 
 
 def compressed(compression: Compression, body: bytes) -> bytes:
-    """A value, packed; other bytes than Pulsar's own code makes, which all clients can read."""
+    """Return a value, packed; other bytes than Pulsar's own code makes, which all clients can read."""
     match compression:
         case Compression.NONE:
             return body

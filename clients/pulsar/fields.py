@@ -24,7 +24,7 @@ class Field(NamedTuple):
 
 
 def split(message: bytes) -> list[Field]:
-    """The fields of a message in their order.
+    """Return the fields of a message in their order.
 
     Raises:
         StoreProtocolError: it is no message.
@@ -55,17 +55,17 @@ def split(message: bytes) -> list[Field]:
 
 
 def join(fields: Iterable[Field]) -> bytes:
-    """The message of these fields."""
+    """Return the message of these fields."""
     return b"".join(field.raw for field in fields)
 
 
 def bytes_field(number: int, content: bytes) -> Field:
-    """A field that holds a string, bytes or a message."""
+    """Return a field that holds a string, bytes or a message."""
     return Field(number, encode_varint(number << 3 | 2) + encode_varint(len(content)) + content, content)
 
 
 def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
-    """A number and the offset behind it."""
+    """Return a number and the offset behind it."""
     number = shift = 0
     while offset < len(message) and shift < 70:
         byte = message[offset]

@@ -19,7 +19,7 @@ Record = dict[str, Any]
 
 
 def read_record(store: CasReader, path: str) -> Record | None:
-    """A record; None if there is none.
+    """Return a record; None if there is none.
 
     Raises:
         StoreProtocolError: it has another form.
@@ -57,7 +57,7 @@ def change_record(store: CasStore, path: str, fence: Callable[[], object], chang
 
 
 def parsed(node: Node, path: str) -> Record:
-    """The record in a node.
+    """Return the record in a node.
 
     Raises:
         StoreProtocolError: it has another form.
@@ -72,5 +72,5 @@ def parsed(node: Node, path: str) -> Record:
 
 
 def encoded(record: Record) -> bytes:
-    """A record as brokers write it."""
+    """Return a record as brokers write it."""
     return json.dumps(record, separators=(",", ":")).encode()

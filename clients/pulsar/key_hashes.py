@@ -19,7 +19,7 @@ _WORD = 8
 
 @lru_cache(maxsize=1 << 16)
 def partition_of(key: str, partitions: int, scheme: KeyHash) -> int | None:
-    """The partition of a key; None where producers do not count it as one, and take any partition.
+    """Return the partition of a key; None where producers do not count it as one, and take any partition.
 
     Args:
         key: of the message; where it is bytes, as Base64, as it is stored.
@@ -36,7 +36,7 @@ def partition_of(key: str, partitions: int, scheme: KeyHash) -> int | None:
 
 
 def java_hash(key: str) -> int:
-    """`JavaStringHash`, the default of Java's producers: `String.hashCode` without its sign."""
+    """Return `JavaStringHash`, the default of Java's producers: `String.hashCode` without its sign."""
     found = 0
     units = key.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
@@ -59,7 +59,7 @@ def cpp_hash(key: str) -> int:
 
 
 def _rest(data: bytes) -> int:
-    """The last bytes, fewer than eight, as one number."""
+    """Return the last bytes, fewer than eight, as one number."""
     size = len(data)
     if not size:
         return 0

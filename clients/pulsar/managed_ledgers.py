@@ -39,7 +39,7 @@ MessageT = TypeVar("MessageT", bound=Message)
 
 
 def unpack(value: bytes) -> tuple[Compression, bytes]:
-    """How a value is packed, and what is in it.
+    """Return how a value is packed, and what is in it.
 
     Raises:
         StoreProtocolError: it is damaged.
@@ -73,7 +73,7 @@ def decode_ledger_info(value: bytes) -> ManagedLedgerInfo:
 
 
 def without_termination(value: bytes) -> bytes:
-    """A managed ledger's node without the place where the topic was ended, and without the mark of a migration.
+    """Return a managed ledger's node without the place where the topic was ended, and without the mark of a migration.
 
     All other fields keep their bytes. What was compressed is not any more, which brokers read as well.
 
@@ -113,7 +113,7 @@ def decode_cursor_entry(payload: bytes) -> CursorPosition:
 
 
 def compacted_ledger(position: ManagedCursorInfo | CursorPosition) -> int | None:
-    """The ledger of the compacted topic that a cursor names, None if it names none.
+    """Return the ledger of the compacted topic that a cursor names, None if it names none.
 
     While a cursor has a ledger (`cursorsLedgerId` is not -1), its position and these properties are in that ledger's
     last entry alone: those in the node are as old as the ledger, and name a compacted ledger that may be deleted. So
@@ -124,7 +124,7 @@ def compacted_ledger(position: ManagedCursorInfo | CursorPosition) -> int | None
 
 
 def delayed_ledgers(cursor: ManagedCursorInfo) -> list[int]:
-    """The ledgers of a cursor's delayed index; these properties are always in the node.
+    """Return the ledgers of a cursor's delayed index; these properties are always in the node.
 
     Raises:
         StoreProtocolError: one is no number.
@@ -141,7 +141,7 @@ def delayed_ledgers(cursor: ManagedCursorInfo) -> list[int]:
 
 
 def parse(kind: type[MessageT], body: bytes) -> MessageT:
-    """A message with all the fields that it must have, which protobuf itself does not look for.
+    """Return a message with all the fields that it must have, which protobuf itself does not look for.
 
     Raises:
         StoreProtocolError: it is none.

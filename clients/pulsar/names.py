@@ -92,7 +92,7 @@ class TopicName(NamedTuple):
         return self._replace(topic=whole_name(self.topic))
 
     def of_partition(self, number: int) -> Self:
-        """The name of one of its partitions."""
+        """Return the name of one of its partitions."""
         return self._replace(topic=f"{self.topic}-partition-{number}")
 
     def __str__(self) -> str:
@@ -132,7 +132,7 @@ StoredTopic = TopicName | SegmentName
 
 
 def stored_topic(text: str) -> StoredTopic:
-    """What a full name names, `persistent://…` or `segment://…`.
+    """Return what a full name names, `persistent://…` or `segment://…`.
 
     Raises:
         ValueError: it names neither.
@@ -161,7 +161,7 @@ class CursorName(NamedTuple):
 
 
 def cursor_name(path: str) -> CursorName | None:
-    """The cursor whose node this is, None if it is none of a persistent topic.
+    """Return the cursor whose node this is, None if it is none of a persistent topic.
 
     Brokers encode the names of topics and cursors as `java.net.URLEncoder` does, a space as a plus.
     """
@@ -173,17 +173,17 @@ def cursor_name(path: str) -> CursorName | None:
 
 
 def _as_node(name: str) -> str:
-    """The name of a topic, as brokers name nodes: as `java.net.URLEncoder` encodes."""
+    """Return the name of a topic, as brokers name nodes: as `java.net.URLEncoder` encodes."""
     return quote_plus(name, safe="*").replace("~", "%7E")
 
 
 def encoded(part: str) -> str:
-    """One part of a path of the admin interface."""
+    """Return one part of a path of the admin interface."""
     return quote(part, safe="")
 
 
 def recordable(subscription: str) -> bool:
-    """Whether brokers take a subscription's name as it is in requests for scalable topics and their segments.
+    """Return whether brokers take a subscription's name as it is in requests for scalable topics and their segments.
 
     They take what is behind a slash, or a semicolon, for something else, fail over braces and what cannot be printed,
     and decode once too often (5.0.1, seen): then cursors of another name keep messages that no consumer reads.
@@ -193,10 +193,10 @@ def recordable(subscription: str) -> bool:
 
 
 def encoded_namespace(name: str) -> str:
-    """`tenant/namespace` for a path of the admin interface."""
+    """Return `tenant/namespace` for a path of the admin interface."""
     return "/".join(map(encoded, name.split("/")))
 
 
 def encoded_twice(part: str) -> str:
-    """A subscription, or the topic of a schema, in a path of the admin interface: brokers decode these twice."""
+    """Return a subscription, or the topic of a schema, in a path of the admin interface: brokers decode these twice."""
     return encoded(encoded(part))

@@ -14,7 +14,7 @@ from clients.pulsar.json_records import Record, change_record, read_record
 
 
 def read_policy(store: CasReader, namespace: str, at: Sequence[str]) -> Any:
-    """A policy as JSON; None where the namespace does not have it.
+    """Return a policy as JSON; None where the namespace does not have it.
 
     Args:
         store: the metadata store of the brokers.
@@ -28,7 +28,7 @@ def read_policy(store: CasReader, namespace: str, at: Sequence[str]) -> Any:
 
 
 def read_policies(store: CasReader, namespace: str) -> Record:
-    """All policies of a namespace, as JSON.
+    """Return all policies of a namespace, as JSON.
 
     Raises:
         StoreNotFound: there is no such namespace.
@@ -52,14 +52,14 @@ def change_policies(
 
 
 def value_at(record: Record, at: Sequence[str]) -> Any:
-    """What stands in a record behind some names; None for nothing."""
+    """Return what stands in a record behind some names; None for nothing."""
     name, *rest = at
     found = record.get(name)
     return value_at(found or {}, rest) if rest else found
 
 
 def with_value(record: Record, at: Sequence[str], value: Any) -> Record:
-    """The record with another value behind some names; None to take it out."""
+    """Return the record with another value behind some names; None to take it out."""
     name, *rest = at
     if rest:
         value = with_value(record.get(name) or {}, rest, value)

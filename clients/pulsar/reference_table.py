@@ -51,7 +51,7 @@ class ReferenceTable:
             self.digest = (self.digest + xxh3_64_intdigest(repr(tuple(one)).encode())) & ((1 << 64) - 1)
 
     def plus(self, more: Iterable[LedgerReference]) -> ReferenceTable:
-        """These, and more."""
+        """Return these, and more."""
         further = list(more)
         return ReferenceTable([*self, *further]) if further else self
 
@@ -66,7 +66,7 @@ class ReferenceTable:
         return max(self._ids, default=-1)
 
     def of(self, ledger_id: int) -> list[LedgerReference]:
-        """Those to one ledger."""
+        """Return those to one ledger."""
         if self._order is None:
             ids = self._ids
             self._order = array("L", sorted(range(len(ids)), key=ids.__getitem__))
@@ -79,7 +79,7 @@ class ReferenceTable:
         return found
 
     def __contains__(self, ledger_id: int) -> bool:
-        """Whether a ledger is referred to."""
+        """Return whether a ledger is referred to."""
         return bool(self.of(ledger_id))
 
     def __iter__(self) -> Iterator[LedgerReference]:

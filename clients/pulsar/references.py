@@ -64,7 +64,7 @@ class LedgerReference(NamedTuple):
 
 
 def references(reader: StoreReader) -> Iterator[list[LedgerReference]]:
-    """Every mention of a ledger beneath `/managed-ledgers` and `/schemas`, in batches and in no order.
+    """Yield every mention of a ledger beneath `/managed-ledgers` and `/schemas`, in batches and in no order.
 
     Not in it are ledgers of compacted topics whose cursor `__compaction` has a ledger of its own: that ledger's last
     entry names them (`named_in_entry`).
@@ -87,7 +87,7 @@ def references(reader: StoreReader) -> Iterator[list[LedgerReference]]:
 
 
 def named_in_entry(cursor: LedgerReference, payload: bytes) -> list[LedgerReference]:
-    """The compacted ledger that an entry of a cursor's ledger names; of its entries the last one counts.
+    """Return the compacted ledger that an entry of a cursor's ledger names; of its entries the last one counts.
 
     Args:
         cursor: the reference to the cursor's ledger.
@@ -104,7 +104,7 @@ def named_in_entry(cursor: LedgerReference, payload: bytes) -> list[LedgerRefere
 
 
 def references_in(record: Record | Unreadable) -> list[LedgerReference]:
-    """The mentions in one node, each once; none in one that is a mere parent.
+    """Return the mentions in one node, each once; none in one that is a mere parent.
 
     A node above all topics whose value says nothing to Pulsar is a parent too: other tools leave one there (an address
     from Curator, `null` from scripts that restore a store).

@@ -27,7 +27,7 @@ _BOOKKEEPERS = (
 
 
 def is_pulsars(path: bytes) -> bool:
-    """Whether a path lies beneath one of the top-level records that Pulsar has."""
+    """Return whether a path lies beneath one of the top-level records that Pulsar has."""
     root, *names = path.split(b"/", 2)
     return not root and bool(names) and names[0] in _ROOTS
 

@@ -35,6 +35,6 @@ class SegmentLoad(Answer):
 
 
 def segment_load(store: CasReader, topic: TopicName, segment_id: int) -> SegmentLoad:
-    """The last report on a segment; zero where there is none yet."""
+    """Return the last report on a segment; zero where there is none yet."""
     node = store.get(f"{topic.scalable_path}/segments/{segment_id}/load")
     return SegmentLoad.model_validate_json(node.value) if node and node.value else SegmentLoad()

@@ -37,12 +37,12 @@ class ZooKeeperCasReader(Closeable, Generic[SessionT]):
         return self._session.url
 
     def get(self, path: str) -> Node | None:
-        """See `CasReader`."""
-        found = self._session.get(path)
-        return None if found is None else Node(found[0], found[1].version, found[1].mtime, found[1].mzxid)
+        """Read as `CasReader` says."""
+        result = self._session.get(path)
+        return None if result is None else Node(result[0], result[1].version, result[1].mtime, result[1].mzxid)
 
     def children(self, path: str) -> list[str]:
-        """See `CasReader`."""
+        """Read as `CasReader` says."""
         return self._session.children(path)
 
 
@@ -50,17 +50,17 @@ class ZooKeeperCas(ZooKeeperCasReader[Coordination]):
     """Reads and writes; see `CasStore`."""
 
     def create(self, path: str, value: bytes) -> None:
-        """See `CasStore`."""
+        """Write as `CasStore` says."""
         self._session.create(path, value, parents=True)
 
     def set(self, path: str, value: bytes, version: int) -> None:
-        """See `CasStore`."""
+        """Write as `CasStore` says."""
         self._session.set(path, value, version)
 
     def delete(self, path: str, version: int) -> None:
-        """See `CasStore`."""
+        """Write as `CasStore` says."""
         self._session.delete(path, version)
 
     def transaction(self, parts: Sequence[Part]) -> None:
-        """See `CasStore`."""
+        """Write as `CasStore` says."""
         self._session.commit(parts)

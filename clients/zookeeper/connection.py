@@ -49,7 +49,7 @@ _MEANINGS: dict[int, tuple[type[StoreError], str]] = {
 
 
 def error_for(code: int, doing: str, *, server: str = "", path: bytes = b"") -> StoreError:
-    """The typed error of a server's error code; `doing` says what was tried, on which node."""
+    """Return the typed error of a server's error code; `doing` says what was tried, on which node."""
     kind, meaning = _MEANINGS.get(code, (StoreProtocolError, "unexpected answer; see the server's log"))
     return kind(f"{doing}: {meaning} (ZooKeeper error {code})", server=server, path=path)
 
@@ -103,20 +103,20 @@ class Connection(Closeable):
 
     def _connect(self, url: StoreUrl, session_timeout: float) -> None:
         causes: list[str] = []
-        settled = True
+        is_final = True
         for address in random.sample(url.hosts, len(url.hosts)):
             self.host = address
             try:
                 self._open(address, session_timeout)
             except OSError as cause:
                 causes.append(f"{address}: {explained(address, cause)}")
-                settled = settled and is_settled(cause)
+                is_final = is_final and is_settled(cause)
             except StoreError as cause:
                 causes.append(f"{address}: {cause}")
-                settled = settled and isinstance(cause, StoreProtocolError)
+                is_final = is_final and isinstance(cause, StoreProtocolError)
             else:
                 return
-        kind = NoServer if settled else StoreUnreachable
+        kind = NoServer if is_final else StoreUnreachable
         raise kind(f"no ZooKeeper server answers ({'; '.join(causes)}); check host and port", server=str(url))
 
     def _open(self, address: str, session_timeout: float) -> None:
@@ -136,18 +136,18 @@ class Connection(Closeable):
         register(self)
 
     def absolute(self, path: bytes) -> bytes:
-        """The path on the server of a path beneath the chroot."""
+        """Return the path on the server of a path beneath the chroot."""
         if not self.chroot:
             return path
         return self.chroot if path == b"/" else self.chroot + path
 
     def relative(self, path: bytes) -> bytes:
-        """The path beneath the chroot of a path on the server."""
+        """Return the path beneath the chroot of a path on the server."""
         return path[len(self.chroot) :] or b"/"
 
     @property
     def usable(self) -> bool:
-        """Whether it is open, nothing is in flight, and it was not idle for so long that the session may be gone."""
+        """True if it is open with no request in flight, and was not idle so long that its session may have expired."""
         return (
             self._socket.fileno() >= 0
             and not self.in_flight
@@ -163,16 +163,16 @@ class Connection(Closeable):
         return self._xid
 
     def receive(self) -> wire.Answer:
-        """The answer to the oldest request in flight, with its error not looked at."""
+        """Return the answer to the oldest request in flight, with its error not looked at."""
         answer = self.next_packet()
         while answer.xid < 0:
             answer = self.next_packet()
         self.in_flight -= 1
         expected = (self._xid - self.in_flight - 1) % 0x7FFFFFFF + 1
-        # A server answers in order, so the stream is misread; going on would give answers to the wrong requests.
+        # A server answers in order, so the stream is misread: continuing would give answers to the wrong requests.
         if answer.xid != expected:
-            told = f"{self.host} answered request {answer.xid} where {expected} was due"
-            self._lost(StoreProtocolError(told, server=self.host))
+            mismatch = f"{self.host} answered request {answer.xid} where {expected} was due"
+            self._lost(StoreProtocolError(mismatch, server=self.host))
         return answer
 
     def call(self, op: int, path: bytes, body: bytes) -> wire.Answer:
@@ -189,7 +189,7 @@ class Connection(Closeable):
         return answer
 
     def sync(self) -> int:
-        """Have the server catch up with its leader; returns the zxid that it had reached."""
+        """Wait until the server has caught up with its leader; return the zxid that it then has."""
         root = self.absolute(b"/")
         return self.call(wire.SYNC, root, wire.buffer(root)).zxid
 
@@ -205,7 +205,7 @@ class Connection(Closeable):
             self._lost(StoreUnreachable(f"lost the connection to {self.host}: {cause}", server=self.host))
 
     def next_packet(self) -> wire.Answer:
-        """Whatever the server sends next: an answer, a ping's answer or an event.
+        """Receive the next packet of the server: an answer, a ping's answer or an event.
 
         Raises:
             StoreUnreachable: the connection is lost, or the server is silent for too long.

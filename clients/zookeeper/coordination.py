@@ -65,7 +65,7 @@ def _typed(cause: Exception, doing: str, url: StoreUrl, path: str) -> StoreError
     what = f"{doing} at {url}: {why}"
     server, node = str(url), path.encode()
     if isinstance(cause, _CONFLICTS):
-        return VersionConflict(f"{what}; somebody else changed it, read it again", server=server, path=node)
+        return VersionConflict(f"{what}; another client changed it; read it again", server=server, path=node)
     if isinstance(cause, _DENIALS):
         return StoreDenied(f"{what}; give credentials that may", server=server, path=node)
     if isinstance(cause, _LOSSES):
@@ -133,7 +133,7 @@ class CoordinationReader:
             self._denied = True
 
     def _require_server(self) -> None:
-        """Raise NoServer where none of the addresses leads to a ZooKeeper, so that waiting is in vain."""
+        """Raise NoServer where none of the addresses leads to a ZooKeeper, so that waiting cannot help."""
         try:
             Connection(self.url, timeout=self._timeout / 4, session_timeout=_SESSION_TIMEOUT).close()
         except NoServer:
@@ -168,36 +168,36 @@ class CoordinationReader:
         return session[0]
 
     def get(self, path: str) -> tuple[bytes, Stat] | None:
-        """Value and statistics, None if there is no such node."""
+        """Return value and statistics, None if there is no such node."""
         with self._errors("reading", path), contextlib.suppress(exceptions.NoNodeError):
             value, stat = self._read(path, self._client.get_async)
             return value or b"", Stat._make(stat)
         return None
 
     def children(self, path: str) -> list[str]:
-        """Names of the children, sorted; `[]` if there is no such node."""
+        """Return names of the children, sorted; `[]` if there is no such node."""
         with self._errors("listing", path), contextlib.suppress(exceptions.NoNodeError):
             return sorted(self._read(path, self._client.get_children_async))
         return []
 
     def exists(self, path: str) -> Stat | None:
-        """Statistics, None if there is no such node."""
+        """Return statistics, None if there is no such node."""
         with self._errors("looking for", path):
             stat = self._read(path, self._client.exists_async)
         return Stat._make(stat) if stat else None
 
     def _read(self, path: str, start: Callable[[str], Any]) -> Any:
         absolute = self._absolute(path)
-        # A follower may lag: without this a superseded attempt could read its own old claim and pass the fence. Nobody
-        # waits in between, as a server answers a session in order.
+        # A follower may lag: without this a superseded attempt could read its own old claim and pass the fence.
+        # Both requests are sent at once, because a server answers a session in order.
         synced, pending = self._client.sync_async(absolute), start(absolute)
         self._wait(synced)
         return self._wait(pending)
 
     def _absolute(self, path: str) -> str:
-        """With the chroot put before it here, kazoo can create a chroot that does not exist."""
+        """Return a path with the chroot, which kazoo itself could not create if it does not exist."""
         if not path.startswith("/"):
-            raise ValueError(f"{path!r} is no absolute path")
+            raise ValueError(f"{path!r} is not an absolute path")
         return self.url.root + path if path != "/" else self.url.root or path
 
     @contextlib.contextmanager
@@ -237,7 +237,7 @@ class Coordination(CoordinationReader):
         return created[len(self.url.root) :]
 
     def set(self, path: str, value: bytes, version: int) -> Stat:
-        """Set the value of a node that stands at this version (-1 means any); returns its new statistics.
+        """Set the value of a node that has this version (-1 means any); returns its new statistics.
 
         Raises:
             VersionConflict: it has another version, or does not exist.
@@ -247,7 +247,7 @@ class Coordination(CoordinationReader):
         )
 
     def delete(self, path: str, version: int) -> None:
-        """Delete a node that stands at this version (-1 means any).
+        """Delete a node that has this version (-1 means any).
 
         Raises:
             VersionConflict: it has another version, does not exist, or has children.
@@ -255,14 +255,14 @@ class Coordination(CoordinationReader):
         self._write("deleting", path, lambda: self._client.delete_async(self._absolute(path), version))
 
     def commit(self, parts: Sequence[Part]) -> None:
-        """Do all of these or none.
+        """Apply all of these or none.
 
         Raises:
             VersionConflict: one of them cannot be done; the message names it.
         """
         transaction = self._client.transaction()
-        for part in parts:
-            match part:
+        for change in parts:
+            match change:
                 case Create(path, value):
                     transaction.create(self._absolute(path), value)
                 case Set(path, value, version):
@@ -272,9 +272,11 @@ class Coordination(CoordinationReader):
                 case Check(path, version):
                     transaction.check(self._absolute(path), version)
         results = self._write(f"committing {len(parts)} changes", "", transaction.commit_async)
-        for part, result in zip(parts, results, strict=True):
+        for change, result in zip(parts, results, strict=True):
             if isinstance(result, Exception) and not isinstance(result, _CONSEQUENCES):
-                raise _typed(result, f"committing {type(part).__name__.lower()} of {part.path}", self.url, part.path)
+                raise _typed(
+                    result, f"committing {type(change).__name__.lower()} of {change.path}", self.url, change.path
+                )
 
     def _write(self, doing: str, path: str, start: Callable[[], Any]) -> Any:
         with self._errors(doing, path):
@@ -317,5 +319,5 @@ def zookeeper_release(host: str, *, timeout: float = 5) -> str:
     # One server of an ensemble may be down; what needs it says so.
     with contextlib.suppress(StoreUnreachable):
         answer = four_letter(host, "srvr", timeout=timeout) or ""
-    found = re.match(r"Zookeeper version: ([0-9.]+)", answer)
-    return found[1].rstrip(".") if found else ""
+    match = re.match(r"Zookeeper version: ([0-9.]+)", answer)
+    return match[1].rstrip(".") if match else ""

@@ -1,4 +1,4 @@
-"""Which nodes give numbers to sequential children, and what an Oxia record must carry so that the numbers continue.
+"""Nodes that number sequential children, and what an Oxia record must carry so that the numbers continue.
 
 ZooKeeper numbers a sequential child by how many children its parent ever had; Pulsar on Oxia numbers it by the parent's
 modification count (PIP-454). A copy that forgets this hands out ledger ids a second time.
@@ -12,7 +12,7 @@ _COUNTERS = frozenset((b"/ledgers/idgen", b"/ledgers/idgen-long"))
 
 
 def keeps_count(path: bytes, value: bytes) -> bool:
-    """Whether the number of children ever created beneath this node must survive a copy.
+    """Return whether the number of children ever created beneath this node must survive a copy.
 
     True for a node without a value, as every parent of sequential children is, and for BookKeeper's ledger id
     generators and Pulsar's counters.
@@ -23,7 +23,7 @@ def keeps_count(path: bytes, value: bytes) -> bool:
 
 
 def target_count(record: Record) -> int:
-    """The modification count that the Oxia copy of a ZooKeeper record must carry."""
+    """Return the modification count that the Oxia copy of a ZooKeeper record must carry."""
     # Pulsar on Oxia gives the next child one more than this, so one number is skipped. To err on the other side
     # would give a ledger id twice.
     # mutant: metadata-store/ledger-ids-are-reused

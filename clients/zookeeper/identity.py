@@ -1,4 +1,4 @@
-"""Whether two addresses lead to one ZooKeeper, which has many: aliases, short names, other members of the ensemble."""
+"""Proof that two addresses lead to one ZooKeeper: it has many, such as aliases and other members of the ensemble."""
 
 from __future__ import annotations
 
@@ -29,16 +29,16 @@ def lead_to_one_ensemble(
     """
     servers = [url.model_copy(update={"root": ""}) for url in (first, second)]
     with (
-        Connection(servers[0], auth=auth, timeout=timeout) as one,
+        Connection(servers[0], auth=auth, timeout=timeout) as link,
         Connection(servers[1], auth=auth, timeout=timeout) as other,
     ):
-        one.sync()
+        link.sync()
         other.sync()
         paths = [*_parents(first), *_parents(second)]
         if not (first.root and second.root):
-            paths += _children_of_root(one)
+            paths += _children_of_root(link)
         # `exists` asks no ACL.
-        return any((created := _creation(one, path)) and created == _creation(other, path) for path in paths)
+        return any((created := _creation(link, path)) and created == _creation(other, path) for path in paths)
 
 
 def _parents(url: StoreUrl) -> Iterator[bytes]:

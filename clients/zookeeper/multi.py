@@ -17,7 +17,7 @@ _OWN = (wire.NO_NODE, wire.NODE_EXISTS, wire.BAD_VERSION, wire.NOT_EMPTY)
 
 
 class _Condition(Protocol):
-    """What must hold for a multi to be done."""
+    """Operations that must succeed for a multi to be applied."""
 
     @property
     def parts(self) -> list[bytes]: ...
@@ -26,7 +26,7 @@ class _Condition(Protocol):
 
 
 def change_each(connection: Connection, changes: Sequence[bytes], condition: _Condition | None = None) -> list[int]:
-    """Do every change that can be done.
+    """Apply every change that can be applied.
 
     A multi is done whole or not at all: where one of its changes cannot be done, the others are sent again without it.
     So this is fast where few fail, and changes that are likely to fail are better left out.
@@ -55,19 +55,19 @@ def change_each(connection: Connection, changes: Sequence[bytes], condition: _Co
         batch = flying.popleft()
         if answer.error:
             raise error_for(answer.error, f"changing {len(batch)} nodes at {connection.host}", server=connection.host)
-        part, error = read_failure(answer.frame)
+        index, error = read_failure(answer.frame)
         if not error:
             continue
         if error not in _OWN:
             raise error_for(error, f"changing {len(batch)} nodes at {connection.host}", server=connection.host)
-        errors[batch.pop(part)] = error
+        errors[batch.pop(index)] = error
         if batch:
             waiting.append(batch)
     return errors
 
 
 def _packed(changes: Sequence[bytes]) -> list[list[int]]:
-    """Numbers of the changes, those of one request together."""
+    """Return numbers of the changes, those of one request together."""
     batches: list[list[int]] = []
     size = REQUEST_BYTES
     for number, change in enumerate(changes):

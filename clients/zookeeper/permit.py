@@ -1,9 +1,9 @@
 """The right of one session to write: a znode of its own, which each of its multis checks.
 
-Whoever takes a claim over revokes the permits that others got under it; what these still send, or have on its way, is
+A run that takes a claim over revokes the permits that others got under it; what these still send, or have sent, is
 then refused by the server. The version of the claim's own znode would be no such fence: a claim that is released and
-taken anew begins at version 0 again. A permit's name holds the id of its session, which comes once. It is no ephemeral:
-the node above it may have to be replaced with all that is beneath.
+taken again begins at version 0. A permit's name holds the id of its session, which comes once. It is not an ephemeral:
+the node above it may be replaced with all that is beneath.
 """
 
 from __future__ import annotations
@@ -44,11 +44,11 @@ class Permit:
         # Where the parent is missing there is no claim either, which the guard says better.
         with contextlib.suppress(StoreConflict):
             connection.call(wire.CREATE, path, wire.created(path))
-        # Behind the creation: whoever takes the claim over from now on finds the permit, and revokes it.
+        # After the creation: a run that takes the claim over from now on finds the permit, and revokes it.
         self._guard()
         self._path, self._check = path, [wire.op_check(path)]
 
-    def give_back(self, connection: Connection) -> None:
+    def revoke(self, connection: Connection) -> None:
         """Remove the permit before its session ends; one that stays is removed by `revoke_permits`."""
         if self._path and connection.usable:
             with contextlib.suppress(StoreError):
@@ -57,23 +57,23 @@ class Permit:
 
     @property
     def parts(self) -> list[bytes]:
-        """What must come first in each multi."""
+        """Operations that must come first in each multi."""
         return self._check
 
     def read_failure(self, frame: bytes) -> tuple[int, int]:
-        """`wire.read_multi_failure` without the permit's own part.
+        """Return `wire.read_multi_failure` without the permit's own part.
 
         Raises:
             StoreConflict: the permit was revoked, as the guard says.
             StoreContention: it is gone for another reason.
         """
-        part, error = wire.read_multi_failure(frame)
+        index, error = wire.read_multi_failure(frame)
         if not error or not self._check:
-            return part, error
-        if part == 0 and self._guard is not None:
+            return index, error
+        if index == 0 and self._guard is not None:
             self._guard()
-            raise StoreContention("the permit of this writer was revoked though nobody took over; try again")
-        return part - 1, error
+            raise StoreContention("the permit of this writer was revoked although no other run took over; try again")
+        return index - 1, error
 
 
 def revoke_permits(connection: Connection) -> None:

@@ -17,7 +17,7 @@ from models.store_url import StoreUrl
 
 #: Subtrees looked for, for each partition wanted: enough of them that the partitions become alike.
 _PIECES = 8
-#: Nodes weighed in one level while the tree is split; in larger levels a node's children are not known.
+#: Nodes weighed in one level while the tree is split; in larger levels a node's children are not weights.
 _KNOWN_LEVEL = 5_000
 _STATS_IN_FLIGHT = 500
 #: Weight of a subtree before its children are counted, so that deep subtrees are spread as well.
@@ -55,18 +55,18 @@ class ZooKeeperReader(Closeable):
             StoreError: the store cannot be read.
         """
         singles: list[bytes] = []
-        known = self._weigh(self.children(b"/"))
+        weights = self._weigh(self.children(b"/"))
         unknown: list[bytes] = []
         while True:
-            total = sum(known.values()) + len(unknown)
+            total = sum(weights.values()) + len(unknown)
             share = total / max(1, wanted)
-            enough = len(known) + len(unknown) >= wanted * _PIECES
-            inner = [path for path, weight in known.items() if weight > 1 and (not enough or weight > share)]
+            enough = len(weights) + len(unknown) >= wanted * _PIECES
+            inner = [path for path, weight in weights.items() if weight > 1 and (not enough or weight > share)]
             if wanted <= 1 or not inner:
                 break
             level: list[bytes] = []
             for path in inner:
-                del known[path]
+                del weights[path]
                 try:
                     level += self.children(path)
                 except StoreDenied:
@@ -74,13 +74,13 @@ class ZooKeeperReader(Closeable):
                 else:
                     singles.append(path)
             if len(level) <= _KNOWN_LEVEL:
-                known |= self._weigh(level)
+                weights |= self._weigh(level)
             else:
                 unknown += level
-        return _pack(singles, known, unknown, wanted)
+        return _pack(singles, weights, unknown, wanted)
 
     def _weigh(self, paths: list[bytes]) -> dict[bytes, int]:
-        """Guessed number of records of each subtree, 1 for a leaf; from the nodes' statistics, without their values."""
+        """Estimate the records of each subtree, 1 for a leaf, from the nodes' statistics, without reading values."""
         weights: dict[bytes, int] = {}
         for path, answer in self._each(wire.EXISTS, paths, wire.watched_path):
             children = 0 if answer.error else wire.read_stat(answer.frame, wire.BODY).num_children
@@ -88,9 +88,9 @@ class ZooKeeperReader(Closeable):
         return weights
 
     def scan(self, partition: Partition) -> Iterator[list[Record | Unreadable]]:
-        """All records of one partition, in batches; a record that vanishes meanwhile is left out.
+        """Yield all records of one partition, in batches; a record that vanishes during the scan is left out.
 
-        A connection that is lost meanwhile is replaced, and the scan continues.
+        A connection that is lost during the scan is replaced, and the scan continues.
 
         Raises:
             StoreError: the store cannot be read.
@@ -99,20 +99,20 @@ class ZooKeeperReader(Closeable):
         try:
             yield from scan.batches()
         finally:
-            self._give_back(scan.connection)
+            self._release(scan.connection)
 
     def read(self, paths: Sequence[bytes]) -> list[Record | Unreadable | None]:
-        """The records of these paths, in their order; None where there is none.
+        """Return the records of these paths, in their order; None where there is none.
 
         Raises:
             StoreError: the store cannot be read.
         """
-        part = Partition(singles=tuple(paths), subtrees=(), shard=-1, start=b"", end=b"")
-        found = {record.path: record for batch in self.scan(part) for record in batch}
-        return [found.get(path) for path in paths]
+        partition = Partition(singles=tuple(paths), subtrees=(), shard=-1, start=b"", end=b"")
+        records = {record.path: record for batch in self.scan(partition) for record in batch}
+        return [records.get(path) for path in paths]
 
     def children(self, path: bytes) -> list[bytes]:
-        """Full paths of the direct children, sorted; `[]` if the node does not exist.
+        """Return full paths of the direct children, sorted; `[]` if the node does not exist.
 
         Raises:
             StoreDenied: the node's ACL refuses it.
@@ -127,13 +127,13 @@ class ZooKeeperReader(Closeable):
         else:
             names, _ = wire.read_names(answer.frame, wire.BODY)
         finally:
-            self._give_back(connection)
+            self._release(connection)
         prefix = path.rstrip(b"/") + b"/"
-        found = sorted(prefix + name for name in names)
-        return [child for child in found if child != b"/zookeeper" or self.url.root]
+        paths = sorted(prefix + name for name in names)
+        return [child for child in paths if child != b"/zookeeper" or self.url.root]
 
     def children_of(self, paths: Sequence[bytes]) -> Iterator[bytes]:
-        """Full paths of the direct children of many nodes, in no order; a node that does not exist has none.
+        """Yield full paths of the direct children of many nodes, in no order; a node that does not exist has none.
 
         Raises:
             StoreDenied: a node's ACL refuses it.
@@ -154,7 +154,7 @@ class ZooKeeperReader(Closeable):
                     raise error_for(answer.error, f"listing {len(group)} nodes", server=connection.host)
                 yield from self._listed(answer.frame, group)
         finally:
-            self._give_back(connection)
+            self._release(connection)
 
     def _listed(self, frame: bytes, paths: Sequence[bytes]) -> Iterator[bytes]:
         for path, names in read_listings(frame, paths):
@@ -181,17 +181,17 @@ class ZooKeeperReader(Closeable):
     def _each(
         self, operation: int, paths: Sequence[bytes], body: Callable[[bytes], bytes]
     ) -> Iterator[tuple[bytes, wire.Answer]]:
-        """Answers to one request for each path, in order, with many under way."""
+        """Yield answers to one request for each path, in order, with many under way."""
         connection = self._take()
         try:
             for start in range(0, len(paths), _STATS_IN_FLIGHT):
-                part = paths[start : start + _STATS_IN_FLIGHT]
-                for path in part:
+                chunk = paths[start : start + _STATS_IN_FLIGHT]
+                for path in chunk:
                     connection.submit(operation, body(connection.absolute(path)))
-                for path in part:
+                for path in chunk:
                     yield path, connection.receive()
         finally:
-            self._give_back(connection)
+            self._release(connection)
 
     def close(self) -> None:
         """Free the connections; harmless when done twice."""
@@ -207,23 +207,23 @@ class ZooKeeperReader(Closeable):
         while self._idle:
             connection = self._idle.pop()
             if connection.usable:
-                # Synced for each call and not only once: between two of them the ensemble went on, perhaps without this
-                # server.
+                # Synced for each call and not only once: between two calls the ensemble may have moved on without
+                # this server.
                 with contextlib.suppress(StoreUnreachable):
                     connection.sync()
                     return connection
             connection.close()
         return self._connect()
 
-    def _give_back(self, connection: Connection) -> None:
-        """Keep a connection for the next call, unless answers are due that nobody will take."""
+    def _release(self, connection: Connection) -> None:
+        """Keep a connection for the next call, unless answers are due that no caller will take."""
         if connection.usable:
             self._idle.append(connection)
         else:
             connection.close()
 
 
-def _pack(singles: list[bytes], known: dict[bytes, int], unknown: list[bytes], wanted: int) -> list[Partition]:
+def _pack(singles: list[bytes], weights: dict[bytes, int], unknown: list[bytes], wanted: int) -> list[Partition]:
     """Deal subtrees out, the heaviest first and always to the lightest part; nodes of unknown weight in slices."""
     parts = max(1, wanted)
     alone: list[list[bytes]] = [singles[index::parts] for index in range(parts)]
@@ -231,12 +231,12 @@ def _pack(singles: list[bytes], known: dict[bytes, int], unknown: list[bytes], w
     trees = [unknown[index * slice_size : (index + 1) * slice_size] for index in range(parts)]
     load = [(len(alone[index]) + len(trees[index]), index) for index in range(parts)]
     heapq.heapify(load)
-    for path, weight in sorted(known.items(), key=lambda item: (-item[1], item[0])):
+    for path, weight in sorted(weights.items(), key=lambda item: (-item[1], item[0])):
         lightest, index = heapq.heappop(load)
         trees[index].append(path)
         heapq.heappush(load, (lightest + weight, index))
     return [
-        Partition(singles=tuple(one), subtrees=tuple(tree), shard=-1, start=b"", end=b"")
-        for one, tree in zip(alone, trees, strict=True)
-        if one or tree
+        Partition(singles=tuple(single), subtrees=tuple(tree), shard=-1, start=b"", end=b"")
+        for single, tree in zip(alone, trees, strict=True)
+        if single or tree
     ]

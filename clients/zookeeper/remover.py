@@ -53,7 +53,7 @@ class ZooKeeperRemover(Closeable):
     def close(self) -> None:
         """Free the connection; harmless when done twice."""
         if self._link:
-            self._permit.give_back(self._link)
+            self._permit.revoke(self._link)
             self._link.close()
 
     def _connection(self) -> Connection:

@@ -36,7 +36,7 @@ _FIRST_NODES, _GROWTH = 4, 4
 #: Answers awaited at a time where nodes have few siblings.
 _MIXED_WINDOW = 3
 #: Connections lost in a row before a scan gives up.
-_PATIENCE = 3
+_MAX_LOSSES = 3
 
 _DATA_HEADER = struct.Struct(">i5xi")
 _LIST_HEADER = struct.Struct(">i5x")
@@ -47,16 +47,16 @@ _TTL_MASK, _TTL = 0xFFFF_FF00_0000_0000, 0xFF00_0000_0000_0000
 
 
 def owner_session(ephemeral_owner: int) -> int:
-    """The session that holds a node, 0 for none: containers and nodes with a time to live only look like ephemerals."""
+    """Return the session that holds a node; 0 for none, also for containers and nodes with a time to live."""
     if ephemeral_owner == _CONTAINER or ephemeral_owner & _TTL_MASK == _TTL:
         return 0
     return ephemeral_owner
 
 
 def created_children(cversion: int, num_children: int) -> int:
-    """How many children were ever created beneath a node, which is the next sequence number.
+    """Return how many children were ever created beneath a node, which is the next sequence number.
 
-    The server reports twice the creations less the children that stand, cut to 32 bits.
+    The server reports twice the creations less the children that exist, cut to 32 bits.
     """
     return ((cversion + num_children) & 0xFFFF_FFFF) >> 1
 
@@ -115,7 +115,7 @@ class TreeScan:
         connection: idle; afterwards `connection` is the one in use, idle again if the scan came to its end.
         connect: opens another one.
         singles: paths to read without what is beneath them.
-        subtrees: paths to read with all that is beneath them; not the root, which is no record.
+        subtrees: paths to read with all that is beneath them; not the root, which is not a record.
     """
 
     def __init__(
@@ -138,7 +138,7 @@ class TreeScan:
         self._add(list(reversed(subtrees)))
 
     def batches(self) -> Iterator[list[Record | Unreadable]]:
-        """All records, in no order; those that vanish meanwhile are left out.
+        """Yield all records, in no order; those that vanish during the scan are left out.
 
         Raises:
             StoreError: the server fails, or is out of reach.
@@ -213,7 +213,7 @@ class TreeScan:
                 answer = self.connection.receive()
             except StoreUnreachable:
                 self._losses += 1
-                if self._losses > _PATIENCE:
+                if self._losses > _MAX_LOSSES:
                     raise
                 self.connection = self._connect()
                 with contextlib.suppress(StoreUnreachable):  # counted by the next round

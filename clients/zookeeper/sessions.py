@@ -1,4 +1,4 @@
-"""Sessions of this process, whatever it does with them: not every client of a ZooKeeper is somebody else."""
+"""Sessions of this process, so that its own are not mistaken for those of other clients of a ZooKeeper."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from clients.errors import StoreUnreachable
 
 
 def unsigned(session_id: int) -> int:
-    """A session's id without a sign, as servers print it."""
+    """Return a session's id without a sign, as servers print it."""
     return session_id & (1 << 64) - 1
 
 
 class Holder(Protocol):
-    """Whoever has a session."""
+    """Holder of a session."""
 
     @property
     def session_id(self) -> int:
@@ -29,13 +29,13 @@ _holders: WeakSet[Holder] = WeakSet()
 
 
 def register(holder: Holder) -> None:
-    """A session was opened; it is forgotten with its holder."""
+    """Remember the holder of a session that was opened, until the holder is gone."""
     with _lock:
         _holders.add(holder)
 
 
 def own_sessions() -> set[int]:
-    """Ids of the sessions of this process, without a sign as servers print them; some may have ended."""
+    """Return ids of the sessions of this process, without a sign as servers print them; some may have ended."""
     with _lock:
         holders = list(_holders)
     ids: set[int] = set()

@@ -21,8 +21,8 @@ class ChangeFeed(Closeable):
     A creation or deletion names the parent too, because its counters (pzxid, cversion) changed with it. Paths are bytes
     relative to the chroot, as in `clients.store`; the root itself and the server's `/zookeeper` are left out.
 
-    It never reconnects: what changes while there is no session is not told by the server. Once `gap` is set the feed is
-    worth nothing, and the caller must compare both stores by a scan.
+    It never reconnects: what changes while there is no session is not reported by the server. Once `gap` is set the
+    feed is incomplete, and the caller must compare both stores by a scan.
 
     The server tells a session only of nodes that its credentials may read (ZooKeeper 3.9.2 and newer).
 
@@ -56,13 +56,13 @@ class ChangeFeed(Closeable):
 
     @property
     def gap(self) -> str | None:
-        """Why changes may have been missed; None while the feed is complete. Once set it stays."""
+        """Reason why changes may have been missed; None while the feed is complete. Once set it stays."""
         return self._gap
 
     def start(self) -> int:
-        """Set the watch; returns the zxid at which it stood: every change with a larger zxid is told.
+        """Set the watch; return the zxid at which it was set: every change with a larger zxid is reported.
 
-        The server has caught up with its leader before, so whoever syncs and reads afterwards sees all the others.
+        The server has caught up with its leader before, so a client that syncs and reads later sees all others.
 
         Raises:
             StoreError: no server answers, or it refuses the credentials or the watch.
@@ -93,10 +93,10 @@ class ChangeFeed(Closeable):
         thread.start()
 
     def drain(self, timeout: float) -> set[bytes]:
-        """Hand over the changes: all that were committed before this call, and perhaps some newer ones.
+        """Return hand over the changes: all that were committed before this call, and perhaps some newer ones.
 
         Args:
-            timeout: seconds to wait for the server to confirm that it has told everything.
+            timeout: seconds to wait for the server to confirm that it has reported everything.
 
         Raises:
             StoreUnreachable: there is a gap, or no confirmation in time; nothing is handed over then.
@@ -120,7 +120,7 @@ class ChangeFeed(Closeable):
 
     def close(self) -> None:
         """End the session; harmless when done twice."""
-        # First of all: whoever waits in `drain` must not take the end for a quiet source.
+        # First of all: a caller that waits in `drain` must not take the end for a quiet source.
         self._break("the feed was closed")
         if self._connection:
             with self._sending, contextlib.suppress(StoreError):
@@ -158,7 +158,7 @@ class ChangeFeed(Closeable):
     def _take(self, connection: Connection, answer: wire.Answer) -> None:
         if answer.xid == wire.XID_EVENT:
             kind, absolute = wire.read_event(answer.frame)
-            # A watch that the server removes ends without an error; changes after it would not be told.
+            # A watch that the server removes ends without an error; changes after it would not be reported.
             if kind not in (wire.EVENT_CREATED, wire.EVENT_DELETED, wire.EVENT_CHANGED):
                 self._break(f"{connection.host} ended the watch (event {kind})")
                 return

@@ -76,28 +76,28 @@ class Stat(NamedTuple):
 
 
 def packet(xid: int, op: int, body: bytes) -> bytes:
-    """A whole request with its length."""
+    """Return a whole request with its length."""
     return _REQUEST.pack(len(body) + 8, xid, op) + body
 
 
 def buffer(data: bytes) -> bytes:
-    """A string or buffer with its length."""
+    """Return a string or buffer with its length."""
     return _INT.pack(len(data)) + data
 
 
 def connect_packet(session_timeout_ms: int) -> bytes:
-    """The first packet of a connection: asks for a new session that may not be read-only."""
+    """Return the first packet of a connection: asks for a new session that may not be read-only."""
     return buffer(_CONNECT.pack(0, 0, session_timeout_ms, 0, 16, _NO_PASSWORD, 0))
 
 
 def read_connected(frame: bytes) -> tuple[int, int]:
-    """Negotiated session timeout in ms (0: session refused) and session id."""
+    """Return negotiated session timeout in ms (0: session refused) and session id."""
     _, timeout_ms, session_id = _CONNECTED.unpack_from(frame)
     return timeout_ms, session_id
 
 
 def auth_packet(scheme: str, credential: bytes) -> bytes:
-    """Adds a credential to the session."""
+    """Build the packet that adds a credential to the session."""
     return packet(XID_AUTH, AUTH, _INT.pack(0) + buffer(scheme.encode()) + buffer(credential))
 
 
@@ -108,7 +108,7 @@ def read_answer(frame: bytes) -> Answer:
 
 
 def watched_path(path: bytes) -> bytes:
-    """Body of getData, exists, getChildren and getChildren2, without a watch."""
+    """Return body of getData, exists, getChildren and getChildren2, without a watch."""
     return buffer(path) + b"\0"
 
 
@@ -128,31 +128,31 @@ def is_open_acl(frame: bytes) -> bool:
 
 
 def add_watch(path: bytes, mode: int) -> bytes:
-    """Body of addWatch."""
+    """Return body of addWatch."""
     return buffer(path) + _INT.pack(mode)
 
 
 def read_event(frame: bytes) -> tuple[int, bytes]:
-    """Type and path of a watch's event."""
+    """Return type and path of a watch's event."""
     kind, _, length = _EVENT.unpack_from(frame, BODY)
     start = BODY + _EVENT.size
     return kind, frame[start : start + length]
 
 
 def read_buffer(frame: bytes, offset: int) -> tuple[bytes, int]:
-    """A string or buffer (none reads as empty) and the offset behind it."""
+    """Return a string or buffer (none reads as empty) and the offset after it."""
     (length,) = _INT.unpack_from(frame, offset)
     end = offset + 4 + max(length, 0)
     return frame[offset + 4 : end], end
 
 
 def read_stat(frame: bytes, offset: int) -> Stat:
-    """A Stat at this offset; it takes `STAT_SIZE` bytes."""
+    """Return a Stat at this offset; it takes `STAT_SIZE` bytes."""
     return Stat._make(_STAT.unpack_from(frame, offset))
 
 
 def read_names(frame: bytes, offset: int) -> tuple[list[bytes], int]:
-    """A vector of strings and the offset behind it."""
+    """Return a vector of strings and the offset after it."""
     (count,) = _INT.unpack_from(frame, offset)
     offset += 4
     names: list[bytes] = []
@@ -165,61 +165,61 @@ def read_names(frame: bytes, offset: int) -> tuple[list[bytes], int]:
 
 
 def multi_read(op: int, paths: Iterable[bytes]) -> bytes:
-    """Body of multiRead, all of one kind: GET_DATA or GET_CHILDREN."""
+    """Return body of multiRead, all of one kind: GET_DATA or GET_CHILDREN."""
     header, length = _OP_HEADER.pack(op, 0, -1), _INT.pack
-    parts = [part for path in paths for part in (header, length(len(path)), path, b"\0")]
+    parts = [piece for path in paths for piece in (header, length(len(path)), path, b"\0")]
     parts.append(_OP_END)
     return b"".join(parts)
 
 
 def op_create(path: bytes, data: bytes) -> bytes:
-    """Part of a multi: create a persistent node with the open ACL."""
+    """Return part of a multi: create a persistent node with the open ACL."""
     return _OP_HEADER.pack(CREATE, 0, -1) + buffer(path) + buffer(data) + OPEN_ACL + _PERSISTENT
 
 
 def op_set(path: bytes, data: bytes, version: int = -1) -> bytes:
-    """Part of a multi: set a node's data; version -1 means any."""
+    """Return part of a multi: set a node's data; version -1 means any."""
     return _OP_HEADER.pack(SET_DATA, 0, -1) + buffer(path) + buffer(data) + _INT.pack(version)
 
 
 def op_delete(path: bytes, version: int = -1) -> bytes:
-    """Part of a multi: delete a node without children; version -1 means any."""
+    """Return part of a multi: delete a node without children; version -1 means any."""
     return _OP_HEADER.pack(DELETE, 0, -1) + buffer(path) + _INT.pack(version)
 
 
 def op_check(path: bytes) -> bytes:
-    """Part of a multi: the node exists."""
+    """Return part of a multi: the node exists."""
     return _OP_HEADER.pack(CHECK, 0, -1) + buffer(path) + _INT.pack(-1)
 
 
 def created(path: bytes) -> bytes:
-    """Body of create: a persistent node without data, with the open ACL."""
+    """Return body of create: a persistent node without data, with the open ACL."""
     return buffer(path) + buffer(b"") + OPEN_ACL + _PERSISTENT
 
 
 def deleted(path: bytes) -> bytes:
-    """Body of delete, whatever the node's version."""
+    """Return body of delete, whatever the node's version."""
     return buffer(path) + _INT.pack(-1)
 
 
 def multi(ops: Sequence[bytes]) -> bytes:
-    """Body of a multi of these parts: all of them happen or none."""
+    """Return body of a multi of these parts: all of them happen or none."""
     return b"".join((*ops, _OP_END))
 
 
 def read_multi_failure(frame: bytes) -> tuple[int, int]:
-    """Number of the part of a multi that failed, from 0, and its error; error 0 when all were done.
+    """Return number of the part of a multi that failed, from 0, and its error; error 0 when all were done.
 
     A multi that failed answers with one error for each part: 0 for those before the culprit, its own error for that one
-    and RUNTIME_INCONSISTENCY for those behind it. So the first answer tells success from failure.
+    and RUNTIME_INCONSISTENCY for those after it. So the first answer tells success from failure.
     """
-    offset, part = BODY, 0
+    offset, index = BODY, 0
     while True:
         kind, done, _ = _OP_HEADER.unpack_from(frame, offset)
         if done or kind != -1:
-            return part, OK
+            return index, OK
         (error,) = _INT.unpack_from(frame, offset + _OP_HEADER.size)
         if error:
-            return part, error
+            return index, error
         offset += _OP_HEADER.size + 4
-        part += 1
+        index += 1

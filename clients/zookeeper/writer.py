@@ -16,8 +16,8 @@ from clients.zookeeper.connection import Connection, error_for
 from clients.zookeeper.counters import keeps_count
 from clients.zookeeper.ops import (
     REQUEST_BYTES,
+    ExistingNode,
     Ops,
-    Standing,
     ancestors,
     check_path,
     count_ops,
@@ -48,12 +48,12 @@ _ROUNDS = 20
 class ZooKeeperWriter(Closeable):
     """Writes records into a ZooKeeper store (`clients.store.StoreWriter`).
 
-    A node gets the open ACL, its value, and its version by as many sets as that takes. A node that stands with a higher
-    version, or with another value at the same one, is replaced, and what is beneath it is kept. Parents that are
+    A node gets the open ACL, its value, and its version by as many sets as that takes. A node that has a higher
+    version, or another value at the same version, is replaced, and what is beneath it is kept. Parents that are
     missing are created. Whatever `keeps_count` names has at least the record's count after `flush`.
 
-    Put over `ABSENT`, a node that stands is left alone, except for two that are no data yet: one whose version another
-    attempt was bringing up, and one that was created as a mere parent (no value, version 0, with children).
+    Put over `ABSENT`, an existing node is left alone, except for two kinds that hold no data yet: one whose version
+    another attempt was raising, and one that was created as a mere parent (no value, version 0, with children).
 
     Between two flushes no order is kept: a path belongs into one call.
 
@@ -88,7 +88,7 @@ class ZooKeeperWriter(Closeable):
         self._collected: dict[bytes, _Item] = {}
         self._size = 0
         self._pending: deque[_Batch] = deque()
-        # What batches on their way create. It stands for their answers, so that children need not wait for parents.
+        # What batches on their way create. It current for their answers, so that children need not wait for parents.
         self._recent: deque[set[bytes]] = deque(maxlen=2 * _WINDOW)
         self._parents: set[bytes] = set()
         self._later: list[Record] = []
@@ -157,7 +157,7 @@ class ZooKeeperWriter(Closeable):
     def close(self) -> None:
         """Free the connection without a flush; harmless when done twice."""
         if self._link:
-            self._permit.give_back(self._link)
+            self._permit.revoke(self._link)
             self._link.close()
 
     def _note_count(self, record: Record) -> None:
@@ -171,7 +171,7 @@ class ZooKeeperWriter(Closeable):
             self._start_collected()
 
     def _start_collected(self) -> None:
-        """Puts from the top down, then deletions from the bottom up: sorted paths have parents first."""
+        """Start puts from the top down, then deletions from the bottom up: sorted paths have parents first."""
         if self._collected:
             items = sorted(self._collected.values(), key=lambda item: item.path)
             puts = [item for item in items if item.record]
@@ -201,7 +201,7 @@ class ZooKeeperWriter(Closeable):
                 self._parents_to_delete.clear()
 
     def _open(self) -> Connection:
-        """A session on the whole server: all paths in here are absolute."""
+        """Return a session on the whole server: all paths in here are absolute."""
         link = Connection(self._servers, auth=self._auth, timeout=self._timeout, session_timeout=_SESSION_TIMEOUT)
         try:
             self._permit.grant(link, self._chroot)
@@ -226,7 +226,7 @@ class ZooKeeperWriter(Closeable):
             raise self._lost(cause) from cause
 
     def _lost(self, cause: StoreUnreachable) -> StoreError:
-        """A server ends the connection over a request that is too large; repeating that would never end."""
+        """Return a server ends the connection over a request that is too large; repeating that would never end."""
         for batch in self._pending:
             if batch.oversize:
                 return RecordNotWritable(
@@ -236,7 +236,7 @@ class ZooKeeperWriter(Closeable):
         return cause
 
     def _submit_read(self, batch: _Batch) -> None:
-        """Ask how the batch's nodes stand, and those parents of theirs that nobody has seen yet."""
+        """Read the nodes of a batch, and those of their parents that were not read yet."""
         batch.rounds += 1
         if batch.rounds > _ROUNDS:
             raise error_for(batch.error, f"others keep changing what is being written, {batch}")
@@ -261,8 +261,8 @@ class ZooKeeperWriter(Closeable):
         if answer.error:
             raise error_for(answer.error, f"writing at {connection.host}, {batch}", server=connection.host)
         if batch.reading:
-            standing = _read_standing(answer.frame, batch.reads)
-            planned = self._raise_counts(batch, standing) if batch.counts else self._plan(batch, standing)
+            existing = _read_existing(answer.frame, batch.reads)
+            planned = self._raise_counts(batch, existing) if batch.counts else self._plan(batch, existing)
             batch.requests = requests(planned, self._permit.parts)
             batch.reading = False
         else:
@@ -288,69 +288,69 @@ class ZooKeeperWriter(Closeable):
         for item in batch.items:
             # A parent that was remembered may be gone by now: the next round looks again.
             self._parents.difference_update(ancestors(item.path))
-        for part in batch.split():
-            self._submit_read(part)
+        for half in batch.split():
+            self._submit_read(half)
 
-    def _plan(self, batch: _Batch, standing: dict[bytes, Standing]) -> list[Ops]:
+    def _plan(self, batch: _Batch, existing: dict[bytes, ExistingNode]) -> list[Ops]:
         batch.written, batch.created = 0, set()
         self._recent.append(batch.created)
         ops: list[Ops] = []
         gone: Counter[bytes] = Counter()
         deferred: list[_Item] = []
         for item in batch.items:
-            found = standing.get(item.path)
+            node = existing.get(item.path)
             # Not even where the values differ: an attempt that wakes up late must not overwrite what services wrote.
-            if item.over == ABSENT and found and not is_no_data(found):
+            if item.over == ABSENT and node and not is_no_data(node):
                 continue
-            item.check(found)
-            if found is None and any(item.path in created for created in self._recent):
+            item.check(node)
+            if node is None and any(item.path in created for created in self._recent):
                 deferred.append(item)
                 continue
             batch.written += 1
             if item.record:
-                if self._keep_versions and found and found.children and needs_new_node(item.record, found):
+                if self._keep_versions and node and node.children and needs_new_node(item.record, node):
                     self._later.append(item.record)
                 else:
-                    ops += self._put_ops(batch, item.record, found, standing)
-            elif found is None:
+                    ops += self._put_ops(batch, item.record, node, existing)
+            elif node is None:
                 batch.written -= 1
-            elif found.children > gone[item.path]:
+            elif node.children > gone[item.path]:
                 self._parents_to_delete[item.path] = item
                 batch.written -= 1
             else:
                 ops.append(delete_op(item.path, -1 if item.over is None else item.over))
                 gone[item.path[: item.path.rindex(b"/")]] += 1
-        if deferred:  # another batch on its way creates these as parents: read them again behind that one
+        if deferred:  # another batch on its way creates these as parents: read them again after that one
             self._collected |= {item.path: item for item in deferred}
             batch.items = [item for item in batch.items if item.path not in self._collected]
         return ops
 
     def _put_ops(
-        self, batch: _Batch, record: Record, found: Standing | None, standing: dict[bytes, Standing]
+        self, batch: _Batch, record: Record, node: ExistingNode | None, existing: dict[bytes, ExistingNode]
     ) -> Iterator[Ops]:
-        if found is None:
-            missing = list(takewhile(lambda parent: not self._stands(parent, standing), ancestors(record.path)))
+        if node is None:
+            missing = list(takewhile(lambda parent: not self._exists(parent, existing), ancestors(record.path)))
             batch.created.update(missing, (record.path,))
             yield from (create_op(parent) for parent in reversed(missing))
-        ops = write_ops(record, found, keep_version=self._keep_versions, max_raise=self._max_raise)
+        ops = write_ops(record, node, keep_version=self._keep_versions, max_raise=self._max_raise)
         if ops:
             yield ops
 
-    def _stands(self, parent: bytes, standing: dict[bytes, Standing]) -> bool:
-        """Whether a parent exists, or will when what was sent already is done."""
-        if parent in standing and parent not in self._parents:
+    def _exists(self, parent: bytes, existing: dict[bytes, ExistingNode]) -> bool:
+        """Return whether a parent exists, or will when what was sent already is done."""
+        if parent in existing and parent not in self._parents:
             if len(self._parents) >= _PARENTS:
                 self._parents.clear()
             self._parents.add(parent)
         return parent in self._parents or any(parent in created for created in self._recent)
 
-    def _raise_counts(self, batch: _Batch, standing: dict[bytes, Standing]) -> list[Ops]:
-        found = [(item, standing[item.path].record) for item in batch.items if item.path in standing]
+    def _raise_counts(self, batch: _Batch, existing: dict[bytes, ExistingNode]) -> list[Ops]:
+        nodes = [(item, existing[item.path].record) for item in batch.items if item.path in existing]
         return [
             ops
-            for item, stands in found
-            if item.record and not stands.owner
-            if (ops := count_ops(item.path, stands.count, item.record.count, self._max_raise))
+            for item, current in nodes
+            if item.record and not current.owner
+            if (ops := count_ops(item.path, current.count, item.record.count, self._max_raise))
         ]
 
 
@@ -379,45 +379,46 @@ def replace(
         The connection to continue with, and the records created again, whose counts have begun at nothing.
 
     Raises:
-        RecordNotWritable: an ephemeral node stands beneath a node to be replaced.
+        RecordNotWritable: an ephemeral node exists beneath a node to be replaced.
         StoreError: the server refuses or fails, or others keep changing the nodes.
     """
-    kept: dict[bytes, Record | Unreadable] = {}
+    records: dict[bytes, Record | Unreadable] = {}
     error = wire.OK
     for _ in range(_ROUNDS):
         scan = TreeScan(connection, connect, (), (record.path,))
-        found = {one.path: one for batch in scan.batches() for one in batch}
+        present = {record.path: record for batch in scan.batches() for record in batch}
         connection = scan.connection
         # What an earlier round saw counts too: if that round got halfway, the nodes are no longer there to be read.
-        kept = found | kept
-        ops = [delete_op(path) for path in sorted(found, reverse=True)]
-        anew = _anew(kept, record)
+        records = present | records
+        ops = [delete_op(path) for path in sorted(present, reverse=True)]
+        rewritten = _records_below(records, record)
         ops += [
-            write_ops(one, None, keep_version=keep_version, max_raise=max_raise) or create_op(one.path) for one in anew
+            write_ops(new, None, keep_version=keep_version, max_raise=max_raise) or create_op(new.path)
+            for new in rewritten
         ]
         error = _send(connection, permit, ops)
         if not error:
-            return connection, anew
+            return connection, rewritten
         if error not in _RACES:
             break
     doing = f"replacing {record.path.decode(errors='replace')} and what is beneath it"
     raise error_for(error, doing, server=connection.host, path=record.path)
 
 
-def _anew(kept: dict[bytes, Record | Unreadable], record: Record) -> list[Record]:
-    """What is to stand afterwards, parents first."""
-    anew: list[Record] = []
-    for _, one in sorted((kept | {record.path: record}).items()):
-        if isinstance(one, Unreadable):
-            raise StoreDenied(f"cannot replace what cannot be read: {one.reason}", path=one.path)
-        if one.owner:
+def _records_below(records: dict[bytes, Record | Unreadable], record: Record) -> list[Record]:
+    """Return the records that the subtree must have afterwards, parents first."""
+    rewritten: list[Record] = []
+    for _, current in sorted((records | {record.path: record}).items()):
+        if isinstance(current, Unreadable):
+            raise StoreDenied(f"cannot replace what cannot be read: {current.reason}", path=current.path)
+        if current.owner:
             raise RecordNotWritable(
-                f"{one.path.decode(errors='replace')} is an ephemeral node of session {one.owner:#x} in the target, "
-                "and a node above it must be replaced; end that session first",
-                path=one.path,
+                f"{current.path.decode(errors='replace')} is an ephemeral node of session {current.owner:#x} in the "
+                "target, and a node above it must be replaced; end that session first",
+                path=current.path,
             )
-        anew.append(one)
-    return anew
+        rewritten.append(current)
+    return rewritten
 
 
 def _send(connection: Connection, permit: Permit, ops: list[Ops]) -> int:
@@ -434,24 +435,24 @@ def _send(connection: Connection, permit: Permit, ops: list[Ops]) -> int:
 class _Item(NamedTuple):
     """A record to put; without one, a path to delete. Paths are absolute on the server.
 
-    `over` is what may stand there: `ABSENT` nothing, a version, or None for anything.
+    `over` says what may be there: `ABSENT` nothing, a version, or None for anything.
     """
 
     path: bytes
     record: Record | None
     over: int | None = None
 
-    def check(self, found: Standing | None) -> None:
+    def check(self, node: ExistingNode | None) -> None:
         """Refuse to touch a node that is not the expected one.
 
         Raises:
-            StoreConflict: somebody changed it.
+            StoreConflict: another client changed it.
         """
         if self.over is None or self.over == ABSENT:
             return
-        stands = found.record.version if found else None
-        if stands != self.over and (found or self.record):
-            at = "is gone" if stands is None else f"has version {stands}"
+        current = node.record.version if node else None
+        if current != self.over and (node or self.record):
+            at = "is gone" if current is None else f"has version {current}"
             name = self.path.decode(errors="replace")
             raise StoreConflict(f"{name} {at}, and version {self.over} was expected", path=self.path)
 
@@ -496,7 +497,7 @@ class _Batch:
         return first if len(self.items) == 1 else f"{len(self.items)} nodes from {first} on"
 
     def split(self) -> list[_Batch]:
-        """Halves to try again: others who write at the same time spoil small ones less often."""
+        """Return halves to try again: others who write at the same time spoil small ones less often."""
         middle = -(-len(self.items) // 2)
         halves = (self.items[:middle], self.items[middle:])
         return [_Batch(half, counts=self.counts, rounds=self.rounds, error=self.error) for half in halves if half]
@@ -507,8 +508,8 @@ class _Batch:
         return max(self.items, key=lambda item: item.size).path
 
 
-def _read_standing(frame: bytes, paths: list[bytes]) -> dict[bytes, Standing]:
-    """The nodes that exist, from the answer to a multiRead of these paths.
+def _read_existing(frame: bytes, paths: list[bytes]) -> dict[bytes, ExistingNode]:
+    """Return the nodes that exist, from the answer to a multiRead of these paths.
 
     Raises:
         StoreDenied: one of them may not be read, so that nothing can be said about it.
@@ -517,9 +518,9 @@ def _read_standing(frame: bytes, paths: list[bytes]) -> dict[bytes, Standing]:
     inner: list[tuple[bytes, int]] = []
     read_records(frame, paths, records, inner)
     children = dict(inner)
-    standing: dict[bytes, Standing] = {}
+    existing: dict[bytes, ExistingNode] = {}
     for record in records:
         if isinstance(record, Unreadable):
             raise StoreDenied(f"cannot write what cannot be read: {record.reason}", path=record.path)
-        standing[record.path] = Standing(record, children.get(record.path, 0))
-    return standing
+        existing[record.path] = ExistingNode(record, children.get(record.path, 0))
+    return existing

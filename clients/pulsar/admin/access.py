@@ -51,7 +51,7 @@ class AdminAccess:
 
 
 def token_auth(token: SecretStr, file: str) -> httpx.Auth | None:
-    """Credentials of a token that is given itself or as a file; None where neither is."""
+    """Return credentials of a token that is given itself or as a file; None where neither is."""
     if file:
         return TokenFile(Path(file))
     return Token(token) if token.get_secret_value() else None

@@ -18,7 +18,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, alias_generator=to_camel, populate_by_name=True)
 
     def body(self) -> dict[str, Any]:
-        """The same as a request's body; what is None is left out."""
+        """Return the same as a request's body; what is None is left out."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
 

@@ -53,23 +53,23 @@ class BrokersReader:
         self._endpoint = endpoint
 
     def names(self, cluster: str) -> list[str]:
-        """The active brokers of a cluster, `host:port` of each."""
+        """Return the active brokers of a cluster, `host:port` of each."""
         return self._endpoint.get_as(NAMES, f"/brokers/{encoded(cluster)}")
 
     def leader(self) -> LeaderBroker:
-        """The broker that decides for all."""
+        """Return the broker that decides for all."""
         return self._endpoint.get_as(_LEADER, "/brokers/leaderBroker")
 
     def version(self) -> str:
-        """The version of Pulsar, for example `5.0.1`."""
+        """Return the version of Pulsar, for example `5.0.1`."""
         return self._endpoint.get("/brokers/version").text.strip()
 
     def runtime_configuration(self) -> dict[str, str]:
-        """A broker's whole configuration, by the names in `broker.conf`."""
+        """Return a broker's whole configuration, by the names in `broker.conf`."""
         return self._endpoint.get_as(STRINGS, "/brokers/configuration/runtime")
 
     def connections(self) -> BrokerConnections:
-        """How many connections the broker that answers has, and had."""
+        """Return how many connections the broker that answers has, and had."""
         told = self._metrics("brk_active_connections")
         return BrokerConnections(
             active=int(told.get("brk_active_connections", 0)),
@@ -81,7 +81,7 @@ class BrokersReader:
         return int(self._metrics("jvm_start_time").get("jvm_start_time", 0))
 
     def _metrics(self, name: str) -> dict[str, Any]:
-        """The metrics that this one is among."""
+        """Return the metrics that this one is among."""
         found = self._endpoint.get_as(_METRICS, "/broker-stats/metrics")
         return next((one.metrics for one in found if name in one.metrics), dict[str, Any]())
 
@@ -90,11 +90,11 @@ class BrokersReader:
         return [name for name, bookies in self._endpoint.get_as(OBJECT, "/bookies/racks-info").items() if bookies]
 
     def dynamic_names(self) -> list[str]:
-        """Names of the settings that can be changed while brokers run."""
+        """Return names of the settings that can be changed while brokers run."""
         return self._endpoint.get_as(NAMES, "/brokers/configuration")
 
     def dynamic_values(self) -> dict[str, str]:
-        """Those of them that were changed, for all brokers of the cluster."""
+        """Return those of them that were changed, for all brokers of the cluster."""
         return self._endpoint.get_as(STRINGS, "/brokers/configuration/values")
 
 
@@ -123,7 +123,7 @@ class Brokers(BrokersReader):
 
 
 def broker_addresses(data: bytes | str) -> set[str]:
-    """All addresses of a broker's binary protocol in its registration, those of its listeners among them."""
+    """Return all addresses of a broker's binary protocol in its registration, those of its listeners among them."""
     found: set[str] = set()
 
     def collect(value: Any) -> None:
@@ -138,7 +138,7 @@ def broker_addresses(data: bytes | str) -> set[str]:
 
 
 def registered_urls(data: bytes | str, access: AdminAccess) -> list[str]:
-    """Addresses of the admin interface of a broker, from its registration or from the answer of a lookup.
+    """Return addresses of the admin interface of a broker, from its registration or from the answer of a lookup.
 
     HTTPS comes first where the broker offers it. Its plain address follows for the case that the certificate is not
     trusted, but only where no secret would be sent and no trust was configured.
@@ -167,7 +167,7 @@ def registered_urls(data: bytes | str, access: AdminAccess) -> list[str]:
 
 
 def registered_service_url(data: bytes | str, access: AdminAccess) -> str:
-    """The address of a broker's binary protocol, from its registration.
+    """Return the address of a broker's binary protocol, from its registration.
 
     Args:
         data: JSON with `pulsarServiceUrl` and `pulsarServiceUrlTls`.

@@ -38,7 +38,7 @@ class PulsarAdminReader(Closeable):
 
     @classmethod
     def open(cls, access: AdminAccess, urls: Sequence[str], *, connections: int = 8) -> Self:
-        """A client with a session of its own.
+        """Return a client with a session of its own.
 
         Args:
             access: timeout, TLS and credentials.
@@ -131,7 +131,7 @@ class PulsarAdmin(PulsarAdminReader):
         self._calls = Endpoint(session, urls, before_change)
 
     def guarded(self, before_change: Callable[[], None]) -> PulsarAdmin:
-        """The same over the same session, which stays this one's to close; see `before_change` of the class."""
+        """Return the same over the same session, which stays this one's to close; see `before_change` of the class."""
         return PulsarAdmin(self._session, self.urls, before_change)
 
     @property

@@ -53,11 +53,11 @@ class ClustersReader:
         self._endpoint = endpoint
 
     def names(self) -> list[str]:
-        """All of them, the own one included; `global` may be among them."""
+        """Return all of them, the own one included; `global` may be among them."""
         return self._endpoint.get_as(NAMES, "/clusters")
 
     def get(self, name: str) -> ClusterUrls:
-        """Where a cluster is reached.
+        """Return where a cluster is reached.
 
         Raises:
             AdminNotFound: it is not known.
@@ -70,7 +70,7 @@ class ClustersReader:
         return {policy: rules.namespaces for policy, rules in found.items()}
 
     def migration(self, name: str) -> ClusterMigration | None:
-        """Whether a cluster's clients are sent to another one; None if that was never set."""
+        """Return whether a cluster's clients are sent to another one; None if that was never set."""
         return self._endpoint.find_as(_MIGRATION, f"/clusters/{encoded(name)}/migrate")
 
 

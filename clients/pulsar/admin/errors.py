@@ -68,7 +68,7 @@ class AdminError(StoreError):
         return _restored, (type(self), str(self), self.__dict__)
 
     def saying(self, message: str, *, server: str = "", path: bytes = b"", ledger_id: int | None = None) -> Self:
-        """The same error with another message, and with more fields."""
+        """Return the same error with another message, and with more fields."""
         more = {"server": server, "path": path, "ledger_id": ledger_id}
         given = {name: value for name, value in more.items() if value not in ("", b"", None)}
         return _restored(type(self), message, {**self.__dict__, **given})
@@ -129,7 +129,7 @@ _BY_STATUS: dict[int, type[AdminError]] = {
 
 
 def refusal(answer: httpx.Response) -> AdminError:
-    """The error of an answer that is no success."""
+    """Return the error of an answer that is no success."""
     kind = _BY_STATUS.get(answer.status_code, AdminServerError if answer.is_server_error else AdminProtocolError)
     reason = reason_of(answer)
     if kind is AdminNotFound and reason == _UNKNOWN_PATH:
@@ -140,7 +140,7 @@ def refusal(answer: httpx.Response) -> AdminError:
 
 
 def no_answer(request: httpx.Request, error: httpx.HTTPError) -> AdminError:
-    """The error of a request to which no whole answer came."""
+    """Return the error of a request to which no whole answer came."""
     reason = str(error) or type(error).__name__
     if (trouble := _certificate_trouble(error)) is not None:
         return AdminUntrusted(f"the certificate was not accepted ({trouble})", **where(request))
@@ -148,12 +148,12 @@ def no_answer(request: httpx.Request, error: httpx.HTTPError) -> AdminError:
 
 
 def misfit(answer: httpx.Response, reason: str) -> AdminProtocolError:
-    """The error of an answer that has another form than it should have."""
+    """Return the error of an answer that has another form than it should have."""
     return AdminProtocolError(reason, **where(answer.request), status=answer.status_code)
 
 
 def where(request: httpx.Request) -> dict[str, Any]:
-    """Method and address of a request, as errors take them; a query's values stay out of messages."""
+    """Return method and address of a request, as errors take them; a query's values stay out of messages."""
     return {"method": request.method, "url": str(request.url.copy_with(query=None, userinfo=b""))}
 
 

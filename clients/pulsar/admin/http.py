@@ -52,7 +52,7 @@ _OWNERS_SECONDS = 20.0
 
 
 def tls_context(access: AdminAccess) -> ssl.SSLContext:
-    """How TLS is done; another object once its files have changed.
+    """Return how TLS is done; another object once its files have changed.
 
     Raises:
         AdminDenied: a file of the TLS settings cannot be used.
@@ -148,7 +148,7 @@ class HttpSession(Closeable):
             return None
 
     def _followed(self, request: httpx.Request, asked: httpx.URL) -> httpx.Response:
-        """The answer of success, wherever a request is sent on to."""
+        """Return the answer of success, wherever a request is sent on to."""
         for _ in range(_HOPS):
             answer = self._send(request)
             if answer.is_success:
@@ -173,7 +173,7 @@ class HttpSession(Closeable):
             raise no_answer(request, error) from error
 
     def _redirected(self, request: httpx.Request, answer: httpx.Response) -> httpx.Request:
-        """The same request to another address; httpx itself would leave out the credentials, and some bodies."""
+        """Return the same request to another address; httpx itself would leave out the credentials, and some bodies."""
         to = answer.headers["location"]
         allowed = _REDIRECTS | _REDIRECTS_OF_GET if request.method == "GET" else _REDIRECTS
         if answer.status_code not in allowed:
@@ -285,7 +285,7 @@ class ReadEndpoint:
         raise untold
 
     def _in_turn(self) -> Iterator[int]:
-        """The addresses, beginning with the one that answered last."""
+        """Return the addresses, beginning with the one that answered last."""
         begin = self._first
         return ((begin + step) % len(self.urls) for step in range(len(self.urls)))
 
@@ -337,7 +337,7 @@ class Endpoint(ReadEndpoint):
 
 
 def parsed(kind: TypeAdapter[AnswerT], answer: httpx.Response) -> AnswerT:
-    """The JSON of an answer.
+    """Return the JSON of an answer.
 
     Raises:
         AdminProtocolError: it is none, or has another form.
@@ -350,7 +350,7 @@ def parsed(kind: TypeAdapter[AnswerT], answer: httpx.Response) -> AnswerT:
 
 
 def _may_go_on(method: str, error: AdminUnreachable | AdminUntrusted) -> bool:
-    """Whether another broker may be asked the same: not where a change may have been made already."""
+    """Return whether another broker may be asked the same: not where a change may have been made already."""
     if isinstance(error, AdminUntrusted):
         return True
     return error.status is None and (method in ("GET", "HEAD") or not error.sent)
@@ -363,7 +363,7 @@ class _TopicOwners:
         self._known: dict[str, tuple[httpx.URL, float]] = {}
 
     def take(self, url: httpx.URL) -> httpx.URL | None:
-        """The same address at the broker to which the last request for its topic was sent on; None for none.
+        """Return the same address at the broker to which the last request for its topic was sent on; None for none.
 
         It is forgotten, until it has answered well: another broker may own the topic now.
         """
@@ -382,6 +382,6 @@ class _TopicOwners:
 
 
 def _owner_key(url: httpx.URL) -> str:
-    """The topic with the broker that was asked, since another cluster may have one of its name."""
+    """Return the topic with the broker that was asked, since another cluster may have one of its name."""
     found = _TOPIC_PATH.match(url.raw_path.decode())
     return f"{url.scheme}://{url.netloc.decode()}{found[0]}" if found else ""

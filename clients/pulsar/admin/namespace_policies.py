@@ -103,7 +103,7 @@ _OLD_OFFLOAD_FIELDS: Mapping[str, str] = {
 
 
 def single_policies(raw: Mapping[str, Any]) -> dict[PolicyPath, Any]:
-    """The policies of a namespace one by one; what is empty or null is left out."""
+    """Return the policies of a namespace one by one; what is empty or null is left out."""
     found: dict[PolicyPath, Any] = {}
     old = {name: raw[field] for field, name in _OLD_OFFLOAD_FIELDS.items() if raw.get(field) not in (None, -1)}
     offload: dict[str, Any] = {**old, **(raw.get("offload_policies") or {})}
@@ -129,7 +129,7 @@ def _within(path: PolicyPath, top: PolicyPath, deep: int) -> bool:
 
 
 def can_be_set(path: PolicyPath, cluster: str) -> bool:
-    """Whether brokers of a cluster have a call that sets this policy of a namespace that exists."""
+    """Return whether brokers of a cluster have a call that sets this policy of a namespace that exists."""
     if path[0] in PER_CLUSTER and path[1:] != (cluster,):
         return False
     return path[0] in _CALLS or path[0] in ("auth_policies", "properties", "backlog_quota_map", "offload_policies")

@@ -32,7 +32,7 @@ class Policies(Answer):
 
     @classmethod
     def of(cls, raw: Mapping[str, Any]) -> Policies:
-        """Policies from the broker's JSON, whose names are partly not those of Java."""
+        """Return policies from the broker's JSON, whose names are partly not those of Java."""
         return cls(
             raw=dict(raw),
             replication_clusters=tuple(raw.get("replication_clusters") or ()),
@@ -137,7 +137,7 @@ class NamespacesReader:
         self._endpoint = endpoint
 
     def names(self, tenant: str) -> list[str]:
-        """`tenant/namespace` of each namespace of a tenant.
+        """Return `tenant/namespace` of each namespace of a tenant.
 
         Raises:
             AdminNotFound: there is no such tenant.
@@ -145,7 +145,7 @@ class NamespacesReader:
         return self._endpoint.get_as(NAMES, f"/namespaces/{encoded(tenant)}")
 
     def policies(self, name: str) -> Policies:
-        """All policies of a namespace.
+        """Return all policies of a namespace.
 
         Raises:
             AdminNotFound: there is no such namespace.
@@ -153,19 +153,19 @@ class NamespacesReader:
         return Policies.of(self._endpoint.get_as(OBJECT, _path(name)))
 
     def permissions(self, name: str) -> dict[str, tuple[str, ...]]:
-        """What each role may do."""
+        """Return what each role may do."""
         return self._endpoint.get_as(_PERMISSIONS, f"{_path(name)}/permissions")
 
     def publish_rate(self, name: str) -> PublishRate | None:
-        """How much may be sent; None if the namespace does not say."""
+        """Return how much may be sent; None if the namespace does not say."""
         return self._endpoint.set_as(_RATE, f"{_path(name)}/publishRate")
 
     def inactive_topics(self, name: str) -> InactiveTopics | None:
-        """What becomes of topics that nobody uses; None if the namespace does not say."""
+        """Return what becomes of topics that nobody uses; None if the namespace does not say."""
         return self._endpoint.set_as(_INACTIVE, f"{_path(name)}/inactiveTopicPolicies")
 
     def retention(self, name: str) -> Retention | None:
-        """How long acknowledged messages are kept; None if the namespace does not say."""
+        """Return how long acknowledged messages are kept; None if the namespace does not say."""
         return self._endpoint.set_as(_RETENTION, f"{_path(name)}/retention")
 
     def bookie_affinity(self, name: str) -> BookieAffinity | None:
@@ -187,11 +187,11 @@ class NamespacesReader:
             return ""
 
     def properties(self, name: str) -> dict[str, str]:
-        """What users have noted."""
+        """Return what users have noted."""
         return self._endpoint.get_as(STRINGS, f"{_path(name)}/properties")
 
     def resource_groups(self) -> list[str]:
-        """Names of the groups that namespaces may share limits in."""
+        """Return names of the groups that namespaces may share limits in."""
         return self._endpoint.get_as(NAMES, "/resourcegroups")
 
     def resource_group(self, name: str) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class PolicyCall(NamedTuple):
 
 
 def read_policy(endpoint: ReadEndpoint, base: str, call: PolicyCall, params: Params | None = None) -> Any:
-    """The value as the broker's JSON; None where it is not set, or where this release does not know it.
+    """Return the value as the broker's JSON; None where it is not set, or where this release does not know it.
 
     Raises:
         AdminNotFound: there is no such topic or namespace.

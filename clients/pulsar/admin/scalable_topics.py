@@ -122,11 +122,11 @@ class ScalableTopicsReader:
         self._endpoint = endpoint
 
     def names(self, namespace: str) -> list[str]:
-        """`topic://tenant/namespace/topic` of all in a namespace."""
+        """Return `topic://tenant/namespace/topic` of all in a namespace."""
         return self._endpoint.get_as(NAMES, f"/scalable/{encoded_namespace(namespace)}")
 
     def layout(self, topic: TopicName) -> SegmentLayout:
-        """The layout as it is in the metadata store, whichever broker answers.
+        """Return the layout as it is in the metadata store, whichever broker answers.
 
         Raises:
             AdminNotFound: the topic is not scalable.
@@ -146,11 +146,11 @@ class ScalableTopicsReader:
         return self._endpoint.get_as(_STATS, f"{_path(topic)}/segments/{segment_id}/stats")
 
     def auto_scale_policy(self, topic: TopicName) -> AutoScalePolicy | None:
-        """The topic's own policy; None if it has none."""
+        """Return the topic's own policy; None if it has none."""
         return self._endpoint.set_as(_POLICY, f"{_path(topic)}/autoScalePolicy")
 
     def backlog(self, topic: TopicName, descriptor: str, subscription: str) -> int:
-        """Entries of one segment that a subscription has not acknowledged.
+        """Return entries of one segment that a subscription has not acknowledged.
 
         Args:
             topic: the scalable one.

@@ -51,15 +51,15 @@ class SchemasReader:
         self._endpoint = endpoint
 
     def latest(self, topic: TopicName) -> Schema | None:
-        """The newest version of a topic's schema; None if it has none."""
+        """Return the newest version of a topic's schema; None if it has none."""
         return self._endpoint.find_as(_SCHEMA, f"/schemas/{topic.schema_path}/schema")
 
     def version(self, topic: TopicName, number: int) -> Schema | None:
-        """One version of a topic's schema; None if there is no such version."""
+        """Return one version of a topic's schema; None if there is no such version."""
         return self._endpoint.find_as(_SCHEMA, f"/schemas/{topic.schema_path}/schema/{number}")
 
     def versions(self, topic: TopicName) -> list[Schema]:
-        """All versions of a topic's schema, oldest first; empty if it has none."""
+        """Return all versions of a topic's schema, oldest first; empty if it has none."""
         found = self._endpoint.find_as(_VERSIONS, f"/schemas/{topic.schema_path}/schemas")
         return sorted(found.get_schema_responses, key=lambda schema_response: schema_response.version) if found else []
 

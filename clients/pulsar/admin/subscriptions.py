@@ -18,7 +18,7 @@ class SubscriptionsReader:
         self._endpoint = endpoint
 
     def names(self, topic: TopicName) -> list[str]:
-        """The subscriptions of a topic.
+        """Return the subscriptions of a topic.
 
         Raises:
             AdminNotFound: there is no such topic.
@@ -30,7 +30,7 @@ class SubscriptionsReader:
         return TopicsReader(self._endpoint).internal_stats(topic).cursors.get(name)
 
     def properties(self, topic: TopicName, name: str) -> dict[str, str]:
-        """What users have noted of a subscription."""
+        """Return what users have noted of a subscription."""
         return self._endpoint.get_as(STRINGS, f"{_path(topic, name)}/properties")
 
 

@@ -39,11 +39,11 @@ class TenantsReader:
         self._endpoint = endpoint
 
     def names(self) -> list[str]:
-        """All of them."""
+        """Return all of them."""
         return self._endpoint.get_as(NAMES, "/tenants")
 
     def get(self, name: str) -> Tenant:
-        """A tenant's settings.
+        """Return a tenant's settings.
 
         Raises:
             AdminNotFound: there is no such tenant.

@@ -82,7 +82,7 @@ class TopicPoliciesReader:
         self._endpoint = endpoint
 
     def get(self, topic: TopicName, name: str) -> Any:
-        """One policy as the broker's JSON; None where the topic itself does not say.
+        """Return one policy as the broker's JSON; None where the topic itself does not say.
 
         Raises:
             AdminNotFound: there is no such topic.
@@ -91,7 +91,7 @@ class TopicPoliciesReader:
         return read_policy(self._endpoint, base, call, {**params, "applied": False})
 
     def read(self, topic: TopicName, subscriptions: Iterable[str] = ()) -> dict[str, Any]:
-        """All that are set on the topic itself and on these subscriptions.
+        """Return all that are set on the topic itself and on these subscriptions.
 
         Two calls for a topic without any; else one more for each that there could be.
 

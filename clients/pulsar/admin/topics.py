@@ -347,7 +347,7 @@ class TopicsReader:
         self._endpoint = endpoint
 
     def names(self, namespace: str, *, domain: str = PERSISTENT, system: bool = False) -> list[str]:
-        """Full names of the topics of `tenant/namespace`; of partitioned ones each partition.
+        """Return full names of the topics of `tenant/namespace`; of partitioned ones each partition.
 
         Args:
             namespace: `tenant/namespace`.
@@ -357,15 +357,15 @@ class TopicsReader:
         return self._endpoint.get_as(NAMES, f"/{domain}/{encoded_namespace(namespace)}", {"includeSystemTopic": system})
 
     def partitioned_names(self, namespace: str, *, domain: str = PERSISTENT) -> list[str]:
-        """Full names of the partitioned topics of `tenant/namespace`."""
+        """Return full names of the partitioned topics of `tenant/namespace`."""
         return self._endpoint.get_as(NAMES, f"/{domain}/{encoded_namespace(namespace)}/partitioned")
 
     def retention(self, topic: TopicName) -> Retention:
-        """How long acknowledged messages of a topic are kept, wherever that is set."""
+        """Return how long acknowledged messages of a topic are kept, wherever that is set."""
         return self._endpoint.get_as(_RETENTION, f"/{topic.rest_path}/retention", {"applied": True})
 
     def partitions(self, topic: TopicName) -> int:
-        """How many partitions a topic has; 0 where it is none of partitions.
+        """Return how many partitions a topic has; 0 where it is none of partitions.
 
         Raises:
             AdminNotFound: there is no such topic.
@@ -373,7 +373,7 @@ class TopicsReader:
         return self._endpoint.get_as(_PARTITIONS, f"/{topic.rest_path}/partitions").partitions
 
     def stats(self, topic: TopicName) -> TopicStats:
-        """How a topic is, its backlogs counted exactly; loads it.
+        """Return how a topic is, its backlogs counted exactly; loads it.
 
         Raises:
             AdminNotFound: there is no such topic.
@@ -382,7 +382,7 @@ class TopicsReader:
         return self._endpoint.get_as(_STATS, f"/{topic.rest_path}/stats", {"getPreciseBacklog": True})
 
     def partitioned_stats(self, topic: TopicName) -> PartitionedStats:
-        """How a partitioned topic is, and each partition.
+        """Return how a partitioned topic is, and each partition.
 
         Raises:
             AdminNotFound: there is no such partitioned topic.
@@ -391,7 +391,7 @@ class TopicsReader:
         return self._endpoint.get_as(_PARTITIONED_STATS, f"/{topic.rest_path}/partitioned-stats", params)
 
     def internal_stats(self, topic: TopicName) -> InternalStats:
-        """How a topic's managed ledger is; loads the topic.
+        """Return how a topic's managed ledger is; loads the topic.
 
         Raises:
             AdminNotFound: there is no such topic.
@@ -399,7 +399,7 @@ class TopicsReader:
         return self._endpoint.get_as(_INTERNAL_STATS, f"/{topic.rest_path}/internalStats")
 
     def internal_info(self, topic: TopicName) -> InternalInfo:
-        """A topic's managed ledger as it is stored; does not load the topic.
+        """Return a topic's managed ledger as it is stored; does not load the topic.
 
         Raises:
             AdminServerError: among others where there is no such topic.
@@ -407,7 +407,7 @@ class TopicsReader:
         return self._endpoint.get_as(_INTERNAL_INFO, f"/{topic.rest_path}/internal-info")
 
     def entry_head(self, topic: TopicName, position: tuple[int, int]) -> EntryHead:
-        """What an entry says of itself, without its payload.
+        """Return what an entry says of itself, without its payload.
 
         Args:
             topic: whose it is.
@@ -427,16 +427,16 @@ class TopicsReader:
         )
 
     def properties(self, topic: TopicName) -> dict[str, str]:
-        """What users have noted of a topic; the broker hides its own marks."""
+        """Return what users have noted of a topic; the broker hides its own marks."""
         # Of a partitioned topic without any the answer is empty.
         return self._endpoint.set_as(STRINGS, f"/{topic.rest_path}/properties") or {}
 
     def compaction(self, topic: TopicName) -> Compaction:
-        """How the last compaction stands."""
+        """Return how the last compaction stands."""
         return self._endpoint.get_as(_COMPACTION, f"/{topic.rest_path}/compaction")
 
     def owner_urls(self, topic: TopicName) -> list[str]:
-        """Addresses of the admin interface of the broker that owns a topic; one without an owner gets one."""
+        """Return addresses of the admin interface of the broker that owns a topic; one without an owner gets one."""
         answer = self._endpoint.get(f"/lookup/v2/topic/{topic.rest_path}")
         return registered_urls(answer.content, self._endpoint.access)
 

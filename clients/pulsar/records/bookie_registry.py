@@ -34,7 +34,7 @@ NodeT = TypeVar("NodeT")
 
 
 def origin_of(workflow_id: str) -> str:
-    """How `switch-target` names a migration as its origin; brokers take it for none of them."""
+    """Return how `switch-target` names a migration as its origin; brokers take it for none of them."""
     return f"temporal:{workflow_id}/"
 
 
@@ -58,7 +58,7 @@ class BookieRegistryReader:
         self.path = path
 
     def clusters(self) -> dict[str, Entry]:
-        """All registered clusters by name.
+        """Return all registered clusters by name.
 
         Raises:
             StoreConflict: a node is no registration.
@@ -73,7 +73,7 @@ class BookieRegistryReader:
         return found
 
     def active(self) -> Entry | None:
-        """The one cluster that is ACTIVE; None in an empty registry.
+        """Return the one cluster that is ACTIVE; None in an empty registry.
 
         Raises:
             StoreConflict: there are several (I12), or clusters of which none is.
@@ -94,21 +94,21 @@ class BookieRegistryReader:
         )
 
     def switch_target(self) -> tuple[SwitchTarget, int] | None:
-        """The last directive, with the version of its node."""
+        """Return the last directive, with the version of its node."""
         return self._get(f"{self.path}/{SWITCH_TARGET}", SwitchTarget.model_validate_json)
 
     def directs_to(self, cluster: str) -> bool:
-        """Whether the last directive sends brokers to a cluster."""
+        """Return whether the last directive sends brokers to a cluster."""
         found = self.switch_target()
         return found is not None and found[0].target == cluster
 
     def read_mode(self) -> ReadMode | None:
-        """The mode that was set; None where none was."""
+        """Return the mode that was set; None where none was."""
         found = self._get(f"{self.path}/{READ_MODE}", ReadModeNode.model_validate_json)
         return found[0].mode if found else None
 
     def claims(self) -> dict[str, Claim]:
-        """Who carries out which switch, by switch id, as versions up to 0.1 noted it."""
+        """Return who carries out which switch, by switch id, as versions up to 0.1 noted it."""
         found: dict[str, Claim] = {}
         for switch_id in self._reader.children(f"{self.path}/{ORCHESTRATOR}"):
             claim = self._get(claim_node(self.path, switch_id), Claim.model_validate_json)
@@ -117,7 +117,7 @@ class BookieRegistryReader:
         return found
 
     def progress(self, switch_id: str) -> str:
-        """The node that holds a switch's progress."""
+        """Return the node that holds a switch's progress."""
         return progress_node(self.path, switch_id)
 
     def refuse_used_address(self, name: str, uri: str) -> None:
@@ -338,7 +338,7 @@ class BookieRegistry(BookieRegistryReader):
     # Inside ---------------------------------------------------------------------------------------------------------
 
     def _lock(self) -> Set:
-        """The registry's own node, as part of a transaction: of two that read before they write, one fails.
+        """Return the registry's own node, as part of a transaction: of two that read before they write, one fails.
 
         Taken before anything is read that decides. The versions of nodes do not show one that is created meanwhile.
         """

@@ -13,7 +13,7 @@ from clients.pulsar.json_records import Record, encoded, parsed, read_record
 
 
 def read_cluster_flag(store: CasReader, cluster: str) -> ClusterMigration | None:
-    """Whether a cluster's clients are sent to another one, and where to; None if that was never set."""
+    """Return whether a cluster's clients are sent to another one, and where to; None if that was never set."""
     record = read_record(store, _path(cluster))
     return None if record is None else ClusterMigration.model_validate(record)
 

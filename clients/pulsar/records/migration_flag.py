@@ -27,7 +27,7 @@ class StandingFlag(NamedTuple):
 
 
 def read_flag(store: CasReader) -> StandingFlag:
-    """The flag as it stands.
+    """Return the flag as it stands.
 
     Raises:
         StoreConflict: the record is no flag.

@@ -15,7 +15,7 @@ _FLAG = "migrated"
 
 
 def read_flag(store: CasReader, namespace: str) -> bool:
-    """Whether a namespace's clients are sent to another cluster.
+    """Return whether a namespace's clients are sent to another cluster.
 
     Args:
         store: the metadata store of the brokers.

@@ -54,7 +54,7 @@ class ScalableRecord(NamedTuple):
 
 
 def read_scalable(store: CasReader, topic: TopicName) -> ScalableRecord:
-    """The record of a topic, however it stands."""
+    """Return the record of a topic, however it stands."""
     node = store.get(topic.scalable_path)
     if node is None:
         return ScalableRecord(RecordState.ABSENT)
@@ -130,13 +130,13 @@ def remove_record(
 
 
 def controller_of(store: CasReader, topic: TopicName) -> str | None:
-    """The broker that is the topic's controller, `host:port` of its admin interface; None where no broker is."""
+    """Return the broker that is the topic's controller, `host:port` of its admin interface; None where no broker is."""
     node = store.get(controller_path(topic))
     return None if node is None else str(json.loads(node.value))
 
 
 def controller_path(topic: TopicName) -> str:
-    """The node that the topic's controller holds while its session lasts."""
+    """Return the node that the topic's controller holds while its session lasts."""
     return f"{topic.scalable_path}/controller"
 
 
@@ -166,13 +166,13 @@ def recorded_subscriptions(store: CasReader, topic: TopicName) -> dict[str, Subs
 
 
 def cursors_on(store: CasReader, stored: StoredTopic) -> list[str]:
-    """Durable subscriptions that have a cursor on what holds messages, as its managed ledger names them."""
+    """Return durable subscriptions that have a cursor on what holds messages, as its managed ledger names them."""
     names = map(unquote_plus, store.children(stored.managed_ledger_path))
     return [name for name in names if not is_brokers_cursor(name)]
 
 
 def subscription_path(topic: TopicName, subscription: str) -> str:
-    """The node of a subscription's record; unlike those of topics, these names are not encoded (5.0.1)."""
+    """Return the node of a subscription's record; unlike those of topics, these names are not encoded (5.0.1)."""
     return f"{topic.scalable_path}/subscriptions/{subscription}"
 
 

@@ -33,7 +33,7 @@ class WireAccess:
 
     @classmethod
     def of(cls, access: AdminAccess, *, timeout: float = 10.0) -> WireAccess:
-        """The same credentials as for the admin interface; a token of OAuth2 is got now.
+        """Return the same credentials as for the admin interface; a token of OAuth2 is got now.
 
         Raises:
             AdminError: a token cannot be had.

@@ -34,7 +34,7 @@ class Single(NamedTuple):
 
 
 def unpack(batch: Message) -> list[Single]:
-    """The messages of a batch.
+    """Return the messages of a batch.
 
     Raises:
         StoreProtocolError: it is damaged.
@@ -60,7 +60,7 @@ def unpack(batch: Message) -> list[Single]:
 
 
 def pack(batch: Message, singles: Sequence[Single]) -> Message:
-    """A batch of some of a batch's messages, which stay as they are; all else is that of the whole."""
+    """Return a batch of some of a batch's messages, which stay as they are; all else is that of the whole."""
     body = b"".join(single.data for single in singles)
     metadata = MessageMetadata()
     metadata.CopyFrom(batch.metadata)

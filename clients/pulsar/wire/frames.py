@@ -68,7 +68,7 @@ class Message(NamedTuple):
 
 
 def message(entry: bytes) -> Message:
-    """The message in a stored entry, or in what a consumer gets, without what the broker noted.
+    """Return the message in a stored entry, or in what a consumer gets, without what the broker noted.
 
     Raises:
         StoreProtocolError: it is none, or its checksum differs.
@@ -93,12 +93,12 @@ def message(entry: bytes) -> Message:
 
 
 def framed(metadata: MessageMetadata, payload: bytes) -> Message:
-    """A message as producers send it."""
+    """Return a message as producers send it."""
     head = metadata.SerializeToString()
     body = SIZE.pack(len(head)) + head + payload
     return Message(_CHECKSUM + SIZE.pack(_crc32c(body)) + body, metadata)
 
 
 def _start(data: bytes) -> int:
-    """Where the size of the metadata stands: old clients send no checksum before it."""
+    """Return where the size of the metadata stands: old clients send no checksum before it."""
     return 6 if data[:2] == _CHECKSUM and len(data) >= 10 else 0

@@ -74,7 +74,7 @@ class RawReader(Closeable):
             raise
 
     def last(self) -> EntryPosition | None:
-        """The position of the last entry that consumers get; None where there is none, or none after the start.
+        """Return the position of the last entry that consumers get; None where there is none, or none after the start.
 
         Raises:
             StoreError: the broker does not say.
@@ -89,7 +89,7 @@ class RawReader(Closeable):
         return last if last > self._after else None
 
     def entries(self, last: EntryPosition) -> Iterator[tuple[EntryPosition, Message]]:
-        """Positions and messages up to and with this position, which must be there.
+        """Yield positions and messages up to and with this position, which must be there.
 
         Raises:
             StoreError: the broker does not send them in time, or sends something else.

@@ -38,12 +38,12 @@ def registry(url: StoreUrl) -> Iterator[BookieRegistry]:
 
 
 def registration(name: str, uri: str, status: ClusterStatus = ClusterStatus.STANDBY) -> RegisteredCluster:
-    """A cluster, as it is registered."""
+    """Return a cluster, as it is registered."""
     return RegisteredCluster(name=name, metadataServiceUri=uri, status=status)
 
 
 def statuses(registry: BookieRegistry) -> dict[str, ClusterStatus]:
-    """The status of each cluster."""
+    """Return the status of each cluster."""
     return {name: entry.cluster.status for name, entry in registry.clusters().items()}
 
 

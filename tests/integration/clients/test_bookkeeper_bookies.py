@@ -249,7 +249,7 @@ def test_a_fenced_ledger_takes_what_is_copied(cluster: Cluster) -> None:
 
 
 def refuses_recovery(cluster: Cluster) -> bool:
-    """Whether bookie 2 does not take what recovery writes either."""
+    """Return whether bookie 2 does not take what recovery writes either."""
     ledger = cluster.open([(0, (TWO,))], (1, 1))
     writer = LedgerWriter(cluster.bookies, recovering=True)
     try:

@@ -86,7 +86,7 @@ class Environment:
         wait_for(f"a ledger on both bookies after {names}", written, _BACK_LIMIT)
 
     def read(self, uri: str, ids: Sequence[int], ledger: Ledger) -> list[LedgerRead]:
-        """What the Java client finds."""
+        """Return what the Java client finds."""
         return self.java.read(uri, ids, digest=ledger.digest, password=ledger.password)
 
     def assert_copied(self, ids: Sequence[int], ledger: Ledger) -> None:
@@ -131,19 +131,19 @@ def clusters(pair: LedgerPair) -> Generator[tuple[Cluster, Cluster]]:
 
 
 def verdicts(outcomes: Sequence[CopyOutcome]) -> dict[int, Verdict]:
-    """Outcomes by ledger."""
+    """Return outcomes by ledger."""
     return {outcome.ledger_id: outcome.verdict for outcome in outcomes}
 
 
 def metadata(cluster: Cluster, ledger_id: int) -> LedgerMetadata:
-    """A ledger's metadata, which it must have."""
+    """Return a ledger's metadata, which it must have."""
     (record,) = cluster.directory.read([ledger_id])
     assert record is not None
     return record.metadata
 
 
 def once(action: Callable[[], object]) -> Callable[[int], None]:
-    """A check that does something before the first bytes are written."""
+    """Return a check that does something before the first bytes are written."""
     left = [action]
 
     def check(size: int) -> None:

@@ -34,7 +34,7 @@ def stack(three_bookies: Stack) -> Stack:
 
 
 def connected(stack: Stack) -> tuple[LedgerDirectoryWriter, Bookies]:
-    """A client of its own."""
+    """Return a client of its own."""
     directory = LedgerDirectoryWriter(parse_store_url(f"{stack.zk_url}/ledgers"), Access())
     return directory, Bookies(directory.bookies, read_timeout=READ_TIMEOUT, add_timeout=5.0)
 
@@ -48,7 +48,7 @@ def cluster(stack: Stack) -> Iterator[Cluster]:
 
 
 def recovered(cluster: Cluster, ledger: Written) -> LedgerRecord:
-    """The ledger after its recovery."""
+    """Return the ledger after its recovery."""
     return recover_ledger(cluster.directory, cluster.bookies, ledger.ledger_id)
 
 

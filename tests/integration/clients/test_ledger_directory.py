@@ -81,7 +81,7 @@ def directory(url: StoreUrl) -> Generator[LedgerDirectoryWriter]:
 
 
 def scan(directory: LedgerDirectory) -> dict[int, LedgerRecord]:
-    """All ledgers, each seen once."""
+    """Return all ledgers, each seen once."""
     found = list(chain.from_iterable(directory.scan()))
     by_id = {record.ledger_id: record for record in found}
     assert len(by_id) == len(found)

@@ -45,7 +45,7 @@ def directory(stack: Stack) -> Generator[LedgerDirectoryWriter]:
 
 
 def scan(directory: LedgerDirectoryWriter, known: LedgerTable) -> LedgerTable:
-    """All ledgers by id."""
+    """Return all ledgers by id."""
     return LedgerTable(directory.facts(known))
 
 

@@ -59,18 +59,18 @@ def reader(url: StoreUrl) -> Iterator[OxiaReader]:
 
 
 def record(path: str, value: bytes = b"", version: int = 0, count: int = 0) -> Record:
-    """A persistent record as Oxia gives it."""
+    """Return a persistent record as Oxia gives it."""
     return Record(path.encode(), value, version, count, 0, 0, 0)
 
 
 def everything(reader: OxiaReader, wanted: int = 1) -> list[Record]:
-    """All records of a store, part after part."""
+    """Return all records of a store, part after part."""
     batches = [batch for partition in reader.partitions(wanted) for batch in reader.scan(partition)]
     return [found for batch in batches for found in batch if isinstance(found, Record)]
 
 
 def below(reader: OxiaReader, prefix: bytes) -> dict[bytes, Record]:
-    """All records whose path has the prefix."""
+    """Return all records whose path has the prefix."""
     return {found.path: found for found in everything(reader) if found.path.startswith(prefix)}
 
 

@@ -68,7 +68,7 @@ def admin(urls: tuple[str, str], key: TokenKey) -> Generator[PulsarAdmin]:
 
 
 def topic(admin: PulsarAdmin, name: str) -> TopicName:
-    """A new topic of the namespace."""
+    """Return a new topic of the namespace."""
     made = TopicName.parse(f"{SPACE}/{name}")
     admin.topics.create(made)
     return made

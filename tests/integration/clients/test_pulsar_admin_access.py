@@ -57,7 +57,7 @@ class Cluster(NamedTuple):
         return [str(json.loads(broker.data)["webServiceUrlTls"]) for broker in self.registered]
 
     def access(self, *, tls: Tls | None = None, auth: httpx.Auth | None = None) -> AdminAccess:
-        """All that a superuser needs, or something else."""
+        """Return all that a superuser needs, or something else."""
         return AdminAccess(30, auth or Token(SecretStr(self.key.token(SUPERUSER))), self.tls if tls is None else tls)
 
 
@@ -83,13 +83,13 @@ def endpoint(cluster: Cluster, tmp_path: Path) -> Generator[TokenEndpoint]:
 
 
 def may_list_tenants(urls: list[str], access: AdminAccess) -> bool:
-    """Whether the brokers take somebody for a superuser."""
+    """Return whether the brokers take somebody for a superuser."""
     with PulsarAdmin.open(access, urls) as admin:
         return "public" in admin.tenants.names()
 
 
 def oauth2(endpoint: TokenEndpoint) -> OAuth2:
-    """What an operator must give for it."""
+    """Return what an operator must give for it."""
     return OAuth2(endpoint.key_file, issuer_url=endpoint.issuer_url)
 
 

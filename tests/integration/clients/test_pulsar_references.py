@@ -101,24 +101,24 @@ def store(stack: Stack) -> Generator[Coordination]:
 
 
 def of_kind(stack: Stack, kind: ReferenceKind) -> list[LedgerReference]:
-    """The references of one kind."""
+    """Return the references of one kind."""
     with ZooKeeperReader(parse_store_url(stack.zk_url)) as reader:
         return sorted(one for one in chain.from_iterable(references(reader)) if one.kind is kind)
 
 
 def ledgers(stack: Stack) -> dict[int, LedgerMetadata]:
-    """All ledgers of the bookies."""
+    """Return all ledgers of the bookies."""
     with LedgerDirectory(parse_store_url(stack.zk_url + "/ledgers"), Access()) as directory:
         return {one.ledger_id: one.metadata for one in chain.from_iterable(directory.scan())}
 
 
 def of_component(stack: Stack, component: str) -> set[int]:
-    """The ledgers that Pulsar made for this."""
+    """Return the ledgers that Pulsar made for this."""
     return {number for number, metadata in ledgers(stack).items() if metadata.component == component}
 
 
 def ids(found: list[LedgerReference]) -> set[int]:
-    """Their ledgers."""
+    """Return their ledgers."""
     return {one.ledger_id for one in found}
 
 

@@ -61,7 +61,7 @@ def odd_tree(url: StoreUrl) -> None:
 
 
 def walk(kazoo: Any, root: str) -> dict[bytes, Record]:
-    """The same records as kazoo sees them, one call a node."""
+    """Return the same records as kazoo sees them, one call a node."""
     found: dict[bytes, Record] = {}
     paths = [root + "/" + name for name in kazoo.get_children(root)]
     while paths:

@@ -98,13 +98,13 @@ class Cluster:
         return replace(filled, metadata=metadata)
 
     def record(self, ledger: Written) -> LedgerRecord:
-        """The ledger as it stands."""
+        """Return the ledger as it stands."""
         (record,) = self.directory.read([ledger.ledger_id])
         assert record
         return record
 
     def read(self, ledger: Written) -> list[bytes]:
-        """All bodies of a closed ledger."""
+        """Return all bodies of a closed ledger."""
         record = self.record(ledger)
         return [
             body for batch in LedgerReader(self.bookies).entries(ledger.ledger_id, record.metadata) for body in batch
@@ -118,7 +118,7 @@ class Cluster:
         writer.flush()
 
     def holds(self, ledger: Written, entry: int, bookie_id: str) -> bytes | None:
-        """What a single bookie has as an entry."""
+        """Return what a single bookie has as an entry."""
         alone = replace(
             ledger.metadata, ensemble_size=1, write_quorum=1, ack_quorum=1, segments=(Segment(0, (bookie_id,)),)
         )
@@ -146,7 +146,7 @@ def resume_frozen(bookie: Server) -> None:
 
 
 def pack(ledger: Written, datas: Sequence[bytes], first: int = 0, before: int = 0) -> list[bytes]:
-    """Bodies of consecutive entries.
+    """Return bodies of consecutive entries.
 
     Args:
         ledger: to which they belong.

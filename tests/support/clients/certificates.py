@@ -54,7 +54,7 @@ class Authority:
         self._keytool(self.truststore, "-importcert", "-noprompt", "-file", str(self.cert_file))
 
     def identity(self, name: str, host: str) -> Identity:
-        """Sign a certificate for somebody who is reached by a host's address."""
+        """Return sign a certificate for somebody who is reached by a host's address."""
         made = Identity(*(self._folder / f"{name}{suffix}" for suffix in (".p12", ".pem", ".key")))
         self._keytool(made.keystore, "-genkeypair", "-keyalg", "EC", "-dname", f"CN={name}")
         request = self._keytool(made.keystore, "-certreq")

@@ -14,7 +14,7 @@ from models.store_url import StoreUrl
 
 
 def attempt_of(workflow_id: str = "switch/one", *, run: int = 1, epoch: int = 1, attempt: int = 1) -> Attempt:
-    """An attempt; runs begin in the order of their numbers."""
+    """Return an attempt; runs begin in the order of their numbers."""
     return Attempt(workflow_id, f"run-{run}", 1_000 * run, epoch, attempt)
 
 

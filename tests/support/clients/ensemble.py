@@ -44,7 +44,7 @@ class Ensemble:
         self._opened.close()
 
     def leader(self) -> Server:
-        """The server that leads.
+        """Return the server that leads.
 
         Raises:
             AssertionError: none did in time.
@@ -52,7 +52,7 @@ class Ensemble:
         return wait_for("a leader", self._leader, _LEADER_LIMIT)
 
     def follower(self) -> Server:
-        """A server that follows the leader."""
+        """Return a server that follows the leader."""
         leader = self.leader()
         return next(server for server in self._servers() if server.name != leader.name and server.ready)
 
@@ -71,12 +71,12 @@ class Ensemble:
             threading.Timer(seconds, lambda: [link.heal() for link in links]).start()
 
     def link(self, follower: Server) -> Proxy:
-        """The link between a follower and the leader."""
+        """Return the link between a follower and the leader."""
         numbers = {_name(number): number for number in MEMBERS}
         return self._links[numbers[follower.name], numbers[self.leader().name]]
 
     def url(self, *servers: Server) -> StoreUrl:
-        """The address of the store, of these servers alone."""
+        """Return the address of the store, of these servers alone."""
         return parse_store_url(f"zk:{','.join(server.address for server in servers)}{self._stack.state.spec.zk_chroot}")
 
     def _servers(self) -> list[Server]:

@@ -51,12 +51,12 @@ class Ledger:
     seed: int = 0
 
     def payload(self, entry: int) -> bytes:
-        """What entry number `entry` holds: seed and number, four bytes each, over and over."""
+        """Return what entry number `entry` holds: seed and number, four bytes each, over and over."""
         size = self.sizes[entry % len(self.sizes)]
         return (struct.pack(">iI", self.seed, entry) * (size // 8 + 1))[:size]
 
     def payloads(self) -> list[bytes]:
-        """What all entries hold."""
+        """Return what all entries hold."""
         return [self.payload(entry) for entry in range(self.entries)]
 
 
@@ -89,7 +89,7 @@ class LedgerRead(NamedTuple):
 
 
 def payloads_digest(payloads: Iterable[bytes]) -> str:
-    """The sha256 of payloads, each behind its length in four bytes, as `LedgerRead` has it."""
+    """Return the sha256 of payloads, each behind its length in four bytes, as `LedgerRead` has it."""
     digest = hashlib.sha256()
     for payload in payloads:
         digest.update(struct.pack(">I", len(payload)))
@@ -161,7 +161,7 @@ class JavaLedgers(JavaTool):
         return [_read(found) for found in answer]
 
     def next_id(self, uri: str) -> int:
-        """Which id the cluster gives to a new ledger; the ledger is deleted again."""
+        """Return which id the cluster gives to a new ledger; the ledger is deleted again."""
         return self.ask("next_id", uri=uri, **_made_with(Ledger()))
 
     def delete(self, uri: str, ids: Iterable[int]) -> int:

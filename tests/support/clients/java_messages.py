@@ -54,7 +54,7 @@ class JavaMessages(JavaTool):
         )
 
     def read_records(self, service: str, topic: str) -> list[Record]:
-        """All records that the topic holds, each decoded by the schema version that it names."""
+        """Return all records that the topic holds, each decoded by the schema version that it names."""
         found = self.ask("read_records", service=service, topic=topic_url(topic))
         return [Record(one["version"], one["fields"]) for one in found]
 

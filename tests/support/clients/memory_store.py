@@ -30,11 +30,11 @@ class MemoryStore(Closeable):
         """Nothing to free."""
 
     def get(self, path: str) -> Node | None:
-        """The record."""
+        """Return the record."""
         return self.nodes.get(path)
 
     def children(self, path: str) -> list[str]:
-        """Names of the direct children."""
+        """Return names of the direct children."""
         return sorted(key.rpartition("/")[2] for key in self.nodes if key.rpartition("/")[0] == path)
 
     def create(self, path: str, value: bytes) -> None:

@@ -72,7 +72,7 @@ def _without_overrides(message: bytes) -> bytes:
 
 
 def _without_leaders(message: bytes) -> bytes:
-    """A server that names no leader is the leader itself, so that clients stay with the proxy."""
+    """Return a server that names no leader is the leader itself, so that clients stay with the proxy."""
     layout = pb.ShardAssignments.FromString(message)
     for namespace in layout.namespaces.values():
         for shard in namespace.assignments:
@@ -81,6 +81,6 @@ def _without_leaders(message: bytes) -> bytes:
 
 
 def _own(metadata: Any) -> tuple[tuple[str, str], ...]:
-    """What Oxia reads of a call's metadata."""
+    """Return what Oxia reads of a call's metadata."""
     wanted: Callable[[str], bool] = {"namespace", "shard-id"}.__contains__
     return tuple((key, value) for key, value in metadata if wanted(key))

@@ -32,14 +32,14 @@ class TokenKey:
         self.secret = secrets.token_bytes(32)
 
     def token(self, subject: str, *, life: float = 3600.0) -> str:
-        """A token for a role; with a negative life it has expired."""
+        """Return a token for a role; with a negative life it has expired."""
         head = _base64({"alg": "HS256", "typ": "JWT"})
         claims = _base64({"sub": subject, "exp": int(time.time() + life)})
         signature = hmac.digest(self.secret, f"{head}.{claims}".encode(), hashlib.sha256)
         return f"{head}.{claims}.{_encode(signature)}"
 
     def broker_settings(self, superuser: str = SUPERUSER) -> dict[str, str]:
-        """Lines of `broker.conf`: who has no token is a role without rights, and the superuser may do all."""
+        """Return lines of `broker.conf`: who has no token is a role without rights, and the superuser may do all."""
         return {
             "authenticationEnabled": "true",
             "authorizationEnabled": "true",
@@ -54,7 +54,7 @@ class TokenKey:
 
 
 def tls_settings(authority: Authority, identity: Identity, *, ask_for_certificate: bool = False) -> dict[str, str]:
-    """Lines of `broker.conf` for HTTPS beside HTTP, on a port that the system chooses."""
+    """Return lines of `broker.conf` for HTTPS beside HTTP, on a port that the system chooses."""
     return {
         "webServicePortTls": "0",
         "tlsEnabledWithKeyStore": "true",
@@ -97,7 +97,7 @@ class TokenEndpoint(HttpServer):
         self.key_file.write_text(json.dumps({**key_file, "issuer_url": self.issuer_url}))
 
     def grant(self, form: dict[str, str]) -> tuple[HTTPStatus, dict[str, Any]]:
-        """Status and JSON of the answer to a request for a token."""
+        """Return status and JSON of the answer to a request for a token."""
         if (form.get("client_id"), form.get("client_secret")) != ("migrate", self._secret):
             return HTTPStatus.UNAUTHORIZED, {"error": "invalid_client", "error_description": "no such client"}
         self.asked.append(form)

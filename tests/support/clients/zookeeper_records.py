@@ -10,18 +10,18 @@ from models.store_url import StoreUrl
 
 
 def record(path: str, value: bytes = b"", version: int = 0, count: int = 0) -> Record:
-    """A persistent record."""
+    """Return a persistent record."""
     return Record(path.encode(), value, version, count, 0, 0, 0)
 
 
 def scan(url: StoreUrl, parts: int = 1, auth: tuple[tuple[str, bytes], ...] = ()) -> list[Record | Unreadable]:
-    """All records of a store, read as this many partitions."""
+    """Return all records of a store, read as this many partitions."""
     with ZooKeeperReader(url, auth=auth) as reader:
         return [one for partition in reader.partitions(parts) for batch in reader.scan(partition) for one in batch]
 
 
 def by_path(records: list[Record | Unreadable]) -> dict[bytes, Record]:
-    """Records by their paths, each of them once and readable."""
+    """Return records by their paths, each of them once and readable."""
     found = {one.path: one for one in records if isinstance(one, Record)}
     assert len(found) == len(records)
     return found
@@ -36,5 +36,5 @@ def write(url: StoreUrl, records: list[Record], *, over: int | None = None, **op
 
 
 def contents(url: StoreUrl) -> dict[bytes, tuple[bytes, int]]:
-    """Value and version of all nodes."""
+    """Return value and version of all nodes."""
     return {path: (one.value, one.version) for path, one in by_path(scan(url)).items()}

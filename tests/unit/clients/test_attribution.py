@@ -18,7 +18,7 @@ clusters = st.none() | st.sampled_from(["A", "B", "C", ""])
 
 
 def locator(*stamps: str | None, later: bool = False) -> bytes:
-    """A schema's node with one version for each stamp, the last of them the newest."""
+    """Return a schema's node with one version for each stamp, the last of them the newest."""
     made = SchemaLocator()
     for number, stamp in enumerate(stamps):
         entry = made.index.add(version=number, hash=b"h%d" % number)
@@ -34,13 +34,13 @@ def locator(*stamps: str | None, later: bool = False) -> bytes:
 
 
 def stamps_of(value: bytes) -> list[str | None]:
-    """What each version is attributed to; the newest one comes first, and again in its turn."""
+    """Return what each version is attributed to; the newest one comes first, and again in its turn."""
     made = SchemaLocator.FromString(value)
     return [attribution(one.position.properties) for one in (made.info, *made.index)]
 
 
 def without_stamps(value: bytes) -> bytes:
-    """The node with every attribution taken away."""
+    """Return the node with every attribution taken away."""
     for cluster in ("A", "B", "C", ""):
         value = set_schema_attribution(value, cluster, None, absent=False) or value
     return value

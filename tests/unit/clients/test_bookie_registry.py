@@ -21,13 +21,13 @@ NODE = f"{REGISTRY}/orchestrator/a-to-b/verified/0000000000"
 
 
 def cluster(name: str, status: ClusterStatus = STANDBY) -> RegisteredCluster:
-    """A registration."""
+    """Return a registration."""
     uri = f"zk+hierarchical://zk-1:2181/ledgers-{name}"
     return RegisteredCluster(name=name, metadataServiceUri=uri, status=status)
 
 
 def registry(store: MemoryStore, *, epoch: int = 1) -> BookieRegistry:
-    """The registry on behalf of an attempt."""
+    """Return the registry on behalf of an attempt."""
     return BookieRegistry(store, REGISTRY, ClaimKeeper(store, SwitchClaim, attempt_of(epoch=epoch)))
 
 
@@ -47,7 +47,7 @@ def set_by_hand(store: MemoryStore, name: str, status: ClusterStatus) -> None:
 
 
 def active(store: MemoryStore) -> list[str]:
-    """The clusters that are ACTIVE."""
+    """Return the clusters that are ACTIVE."""
     found = registry(store).clusters().values()
     return [entry.cluster.name for entry in found if entry.cluster.status is ACTIVE]
 

@@ -34,7 +34,7 @@ DIGESTS = {
 
 
 def captured(ledger_id: int, digests: tuple[str, str, str]) -> list[bytes]:
-    """The bodies as they were taken off: header, digest, data."""
+    """Return the bodies as they were taken off: header, digest, data."""
     return [
         bytes.fromhex(f"{ledger_id:016x}{entry:016x}ffffffffffffffff{LENGTHS[entry]:016x}{digests[entry]}") + data
         for entry, data in enumerate(DATAS)

@@ -29,7 +29,7 @@ ATTEMPTS = st.builds(
 
 
 def keeper(store: MemoryStore, me: Attempt) -> ClaimKeeper[PacedClaim]:
-    """A claim on behalf of an attempt."""
+    """Return a claim on behalf of an attempt."""
     return ClaimKeeper(store, PacedClaim, me)
 
 

@@ -127,7 +127,7 @@ longs = st.integers(-(1 << 63), (1 << 63) - 1)
 
 @st.composite
 def ledgers(draw: st.DrawFn) -> LedgerMetadata:
-    """Metadata of any ledger."""
+    """Return metadata of any ledger."""
     size = draw(st.integers(1, 5))
     ensembles = st.lists(names, min_size=size, max_size=size).map(tuple)
     firsts = [0, *sorted(draw(st.sets(st.integers(1, 1 << 40), max_size=3)))]

@@ -14,7 +14,7 @@ HALF, LAST = 0x80000000, 0xFFFFFFFF
 
 
 def layout(*shards: tuple[int, int, str], router: pb.ShardKeyRouter = pb.XXHASH3) -> pb.ShardAssignments:
-    """A namespace of these shards: first hash, last hash, leader."""
+    """Return a namespace of these shards: first hash, last hash, leader."""
     assignments = [
         pb.ShardAssignment(
             shard=number,

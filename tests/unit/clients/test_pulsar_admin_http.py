@@ -58,16 +58,16 @@ class Servers(httpx.MockTransport):
         return self.answers[request.url.host.partition(".")[0]](request)
 
     def session(self, access: AdminAccess = TOKEN) -> HttpSession:
-        """A session that reaches these servers only."""
+        """Return a session that reaches these servers only."""
         return HttpSession(access, 8, transport=self)
 
     def endpoint(self, *urls: str, access: AdminAccess = TOKEN) -> Endpoint:
-        """Both kinds of requests to some of them."""
+        """Return both kinds of requests to some of them."""
         return Endpoint(self.session(access), urls)
 
 
 def ok(_: httpx.Request) -> httpx.Response:
-    """Success, with JSON."""
+    """Return success, with JSON."""
     return httpx.Response(200, json={"fine": True})
 
 
@@ -77,12 +77,12 @@ def status(code: int, text: str = "") -> Answering:
 
 
 def to(address: str, code: int = 307) -> Answering:
-    """A redirect."""
+    """Return a redirect."""
     return lambda _: httpx.Response(code, headers={"location": address})
 
 
 def broken(error: type[httpx.TransportError]) -> Answering:
-    """No answer."""
+    """Return no answer."""
 
     def answer(request: httpx.Request) -> httpx.Response:
         raise error("on order of the test", request=request)
@@ -330,7 +330,7 @@ class Issuer:
         self._numbers = count(1)
 
     def __call__(self, request: httpx.Request) -> httpx.Response:
-        """Metadata, or the next token."""
+        """Return metadata, or the next token."""
         if request.method == "GET":
             assert str(request.url) == f"{ISSUER}/.well-known/openid-configuration"
             return httpx.Response(200, json={"token_endpoint": f"{ISSUER}/token"})
@@ -460,5 +460,5 @@ def test_a_reader_has_no_call_that_changes_anything() -> None:
 
 
 def public(part: object) -> set[str]:
-    """Names of what somebody may call."""
+    """Return names of what somebody may call."""
     return {name for name in dir(part) if not name.startswith("_")}

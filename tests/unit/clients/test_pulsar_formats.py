@@ -78,12 +78,12 @@ TOPIC_PATH = "/managed-ledgers/public/default/persistent/compact"
 
 
 def mentions(path: str, value: bytes) -> list[LedgerReference]:
-    """The references in a node."""
+    """Return the references in a node."""
     return references_in(Record(path.encode(), value, 0, 0, 0, 0, 0))
 
 
 def pack(compression: Compression, body: bytes) -> bytes:
-    """The opposite of `unpack`; other bytes than Pulsar's, with the same content."""
+    """Return the opposite of `unpack`; other bytes than Pulsar's, with the same content."""
     match compression:
         case Compression.NONE:
             return body

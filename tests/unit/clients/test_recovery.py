@@ -21,7 +21,7 @@ SIZE = 4
 
 
 def body(entry: int) -> bytes:
-    """An entry that tells that the one before it is confirmed."""
+    """Return an entry that tells that the one before it is confirmed."""
     return pack_entry(LEDGER, entry, b"data", length=SIZE * (entry + 1))
 
 
@@ -51,7 +51,7 @@ class Ensemble:
         self.fenced: set[str] = set()
 
     def writable(self) -> list[str]:
-        """Those that take entries."""
+        """Return those that take entries."""
         return [*(one for one in THREE if one not in self.full), *self.spare]
 
     def recover(self) -> LedgerMetadata:

@@ -15,8 +15,8 @@ from clients.zookeeper import wire
 from clients.zookeeper.ops import (
     REQUEST_BYTES,
     UNFINISHED,
+    ExistingNode,
     Ops,
-    Standing,
     ancestors,
     count_ops,
     is_no_data,
@@ -36,7 +36,7 @@ class Node:
 
 
 def record(value: bytes = b"v", version: int = 0, owner: int = 0) -> Record:
-    """A record of the one path."""
+    """Return a record of the one path."""
     return Record(PATH, value, version, 0, owner, 1, 1)
 
 
@@ -86,7 +86,7 @@ def play_ops(ops: Ops | None, tree: dict[bytes, Node]) -> list[bytes]:
 def test_reaches_value_and_version(wanted: Record, stands: Record | None) -> None:
     """Whatever stands without children becomes the record, with value and version."""
     tree = {PATH: Node(stands.value, stands.version)} if stands else {}
-    standing = Standing(stands, 0) if stands else None
+    standing = ExistingNode(stands, 0) if stands else None
     play_ops(write_ops(wanted, standing, keep_version=True, max_raise=100), tree)
     assert tree == {PATH: Node(wanted.value, wanted.version)}
 
@@ -95,16 +95,20 @@ def test_reaches_value_and_version(wanted: Record, stands: Record | None) -> Non
 def test_without_versions_one_step(stands: Record | None) -> None:
     """Without versions at most one step brings the value."""
     tree = {PATH: Node(stands.value, stands.version)} if stands else {}
-    ops = write_ops(record(version=1 << 40), Standing(stands, 0) if stands else None, keep_version=False, max_raise=1)
+    ops = write_ops(
+        record(version=1 << 40), ExistingNode(stands, 0) if stands else None, keep_version=False, max_raise=1
+    )
     assert len(list(ops.parts if ops else [])) <= 1
-    ops = write_ops(record(version=1 << 40), Standing(stands, 0) if stands else None, keep_version=False, max_raise=1)
+    ops = write_ops(
+        record(version=1 << 40), ExistingNode(stands, 0) if stands else None, keep_version=False, max_raise=1
+    )
     play_ops(ops, tree)
     assert tree[PATH].value == b"v"
 
 
 def test_equal_takes_no_step() -> None:
     """A node that equals the record is not touched."""
-    assert write_ops(record(version=3), Standing(record(version=3), 2), keep_version=True, max_raise=0) is None
+    assert write_ops(record(version=3), ExistingNode(record(version=3), 2), keep_version=True, max_raise=0) is None
 
 
 def test_long_raise_is_spread_and_marked() -> None:
@@ -118,7 +122,7 @@ def test_long_raise_is_spread_and_marked() -> None:
         assert len(body) <= REQUEST_BYTES + 1024
         play(body, tree, [])
         assert tree[PATH].value == UNFINISHED
-        assert is_no_data(Standing(record(UNFINISHED, tree[PATH].version), 0))
+        assert is_no_data(ExistingNode(record(UNFINISHED, tree[PATH].version), 0))
     play(bodies[-1], tree, [])
     assert tree[PATH] == Node(b"v", 30_000)
 
@@ -140,7 +144,7 @@ def test_negative_version_is_refused() -> None:
 def test_ephemeral_is_not_overwritten() -> None:
     """A node that belongs to a session in the target is not turned into data."""
     with pytest.raises(RecordNotWritable, match="0x77"):
-        write_ops(record(), Standing(record(owner=0x77), 0), keep_version=True, max_raise=10)
+        write_ops(record(), ExistingNode(record(owner=0x77), 0), keep_version=True, max_raise=10)
 
 
 @given(stands=st.integers(0, 50), wanted=st.integers(0, 50))
@@ -154,10 +158,10 @@ def test_count_is_reached_and_leaves_nothing(stands: int, wanted: int) -> None:
 
 def test_mere_parents_are_no_data() -> None:
     """Only a node without value and history that has children counts as a mere parent."""
-    assert is_no_data(Standing(record(b""), 1))
-    assert not is_no_data(Standing(record(b""), 0))
-    assert not is_no_data(Standing(record(b"", version=1), 1))
-    assert not is_no_data(Standing(record(b"v"), 1))
+    assert is_no_data(ExistingNode(record(b""), 1))
+    assert not is_no_data(ExistingNode(record(b""), 0))
+    assert not is_no_data(ExistingNode(record(b"", version=1), 1))
+    assert not is_no_data(ExistingNode(record(b"v"), 1))
 
 
 def test_ancestors() -> None:
