@@ -1,15 +1,19 @@
-"""Write docs/known_defects.md, docs/releases.md and docs/coverage.md: `python -m deploy.generated_pages`."""
+"""Write the generated pages of docs/: `python -m deploy.generated_pages`."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from deploy.explanations import Explanation, Group, explanations
 from models import defects, releases
 from models.coverage import table
-from models.coverage.table import COLUMNS, Feature, coverage
+from models.coverage.table import COLUMNS, Feature, Outcome, coverage
 from models.defects import Defect, Product, known_defects
+from models.lifecycle.failures import FailureKind
 from models.releases import DEFAULTS, LINES, NAMESPACE_POLICIES, TOPIC_POLICIES, Behaviour, PolicyField, parse_release
+from process.exit_codes import MEANINGS, ExitCode, code_of_failure
+from worker.catalog import KINDS
 
 ROOT = Path(__file__).parents[1]
 
@@ -59,8 +63,71 @@ After this page you know what becomes of each feature of Pulsar in each migratio
 - What was read from brokers 4.0.8, 4.2.4 and 5.0.1 and does not matter is in `models/coverage/without_effect.toml`.
 """
 _COVERAGE_HEADS = ("feature", "what it is", "outcome", "how or why", "checks")
+_BLOCKERS = """\
+# Blockers, failures and exit codes
+
+After this page you know what a code in a plan, a report or a log means, and what to do. Search the page for the code.
+It is generated from `deploy/explanations.toml` by `python -m deploy.generated_pages`.
+
+- A *blocker* is a reason why a migration cannot start. The precheck and the dry run list all of them.
+- A *failure* ends a workflow. Its type says what kind of problem it is.
+- An *exit code* is how `pulsar-migrate` ends.
+
+A blocker is printed with its cause and its cure, with the names and values of your cluster. The tables here have the
+general case. A code with a link has more on another page.
+
+```
+1 blocker(s):
+1. [SOURCE_EMPTY] zk:127.0.0.1:2181/test holds no metadata. Cure: check the address and the chroot
+```
+
+If there are more than 100, the first 99 are listed, and `MORE` counts the others by their codes. *Warnings* do not stop
+a migration.
+
+Checks that can change are repeated before the point of no return. What they find then is not a blocker of a precheck:
+it ends the migration with `ParticipantsNotReady`, and names the same codes. In a blue-green migration the batch is not
+flipped, and counts as failed; the other batches continue.
+"""
+_PARTICIPANTS = """\
+### ParticipantsNotReady
+
+The message says which of these it is:
+
+- Metadata store: brokers or bookies were not ready in `preparation_timeout`. See their logs. Can they reach the target?
+- Metadata store: ten times, no worker knew all changes of the source at the cut-over. Keep a worker running, and start
+  again.
+- Scalable topic: clients were not ready in `client_timeout`. The message names them.
+- Each migration: a check after the precheck found a blocker. Do what its cure says, and start again.
+"""
+_FAILURES = """\
+A failed migration fails its workflow with one of these types. `Unreachable` and `Contention` are retried until a
+deadline ends them. All others are final. `details` of a failure name the server, path, ledger and entry that it is
+about, where there is one.
+"""
+_DONE_WITH_FAILURES = """\
+If some items could not be moved, a migration can still end: its outcome is `done with failures`. Its workflow does not
+fail. `failed_items` in its report names each item, and `pulsar-migrate` exits with 8.
+"""
+_EXIT_CODES = """\
+`start --wait`, `status --watch` and `report` end with the exit code of the migration. If no worker has taken the
+migration after 90 s, `start --wait` ends with 7. The migration stays started, and continues when a worker comes.
+"""
+_UNUSABLE = """\
+A check that cannot read what it needs has a code of two parts, for example `SOURCE_UNREACHABLE`.
+A bookie cluster switch uses the second part alone, except for `CENSUS_…`.
+"""
+_DEFECT_CODES = """\
+These [known defects](known_defects.md) can lose data during the migration. The code is `DEFECT_` and the id.
+The cure is a release that repairs the defect, or `"accept_defects": ["ID"]` to accept the loss.
+"""
+_FEATURE_CODES = """\
+The code is the id of the feature. *Decision*: set `"accept": ["ID"]` to accept the feature as it is. *Refused*: only
+the cure below the table helps. [coverage.md](coverage.md) has the reasons, and all features that a migration carries.
+Migrations of many topics, and operations that change topics, have the column of `scalable-topic`.
+"""
 # Kinds that always matter together.
 _SCALABLE = "scalable-topic, scalable-namespace, scalable-operation"
+_ALL = ", ".join(KINDS)
 
 
 def defects_page() -> str:
@@ -121,8 +188,99 @@ def coverage_page() -> str:
     return "\n".join(lines) + "\n"
 
 
-PAGES = {defects.PAGE: defects_page, releases.PAGE: releases_page, table.PAGE: coverage_page}
+def blockers_page() -> str:
+    """Return the text of the page of blockers, failures and exit codes."""
+    texts = explanations()
+    shared = [group for group in texts.groups if len(_packages(group)) > 1]
+    lines = [_BLOCKERS, "## Failures", "", _FAILURES]
+    failures = (
+        (_code(kind, texts.failures[kind]), str(code_of_failure(kind).value), *texts.failures[kind][:2])
+        for kind in FailureKind
+    )
+    lines += [*_table(("type", "exit code", "what it means", "what to do"), failures), "", _PARTICIPANTS]
+    lines += [_DONE_WITH_FAILURES, "## Exit codes", "", _EXIT_CODES]
+    codes = ((str(code.value), f"{MEANINGS[code]} (`{code.name}`)") for code in ExitCode)
+    lines += [*_table(("code", "meaning"), codes), "", "## Blockers of several migrations", ""]
+    lines += [*_table(("code", "migrations", *_BLOCKER_HEADS), _blocker_rows(shared, with_kinds=True)), ""]
+    for package, kinds in _kinds_by_package().items():
+        groups = [group for group in texts.groups if _packages(group) == {package}]
+        heads = ("code", "migrations", *_BLOCKER_HEADS) if len(kinds) > 1 else ("code", *_BLOCKER_HEADS)
+        rows = _blocker_rows(groups, with_kinds=len(kinds) > 1)
+        lines += [
+            f"## Blockers of {', '.join(kinds)}",
+            "",
+            *filter(None, [_NOTES.get(package)]),
+            *_table(heads, rows),
+            "",
+        ]
+    lines += ["## What could not be read", "", _UNUSABLE]
+    prefixes = ((f"`{code}_…`", prefix.what, prefix.migrations) for code, prefix in texts.prefixes.items())
+    lines += [*_table(("first part", "what it is", "migrations"), prefixes), ""]
+    suffixes = ((f"`…{code}`", text.means, text.cure) for code, text in texts.suffixes.items())
+    lines += [*_table(("second part", "what it means", "what to do"), suffixes), ""]
+    refusing = ((f"`DEFECT_{row.id}`", _migrations(row.refused), row.symptom) for row in known_defects() if row.refused)
+    lines += ["## Defects", "", _DEFECT_CODES, *_table(("code", "migrations", "what happens"), refusing), ""]
+    asking = [row for row in coverage().features if any(row.cell(kind).by_census for kind in COLUMNS)]
+    features = ((f"`{row.id}`", row.title, *(_outcomes(row, outcome) for outcome in _BY_CENSUS)) for row in asking)
+    heads = ("code", "feature", *(str(outcome) for outcome in _BY_CENSUS))
+    lines += ["## Features", "", _FEATURE_CODES, *_table(heads, features), ""]
+    lines += [f"- `{row.id}`: {row.cure}." for row in asking]
+    return "\n".join(lines) + "\n"
+
+
+_NOTES = {
+    "bookie_cluster": '`attribution`: with `"routing": "attribution"` only.\n',
+    "metadata_store": "`live` and `offline`: only in that mode.\n",
+    "scalable_topic": (
+        "Where many topics are migrated, a blocker of one topic does not stop the others: the plan names that topic,\n"
+        "with its first blocker.\n"
+    ),
+}
+"""What is said above the blockers of a package."""
+_BLOCKER_HEADS = ("what is wrong", "what to do")
+_BY_CENSUS = (Outcome.DECISION, Outcome.REFUSED)
+BLOCKERS_PAGE = "docs/blockers.md"
+PAGES = {
+    defects.PAGE: defects_page,
+    releases.PAGE: releases_page,
+    table.PAGE: coverage_page,
+    BLOCKERS_PAGE: blockers_page,
+}
 """What writes each page, by its path in the repository."""
+
+
+def _kinds_by_package() -> dict[str, list[str]]:
+    """Return the kinds of each package of migrations, and the topic controller's."""
+    packages: dict[str, list[str]] = {}
+    for kind in KINDS.values():
+        packages.setdefault(kind.package, []).append(kind.name)
+    return packages
+
+
+def _packages(group: Group) -> set[str]:
+    return {KINDS[name].package if name in KINDS else name for name in group.migrations}
+
+
+def _blocker_rows(groups: Iterable[Group], *, with_kinds: bool) -> list[tuple[str, ...]]:
+    """Return the cells of blockers, by code."""
+    rows: list[tuple[str, ...]] = []
+    for group in groups:
+        kinds = (_migrations(group.migrations),) if with_kinds else ()
+        rows += [(_code(code, text), *kinds, text.means, text.cure) for code, text in group.blockers.items()]
+    return sorted(rows, key=lambda cells: cells[0].strip("[`"))
+
+
+def _code(code: str, text: Explanation) -> str:
+    return f"[`{code}`]({text.page})" if text.page else f"`{code}`"
+
+
+def _migrations(names: Iterable[str]) -> str:
+    return ", ".join(names).replace(_ALL, "all migrations").replace(_SCALABLE, "scalable topics")
+
+
+def _outcomes(feature: Feature, outcome: Outcome) -> str:
+    kinds = (kind for kind in COLUMNS if feature.cell(kind).by_census and feature.cell(kind).outcome is outcome)
+    return ", ".join(kinds)
 
 
 def _feature_cells(feature: Feature, kind: str) -> tuple[str, ...]:

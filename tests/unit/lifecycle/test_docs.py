@@ -16,13 +16,11 @@ from typer.main import get_command
 
 from cli.app import app
 from models.base import Figures
-from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import MigrationInput
 from models.lifecycle.names import SEARCH_ATTRIBUTES
 from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb
 from models.settings import Settings
-from process.exit_codes import MEANINGS, ExitCode
 from worker import catalog as migrations
 from worker.catalog import ENTITIES, KINDS, Kind, Registered
 
@@ -30,7 +28,6 @@ ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "bench/README.md"])
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
 LIFECYCLE = (ROOT / "docs/lifecycle.md").read_text()
-STORES = (ROOT / "docs/metadata_store.md").read_text()
 BOOKIES = (ROOT / "docs/bookie_cluster.md").read_text()
 
 LONGEST_CELL = 200
@@ -129,15 +126,6 @@ def test_every_verb_is_explained(kind: Kind[Any], verb: Verb) -> None:
     assert f"pulsar-migrate {verb} {kind.name}/" in cheat
 
 
-def test_failures_and_exit_codes_are_those_of_the_code() -> None:
-    """The tables hold every failure kind and every exit code with its meaning, and nothing else."""
-    first = [row[0] for row in rows(OPERATIONS, "Failures and exit codes")]
-    heads = {"type", "code", "---"}
-    assert [cell for cell in first if not cell.isdigit() and cell not in heads] == [str(kind) for kind in FailureKind]
-    codes = {int(row[0]): row[1] for row in rows(OPERATIONS, "Failures and exit codes") if row[0].isdigit()}
-    assert codes == {code.value: f"{MEANINGS[code]} (`{code.name}`)" for code in ExitCode}
-
-
 @every_kind
 def test_phases_and_undo_classes_are_those_of_the_code(kind: Kind[Any]) -> None:
     """The phases table holds every phase, and the lifecycle page every undo class."""
@@ -190,47 +178,6 @@ def _fields(model: type[BaseModel]) -> Iterator[str]:
         for inner in get_args(field.annotation):
             if isinstance(inner, type) and issubclass(inner, Figures):
                 yield from _fields(inner)
-
-
-def test_blockers_of_the_switch_are_those_of_the_code() -> None:
-    """The page explains every code that the precheck gives, and no other."""
-    source = "".join(
-        file.read_text()
-        for file in [
-            *ROOT.glob("activities/bookie_cluster/*.py"),
-            ROOT / "activities/lifecycle/precheck.py",
-            *(ROOT / f"activities/pulsar/{name}.py" for name in ("exclusion", "registrations", "able_brokers")),
-        ]
-    )
-    patterns = (r'block\(\s*"([A-Z_]+)"', r'\("([A-Z_]+)", "', r'code(?:: str)?\s*=\s*"([A-Z_]+)"', r'([A-Z_]+) = "\1"')
-    given = {code for pattern in patterns for code in re.findall(pattern, source)}
-    assert given == {code for row in rows(BOOKIES, "Blockers") for code in re.findall(r"[A-Z_]{4,}", row[0])}
-
-
-def test_blockers_of_the_metadata_store_are_those_of_the_code() -> None:
-    """The page explains every code that the precheck gives, and no other."""
-    shared = ("registrations", "releases", "able_brokers")
-    files = [
-        *ROOT.glob("activities/metadata_store/*.py"),
-        *(ROOT / f"activities/pulsar/{name}.py" for name in shared),
-    ]
-    source = "".join(file.read_text() for file in files)
-    patterns = (r'block\(\s*(?:#.*\s*)?"([A-Z_]+)"', r'code(?:: str)?\s*=\s*"([A-Z_]+)"', r'([A-Z_]+) = "\1"')
-    given = {code for pattern in patterns for code in re.findall(pattern, source)}
-    # Of the checks that keep migrations apart, those that this one uses under their own codes.
-    given |= {"CLUSTER_NAME", "NO_BROKERS", "SWITCH_OPEN"}
-    assert given == {code for row in rows(STORES, "Blockers") for code in re.findall(r"[A-Z_]{4,}", row[0])}
-
-
-def test_blockers_of_scalable_topics_are_those_of_the_code() -> None:
-    """The pages for one topic and for many explain every code that their prechecks give, and no other."""
-    files = [*ROOT.glob("activities/scalable_topic/**/*.py"), ROOT / "activities/pulsar/exclusion.py"]
-    source = "".join(file.read_text() for file in files)
-    patterns = (r'block\(\s*"([A-Z_]+)"', r'code(?:: str)?\s*=\s*"([A-Z_]+)"')
-    given = {code for pattern in patterns for code in re.findall(pattern, source)}
-    pages = [(ROOT / f"docs/{name}.md").read_text() for name in ("scalable_topic", "scalable_namespace")]
-    known = {code for text in pages for row in rows(text, "Blockers") for code in re.findall(r"[A-Z_]{4,}", row[0])}
-    assert given == {code for code in known if not code.endswith("_")}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
