@@ -1,4 +1,4 @@
-"""Which bookie cluster a ledger is said to be on (PIP-477, "Per-Ledger Attribution Encoding").
+"""Bookie cluster to which a ledger is attributed (PIP-477, "Per-Ledger Attribution Encoding").
 
 Only the one property changes: every other byte of a node stays, unknown fields and their order included (I9, I10).
 No supported release knows properties of schema positions: brokers drop them with the next schema that they store.
@@ -45,21 +45,21 @@ def set_schema_attribution(
         None if nothing is to be changed.
 
     Raises:
-        StoreProtocolError: it is no schema's node.
+        StoreProtocolError: it is not a schema's node.
     """
 
     def position(fields: list[Field]) -> list[Field] | None:
         if ledgers is not None and _ledger(fields) not in ledgers:
             return None
-        stands = _stands(fields, _POSITION_PROPERTIES)
-        moved = (absent or old is None) if stands is None else stands == old
-        return _stamped(fields, _POSITION_PROPERTIES, new) if moved and stands != new else None
+        current = _attribution(fields, _POSITION_PROPERTIES)
+        moved = (absent or old is None) if current is None else current == old
+        return _stamped(fields, _POSITION_PROPERTIES, new) if moved and current != new else None
 
     def entry(fields: list[Field]) -> list[Field] | None:
         return _inside(fields, (_POSITION,), position)
 
-    # Only to refuse what is no schema's node: written by protobuf itself, the bytes around the attribution could change
-    # (I10).
+    # Only to refuse what is not a schema's node: written by protobuf itself, other bytes than the attribution could
+    # change (I10).
     parse(SchemaLocator, value)
     changed = _inside(split(value), (_INFO, _INDEX), entry)
     return join(changed) if changed else None
@@ -90,26 +90,26 @@ def _ledger(fields: list[Field]) -> int:
 
 def _is_attribution(field: Field, number: int) -> bool:
     return field.number == number and any(
-        part.number == _PROPERTY_KEY and part.content == _KEY for part in _message(field)
+        field_.number == _PROPERTY_KEY and field_.content == _KEY for field_ in _message(field)
     )
 
 
-def _stands(fields: list[Field], number: int) -> str | None:
+def _attribution(fields: list[Field], number: int) -> str | None:
     for field in fields:
         if _is_attribution(field, number):
-            values = [part.content for part in _message(field) if part.number == _PROPERTY_VALUE]
+            values = [inner.content for inner in _message(field) if inner.number == _PROPERTY_VALUE]
             # Protobuf takes the last one of a field that comes twice.
             return (values[-1] or b"").decode(errors="replace") if values else ""
     return None
 
 
 def _stamped(fields: list[Field], number: int, new: str | None) -> list[Field]:
-    """Return the fields with the attribution set in its place, behind the other properties, or taken out."""
+    """Return the fields with the attribution set in its place, after the other properties, or taken out."""
     if new is None:
         return [field for field in fields if not _is_attribution(field, number)]
     value = bytes_field(_PROPERTY_VALUE, new.encode())
     fresh = bytes_field(number, join((bytes_field(_PROPERTY_KEY, _KEY), value)))
-    if _stands(fields, number) is not None:
+    if _attribution(fields, number) is not None:
         return [fresh if _is_attribution(field, number) else field for field in fields]
     # Where an encoder that sorts by numbers would put it.
     place = max((index + 1 for index, field in enumerate(fields) if field.number <= number), default=0)

@@ -35,15 +35,15 @@ def decompressed(compression: Compression, body: bytes, size: int) -> bytes:
         StoreProtocolError: it is damaged.
     """
     try:
-        found = _decompressed(compression, body, size)
+        data = _decompressed(compression, body, size)
     except (cramjam.DecompressionError, zlib.error) as cause:
         raise StoreProtocolError(f"a value compressed with {compression.name} is damaged: {cause}") from cause
     # A value that was cut off could still parse, with a part missing.
-    if len(found) != size:
+    if len(data) != size:
         raise StoreProtocolError(
-            f"a value compressed with {compression.name} holds {len(found)} bytes where {size} are due"
+            f"a value compressed with {compression.name} holds {len(data)} bytes where {size} are due"
         )
-    return found
+    return data
 
 
 def compressed(compression: Compression, body: bytes) -> bytes:

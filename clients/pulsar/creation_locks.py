@@ -1,6 +1,6 @@
 """The lock under which brokers create the scalable topic of a name, or make a regular topic scalable (5.0.1).
 
-Each request has a node of its own, `<topic>:<uuid>`, which its broker's session holds, and goes on only where it finds
+Each request has a node of its own, `<topic>:<uuid>`, which its broker's session holds, and continues only if it finds
 no other of the topic; brokers look again right before they write the topic's record. So a node that stays keeps every
 broker from it, also one that has had the request for long and was frozen. Regular topics are created without the lock.
 """
@@ -55,7 +55,7 @@ def bar_creation(store: CasStore, topic: TopicName, fence: Callable[[], object])
 
 
 def allow_creation(store: CasStore, topic: TopicName, fence: Fence) -> None:
-    """Let brokers create the scalable topic of a name again; harmless where they may."""
+    """Allow brokers to create the scalable topic of a name again; harmless if they may already."""
     path = bar_path(topic)
 
     def allow() -> None:

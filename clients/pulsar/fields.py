@@ -10,7 +10,7 @@ from clients.varint import encode_varint
 
 
 class Field(NamedTuple):
-    """A field as it stands in a message.
+    """A field as it is in a message.
 
     Attributes:
         number: its number.
@@ -27,9 +27,9 @@ def split(message: bytes) -> list[Field]:
     """Return the fields of a message in their order.
 
     Raises:
-        StoreProtocolError: it is no message.
+        StoreProtocolError: it is not a message.
     """
-    found: list[Field] = []
+    fields: list[Field] = []
     offset = 0
     while offset < len(message):
         start = offset
@@ -50,8 +50,8 @@ def split(message: bytes) -> list[Field]:
                 raise StoreProtocolError(f"no protobuf message: it has a field of type {kind}")
         if offset > len(message):
             raise StoreProtocolError("no protobuf message: its last field is cut off")
-        found.append(Field(tag >> 3, message[start:offset], content))
-    return found
+        fields.append(Field(tag >> 3, message[start:offset], content))
+    return fields
 
 
 def join(fields: Iterable[Field]) -> bytes:
@@ -65,7 +65,7 @@ def bytes_field(number: int, content: bytes) -> Field:
 
 
 def _read_varint(message: bytes, offset: int) -> tuple[int, int]:
-    """Return a number and the offset behind it."""
+    """Return a number and the offset after it."""
     number = shift = 0
     while offset < len(message) and shift < 70:
         byte = message[offset]

@@ -2,7 +2,7 @@
 
 Brokers have endpoints for all of them, whose requests nothing can fence: one that a worker was about to send when it
 froze is carried out when the worker thaws, however much later. Here a record changes by compare-and-set, and what was
-read before the freeze does not fit any more after whoever took over has written. Brokers are told of it by their store,
+read before the freeze does not fit any more after the next holder has written. Brokers learn of it from their store,
 as they are of what another broker changes.
 """
 
@@ -37,7 +37,7 @@ def change_record(store: CasStore, path: str, fence: Callable[[], object], chang
         store: the metadata store of the brokers.
         path: of the record.
         fence: raises where the caller may not change it any more; asked between the read and the write.
-        change: gets the record as it stands, and returns what it must be; may be called again.
+        change: gets the current record, and returns what it must be; may be called again.
 
     Raises:
         StoreNotFound: there is no such record.
@@ -63,12 +63,12 @@ def parsed(node: Node, path: str) -> Record:
         StoreProtocolError: it has another form.
     """
     try:
-        found = json.loads(node.value)
+        record = json.loads(node.value)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
+        record = None
+    if not isinstance(record, dict):
         raise StoreProtocolError(f"{path} holds no JSON object", path=path.encode())
-    return cast("Record", found)
+    return cast("Record", record)
 
 
 def encoded(record: Record) -> bytes:

@@ -1,4 +1,4 @@
-"""Which partition of a topic producers choose for a key. Each client library has a hash of its own by default."""
+"""Partition of a topic that producers choose for a key. Each client library has a hash of its own by default."""
 
 from __future__ import annotations
 
@@ -37,25 +37,25 @@ def partition_of(key: str, partitions: int, scheme: KeyHash) -> int | None:
 
 def java_hash(key: str) -> int:
     """Return `JavaStringHash`, the default of Java's producers: `String.hashCode` without its sign."""
-    found = 0
+    hash_ = 0
     units = key.encode("utf-16-be", "surrogatepass")
     for at in range(0, len(units), 2):
-        found = (31 * found + (units[at] << 8) + units[at + 1]) & _MASK_32
-    return found & 0x7FFF_FFFF
+        hash_ = (31 * hash_ + (units[at] << 8) + units[at + 1]) & _MASK_32
+    return hash_ & 0x7FFF_FFFF
 
 
 def cpp_hash(key: str) -> int:
-    """`BoostHash`, the default of producers in C++, and so of those in Python and Node.js, built with Boost 1.82 on."""
+    """Return `BoostHash`, the default of producers in C++, Python and Node.js, built with Boost 1.82 or newer."""
     data = key.encode()
     step = _multiplied(_STEP, _FACTOR)
-    found = step ^ len(data)
+    hash_ = step ^ len(data)
     whole = len(data) - len(data) % _WORD
     for at in range(0, whole, _WORD):
         step = (step + _STEP) & _MASK_64
-        found ^= _multiplied(int.from_bytes(data[at : at + _WORD], "little") + step & _MASK_64, _FACTOR)
+        hash_ ^= _multiplied(int.from_bytes(data[at : at + _WORD], "little") + step & _MASK_64, _FACTOR)
     step = (step + _STEP) & _MASK_64
-    found ^= _multiplied(_rest(data[whole:]) + step & _MASK_64, _FACTOR)
-    return _multiplied(found + step & _MASK_64, _FACTOR) & 0x7FFF_FFFF
+    hash_ ^= _multiplied(_rest(data[whole:]) + step & _MASK_64, _FACTOR)
+    return _multiplied(hash_ + step & _MASK_64, _FACTOR) & 0x7FFF_FFFF
 
 
 def _rest(data: bytes) -> int:
@@ -69,6 +69,6 @@ def _rest(data: bytes) -> int:
     return data[first] << first * 8 | data[second] << second * 8 | data[0]
 
 
-def _multiplied(one: int, other: int) -> int:
-    product = one * other
+def _multiplied(first: int, other: int) -> int:
+    product = first * other
     return (product & _MASK_64) ^ (product >> 64)

@@ -32,7 +32,7 @@ _TERMINATED, _PROPERTY = 2, 3
 
 _HEADER = struct.Struct(">hi")
 _MAGIC = 0x4778
-#: Larger values than this are no metadata: ZooKeeper takes 1 MB, and even packed well that is not so much.
+#: Larger values than this are not metadata: ZooKeeper takes 1 MB, and even packed well that is not so much.
 _LARGEST = 1 << 28
 
 MessageT = TypeVar("MessageT", bound=Message)
@@ -127,17 +127,17 @@ def delayed_ledgers(cursor: ManagedCursorInfo) -> list[int]:
     """Return the ledgers of a cursor's delayed index; these properties are always in the node.
 
     Raises:
-        StoreProtocolError: one is no number.
+        StoreProtocolError: one is not a number.
     """
-    found: list[int] = []
+    ids: list[int] = []
     for cursorproperty in cursor.cursorProperties:
         if cursorproperty.key.startswith(DELAYED_BUCKET):
             if not cursorproperty.value.isdecimal():
                 raise StoreProtocolError(
                     f"cursor property {cursorproperty.key} names no ledger: {cursorproperty.value!r}"
                 )
-            found.append(int(cursorproperty.value))
-    return found
+            ids.append(int(cursorproperty.value))
+    return ids
 
 
 def parse(kind: type[MessageT], body: bytes) -> MessageT:
@@ -149,7 +149,7 @@ def parse(kind: type[MessageT], body: bytes) -> MessageT:
     try:
         message = kind.FromString(body)
     except DecodeError as cause:
-        raise StoreProtocolError(f"a value is no {kind.DESCRIPTOR.name} of Pulsar's: {cause}") from cause
+        raise StoreProtocolError(f"a value is not a {kind.DESCRIPTOR.name} of Pulsar's: {cause}") from cause
     if not message.IsInitialized():
-        raise StoreProtocolError(f"a value is no {kind.DESCRIPTOR.name} of Pulsar's: it lacks what each of them has")
+        raise StoreProtocolError(f"a value is not a {kind.DESCRIPTOR.name} of Pulsar's: it lacks what each of them has")
     return message

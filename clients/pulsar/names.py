@@ -47,7 +47,7 @@ class TopicName(NamedTuple):
             path = f"{_NAMESPACE}/{path}"
         parts = path.split("/", 2)
         if len(parts) != 3 or not all(parts):
-            raise ValueError(f"{text!r} is no name of a topic; write persistent://tenant/namespace/topic")
+            raise ValueError(f"{text!r} is not a topic name; expected persistent://tenant/namespace/topic")
         tenant, namespace, topic = parts
         return cls(tenant, namespace, topic, domain[1] if domain else "persistent")
 
@@ -83,7 +83,7 @@ class TopicName(NamedTuple):
 
     @property
     def partition(self) -> int | None:
-        """Which partition of a partitioned topic this is; None for a whole topic."""
+        """Number of the partition that this is; None for a whole topic."""
         return partition_number(self.topic)
 
     @property
@@ -177,15 +177,15 @@ def _as_node(name: str) -> str:
     return quote_plus(name, safe="*").replace("~", "%7E")
 
 
-def encoded(part: str) -> str:
+def encoded(name: str) -> str:
     """Return one part of a path of the admin interface."""
-    return quote(part, safe="")
+    return quote(name, safe="")
 
 
 def recordable(subscription: str) -> bool:
     """Return whether brokers take a subscription's name as it is in requests for scalable topics and their segments.
 
-    They take what is behind a slash, or a semicolon, for something else, fail over braces and what cannot be printed,
+    They take what comes after a slash, or a semicolon, for something else, fail over braces and unprintable characters,
     and decode once too often (5.0.1, seen): then cursors of another name keep messages that no consumer reads.
     They answer 500 for what ZooKeeper refuses, an emoji for example, at every attempt (seen).
     """
@@ -197,6 +197,6 @@ def encoded_namespace(name: str) -> str:
     return "/".join(map(encoded, name.split("/")))
 
 
-def encoded_twice(part: str) -> str:
+def encoded_twice(name: str) -> str:
     """Return a subscription, or the topic of a schema, in a path of the admin interface: brokers decode these twice."""
-    return encoded(encoded(part))
+    return encoded(encoded(name))

@@ -52,19 +52,19 @@ def change_policies(
 
 
 def value_at(record: Record, at: Sequence[str]) -> Any:
-    """Return what stands in a record behind some names; None for nothing."""
+    """Return the value in a record under some names; None for nothing."""
     name, *rest = at
-    found = record.get(name)
-    return value_at(found or {}, rest) if rest else found
+    value = record.get(name)
+    return value_at(value or {}, rest) if rest else value
 
 
 def with_value(record: Record, at: Sequence[str], value: Any) -> Record:
-    """Return the record with another value behind some names; None to take it out."""
+    """Return the record with another value under some names; None to take it out."""
     name, *rest = at
     if rest:
         value = with_value(record.get(name) or {}, rest, value)
     if value is None:
-        return {key: one for key, one in record.items() if key != name}
+        return {key: other for key, other in record.items() if key != name}
     return {**record, name: value}
 
 

@@ -1,4 +1,4 @@
-"""All references to ledgers at once: some twenty bytes for each, and the paths of the nodes that name them."""
+"""Table of all references to ledgers: about twenty bytes for each, and the paths of the nodes that name them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from clients.pulsar.references import LedgerReference, ReferenceKind
 
 
 class _Use(NamedTuple):
-    """What many references have in common."""
+    """Part that many references share."""
 
     kind: ReferenceKind
     cluster: str | None
@@ -28,7 +28,7 @@ class ReferenceTable:
         found: of each node together.
     """
 
-    def __init__(self, found: Iterable[LedgerReference] = ()) -> None:
+    def __init__(self, references: Iterable[LedgerReference] = ()) -> None:
         self._ids, self._path, self._use = array("q"), array("L"), array("L")
         self._paths: list[str] = []
         self._uses: list[_Use] = []
@@ -36,19 +36,19 @@ class ReferenceTable:
         #: The same for the same references in any order.
         self.digest = 0
         numbers: dict[_Use, int] = {}
-        for one in found:
+        for reference in references:
             # A node's references follow each other.
-            if not self._paths or self._paths[-1] != one.path:
-                self._paths.append(one.path)
-            use = _Use(one.kind, one.cluster, one.last, one.offloaded)
+            if not self._paths or self._paths[-1] != reference.path:
+                self._paths.append(reference.path)
+            use = _Use(reference.kind, reference.cluster, reference.last, reference.offloaded)
             number = numbers.get(use)
             if number is None:
                 number = numbers[use] = len(self._uses)
                 self._uses.append(use)
-            self._ids.append(one.ledger_id)
+            self._ids.append(reference.ledger_id)
             self._path.append(len(self._paths) - 1)
             self._use.append(number)
-            self.digest = (self.digest + xxh3_64_intdigest(repr(tuple(one)).encode())) & ((1 << 64) - 1)
+            self.digest = (self.digest + xxh3_64_intdigest(repr(tuple(reference)).encode())) & ((1 << 64) - 1)
 
     def plus(self, more: Iterable[LedgerReference]) -> ReferenceTable:
         """Return these, and more."""
@@ -72,11 +72,11 @@ class ReferenceTable:
             self._order = array("L", sorted(range(len(ids)), key=ids.__getitem__))
         order = self._order
         at = bisect_left(order, ledger_id, key=self._ids.__getitem__)
-        found: list[LedgerReference] = []
+        references: list[LedgerReference] = []
         while at < len(order) and self._ids[order[at]] == ledger_id:
-            found.append(self._at(order[at]))
+            references.append(self._at(order[at]))
             at += 1
-        return found
+        return references
 
     def __contains__(self, ledger_id: int) -> bool:
         """Return whether a ledger is referred to."""

@@ -34,7 +34,7 @@ _CURSOR = 0x08
 
 
 class ReferenceKind(StrEnum):
-    """What a ledger is referred to for."""
+    """Purpose of a reference to a ledger."""
 
     DATA = "data"
     CURSOR = "cursor"
@@ -73,7 +73,7 @@ def references(reader: StoreReader) -> Iterator[list[LedgerReference]]:
         reader: of the brokers' ZooKeeper.
 
     Raises:
-        StoreUnsupported: the brokers' store is no ZooKeeper.
+        StoreUnsupported: the brokers' store is not ZooKeeper.
         StoreDenied: a node's ACL refuses it.
         StoreProtocolError: a node is not what Pulsar writes; the message names it.
         StoreError: the store cannot be read.
@@ -81,9 +81,9 @@ def references(reader: StoreReader) -> Iterator[list[LedgerReference]]:
     if reader.url.scheme != "zk":
         raise StoreUnsupported(f"references to ledgers are read from ZooKeeper, and {reader.url} is none")
     for batch in reader.scan(Partition(singles=(), subtrees=_SUBTREES, shard=-1, start=b"", end=b"")):
-        found = [reference for record in batch for reference in references_in(record)]
-        if found:
-            yield found
+        references = [reference for record in batch for reference in references_in(record)]
+        if references:
+            yield references
 
 
 def named_in_entry(cursor: LedgerReference, payload: bytes) -> list[LedgerReference]:
@@ -94,7 +94,7 @@ def named_in_entry(cursor: LedgerReference, payload: bytes) -> list[LedgerRefere
         payload: the entry without header and digest.
 
     Raises:
-        StoreProtocolError: it is no entry of a cursor's ledger; the message names the cursor.
+        StoreProtocolError: it is not an entry of a cursor's ledger; the message names the cursor.
     """
     try:
         compacted = compacted_ledger(decode_cursor_entry(payload))
@@ -148,23 +148,23 @@ def _in_managed_ledger(path: str, value: bytes) -> list[LedgerReference]:
 
 def _in_cursor(path: str, value: bytes) -> list[LedgerReference]:
     cursor = decode_cursor_info(value)
-    found = [LedgerReference(ledger, ReferenceKind.DELAYED_INDEX, path) for ledger in delayed_ledgers(cursor)]
+    references = [LedgerReference(ledger, ReferenceKind.DELAYED_INDEX, path) for ledger in delayed_ledgers(cursor)]
     if cursor.cursorsLedgerId >= 0:
         cluster = attribution(cursor.cursorProperties)
-        return [LedgerReference(cursor.cursorsLedgerId, ReferenceKind.CURSOR, path, cluster), *found]
+        return [LedgerReference(cursor.cursorsLedgerId, ReferenceKind.CURSOR, path, cluster), *references]
     # Only here: with a ledger of its own, the properties in the cursor's node are outdated (see `compacted_ledger`).
     compacted = compacted_ledger(cursor)
     if compacted is not None:
-        found.append(LedgerReference(compacted, ReferenceKind.COMPACTED, path))
-    return found
+        references.append(LedgerReference(compacted, ReferenceKind.COMPACTED, path))
+    return references
 
 
 def _in_schema(path: str, value: bytes) -> list[LedgerReference]:
     locator = parse(SchemaLocator, value)
-    # The newest version stands in `info` and again in the index, each with an attribution of its own.
+    # The newest version is in `info` and again in the index, each with an attribution of its own.
     positions = [entry.position for entry in (locator.info, *locator.index)]
-    found = [
+    references = [
         LedgerReference(position.ledgerId, ReferenceKind.SCHEMA, path, attribution(position.properties))
         for position in positions
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(references))

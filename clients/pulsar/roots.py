@@ -1,4 +1,4 @@
-"""The top-level records of a Pulsar cluster's metadata; a root that holds others is shared with somebody."""
+"""The top-level records of a Pulsar cluster's metadata; a root that holds others is shared with other clusters."""
 
 from __future__ import annotations
 

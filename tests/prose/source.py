@@ -35,7 +35,7 @@ def _docstring(path: Path, node: ast.Module | ast.ClassDef | _Function) -> Itera
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and not _is_noun(node):
         if first not in _VERBS:
             yield Problem(path, line, "docstring", f"{node.name} starts with {first!r}, not with a verb of verbs.txt")
-    elif first in _QUESTIONS:
+    elif first in _QUESTIONS and not (first == "Whether" and isinstance(node, ast.FunctionDef)):
         yield Problem(path, line, "docstring", f"starts with {first!r}; name the thing, or say what it does")
 
 

@@ -36,13 +36,13 @@ class AdminAccess:
 
     @classmethod
     def of(cls, credentials: Credentials, timeout: timedelta) -> AdminAccess:
-        """As the settings of a worker say for one cluster."""
+        """Return what the settings of a worker say for one cluster."""
         seconds = timeout.total_seconds()
         return cls(timeout=seconds, auth=_auth(credentials, seconds), tls=brokers_tls(credentials))
 
     @classmethod
     def from_settings(cls, settings: Settings, name: str = "") -> AdminAccess:
-        """With the credentials of a name; the common ones for the empty one.
+        """Return the access with named credentials; with the common ones for the empty name.
 
         Raises:
             UnknownCredentials: the settings have none of this name.

@@ -1,4 +1,4 @@
-"""What the answers of the admin interface have in common."""
+"""Base of the answers of the admin interface."""
 
 from __future__ import annotations
 

@@ -73,7 +73,7 @@ class TokenFile(httpx.Auth):
 
 
 class OAuth2(NamedTuple):
-    """Where a token is got for client credentials; either `issuer_url` or `token_url` is given.
+    """Server that issues tokens for client credentials; either `issuer_url` or `token_url` is given.
 
     Attributes:
         key_file: JSON with `client_id` and `client_secret`, as Pulsar's own clients take it (`type`, `issuer_url` and
@@ -200,10 +200,10 @@ class ClientCredentials(httpx.Auth):
             return _Key.model_validate(json.loads(path.read_text()))
         except ValidationError as error:
             # Its own text would show the secret.
-            wrong = ", ".join(str(part) for one in error.errors() for part in one["loc"])
+            wrong = ", ".join(str(place) for problem in error.errors() for place in problem["loc"])
             raise AdminDenied(f"the key file {path} lacks: {wrong or 'an object'}", **where(request)) from None
         except (OSError, ValueError) as error:
-            said = error.strerror if isinstance(error, OSError) else "it is no JSON"
+            said = error.strerror if isinstance(error, OSError) else "it is not JSON"
             raise AdminDenied(f"the key file {path} cannot be read ({said})", **where(request)) from None
 
 
@@ -225,4 +225,4 @@ def _parse(answer: httpx.Response, kind: type[AnswerT]) -> AnswerT:
         return kind.model_validate_json(answer.content)
     except ValidationError:
         # The text itself might hold a token.
-        raise misfit(answer, "this is no answer of an OAuth2 server") from None
+        raise misfit(answer, "this is not an answer of an OAuth2 server") from None

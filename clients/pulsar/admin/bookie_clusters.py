@@ -1,4 +1,4 @@
-"""What brokers with the plugin of PIP-477 can be asked ("REST API"); no release of Pulsar has it."""
+"""Requests to brokers with the plugin of PIP-477 ("REST API"); no release of Pulsar has it."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ PATH = "/bookie-clusters"
 
 
 class BookieClustersReader:
-    """What the plugin of one broker says."""
+    """Answer of the plugin of one broker."""
 
     def __init__(self, endpoint: ReadEndpoint) -> None:
         self._endpoint = endpoint
@@ -25,14 +25,14 @@ class BookieClustersReader:
 
 
 class BookieClusters(BookieClustersReader):
-    """The plugin of one broker, and what it can be told."""
+    """The plugin of one broker, and its requests."""
 
     def __init__(self, endpoint: Endpoint) -> None:
         super().__init__(endpoint)
         self._calls = endpoint
 
     def promote_cursor(self, name: CursorName, cluster: str, ledger: int) -> int:
-        """Have a topic's owner change the attribution of one cursor ("Cursor PROMOTE"); returns the answer's status.
+        """Ask a topic's owner to change the attribution of one cursor ("Cursor PROMOTE"); returns the answer's status.
 
         Args:
             name: the cursor.
@@ -51,9 +51,9 @@ class BookieClusters(BookieClustersReader):
         return self._calls.post(f"{PATH}/internal/promote-cursor", body).status_code
 
     def set_read_mode(self, mode: ReadMode) -> None:
-        """Say from which clusters to read."""
+        """Set the clusters to read from."""
         self._calls.post(f"{PATH}/read-mode", {"mode": mode.value})
 
     def close_client(self, cluster: str) -> None:
-        """Have the broker close its client of a cluster."""
+        """Ask the broker to close its client of a cluster."""
         self._calls.post(f"{PATH}/close-client/{encoded(cluster)}")

@@ -47,7 +47,7 @@ _METRICS = TypeAdapter(tuple[_Metric, ...])
 
 
 class BrokersReader:
-    """What brokers say of themselves; one broker only if the endpoint has one address only."""
+    """Information that brokers give about themselves; of one broker only if the endpoint has one address only."""
 
     def __init__(self, endpoint: ReadEndpoint) -> None:
         self._endpoint = endpoint
@@ -70,20 +70,20 @@ class BrokersReader:
 
     def connections(self) -> BrokerConnections:
         """Return how many connections the broker that answers has, and had."""
-        told = self._metrics("brk_active_connections")
+        metrics = self._metrics("brk_active_connections")
         return BrokerConnections(
-            active=int(told.get("brk_active_connections", 0)),
-            opened=int(told.get("brk_connection_created_total_count", 0)),
+            active=int(metrics.get("brk_active_connections", 0)),
+            opened=int(metrics.get("brk_connection_created_total_count", 0)),
         )
 
     def started_ms(self) -> int:
-        """When the broker that answers was started, in milliseconds since 1970 by its clock; 0 if it does not say."""
+        """Return when the broker was started, in milliseconds since 1970 by its clock; 0 if it does not say."""
         return int(self._metrics("jvm_start_time").get("jvm_start_time", 0))
 
     def _metrics(self, name: str) -> dict[str, Any]:
         """Return the metrics that this one is among."""
-        found = self._endpoint.get_as(_METRICS, "/broker-stats/metrics")
-        return next((one.metrics for one in found if name in one.metrics), dict[str, Any]())
+        groups = self._endpoint.get_as(_METRICS, "/broker-stats/metrics")
+        return next((group.metrics for group in groups if name in group.metrics), dict[str, Any]())
 
     def bookie_groups(self) -> list[str]:
         """Return the names of the groups that bookies are in."""
@@ -106,7 +106,7 @@ class Brokers(BrokersReader):
         self._calls = endpoint
 
     def check_health(self) -> None:
-        """Have a broker write a message to a topic of its own and read it back; that is no reading.
+        """Make a broker write a message to a topic of its own and read it back; that changes the broker.
 
         Raises:
             AdminServerError: it could not.
@@ -118,23 +118,23 @@ class Brokers(BrokersReader):
         self._calls.post(f"/brokers/configuration/{encoded(name)}/{encoded(value)}")
 
     def remove_dynamic(self, name: str) -> None:
-        """Let brokers go back to what their `broker.conf` says, after a restart."""
+        """Reset a setting to what `broker.conf` says, after a restart of the brokers."""
         self._calls.delete(f"/brokers/configuration/{encoded(name)}")
 
 
 def broker_addresses(data: bytes | str) -> set[str]:
     """Return all addresses of a broker's binary protocol in its registration, those of its listeners among them."""
-    found: set[str] = set()
+    names: set[str] = set()
 
     def collect(value: Any) -> None:
         if isinstance(value, str) and value.startswith(("pulsar://", "pulsar+ssl://")):
-            found.add(value.rstrip("/"))
+            names.add(value.rstrip("/"))
         elif isinstance(value, dict):
-            for one in cast("dict[str, Any]", value).values():
-                collect(one)
+            for child in cast("dict[str, Any]", value).values():
+                collect(child)
 
     collect(json.loads(data))
-    return found
+    return names
 
 
 def registered_urls(data: bytes | str, access: AdminAccess) -> list[str]:
@@ -154,10 +154,10 @@ def registered_urls(data: bytes | str, access: AdminAccess) -> list[str]:
         AdminProtocolError: it has none.
     """
     try:
-        found = json.loads(data)
+        settings = json.loads(data)
     except ValueError:
-        found = None
-    fields = cast("dict[str, Any]", found) if isinstance(found, dict) else {}
+        settings = None
+    fields = cast("dict[str, Any]", settings) if isinstance(settings, dict) else {}
     secure = fields.get("webServiceUrlTls") or fields.get("httpUrlTls")
     plain = fields.get("webServiceUrl") or fields.get("httpUrl")
     urls = [str(url) for url in (secure, plain if not (secure and access.guarded) else None) if url]

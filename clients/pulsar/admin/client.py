@@ -52,7 +52,7 @@ class PulsarAdminReader(Closeable):
 
     @property
     def session(self) -> HttpSession:
-        """What sends the requests."""
+        """Endpoint that sends the requests."""
         return self._session
 
     @property

@@ -10,7 +10,7 @@ from clients.pulsar.names import encoded
 
 
 class ClusterUrls(Answer):
-    """Where a cluster is reached; at least one address of each pair is given.
+    """Addresses of a cluster; at least one address of each pair is given.
 
     Attributes:
         service_url: admin interface, `http://…`.
@@ -26,7 +26,7 @@ class ClusterUrls(Answer):
 
 
 class ClusterMigration(Answer):
-    """Whether a cluster's clients are sent to another one.
+    """Redirect of a cluster's clients to another cluster.
 
     Attributes:
         migrated: they are.
@@ -66,8 +66,8 @@ class ClustersReader:
 
     def isolated_namespaces(self, name: str) -> dict[str, tuple[str, ...]]:
         """Return a cluster's isolation policies, with the patterns of namespaces that have brokers of their own."""
-        found = self._endpoint.find_as(_ISOLATION, f"/clusters/{encoded(name)}/namespaceIsolationPolicies") or {}
-        return {policy: rules.namespaces for policy, rules in found.items()}
+        policies = self._endpoint.find_as(_ISOLATION, f"/clusters/{encoded(name)}/namespaceIsolationPolicies") or {}
+        return {policy: rules.namespaces for policy, rules in policies.items()}
 
     def migration(self, name: str) -> ClusterMigration | None:
         """Return whether a cluster's clients are sent to another one; None if that was never set."""

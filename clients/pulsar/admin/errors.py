@@ -1,4 +1,4 @@
-"""What can go wrong between a worker and an HTTP server: a broker's admin interface, a token endpoint, a webhook.
+"""Errors between a worker and an HTTP server: a broker's admin interface, a token endpoint, a webhook.
 
 AdminError                      a StoreError with the request and, where one came, the answer
 ├── AdminUnreachable            no connection, or no answer in time; worth a retry
@@ -6,7 +6,7 @@ AdminError                      a StoreError with the request and, where one cam
 ├── AdminDenied                 401 or 403, or credentials that cannot be had
 │   └── AdminUntrusted          a certificate that the other side does not accept
 ├── AdminNotFound               404: what was asked for is not there
-├── AdminConflict               409: it is there already, or somebody else has changed it
+├── AdminConflict               409: it is there already, or another client has changed it
 │   └── AdminPreconditionFailed 412: something else must be so first
 ├── AdminUnsupported            405, or a path that the server does not know: it lacks the feature
 └── AdminProtocolError          any other refusal, a redirect that must not be followed, or an answer of another form
@@ -99,11 +99,11 @@ class AdminUntrusted(AdminDenied):
 
 
 class AdminNotFound(AdminError, StoreNotFound):
-    """What was asked for is not there."""
+    """The requested thing does not exist."""
 
 
 class AdminConflict(AdminError, StoreConflict):
-    """It is there already, or somebody else has changed it."""
+    """The thing exists already, or another client has changed it."""
 
 
 class AdminPreconditionFailed(AdminConflict):
@@ -129,7 +129,7 @@ _BY_STATUS: dict[int, type[AdminError]] = {
 
 
 def refusal(answer: httpx.Response) -> AdminError:
-    """Return the error of an answer that is no success."""
+    """Return the error of an answer that is not a success."""
     kind = _BY_STATUS.get(answer.status_code, AdminServerError if answer.is_server_error else AdminProtocolError)
     reason = reason_of(answer)
     if kind is AdminNotFound and reason == _UNKNOWN_PATH:
@@ -158,14 +158,14 @@ def where(request: httpx.Request) -> dict[str, Any]:
 
 
 def reason_of(answer: httpx.Response) -> str:
-    """Why the server refused: Pulsar's `reason`, OAuth2's `error_description` or `error`, else its first line."""
+    """Return why the server refused: Pulsar's `reason`, OAuth2's `error_description` or `error`, or the first line."""
     text = answer.text.strip()
     try:
-        found: Any = json.loads(text)
+        body: Any = json.loads(text)
     except ValueError:
-        found = None
-    if isinstance(found, dict):
-        fields = cast("dict[str, Any]", found)
+        body = None
+    if isinstance(body, dict):
+        fields = cast("dict[str, Any]", body)
         text = next((str(fields[name]) for name in ("reason", "error_description", "error") if fields.get(name)), text)
     elif page := _PAGE.search(text):
         text = page[1]

@@ -35,7 +35,7 @@ from clients.pulsar.admin.errors import (
 )
 
 BASE = "/admin/v2"
-"""Where the admin interface begins; `/lookup/v2` stands next to it."""
+"""Where the admin interface begins; `/lookup/v2` is next to it."""
 
 Params = Mapping[str, str | int | bool]
 AnswerT = TypeVar("AnswerT")
@@ -122,21 +122,21 @@ class HttpSession(Closeable):
             url: the whole address.
             params: of the query.
             json: the body; None for none.
-            headers: beside those that every request has.
+            headers: in addition to those that every request has.
             timeout: seconds, where the session's own does not fit.
 
         Raises:
-            AdminError: there was no answer, or one that is no success; its `url` says who was asked at last.
+            AdminError: there was no answer, or one that is not a success; its `url` says who was asked at last.
         """
         limit = httpx.USE_CLIENT_DEFAULT if timeout is None else timeout
         try:
             request = self._build(method, url, params=params, json=json, headers=headers, timeout=limit)
         except httpx.InvalidURL as error:
-            raise AdminProtocolError(f"this is no address ({error})", method=method, url=url) from error
+            raise AdminProtocolError(f"this is not an address ({error})", method=method, url=url) from error
         return self._at_owner(request) or self._followed(request, request.url)
 
     def _at_owner(self, request: httpx.Request) -> httpx.Response | None:
-        """The answer of the broker that owned the topic lately; None where none is known, or it cannot be reached."""
+        """Return the answer of the broker that last owned the topic; None if unknown or unreachable."""
         owner = self._owners.take(request.url)
         if owner is None:
             return None
@@ -181,15 +181,15 @@ class HttpSession(Closeable):
         try:
             url = request.url.join(to)
         except httpx.InvalidURL as error:
-            raise misfit(answer, f"a redirect to {to!r}, which is no address") from error
+            raise misfit(answer, f"a redirect to {to!r}, which is not an address") from error
         # The credentials go along, so a redirect must not send them in clear.
         if request.url.scheme == "https" and url.scheme != "https":
             raise misfit(answer, f"a redirect to {url.host} by {url.scheme}, which would give up TLS")
         return self._again(request, url)
 
     def _again(self, request: httpx.Request, url: httpx.URL) -> httpx.Request:
-        kept = {name: value for name in ("content-type", "idempotency-key") if (value := request.headers.get(name))}
-        again = self._build(request.method, url, headers=kept, content=request.content or None)
+        headers = {name: value for name in ("content-type", "idempotency-key") if (value := request.headers.get(name))}
+        again = self._build(request.method, url, headers=headers, content=request.content or None)
         again.extensions["timeout"] = request.extensions["timeout"]
         return again
 
@@ -205,7 +205,7 @@ class ReadEndpoint:
 
     def __init__(self, session: HttpSession, urls: Sequence[str]) -> None:
         if not urls:
-            raise AdminUnreachable("no address is known, so nobody can be asked", method="GET", url="", sent=False)
+            raise AdminUnreachable("no address is known, so no broker can be asked", method="GET", url="", sent=False)
         self._session = session
         self.urls = tuple(url.rstrip("/") for url in urls)
         self._first = 0
@@ -219,7 +219,7 @@ class ReadEndpoint:
         """GET a path beneath `/admin/v2`, or beneath `/lookup`.
 
         Raises:
-            AdminError: there was no answer, or one that is no success.
+            AdminError: there was no answer, or one that is not a success.
         """
         return self._request("GET", path, params=params, timeout=timeout)
 
@@ -227,7 +227,7 @@ class ReadEndpoint:
         """Return the headers of what a GET of a path beneath `/admin/v2` would answer.
 
         Raises:
-            AdminError: there was no answer, or one that is no success.
+            AdminError: there was no answer, or one that is not a success.
         """
         return self._request("HEAD", path).headers
 
@@ -242,7 +242,7 @@ class ReadEndpoint:
         """GET a path, and read its JSON.
 
         Raises:
-            AdminError: there was no answer, or one that is no success or has another form.
+            AdminError: there was no answer, or one that is not a success or has another form.
         """
         return parsed(kind, self.get(path, params, timeout=timeout))
 
@@ -250,7 +250,7 @@ class ReadEndpoint:
         """GET a path, and read its JSON; None where it is not there.
 
         Raises:
-            AdminError: there was no answer, or one that is no success or has another form.
+            AdminError: there was no answer, or one that is not a success or has another form.
         """
         try:
             return self.get_as(kind, path, params)
@@ -261,7 +261,7 @@ class ReadEndpoint:
         """GET a policy; None where it is not set: the answer is 204 then, or 200 without a body.
 
         Raises:
-            AdminError: there was no answer, or one that is no success or has another form.
+            AdminError: there was no answer, or one that is not a success or has another form.
         """
         answer = self.get(path, params)
         return parsed(kind, answer) if answer.content else None
@@ -309,7 +309,7 @@ class Endpoint(ReadEndpoint):
         """PUT to a path.
 
         Raises:
-            AdminError: there was no answer, or one that is no success.
+            AdminError: there was no answer, or one that is not a success.
         """
         self._change("PUT", path, params=params, json=json, timeout=timeout)
 
@@ -319,7 +319,7 @@ class Endpoint(ReadEndpoint):
         """POST to a path.
 
         Raises:
-            AdminError: there was no answer, or one that is no success.
+            AdminError: there was no answer, or one that is not a success.
         """
         return self._change("POST", path, params=params, json=json, timeout=timeout)
 
@@ -327,7 +327,7 @@ class Endpoint(ReadEndpoint):
         """DELETE a path.
 
         Raises:
-            AdminError: there was no answer, or one that is no success.
+            AdminError: there was no answer, or one that is not a success.
         """
         return self._change("DELETE", path, params=params, timeout=timeout)
 
@@ -345,7 +345,8 @@ def parsed(kind: TypeAdapter[AnswerT], answer: httpx.Response) -> AnswerT:
     try:
         return kind.validate_json(answer.content)
     except ValidationError as error:
-        wrong = "; ".join(f"{'.'.join(map(str, one['loc'])) or 'answer'}: {one['msg']}" for one in error.errors()[:3])
+        first = error.errors()[:3]
+        wrong = "; ".join(f"{'.'.join(map(str, field['loc'])) or 'answer'}: {field['msg']}" for field in first)
         raise misfit(answer, f"it has another form than expected ({wrong})") from error
 
 
@@ -357,7 +358,7 @@ def _may_go_on(method: str, error: AdminUnreachable | AdminUntrusted) -> bool:
 
 
 class _TopicOwners:
-    """What the redirects of one session have told; for many threads."""
+    """Owners that the redirects of one session have shown; for many threads."""
 
     def __init__(self) -> None:
         self._known: dict[str, tuple[httpx.URL, float]] = {}
@@ -373,7 +374,7 @@ class _TopicOwners:
         return url.copy_with(scheme=broker.scheme, host=broker.host, port=broker.port)
 
     def learn(self, asked: httpx.URL, answered: httpx.URL) -> None:
-        """A request was answered where it was sent on to."""
+        """Remember the broker that answered a redirected request."""
         if key := _owner_key(asked):
             if len(self._known) >= _OWNERS_MOST:
                 # A step goes through all topics of a cluster, and asks few of them soon again.
@@ -383,5 +384,5 @@ class _TopicOwners:
 
 def _owner_key(url: httpx.URL) -> str:
     """Return the topic with the broker that was asked, since another cluster may have one of its name."""
-    found = _TOPIC_PATH.match(url.raw_path.decode())
-    return f"{url.scheme}://{url.netloc.decode()}{found[0]}" if found else ""
+    match = _TOPIC_PATH.match(url.raw_path.decode())
+    return f"{url.scheme}://{url.netloc.decode()}{match[0]}" if match else ""

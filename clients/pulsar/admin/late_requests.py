@@ -2,7 +2,7 @@
 
 A worker that freezes between its look at the fence and its request sends that whenever it continues, perhaps when its
 migration was rolled back long ago. So connections are opened before the look, and never again: a broker closes one
-without requests after a while, and whoever froze for longer sends to nobody.
+without requests after a while, and an attempt that froze for longer sends to a closed connection.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _CONNECTIONS = 8
 
 
 class ChangeOrNever(Protocol):
-    """Makes a change right behind its fence, or never; see `change_or_never`."""
+    """Client that makes a change right after its fence, or never; see `change_or_never`."""
 
     def __call__(
         self,
@@ -42,7 +42,7 @@ class ChangeOrNever(Protocol):
         """Make it.
 
         Raises:
-            AdminError: there was no answer, or one that is no success.
+            AdminError: there was no answer, or one that is not a success.
         """
         ...
 
@@ -125,11 +125,11 @@ def change_or_never(
         urls: addresses of brokers; the next is asked where one cannot be reached, or has closed the connection.
         connect: a request that opens connections, also where it is sent on to another broker as the change will be; its
             answer does not matter, and may be that nothing is there, or an error.
-        fence: raises where somebody else is in charge; asked when the connections are open.
+        fence: raises where another attempt is in charge; asked when the connections are open.
         change: the change, in one request.
 
     Raises:
-        AdminError: there was no answer, or one that is no success.
+        AdminError: there was no answer, or one that is not a success.
     """
     untold: AdminUnreachable | None = None
     failing = False

@@ -1,4 +1,4 @@
-"""Single policies of a namespace, by where they stand in the broker's JSON."""
+"""Single policies of a namespace, by their position in the broker's JSON."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from clients.pulsar.admin.policy_calls import BACKLOG_QUOTAS, PolicyCall, read_p
 from clients.pulsar.names import TopicName, encoded, encoded_namespace
 
 PolicyPath = tuple[str, ...]
-"""Where a policy stands: `("retention_policies",)`, `("properties", "owner")`."""
+"""Position of a policy: `("retention_policies",)`, `("properties", "owner")`."""
 
 _MAPS: Mapping[PolicyPath, int] = {
     ("auth_policies", "namespace_auth"): 1,
@@ -104,24 +104,24 @@ _OLD_OFFLOAD_FIELDS: Mapping[str, str] = {
 
 def single_policies(raw: Mapping[str, Any]) -> dict[PolicyPath, Any]:
     """Return the policies of a namespace one by one; what is empty or null is left out."""
-    found: dict[PolicyPath, Any] = {}
+    policies_by_path: dict[PolicyPath, Any] = {}
     old = {name: raw[field] for field, name in _OLD_OFFLOAD_FIELDS.items() if raw.get(field) not in (None, -1)}
     offload: dict[str, Any] = {**old, **(raw.get("offload_policies") or {})}
     rest = {field: value for field, value in raw.items() if field not in _OLD_OFFLOAD_FIELDS}
-    _collect({**rest, "offload_policies": offload}, (), found)
-    return {path: value for path, value in found.items() if value not in (None, {}, [])}
+    _collect({**rest, "offload_policies": offload}, (), policies_by_path)
+    return {path: value for path, value in policies_by_path.items() if value not in (None, {}, [])}
 
 
-def _collect(value: Any, path: PolicyPath, found: dict[PolicyPath, Any]) -> None:
+def _collect(value: Any, path: PolicyPath, policies_by_path: dict[PolicyPath, Any]) -> None:
     holds = not path or path == ("auth_policies",) or any(_within(path, top, deep) for top, deep in _MAPS.items())
     if holds and isinstance(value, Mapping):
         named: Mapping[str, Any] = value  # pyright: ignore[reportUnknownVariableType] - JSON
-        for name, one in named.items():
-            _collect(one, (*path, name), found)
+        for name, child in named.items():
+            _collect(child, (*path, name), policies_by_path)
     elif isinstance(value, list) and (path[0] in UNORDERED or path[0] == "auth_policies"):
-        found[path] = sorted(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - JSON
+        policies_by_path[path] = sorted(value)  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] - JSON
     else:
-        found[path] = value
+        policies_by_path[path] = value
 
 
 def _within(path: PolicyPath, top: PolicyPath, deep: int) -> bool:

@@ -54,11 +54,11 @@ class PublishRate(Answer):
 
 
 class InactiveTopics(Answer):
-    """What becomes of topics that nobody uses.
+    """Policy for unused topics.
 
     Attributes:
         inactive_topic_delete_mode: `delete_when_no_subscriptions`, or `delete_when_subscriptions_caught_up`.
-        max_inactive_duration_seconds: for how long nobody must use it.
+        max_inactive_duration_seconds: how long a topic must be unused.
         delete_while_inactive: whether it is deleted at all.
     """
 
@@ -68,7 +68,7 @@ class InactiveTopics(Answer):
 
 
 class AutoTopicCreation(Answer):
-    """Whether a client that asks for a topic that does not exist creates it, and as what.
+    """Policy that says if a request for a topic that does not exist creates it, and as which type.
 
     Attributes:
         allow_auto_topic_creation: whether it does.
@@ -112,7 +112,7 @@ class BookieAffinity(Answer):
 
 
 class NamespaceAction(StrEnum):
-    """What a role may do in a namespace."""
+    """Rights of a role in a namespace."""
 
     PRODUCE = "produce"
     CONSUME = "consume"
@@ -161,7 +161,7 @@ class NamespacesReader:
         return self._endpoint.set_as(_RATE, f"{_path(name)}/publishRate")
 
     def inactive_topics(self, name: str) -> InactiveTopics | None:
-        """Return what becomes of topics that nobody uses; None if the namespace does not say."""
+        """Return the policy for unused topics; None if the namespace does not say."""
         return self._endpoint.set_as(_INACTIVE, f"{_path(name)}/inactiveTopicPolicies")
 
     def retention(self, name: str) -> Retention | None:
@@ -171,11 +171,11 @@ class NamespacesReader:
     def bookie_affinity(self, name: str) -> BookieAffinity | None:
         """Return the groups of bookies that keep its messages; None if the namespace does not say."""
         try:
-            found = self._endpoint.set_as(_AFFINITY, f"{_path(name)}/{_AFFINITY_PATH}")
+            group = self._endpoint.set_as(_AFFINITY, f"{_path(name)}/{_AFFINITY_PATH}")
         except AdminNotFound:
             # Brokers keep no local policies of a namespace before its first topic.
             return None
-        return found if found and found.groups else None
+        return group if group and group.groups else None
 
     def anti_affinity_group(self, name: str) -> str:
         """Return the group of namespaces that brokers keep apart from each other; empty if it is in none."""
@@ -233,7 +233,7 @@ class Namespaces(NamespacesReader):
         self._calls.delete(_path(name), {"force": force})
 
     def unload(self, name: str) -> None:
-        """Let brokers give up all topics of a namespace; who asks for one loads it again."""
+        """Unload all topics of a namespace; the next request for a topic loads it again."""
         self._calls.put(f"{_path(name)}/unload")
 
     def set_migrated(self, name: str, *, migrated: bool) -> None:
@@ -244,7 +244,7 @@ class Namespaces(NamespacesReader):
         self._calls.post(f"{_path(name)}/migration", migrated)
 
     def set_policy(self, name: str, path: PolicyPath, value: Any) -> None:
-        """Set one policy, by where it stands in `Policies.raw`; see `single_policies`.
+        """Set one policy, by its position in `Policies.raw`; see `single_policies`.
 
         Raises:
             AdminPreconditionFailed: it contradicts another policy.
@@ -253,11 +253,11 @@ class Namespaces(NamespacesReader):
         set_single_policy(self._calls, name, path, value)
 
     def grant(self, name: str, role: str, actions: Sequence[NamespaceAction]) -> None:
-        """Let a role do these things, and no others."""
+        """Grant a role these rights, and no others."""
         self._calls.post(f"{_path(name)}/permissions/{encoded(role)}", [action.value for action in actions])
 
     def revoke(self, name: str, role: str) -> None:
-        """Let a role do nothing."""
+        """Revoke all rights of a role."""
         self._calls.delete(f"{_path(name)}/permissions/{encoded(role)}")
 
     def set_publish_rate(self, name: str, rate: PublishRate) -> None:
@@ -269,7 +269,7 @@ class Namespaces(NamespacesReader):
         self._calls.delete(f"{_path(name)}/publishRate")
 
     def set_retention(self, name: str, retention: Retention) -> None:
-        """Say how long acknowledged messages are kept.
+        """Set how long acknowledged messages are kept.
 
         Raises:
             AdminPreconditionFailed: a backlog quota is larger.
@@ -303,7 +303,7 @@ class Namespaces(NamespacesReader):
         self._calls.post(f"{_path(name)}/deduplication", enabled)
 
     def set_schema_compatibility(self, name: str, strategy: str) -> None:
-        """Say which schemas may follow each other, for example `FULL` or `BACKWARD`."""
+        """Set which schemas may follow each other, for example `FULL` or `BACKWARD`."""
         self._calls.put(f"{_path(name)}/schemaCompatibilityStrategy", strategy)
 
     def set_properties(self, name: str, properties: Mapping[str, str]) -> None:

@@ -17,7 +17,7 @@ _QUOTA_TYPE = "backlogQuotaType"
 
 
 class PolicyCall(NamedTuple):
-    """Where one policy stands in the admin interface.
+    """Paths of one policy in the admin interface.
 
     Attributes:
         name: the last part of the path.
@@ -76,8 +76,8 @@ def set_policy(endpoint: Endpoint, base: str, call: PolicyCall, value: Any, para
 def remove_policy(
     endpoint: Endpoint, base: str, call: PolicyCall, params: Params | None = None, *, parts: Iterable[str] = ()
 ) -> None:
-    """Take a value away, so that what stands above it holds; `parts` names the kinds of a backlog quota."""
-    for more in [{_QUOTA_TYPE: part} for part in parts] or [{}]:
+    """Remove a value, so that what is set above it holds; `parts` names the kinds of a backlog quota."""
+    for more in [{_QUOTA_TYPE: kind} for kind in parts] or [{}]:
         try:
             endpoint.delete(f"{base}/{call.name}", {**(params or {}), **more})
         except AdminNotFound:

@@ -103,8 +103,8 @@ class SegmentStats(Answer):
         """Return what is connected, in words."""
         consumers = [
             f"consumer {consumer.name} of {subscription}"
-            for subscription, found in self.subscriptions.items()
-            for consumer in found.consumers
+            for subscription, stats in self.subscriptions.items()
+            for consumer in stats.consumers
         ]
         return [*(f"producer {producer.name}" for producer in self.producers), *consumers]
 
@@ -192,7 +192,7 @@ class ScalableTopics(ScalableTopicsReader):
     def require_rights(self, namespace: str) -> None:
         """Raise unless the caller may migrate topics of a namespace, and make and delete their segments.
 
-        Asks to migrate a topic whose name nobody has, and for the backlog of a segment of it. Brokers check the rights
+        Asks to migrate a topic name that does not exist, and for the backlog of a segment of it. Brokers check rights
         before they look for the topic, and then answer that it is not there (5.0.1).
 
         Args:
@@ -210,7 +210,7 @@ class ScalableTopics(ScalableTopicsReader):
     def require_policy(self, namespace: str, policy: AutoScalePolicy) -> None:
         """Raise unless the broker would take a policy for a topic of a namespace; nothing is changed.
 
-        Asks to set it for a topic whose name nobody has. A broker checks the values, with those of the namespace and
+        Asks to set it for a topic name that does not exist. A broker checks the values, with those of the namespace and
         of its own settings, before it looks for the topic, and then answers that it is not there (5.0.1).
 
         Args:
@@ -284,7 +284,7 @@ class ScalableTopics(ScalableTopicsReader):
         self._calls.delete(_segment(topic, descriptor), {"force": True})
 
     def terminate_segment(self, topic: TopicName, descriptor: str) -> None:
-        """Have a segment take no messages any more; harmless when done twice.
+        """Terminate a segment, so that it takes no more messages; harmless when done twice.
 
         Raises:
             AdminNotFound: there is no such segment.

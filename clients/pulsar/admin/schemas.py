@@ -60,8 +60,8 @@ class SchemasReader:
 
     def versions(self, topic: TopicName) -> list[Schema]:
         """Return all versions of a topic's schema, oldest first; empty if it has none."""
-        found = self._endpoint.find_as(_VERSIONS, f"/schemas/{topic.schema_path}/schemas")
-        return sorted(found.get_schema_responses, key=lambda schema_response: schema_response.version) if found else []
+        versions = self._endpoint.find_as(_VERSIONS, f"/schemas/{topic.schema_path}/schemas")
+        return sorted(versions.get_schema_responses, key=lambda schema: schema.version) if versions else []
 
 
 class Schemas(SchemasReader):

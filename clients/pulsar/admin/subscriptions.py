@@ -1,4 +1,4 @@
-"""Subscriptions of topics: which there are, where they stand, and what moves them."""
+"""Subscriptions of topics: names, cursors, and requests that move them."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class SubscriptionsReader:
         return self._endpoint.get_as(NAMES, f"/{topic.rest_path}/subscriptions")
 
     def cursor(self, topic: TopicName, name: str) -> CursorStats | None:
-        """Where a subscription of a topic, or of one partition, stands; None where there is none. Loads the topic."""
+        """Return the cursor of a subscription of a topic or partition; None if there is none. Loads the topic."""
         return TopicsReader(self._endpoint).internal_stats(topic).cursors.get(name)
 
     def properties(self, topic: TopicName, name: str) -> dict[str, str]:
@@ -91,7 +91,7 @@ class Subscriptions(SubscriptionsReader):
         self._calls.put(f"{_path(topic, name)}/properties", dict(properties))
 
     def set_replicated(self, topic: TopicName, name: str, *, replicated: bool) -> None:
-        """Say whether its position is carried to other clusters."""
+        """Set whether its position is replicated to other clusters."""
         self._calls.post(f"{_path(topic, name)}/replicatedSubscriptionStatus", replicated)
 
 

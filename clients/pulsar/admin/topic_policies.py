@@ -44,7 +44,7 @@ _CALLS = (
     PolicyCall("subscriptionTypesEnabled", unset=([],), unordered=True),
     PolicyCall("replication", unset=([],), unordered=True),
     PolicyCall("schemaCompatibilityStrategy", method="PUT", unset=("UNDEFINED",), of_one_cluster=True),
-    # Whether false is set or not cannot be told apart.
+    # Whether false is set or not cannot be distinguished.
     PolicyCall("schemaValidationEnforced", unset=(False,), of_one_cluster=True),
     PolicyCall("entryFilters"),
     PolicyCall("autoSubscriptionCreation"),
@@ -105,8 +105,8 @@ class TopicPoliciesReader:
         if self._says_anything(topic, GLOBAL):
             both = [name for name, call in _BY_NAME.items() if not call.of_one_cluster]
             names += [f"{GLOBAL}{name}" for name in (*both, *own)]
-        found = ((name, self.get(topic, name)) for name in names)
-        return {name: value for name, value in found if value is not None}
+        policies = ((name, self.get(topic, name)) for name in names)
+        return {name: value for name, value in policies if value is not None}
 
     def _says_anything(self, topic: TopicName, scope: str) -> bool:
         # The one policy that is an empty list, and not nothing, as soon as any policy of the topic was ever set.
@@ -135,7 +135,7 @@ class TopicPolicies(TopicPoliciesReader):
         set_policy(self._calls, base, call, value, params)
 
     def remove(self, topic: TopicName, name: str) -> None:
-        """Let the namespace's policy hold again; harmless where nothing is set."""
+        """Remove the topic's own policy, so that the namespace's applies again; harmless where nothing is set."""
         base, call, params = _place(topic, name)
         parts: list[str] = list(self.get(topic, name) or ()) if call.name == BACKLOG_QUOTAS else []
         remove_policy(self._calls, base, call, params, parts=parts)

@@ -167,16 +167,16 @@ class TopicStats(WholeAnswer):
     @property
     def client_subscriptions(self) -> dict[str, SubscriptionStats]:
         """Return the subscriptions of clients; brokers name that of compaction next to them."""
-        return {name: one for name, one in self.subscriptions.items() if not is_brokers_cursor(name)}
+        return {name: stats for name, stats in self.subscriptions.items() if not is_brokers_cursor(name)}
 
     @property
     def durable_subscriptions(self) -> dict[str, SubscriptionStats]:
         """Return the subscriptions of clients that stay when no consumer uses them; those of readers do not."""
-        return {name: one for name, one in self.client_subscriptions.items() if one.is_durable}
+        return {name: stats for name, stats in self.client_subscriptions.items() if stats.is_durable}
 
 
 class PartitionedMetadata(Answer):
-    """What is stored of a partitioned topic.
+    """Stored statistics of a partitioned topic.
 
     Attributes:
         partitions: how many.
@@ -220,7 +220,7 @@ class CursorStats(Answer):
 
     Attributes:
         mark_delete_position: `ledger:entry`, up to which all is acknowledged.
-        individually_deleted_messages: ranges behind it that are acknowledged, as text.
+        individually_deleted_messages: ranges after it that are acknowledged, as text.
         cursor_ledger: the ledger of its positions; -1 for none.
         properties: numbers that it carries.
     """
@@ -294,7 +294,7 @@ class InternalInfo(Answer):
 
 
 class EntryHead(NamedTuple):
-    """What a stored entry says of itself.
+    """Metadata of a stored entry.
 
     Attributes:
         producer: name of who sent it.
@@ -315,7 +315,7 @@ class EntryHead(NamedTuple):
 
 
 class Compaction(Answer):
-    """How the last compaction stands.
+    """State of the last compaction.
 
     Attributes:
         status: `NOT_RUN`, `RUNNING`, `SUCCESS` or `ERROR`.
@@ -432,7 +432,7 @@ class TopicsReader:
         return self._endpoint.set_as(STRINGS, f"/{topic.rest_path}/properties") or {}
 
     def compaction(self, topic: TopicName) -> Compaction:
-        """Return how the last compaction stands."""
+        """Return the state of the last compaction."""
         return self._endpoint.get_as(_COMPACTION, f"/{topic.rest_path}/compaction")
 
     def owner_urls(self, topic: TopicName) -> list[str]:
@@ -492,7 +492,7 @@ class Topics(TopicsReader):
         self._calls.delete(f"/{topic.rest_path}/partitions", {"force": force})
 
     def unload(self, topic: TopicName) -> None:
-        """Let its broker give up a topic; who asks for it loads it again."""
+        """Unload a topic; the next request for it loads it again."""
         self._calls.put(f"/{topic.rest_path}/unload")
 
     def terminate(self, topic: TopicName) -> Position:

@@ -61,16 +61,16 @@ class BookieRegistryReader:
         """Return all registered clusters by name.
 
         Raises:
-            StoreConflict: a node is no registration.
+            StoreConflict: a node is not a registration.
         """
-        found: dict[str, Entry] = {}
+        entries: dict[str, Entry] = {}
         for name in self._reader.children(self.path):
             if name in RESERVED:
                 continue
             node = self._get(f"{self.path}/{name}", RegisteredCluster.model_validate_json)
             if node is not None:
-                found[name] = Entry(*node)
-        return found
+                entries[name] = Entry(*node)
+        return entries
 
     def active(self) -> Entry | None:
         """Return the one cluster that is ACTIVE; None in an empty registry.
@@ -83,7 +83,7 @@ class BookieRegistryReader:
             active = [entry for entry in clusters.values() if entry.cluster.status is ClusterStatus.ACTIVE]
             if len(active) == 1 or not clusters:
                 return active[0] if active else None
-            # Nodes are read one by one: what was read before and after somebody else's flip does not fit together.
+            # Nodes are read one by one: what was read before and after another attempt's flip does not fit together.
             again = self.clusters()
             if again == clusters:
                 break
@@ -99,22 +99,22 @@ class BookieRegistryReader:
 
     def directs_to(self, cluster: str) -> bool:
         """Return whether the last directive sends brokers to a cluster."""
-        found = self.switch_target()
-        return found is not None and found[0].target == cluster
+        directive = self.switch_target()
+        return directive is not None and directive[0].target == cluster
 
     def read_mode(self) -> ReadMode | None:
         """Return the mode that was set; None where none was."""
-        found = self._get(f"{self.path}/{READ_MODE}", ReadModeNode.model_validate_json)
-        return found[0].mode if found else None
+        mode = self._get(f"{self.path}/{READ_MODE}", ReadModeNode.model_validate_json)
+        return mode[0].mode if mode else None
 
     def claims(self) -> dict[str, Claim]:
         """Return who carries out which switch, by switch id, as versions up to 0.1 noted it."""
-        found: dict[str, Claim] = {}
+        claims: dict[str, Claim] = {}
         for switch_id in self._reader.children(f"{self.path}/{ORCHESTRATOR}"):
             claim = self._get(claim_node(self.path, switch_id), Claim.model_validate_json)
             if claim is not None:
-                found[switch_id] = claim[0]
-        return found
+                claims[switch_id] = claim[0]
+        return claims
 
     def progress(self, switch_id: str) -> str:
         """Return the node that holds a switch's progress."""
@@ -141,9 +141,9 @@ class BookieRegistryReader:
         Raises:
             StoreConflict: it is registered with another one.
         """
-        standing = self.clusters().get(name)
-        if standing is not None:
-            self._must_be(standing.cluster, uri)
+        registered = self.clusters().get(name)
+        if registered is not None:
+            self._must_be(registered.cluster, uri)
 
     def _get(self, path: str, parse: Callable[[bytes], NodeT]) -> tuple[NodeT, int] | None:
         node = self._reader.get(path)
@@ -155,13 +155,13 @@ class BookieRegistryReader:
             message = f"{path} holds something else ({faults(error)}); remove it, or choose another path"
             raise StoreConflict(message) from error
 
-    def _must_be(self, standing: RegisteredCluster, uri: str) -> None:
-        mine, theirs = parse_ledger_store_uri(uri).url, parse_ledger_store_uri(standing.metadataServiceUri).url
+    def _must_be(self, registered: RegisteredCluster, uri: str) -> None:
+        mine, theirs = parse_ledger_store_uri(uri).url, parse_ledger_store_uri(registered.metadataServiceUri).url
         # Hosts in another order are the same ensemble.
         if (set(mine.hosts), mine.root) != (set(theirs.hosts), theirs.root):
             raise StoreConflict(
-                f"{standing.name} is registered with {standing.metadataServiceUri}, not {uri}; choose another name, or "
-                f"remove {self.path}/{standing.name}"
+                f"{registered.name} is registered with {registered.metadataServiceUri}, not {uri}; choose another "
+                f"name, or remove {self.path}/{registered.name}"
             )
 
 
@@ -171,7 +171,8 @@ class BookieRegistry(BookieRegistryReader):
     Args:
         store: the brokers' metadata store, opened.
         path: the registry's node.
-        claim: the claim on that store; each change is one transaction with it, so that whoever lost it changes nothing.
+        claim: the claim on that store; each change is one transaction with it, so an attempt that lost it changes
+            nothing.
     """
 
     def __init__(self, store: CasStore, path: str, claim: ClaimKeeper[SwitchClaim]) -> None:
@@ -202,10 +203,10 @@ class BookieRegistry(BookieRegistryReader):
                 raise StoreConflict(f"{name} is ACTIVE in {self.path}; {cluster.name} cannot be registered so too")
         names = tuple(sorted(cluster.name for cluster in new))
         if new:
-            known = {*names, *self.claim.require().registered}
+            names_to_keep = {*names, *self.claim.require().registered}
             creations = [Create(f"{self.path}/{cluster.name}", cluster.encode()) for cluster in new]
             # mutant: bookie-cluster/a-registration-without-the-lock, bookie-cluster/a-registration-without-the-claim
-            self.store.transaction([self.claim.renewal(registered=tuple(sorted(known))), lock, *creations])
+            self.store.transaction([self.claim.renewal(registered=tuple(sorted(names_to_keep))), lock, *creations])
         return names
 
     def unregister(self, names: Iterable[str]) -> None:
@@ -239,19 +240,18 @@ class BookieRegistry(BookieRegistryReader):
 
     def _set_target(self, target: str, origin: str, unless: str) -> SwitchTarget:
         path = f"{self.path}/{SWITCH_TARGET}"
-        lock, found = self._lock(), self.switch_target()
-        if found and unless and found[0].origin == unless:  # mutant: bookie-cluster/a-run-that-turned-back-goes-forward
+        lock, last = self._lock(), self.switch_target()
+        # mutant: bookie-cluster/a-run-that-turned-back-goes-forward
+        if last and unless and last[0].origin == unless:
             raise StoreConflict("this switch has turned back already; a late attempt does not direct brokers again")
         # An answer that was lost: a second directive would raise the epoch for nothing.
         # mutant: bookie-cluster/a-repeated-directive-is-a-new-one
-        if found and (found[0].target, found[0].origin) == (target, origin):
-            return found[0]
-        epoch = found[0].epoch + 1 if found else 1
+        if last and (last[0].target, last[0].origin) == (target, origin):
+            return last[0]
+        epoch = last[0].epoch + 1 if last else 1
         directive = SwitchTarget(target=target, origin=origin, epoch=epoch, ts=time.time_ns() // 1_000_000)
         change = (
-            Set(path, found[0].changed(**directive.model_dump()), found[1])
-            if found
-            else Create(path, directive.encode())
+            Set(path, last[0].changed(**directive.model_dump()), last[1]) if last else Create(path, directive.encode())
         )
         # The claim remembers it, so that a run which is started again knows how far this one came.
         # mutant: bookie-cluster/a-directive-without-the-claim
@@ -340,24 +340,24 @@ class BookieRegistry(BookieRegistryReader):
     def _lock(self) -> Set:
         """Return the registry's own node, as part of a transaction: of two that read before they write, one fails.
 
-        Taken before anything is read that decides. The versions of nodes do not show one that is created meanwhile.
+        Taken before anything is read that decides: versions of nodes do not show one that is created later.
         """
         self._make_parent(f"{self.path}/")
         node = self.store.get(self.path)
         if node is None:
-            raise VersionConflict(f"{self.path} was removed meanwhile")
+            raise VersionConflict(f"{self.path} was removed in the meantime by another client")
         return Set(self.path, node.value, node.version)  # mutant: bookie-cluster/a-lock-of-any-version
 
     def _commit(self, *parts: Part, guard: Check | None = None) -> None:
-        """Change nodes as long as the claim is ours, or stands as a guard saw it."""
-        for part in parts:
-            if isinstance(part, Create):
-                self._make_parent(part.path)
+        """Change nodes as long as the claim is ours, or is as a guard saw it."""
+        for change in parts:
+            if isinstance(change, Create):
+                self._make_parent(change.path)
         # mutant: bookie-cluster/a-write-without-the-claim
         self.store.transaction([guard or self.claim.guard(), *parts])
 
     def _put(self, path: str, value: bytes) -> None:
-        # Taken before the node is read: whoever takes the claim over after this makes the transaction fail.
+        # Taken before the node is read: a run that takes the claim over after this makes the transaction fail.
         guard = self.claim.guard()
         node = self.store.get(path)
         # A repeated write whose answer was lost.

@@ -1,4 +1,4 @@
-"""Where a cluster sends clients, and the flag that sends all of them, where brokers keep both: in their metadata store.
+"""Redirect of a cluster's clients, and the flag that redirects all of them, in the brokers' metadata store.
 
 Source: `ClusterPolicies` of Pulsar 5.0.1, 4.2.4 and 4.0.8 (PIP-188, "Broker changes" 1); seen with kazoo.
 """
@@ -30,10 +30,10 @@ def set_cluster_flag(
         store: the metadata store of the brokers.
         cluster: its name.
         fence: raises where the caller may not change it any more; asked between the read and the write.
-        change: gets what stands, and returns what must stand; may be called again.
+        change: gets the current record, and returns the new one; may be called again.
 
     Returns:
-        What stands now.
+        The current record.
 
     Raises:
         StoreContention: others changed the record again and again.

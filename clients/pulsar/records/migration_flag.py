@@ -13,7 +13,7 @@ from models.migration_flag import FLAG, Flag, FlagPhase
 
 
 class StandingFlag(NamedTuple):
-    """The flag as it stands.
+    """Current migration flag.
 
     Attributes:
         flag: what services read; NOT_STARTED where there is none.
@@ -27,10 +27,10 @@ class StandingFlag(NamedTuple):
 
 
 def read_flag(store: CasReader) -> StandingFlag:
-    """Return the flag as it stands.
+    """Return the current flag.
 
     Raises:
-        StoreConflict: the record is no flag.
+        StoreConflict: the record is not a flag.
     """
     node = store.get(FLAG)
     if node is None:
@@ -45,13 +45,13 @@ def read_flag(store: CasReader) -> StandingFlag:
 
 
 def moved_to(flag: Flag) -> str:
-    """Say that a store is not in use any more."""
+    """Return the message that a store is not in use any more."""
     return f"the migration flag is COMPLETED (target {flag.targetUrl}): this store is not in use any more"
 
 
 def foreign_flag(flag: Flag) -> str:
-    """Say that somebody else moved the flag."""
+    """Return the error that another migration changed the flag."""
     return (
         f"the migration flag {FLAG} is {flag.phase} (target {flag.targetUrl}), and this migration did not set it: "
-        "somebody else migrates this cluster, perhaps with Pulsar's own command"
+        "another tool migrates this cluster, perhaps with Pulsar's own command"
     )

@@ -28,7 +28,7 @@ def read_flag(store: CasReader, namespace: str) -> bool:
 
 
 def flag_time(store: CasReader, namespace: str) -> int | None:
-    """When the record was last written, in milliseconds since 1970 by the store's clock; None where no flag is set."""
+    """Return when the record was last written, in milliseconds since 1970 by the store's clock; None without a flag."""
     node = store.get(_path(namespace))
     return node.modified_ms if node and parsed(node, _path(namespace)).get(_FLAG) else None
 

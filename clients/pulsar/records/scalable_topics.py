@@ -1,7 +1,7 @@
-"""What brokers keep of scalable topics in their metadata store, read where they write it (PIP-468, "Metadata").
+"""Records of scalable topics in the brokers' metadata store, read where they write it (PIP-468, "Metadata").
 
 The admin interface answers for good records alone, and a controller knows what it read when it began; who repairs has
-to see what stands.
+to see the current state.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ Fence = Callable[[], Check]
 
 
 class RecordState(StrEnum):
-    """How the record of a topic stands.
+    """State of the record of a topic.
 
-    EMPTY: a broker reported the load of a segment before the record was written, or after it was deleted; whoever asks
-    brokers for the topic gets errors (5.0.1).
+    EMPTY: a broker reported the load of a segment before the record was written, or after it was deleted; a client
+    that asks brokers for the topic gets errors (5.0.1).
     """
 
     ABSENT = "absent"
@@ -43,7 +43,7 @@ class ScalableRecord(NamedTuple):
     """The record of a topic.
 
     Attributes:
-        state: how it stands.
+        state: of the record.
         layout: what it holds, where that is good.
         version: of the node; -1 where there is none.
     """
@@ -54,7 +54,7 @@ class ScalableRecord(NamedTuple):
 
 
 def read_scalable(store: CasReader, topic: TopicName) -> ScalableRecord:
-    """Return the record of a topic, however it stands."""
+    """Return the record of a topic, in whatever state it is."""
     node = store.get(topic.scalable_path)
     if node is None:
         return ScalableRecord(RecordState.ABSENT)
@@ -67,9 +67,9 @@ def read_scalable(store: CasReader, topic: TopicName) -> ScalableRecord:
 
 
 def unreadable(topic: TopicName, state: RecordState) -> str:
-    """Say what is wrong with a record that holds no layout which this version can read.
+    """Return what is wrong with a record that holds no layout which this version can read.
 
-    One with a value may be of a newer release, and of a topic that is in use: nobody is told to delete it.
+    One with a value may be of a newer release, and of a topic that is in use: no message says to delete it.
     """
     if state is RecordState.BROKEN:
         return (
@@ -160,7 +160,7 @@ def set_while_none_leads(store: CasStore, topic: TopicName, layout: SegmentLayou
 
 
 def recorded_subscriptions(store: CasReader, topic: TopicName) -> dict[str, SubscriptionKind | None]:
-    """Subscriptions that have a record, by name, with its kind; None for one that only its consumers have made."""
+    """Return the subscriptions that have a record, by name, with its kind; None if only consumers made it."""
     base = f"{topic.scalable_path}/subscriptions"
     return {name: _kind(store, f"{base}/{name}") for name in store.children(base)}
 
@@ -179,7 +179,7 @@ def subscription_path(topic: TopicName, subscription: str) -> str:
 def keep_subscription(
     store: CasStore, topic: TopicName, subscription: str, kind: SubscriptionKind, fence: Fence
 ) -> None:
-    """See that a subscription which was registered has its record, also where a consumer of it came first.
+    """Ensure that a registered subscription has its record, also where a consumer of it came first.
 
     Such a consumer has a node made that is without a value. A broker that is asked for the record then says that all is
     done, and writes nothing; and ZooKeeper removes the node with its last consumer, so that brokers forget the
@@ -217,7 +217,7 @@ def _remove(store: CasStore, path: str, version: int, fence: Fence) -> None:
 
 
 def delete_fenced(store: CasStore, parts: Sequence[Delete], fence: Fence) -> None:
-    """Delete records that stand at these versions, unless another attempt is in charge.
+    """Delete records that have these versions, unless another attempt is in charge.
 
     Raises:
         VersionConflict: one has changed.
@@ -226,9 +226,9 @@ def delete_fenced(store: CasStore, parts: Sequence[Delete], fence: Fence) -> Non
         store.transaction([fence(), *parts])  # mutant: scalable-topic/records-are-removed-late
     except StoreUnsupported:
         # Such a store gives no version twice (Oxia), so that none of these can hit a record that was made later.
-        for part in parts:
+        for chunk in parts:
             fence()
-            store.delete(part.path, part.version)
+            store.delete(chunk.path, chunk.version)
 
 
 def _removals(store: CasReader, path: str, version: int) -> Iterator[Delete]:

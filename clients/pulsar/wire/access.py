@@ -74,5 +74,5 @@ def _token(access: AdminAccess) -> str:
     finally:
         flow.close()
     if kind != "Bearer" or not token:
-        raise StoreDenied("the brokers' credentials are no token, and only tokens can be sent in the binary protocol")
+        raise StoreDenied("the brokers' credentials are not a token; only tokens can be sent in the binary protocol")
     return token

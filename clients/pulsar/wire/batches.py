@@ -26,7 +26,7 @@ class Single(NamedTuple):
 
     Attributes:
         metadata: what its producer said of it.
-        data: metadata and payload as they stand in the batch.
+        data: metadata and payload as they are in the batch.
     """
 
     metadata: SingleMessageMetadata
@@ -42,21 +42,21 @@ def unpack(batch: Message) -> list[Single]:
     """
     metadata = batch.metadata
     body = decompressed(_compression(metadata), batch.payload, _size(batch))
-    found: list[Single] = []
+    singles: list[Single] = []
     at = 0
     try:
         for _ in range(metadata.num_messages_in_batch):
             begin = at + SIZE.size
             end = begin + SIZE.unpack_from(body, at)[0]
-            one = SingleMessageMetadata.FromString(body[begin:end])
-            end += one.payload_size
-            found.append(Single(one, body[at:end]))
+            single = SingleMessageMetadata.FromString(body[begin:end])
+            end += single.payload_size
+            singles.append(Single(single, body[at:end]))
             at = end
     except (DecodeError, struct.error) as cause:
         raise StoreProtocolError(f"a batch of {metadata.num_messages_in_batch} messages is damaged: {cause}") from cause
     if at != len(body):
-        raise StoreProtocolError(f"a batch of {len(found)} messages has {len(body)} bytes where {at} are due")
-    return found
+        raise StoreProtocolError(f"a batch of {len(singles)} messages has {len(body)} bytes where {at} are due")
+    return singles
 
 
 def pack(batch: Message, singles: Sequence[Single]) -> Message:
@@ -71,7 +71,7 @@ def pack(batch: Message, singles: Sequence[Single]) -> Message:
 
 
 def _name_keys_of(metadata: MessageMetadata, first: SingleMessageMetadata) -> None:
-    """Brokers choose consumers of Key_Shared subscriptions by what a batch as a whole names: its first message's."""
+    """Set the key of a batch to that of its first message: brokers choose Key_Shared consumers by the batch's key."""
     if metadata.HasField("partition_key"):
         metadata.ClearField("partition_key")
         metadata.ClearField("partition_key_b64_encoded")

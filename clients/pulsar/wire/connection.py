@@ -130,7 +130,7 @@ class BrokerConnection(Closeable):
         self._pushed.append((command, body))
 
     def on_lost(self, connection: Connection, error: PulsarError) -> None:
-        """Do nothing: the call that noticed it raises."""
+        """Ignore the loss here: the call that noticed it raises."""
 
     def send(self, frames: bytes) -> None:
         """Queue encoded commands, and send what the broker takes now.
@@ -165,10 +165,10 @@ class BrokerConnection(Closeable):
         timeout = self.access.operation_timeout
         until = time.monotonic() + timeout
         while not self._pushed:
-            left = until - time.monotonic()
-            if left <= 0:
+            remaining = until - time.monotonic()
+            if remaining <= 0:
                 raise StoreUnreachable(f"{what}: {self.server} did not answer for {timeout:g} s", server=self.server)
-            self._poll(left, what)
+            self._poll(remaining, what)
         return self._collected()
 
     def take(self) -> list[tuple[Command, bytes]]:

@@ -37,7 +37,7 @@ class Message(NamedTuple):
 
     @property
     def payload(self) -> bytes:
-        """What stands behind the metadata, as it is stored: compressed, encrypted, in a batch."""
+        """Payload after the metadata, as it is stored: compressed, encrypted, in a batch."""
         start = _start(self.data)
         return self.data[start + SIZE.size + SIZE.unpack_from(self.data, start)[0] :]
 
@@ -80,15 +80,15 @@ def message(entry: bytes) -> Message:
     if start and _crc32c(data[start:]) != SIZE.unpack_from(data, 2)[0]:
         raise StoreProtocolError("a stored message does not have the checksum that it names")
     if len(data) < start + SIZE.size:
-        raise StoreProtocolError(f"an entry of {len(entry)} bytes is no message")
+        raise StoreProtocolError(f"an entry of {len(entry)} bytes is not a message")
     size = SIZE.unpack_from(data, start)[0]
     body = data[start + SIZE.size : start + SIZE.size + size]
     try:
         metadata = MessageMetadata.FromString(body)
     except DecodeError as cause:
-        raise StoreProtocolError(f"an entry is no message of Pulsar's: {cause}") from cause
+        raise StoreProtocolError(f"an entry is not a message of Pulsar's: {cause}") from cause
     if len(body) < size or not metadata.HasField("producer_name"):
-        raise StoreProtocolError("an entry is no message of Pulsar's: it names no producer")
+        raise StoreProtocolError("an entry is not a message of Pulsar's: it names no producer")
     return Message(data, metadata)
 
 
@@ -100,5 +100,5 @@ def framed(metadata: MessageMetadata, payload: bytes) -> Message:
 
 
 def _start(data: bytes) -> int:
-    """Return where the size of the metadata stands: old clients send no checksum before it."""
+    """Return the offset of the size of the metadata: old clients send no checksum before it."""
     return 6 if data[:2] == _CHECKSUM and len(data) >= 10 else 0

@@ -41,10 +41,10 @@ OnStored = Callable[[EntryPosition], None]
 
 
 class RawProducer(Closeable):
-    """A producer that no other attempt can be beside, until it is fenced; for one thread.
+    """A producer next to which no other attempt can produce, until it is fenced; for one thread.
 
-    The broker gives each exclusive producer a higher epoch of the topic, which it keeps in the metadata store. Whoever
-    was there before, an earlier attempt or an application, is refused from that moment on, and the name is free again
+    The broker gives each exclusive producer a higher epoch of the topic, which it keeps in the metadata store. An older
+    producer, of an earlier attempt or an application, is refused from that moment on, and the name is free again
     only when all that it had on its way is stored: what is read from the topic after this constructor stays its end.
 
     Without `exclusive` others may send next to it, but not with the same name: the broker refuses the name until the
@@ -58,7 +58,7 @@ class RawProducer(Closeable):
         name: of the producer, the same for all attempts.
         notes: shown in the topic's statistics.
         on_stored: called for each message with its position, in the order in which they were sent.
-        exclusive: whether nobody else may send to the topic.
+        exclusive: whether no other producer may send to the topic.
 
     Raises:
         StoreError: the topic cannot be opened so.

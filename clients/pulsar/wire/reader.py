@@ -108,9 +108,9 @@ class RawReader(Closeable):
                 raise StoreConflict(
                     f"reading {self._topic}: the entry {position[0]}:{position[1]} came after {last[0]}:{last[1]}"
                 )
-            found = message(data)
-            self._count(found)
-            yield position, found
+            decoded = message(data)
+            self._count(decoded)
+            yield position, decoded
             if position == last:
                 return
 
@@ -118,8 +118,8 @@ class RawReader(Closeable):
         """End the connection, and with it the reader."""
         self._connection.close()
 
-    def _count(self, found: Message) -> None:
-        self._consumed += found.messages
+    def _count(self, decoded: Message) -> None:
+        self._consumed += decoded.messages
         if self._consumed * 2 >= _PERMITS:
             self._allow(self._consumed)
             self._consumed = 0

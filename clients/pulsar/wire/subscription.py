@@ -1,4 +1,4 @@
-"""Acknowledge messages of a subscription that were not received: put it where it must stand."""
+"""Acknowledge messages of a subscription that were not received: put it where it must be."""
 
 from __future__ import annotations
 
@@ -65,11 +65,11 @@ class RawSubscription(Closeable):
     def acknowledge(self, positions: Iterable[EntryPosition]) -> None:
         """Acknowledge single entries; raises as `acknowledge_up_to`."""
         waiting = iter(positions)
-        while part := [_id(position) for position in islice(waiting, _TOGETHER)]:
-            self._acknowledge(CommandAck.Individual, part)
+        while ids := [_id(position) for position in islice(waiting, _TOGETHER)]:
+            self._acknowledge(CommandAck.Individual, ids)
 
     def close(self) -> None:
-        """Let others consume it."""
+        """Close the consumer, so that others can consume."""
         closing = CommandCloseConsumer(consumer_id=self._id)
         self._connection.ask(closing, f"closing {self._what}", CommandSuccess)
 

@@ -270,7 +270,7 @@ def test_no_address_is_an_error_of_its_own() -> None:
     """Without a broker nobody can be asked."""
     with pytest.raises(AdminUnreachable, match="no address is known"):
         Servers().endpoint()
-    with pytest.raises(AdminProtocolError, match="this is no address"):
+    with pytest.raises(AdminProtocolError, match="this is not an address"):
         Servers().session().request("GET", "http://[::1/")
 
 
@@ -396,8 +396,12 @@ def test_threads_share_a_token(key_file: Path) -> None:
     ("answer", "kind", "said"),
     [
         (status(401, '{"error": "invalid_client", "error_description": "unknown"}'), AdminDenied, "401: unknown"),
-        (status(200, '{"access_token": ""}'), AdminProtocolError, "no answer of an OAuth2 server"),
-        (status(200, '{"access_token": "hidden", "expires_in": "soon"}'), AdminProtocolError, "no answer of an OAuth2"),
+        (status(200, '{"access_token": ""}'), AdminProtocolError, "not an answer of an OAuth2 server"),
+        (
+            status(200, '{"access_token": "hidden", "expires_in": "soon"}'),
+            AdminProtocolError,
+            "not an answer of",
+        ),
         (status(503), AdminServerError, "answered 503"),
         (broken(httpx.ConnectError), AdminUnreachable, "on order of the test"),
         (to("https://elsewhere/token"), AdminProtocolError, "answered 307"),
@@ -416,7 +420,7 @@ def test_a_token_endpoint_that_gives_none(key_file: Path, answer: Answering, kin
 
 @pytest.mark.parametrize(
     ("text", "said"),
-    [(None, "No such file"), ("{", "it is no JSON"), ('{"client_id": "hidden"}', "lacks: client_secret")],
+    [(None, "No such file"), ("{", "it is not JSON"), ('{"client_id": "hidden"}', "lacks: client_secret")],
 )
 def test_a_key_file_that_cannot_be_used(tmp_path: Path, text: str | None, said: str) -> None:
     """The error says what is wrong with the file, and shows nothing of it."""

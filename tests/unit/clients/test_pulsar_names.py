@@ -39,7 +39,7 @@ def test_topics_are_named_as_by_clients(text: str, full: str) -> None:
 @pytest.mark.parametrize("text", ["", "acme/orders", "persistent://orders", "acme//orders", "topic://a/b/c", "/a/b"])
 def test_what_names_no_topic_is_refused(text: str) -> None:
     """The error says how a name is written."""
-    with pytest.raises(ValueError, match="write persistent://tenant/namespace/topic"):
+    with pytest.raises(ValueError, match="expected persistent://tenant/namespace/topic"):
         TopicName.parse(text)
 
 
