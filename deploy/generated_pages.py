@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -11,7 +12,17 @@ from models.coverage import table
 from models.coverage.table import COLUMNS, Feature, Outcome, coverage
 from models.defects import Defect, Product, known_defects
 from models.lifecycle.failures import FailureKind
-from models.releases import DEFAULTS, LINES, NAMESPACE_POLICIES, TOPIC_POLICIES, Behaviour, PolicyField, parse_release
+from models.releases import (
+    DEFAULTS,
+    LINES,
+    NAMESPACE_POLICIES,
+    TESTED,
+    TESTED_ZOOKEEPER,
+    TOPIC_POLICIES,
+    Behaviour,
+    PolicyField,
+    parse_release,
+)
 from process.exit_codes import MEANINGS, ExitCode, code_of_failure
 from worker.catalog import KINDS
 
@@ -87,6 +98,66 @@ a migration.
 Checks that can change are repeated before the point of no return. What they find then is not a blocker of a precheck:
 it ends the migration with `ParticipantsNotReady`, and names the same codes. In a blue-green migration the batch is not
 flipped, and counts as failed; the other batches continue.
+"""
+_COMPATIBILITY = """\
+# Supported releases
+
+After this page you know whether your servers are supported, and what happens if they are not. It is generated from
+`models/releases.py` and the locks of the development stack, by `python -m deploy.generated_pages`.
+
+## Pulsar
+
+| line | tested with | metadata store | bookie cluster | blue-green | scalable topics | topic controller |
+|---|---|---|---|---|---|---|
+"""
+_OTHER_RELEASES = """\
+| your cluster has | what happens |
+|---|---|
+| another patch release, or a build of a vendor | `UNTESTED_RELEASE`, until you set `"allow_untested_versions": true` |
+| brokers of different releases | `MIXED_RELEASES`, until you set the same; then the oldest decides |
+| a milestone, or a release of another line | `UNSUPPORTED_RELEASE` |
+
+- A later patch release is taken to have what an earlier one of its line has.
+- A topic controller warns of an untested release, and continues.
+- `pulsar-migrate doctor` and each precheck name what they find.
+- [Differences between releases](releases.md) lists what the lines do differently.
+- [Known defects](known_defects.md) lists what to watch for. A defect that can lose data in a migration is a
+  [blocker](blockers.md#defects).
+
+## Stores and bookies
+
+Tests use these servers:
+
+"""
+_OTHER_SERVERS = """
+- **ZooKeeper** {zookeeper} was tested. Servers of other lines are `UNTESTED_RELEASE` too. The worker needs 3.6 or
+  newer, for reads during the copy.
+- **Oxia** must be 0.16 or newer: older servers ignore the version ids that they must keep. The precheck tests it.
+- **Oxia** and **BookKeeper** servers do not report their release. Compare yours with the
+  [known defects](known_defects.md#oxia).
+- Bookies of the tests are those of the Pulsar release, not of a BookKeeper distribution.
+
+Which store a metadata migration can move:
+
+| from | to | mode |
+|---|---|---|
+| ZooKeeper | Oxia | `live` or `offline`, on Pulsar 4.2 and 5.0 |
+| ZooKeeper | another ZooKeeper | `offline`, on Pulsar 4.0, 4.2 and 5.0 |
+| Oxia | ZooKeeper | `offline`, on Pulsar 4.2 and 5.0 |
+
+## Temporal
+
+All tests use the development server of Temporal {temporal}; other servers were not tried.
+[Worker versioning](operations.md#rolling-updates) needs 1.28 or newer.
+
+## Java and Python
+
+| what | needs | tests use |
+|---|---|---|
+| worker, gateway, command line | Python {python} | the same |
+| worker | Java 17 or newer, for Spark | PySpark {spark} |
+| library of Temporal | `temporalio` {sdk_oldest} or newer | {sdk} |
+{java}
 """
 _PARTICIPANTS = """\
 ### ParticipantsNotReady
@@ -237,6 +308,72 @@ _NOTES = {
     ),
 }
 """What is said above the blockers of a package."""
+
+
+def compatibility_page() -> str:
+    """Return the text of the page of supported releases."""
+    rows = [_support(line) for line in reversed(LINES)]
+    data = ROOT / "devstack/pulsar_devstack/data"
+    oxia = _version(data / "oxia/go.mod", r"oxia/common v([\d.]+)")
+    servers = [
+        (
+            tested,
+            _jar(tested, "bookkeeper:bookkeeper-server"),
+            _jar(tested, "zookeeper:zookeeper-jute"),
+            oxia if parse_release(tested).has(Behaviour.LIVE_MIGRATION) else "not tested",
+        )
+        for tested in reversed(TESTED)
+    ]
+    project, locked, lowest = ROOT / "pyproject.toml", ROOT / "requirements.lock", ROOT / "requirements-lowest.lock"
+    pythons = re.findall(r"Python :: (3\.\d+)", project.read_text())
+    java = [
+        (f"servers of Pulsar {line}", f"Java {parse_release(f'{line}.0').minimum_java} or newer", "") for line in LINES
+    ]
+    text = _OTHER_SERVERS.format(
+        zookeeper=TESTED_ZOOKEEPER,
+        temporal=_version(data / "temporal_cli/go.mod", r"go\.temporal\.io/server v([\d.]+)"),
+        python=", ".join(pythons),
+        spark=_version(locked, r"^pyspark==([\d.]+)"),
+        sdk=_version(locked, r"^temporalio==([\d.]+)"),
+        sdk_oldest=_version(lowest, r"^temporalio==([\d.]+)"),
+        java="\n".join(map(_line, java)),
+    )
+    lines = [_COMPATIBILITY.rstrip("\n"), *map(_line, rows), "", _OTHER_RELEASES.rstrip("\n"), ""]
+    lines += _table(("Pulsar", "BookKeeper", "ZooKeeper", "Oxia"), servers)
+    return "\n".join(lines) + "\n" + text
+
+
+def _support(line: str) -> tuple[str, ...]:
+    """Return the cells of a line of Pulsar: which migrations it is supported in."""
+    release = next(tested for tested in TESTED if tested.startswith(f"{line}."))
+    live = parse_release(release).has(Behaviour.LIVE_MIGRATION)
+    scalable = parse_release(release).has(Behaviour.SCALABLE_TOPICS)
+    newest = line == LINES[-1]
+    return (
+        f"{line} LTS" if line == LINES[0] else line,
+        release,
+        "`live`, `offline`" if live else "ZooKeeper to ZooKeeper, `offline`",
+        "yes",
+        "from and to it" if newest else f"to {LINES[-1]}",
+        "yes" if scalable else "no",
+        "yes",
+    )
+
+
+def _jar(release: str, name: str) -> str:
+    """Return the version of a library in the lock of a release's servers."""
+    lock = ROOT / f"devstack/pulsar_devstack/data/jars/pulsar-{release.rpartition('.')[0]}.lock"
+    return _version(lock, rf"^org\.apache\.{name}:([\d.]+) ")
+
+
+def _version(file: Path, pattern: str) -> str:
+    """Return the version that a file names."""
+    match = re.search(pattern, file.read_text(), re.MULTILINE)
+    if match is None:
+        raise ValueError(f"{file.name} does not name {pattern}")
+    return match[1]
+
+
 _BLOCKER_HEADS = ("what is wrong", "what to do")
 _BY_CENSUS = (Outcome.DECISION, Outcome.REFUSED)
 BLOCKERS_PAGE = "docs/blockers.md"
@@ -245,6 +382,7 @@ PAGES = {
     releases.PAGE: releases_page,
     table.PAGE: coverage_page,
     BLOCKERS_PAGE: blockers_page,
+    "docs/compatibility.md": compatibility_page,
 }
 """What writes each page, by its path in the repository."""
 
