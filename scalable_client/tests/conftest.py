@@ -1,4 +1,4 @@
-"""What the tests of this distribution share: real servers from the repository's dev stack."""
+"""Fixtures of the tests of this distribution: real servers from the repository's dev stack."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tests of the client for scalable topics share: one broker of Pulsar 5."""
+"""Fixtures of the integration tests: one broker of Pulsar 5."""
 
 from __future__ import annotations
 

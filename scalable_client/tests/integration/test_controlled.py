@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any, cast
 
 import pytest
-from scalable_client.tests.support.stand_in import StandIn
+from scalable_client.tests.support.fake_controller import FakeController
 
 from activities.topic_controller.names import segment_topic
 from clients.pulsar.admin.access import AdminAccess
@@ -78,29 +78,29 @@ def client(stack: Stack) -> Generator[ScalableClient]:
 
 
 def quiet() -> Any:
-    """A logger of errors alone."""
+    """Return a logger that logs errors only."""
     from pulsar_scalable.controlled.library import pulsar
 
     return pulsar.ConsoleLogger(pulsar.LoggerLevel.Error)
 
 
 def change(controller: Controller, layout: SegmentLayout, dice: random.Random) -> SegmentLayout:
-    """A random split or merge."""
-    active = sorted(layout.active, key=lambda one: one.hash_range.start)
+    """Apply a random split or merge."""
+    active = sorted(layout.active, key=lambda segment: segment.hash_range.start)
     if len(active) > 2 and (len(active) > 6 or dice.random() < 0.5):
-        one, other = dice.choice(list(pairwise(active)))
-        return controller.merge(one.segment_id, other.segment_id)
+        first, other = dice.choice(list(pairwise(active)))
+        return controller.merge(first.segment_id, other.segment_id)
     return controller.split(dice.choice(active).segment_id)
 
 
 def more(received: Arrivals, count: int = 100) -> None:
     """Wait until some more messages have come."""
-    known = received.distinct
-    wait_for("more messages", lambda: received.distinct >= known + count, 30)
+    before = received.distinct
+    wait_for("more messages", lambda: received.distinct >= before + count, 30)
 
 
-def settled(sending: Sending, received: Arrivals, limit: float = 60) -> None:
-    """All that was sent came."""
+def wait_for_delivery(sending: Sending, received: Arrivals, limit: float = 60) -> None:
+    """Wait until all sent messages were received."""
     wait_for("all has come", lambda: received.distinct >= sending.count, limit)
 
 
@@ -123,9 +123,9 @@ def test_traffic(
         layout = change(controller, layout, dice)
         time.sleep(dice.random() / 2)
     sending.stop()
-    for one in (queue, check):
-        settled(sending, one.received)
-        one.stop()
+    for reader in (queue, check):
+        wait_for_delivery(sending, reader.received)
+        reader.stop()
     figures = {"sent": sending.count, "again": queue.received.repeated, "stored twice": check.received.repeated}
     record_property("figures", figures)
     print(figures)
@@ -168,16 +168,16 @@ def test_checkpoints(control: Control, client: ScalableClient) -> None:
         latest.receive(10_000)
 
 
-def send(producer: ScalableProducer, first: int, behind: int) -> None:
-    """Numbered messages of some keys."""
-    for number in range(first, behind):
+def send(producer: ScalableProducer, first: int, end: int) -> None:
+    """Send numbered messages of some keys."""
+    for number in range(first, end):
         key, properties = f"k{number % 7}", {NUMBER: str(number)}
         producer.send_async(body(key, number), lambda error, _: None, partition_key=key, properties=properties)
     producer.flush()
 
 
 def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: PulsarAdmin) -> None:
-    """Two consumers share keys in order, one leaves, and another comes, with a stand-in for the controller's REST."""
+    """Two consumers share keys in order; one leaves, and another joins. The controller is a fake."""
     controller = control(f"{SPACE}/streams", segments=2)
     controller.subscribe("bill")
     name = TopicName.parse(f"{SPACE}/streams")
@@ -195,12 +195,12 @@ def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: 
         return stats.subscriptions["bill"].msg_backlog == 0
 
     with (
-        StandIn(stack.broker_url, name, layout, is_drained) as server,
+        FakeController(stack.broker_url, name, layout, is_drained) as server,
         ScalableClient(stack.broker_url, ClientOptions(logger=quiet(), controller_url=server.url)) as mine,
     ):
         received = Arrivals()
-        one = mine.subscribe_stream(f"{SPACE}/streams", "bill", ConsumerOptions(consumer_name="one"))
-        first = Receiving(one, received)
+        consumer = mine.subscribe_stream(f"{SPACE}/streams", "bill", ConsumerOptions(consumer_name="one"))
+        first = Receiving(consumer, received)
         sending = Sending(producer, 0.005)
         two = mine.subscribe_stream(f"{SPACE}/streams", "bill", ConsumerOptions(consumer_name="two"))
         second = Receiving(two, received)
@@ -209,7 +209,7 @@ def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: 
             more(received)
         controller.merge(4, 5)
         first.stop()
-        one.close()
+        consumer.close()
         controller.merge(3, 8)
         three = mine.subscribe_stream(f"{SPACE}/streams", "bill", ConsumerOptions(consumer_name="three/3"))
         third = Receiving(three, received)
@@ -217,7 +217,7 @@ def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: 
         wait_for("it is back", lambda: "two" in server.consumers, 20)
         more(received)
         sending.stop()
-        settled(sending, received)
+        wait_for_delivery(sending, received)
         assert sorted(server.consumers) == ["three/3", "two"]
         for receiving in (second, third):
             receiving.stop()
@@ -231,7 +231,7 @@ def test_streams(control: Control, stack: Stack, client: ScalableClient, admin: 
 
 
 def test_names(client: ScalableClient, admin: PulsarAdmin) -> None:
-    """What nobody controls is refused with a cure, and looking for it makes no topic."""
+    """A topic without a controller is rejected with a remedy, and the lookup creates no topic."""
     with pytest.raises(errors.TopicNotFound, match="start a controller for it"):
         client.create_producer("nobodys")
     with pytest.raises(errors.Unsupported, match="invalid scalable topic"):

@@ -30,7 +30,7 @@ def test_each_message_is_stored_once(admin: PulsarAdmin, client: NativeClient) -
     topic = layout.topic_of(layout.active[0])
 
     def is_on() -> bool:
-        """Whether the policy has reached the topic: from then on, a number that is not higher is a duplicate."""
+        """Return whether the policy applies to the topic: then a sequence id that is not higher is a duplicate."""
         with_number = client.create_producer(
             topic, ProducerOptions(producer_name=f"probe-{time.monotonic_ns()}", initial_sequence_id=9)
         )
@@ -58,5 +58,9 @@ def test_each_message_is_stored_once(admin: PulsarAdmin, client: NativeClient) -
     following.close()
     late = client.create_producer(topic, ProducerOptions(producer_name="once", initial_sequence_id=2))
     assert [late.send(b"late").ledger_id() for _ in range(3)] == [-1, -1, -1]
-    found = take_all(client.subscribe(topic, "all", SegmentConsumerOptions(initial_position=InitialPosition.Earliest)))
-    assert [one.data() for one in found if not one.data().startswith(b"probe")] == [b"%d" % one for one in range(6)]
+    messages = take_all(
+        client.subscribe(topic, "all", SegmentConsumerOptions(initial_position=InitialPosition.Earliest))
+    )
+    assert [message.data() for message in messages if not message.data().startswith(b"probe")] == [
+        b"%d" % number for number in range(6)
+    ]

@@ -1,4 +1,4 @@
-"""What the README and the examples of the distribution show works as it stands there."""
+"""The examples in the README and in the distribution run as they are."""
 
 from __future__ import annotations
 
@@ -59,11 +59,11 @@ def run(stack: Stack, folder: Path, *command: str) -> str:
 
 
 def test_the_readme(stack: Stack, orders: TopicName, tmp_path: Path) -> None:
-    """Each example of the README runs, in the order in which they stand there."""
+    """Each example of the README runs, in the README's order."""
     assert len(BLOCKS) == 5
     printed = [run(stack, tmp_path, "-c", block.replace(URL, stack.broker_url)) for block in BLOCKS]
     assert printed[0] == "stored\n"
-    assert printed[2].startswith("somebody b'one' of segment ")
+    assert printed[2].startswith("customer-1 b'one' of segment ")
     assert printed[3] == "b'two'\n"
 
 

@@ -60,7 +60,7 @@ class Stream:
         self._thread.start()
 
     def stop(self) -> int:
-        """How many were sent."""
+        """Stop, and return the number of sent messages."""
         self._stop.set()
         self._thread.join()
         return self._count
@@ -77,9 +77,9 @@ class Stream:
 
 
 def broker_of(stack: Stack, url: str | None) -> str:
-    """The name of the broker with an address."""
-    (found,) = [one.name for one in stack if one.kind == "broker" and url and one.address in url]
-    return found
+    """Return the name of the broker with an address."""
+    (broker,) = [server.name for server in stack if server.kind == "broker" and url and server.address in url]
+    return broker
 
 
 def test_a_broker_that_dies_and_comes_back(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
@@ -102,9 +102,9 @@ def test_a_broker_that_dies_and_comes_back(stack: Stack, admin: PulsarAdmin, cli
     back = time.monotonic() - killed
     count = stream.stop()
     producer.flush()
-    assert [one for one, _ in stream.outcomes] == list(range(count))
-    assert all(isinstance(found, MessageId) for _, found in stream.outcomes)
-    numbers = [int(one.data()) for one in take_all(consumer, silence_ms=5000)]
+    assert [number for number, _ in stream.outcomes] == list(range(count))
+    assert all(isinstance(message_id, MessageId) for _, message_id in stream.outcomes)
+    numbers = [int(message.data()) for message in take_all(consumer, silence_ms=5000)]
     # Each at least once; the first time each in order.
     assert list(dict.fromkeys(numbers)) == list(range(count))
     print(f"{count} messages, {len(numbers) - count} twice, back after {back:.1f} s")
@@ -113,11 +113,11 @@ def test_a_broker_that_dies_and_comes_back(stack: Stack, admin: PulsarAdmin, cli
 def test_a_leader_that_dies(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
     """Consumers register with the next leader by their names, and watches continue with the other broker."""
     name, layouts = make_scalable(admin, 2), list[Layout]()
-    told: dict[str, list[Assignment]] = {"one": [], "two": []}
+    assignments: dict[str, list[Assignment]] = {"one": [], "two": []}
     watch = client.watch(scalable(name), layouts.append)
     registrations = [
-        client.register(scalable(name), SUBSCRIPTION, one, ConsumerKind.STREAM, found.append)
-        for one, found in told.items()
+        client.register(scalable(name), SUBSCRIPTION, consumer, ConsumerKind.STREAM, history.append)
+        for consumer, history in assignments.items()
     ]
     wait_for(
         "the balance", lambda: all(len(registration.assignment.segments) == 1 for registration in registrations), _LIMIT
@@ -136,7 +136,7 @@ def test_a_leader_that_dies(stack: Stack, admin: PulsarAdmin, client: NativeClie
             return {segment.id for registration in registrations for segment in registration.assignment.segments}
 
         wait_for("the children", lambda: {2, 3} <= ids(), _LIMIT)
-        assert all(found[-1].epoch == 1 for found in told.values())
+        assert all(history[-1].epoch == 1 for history in assignments.values())
     finally:
         stack[leader].start()
 
@@ -186,7 +186,7 @@ def test_a_topic_that_moves(stack: Stack, admin: PulsarAdmin, client: NativeClie
         wait_for("messages", lambda before=before: len(stream.outcomes) > before + 50, _LIMIT)
     count = stream.stop()
     producer.flush()
-    assert [one for one, _ in stream.outcomes] == list(range(count))
-    assert all(isinstance(found, MessageId) for _, found in stream.outcomes)
-    numbers = [int(one.data()) for one in take_all(consumer, silence_ms=3000)]
+    assert [number for number, _ in stream.outcomes] == list(range(count))
+    assert all(isinstance(message_id, MessageId) for _, message_id in stream.outcomes)
+    numbers = [int(message.data()) for message in take_all(consumer, silence_ms=3000)]
     assert list(dict.fromkeys(numbers)) == list(range(count))

@@ -43,14 +43,14 @@ def test_what_java_sends_is_read(admin: PulsarAdmin, client: NativeClient, java:
     wait_for("messages", lambda: len(java.collect()[0][0].sent) > 300, _LIMIT)
     java.stop_sending(30)
     layout = client.look_up(scalable(name))
-    found: list[tuple[str, int]] = []
+    messages: list[tuple[str, int]] = []
     for segment in layout.active:
         for message in take_all(client.subscribe(layout.topic_of(segment), SUBSCRIPTION)):
             key, number = message.partition_key(), int(message.properties()["number"])
             assert message.data() == f"{key}:{number}".encode()
             assert layout.segment_for(key) == segment == layout.segment_for(key_hash(key))
-            found.append((key, number))
-    assert sorted(found) == sorted((one.key, one.number) for one in java.collect()[0][0].sent)
+            messages.append((key, number))
+    assert sorted(messages) == sorted((message.key, message.number) for message in java.collect()[0][0].sent)
 
 
 def test_what_is_sent_java_reads(admin: PulsarAdmin, client: NativeClient, java: ClientProgram) -> None:
@@ -74,7 +74,7 @@ def test_what_is_sent_java_reads(admin: PulsarAdmin, client: NativeClient, java:
 
     def received() -> list[tuple[str, int]]:
         (record,) = java.collect()[1]
-        return sorted((one.key, one.number) for one in record.received)
+        return sorted((message.key, message.number) for message in record.received)
 
     wait_until_equal("all messages", received, sorted(sent), _LIMIT)
     assert java.collect()[1][0].corrupt == 0
@@ -87,7 +87,7 @@ def test_a_stream_with_a_java_consumer(admin: PulsarAdmin, client: NativeClient,
     assert len(registration.assignment.segments) == 4
     java.subscribe([ConsumerPlan("java", scalable(name), Language.JAVA_V5, Subscribed.FAILOVER, named=SUBSCRIPTION)])
     wait_until_equal("the balance", lambda: len(registration.assignment.segments), 2, _LIMIT)
-    ours = {one.id for one in registration.assignment.segments}
+    ours = {segment.id for segment in registration.assignment.segments}
     layout = client.look_up(scalable(name))
     sent: list[tuple[str, int]] = []
     for segment in layout.active:
@@ -98,9 +98,9 @@ def test_a_stream_with_a_java_consumer(admin: PulsarAdmin, client: NativeClient,
         if segment.id not in ours:
             sent.append((key, 0))
     wait_until_equal("Java's half", lambda: len(java.collect()[1][0].received), 2, _LIMIT)
-    assert sorted((one.key, one.number) for one in java.collect()[1][0].received) == sorted(sent)
-    for one in registration.assignment.segments:
+    assert sorted((message.key, message.number) for message in java.collect()[1][0].received) == sorted(sent)
+    for assigned_segment in registration.assignment.segments:
         consumer = client.subscribe(
-            one.topic, SUBSCRIPTION, SegmentConsumerOptions(consumer_type=ConsumerType.Exclusive)
+            assigned_segment.topic, SUBSCRIPTION, SegmentConsumerOptions(consumer_type=ConsumerType.Exclusive)
         )
         assert len(take_all(consumer)) == 1

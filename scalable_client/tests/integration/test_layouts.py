@@ -20,8 +20,8 @@ _LIMIT = 30.0
 
 
 def same(layout: Layout, model: SegmentLayout) -> bool:
-    """Whether the binary protocol tells what the admin interface does."""
-    told = {
+    """Return whether the binary protocol and the admin interface report the same layout."""
+    reported = {
         segment.id: (
             segment.start,
             segment.end,
@@ -34,22 +34,22 @@ def same(layout: Layout, model: SegmentLayout) -> bool:
     }
     stored = {
         number: (
-            one.hash_range.start,
-            one.hash_range.end,
-            one.active,
-            one.parent_ids,
-            one.child_ids,
-            one.legacy_topic_name,
+            segment.hash_range.start,
+            segment.hash_range.end,
+            segment.active,
+            segment.parent_ids,
+            segment.child_ids,
+            segment.legacy_topic_name,
         )
-        for number, one in model.segments.items()
+        for number, segment in model.segments.items()
     }
-    return layout.epoch == model.epoch and told == stored
+    return layout.epoch == model.epoch and reported == stored
 
 
 def test_splits_and_merges_are_reported(admin: PulsarAdmin, client: NativeClient) -> None:
     """The whole graph at first, and after each change."""
-    name, told = make_scalable(admin, 3), list[Layout]()
-    watch = client.watch(scalable(name), told.append)
+    name, reported = make_scalable(admin, 3), list[Layout]()
+    watch = client.watch(scalable(name), reported.append)
     assert same(watch.layout, admin.scalable_topics.layout(name))
     assert watch.layout.topic == scalable(name)
     admin.scalable_topics.split(name, 1)
@@ -59,7 +59,7 @@ def test_splits_and_merges_are_reported(admin: PulsarAdmin, client: NativeClient
     wait_until_equal("the merge", lambda: watch.layout.epoch, 2, _LIMIT)
     assert same(watch.layout, admin.scalable_topics.layout(name))
     assert same(client.look_up(scalable(name)), admin.scalable_topics.layout(name))
-    assert [one.epoch for one in told] == [0, 1, 2]
+    assert [layout.epoch for layout in reported] == [0, 1, 2]
 
 
 def test_a_topic_that_is_deleted(admin: PulsarAdmin, stack: Stack, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -84,15 +84,17 @@ def test_a_topic_that_is_deleted(admin: PulsarAdmin, stack: Stack, monkeypatch: 
 
 def test_a_regular_topic_that_becomes_scalable(admin: PulsarAdmin, client: NativeClient) -> None:
     """The same watch tells the partitions, and then the segments."""
-    name, told = TopicName.parse("public/default/native-client-regular"), list[Layout]()
+    name, reported = TopicName.parse("public/default/native-client-regular"), list[Layout]()
     admin.topics.create_partitioned(name, 3)
-    watch = client.watch(str(name), told.append)
+    watch = client.watch(str(name), reported.append)
     assert watch.layout.synthetic
-    assert [one.legacy_topic for one in watch.layout.active] == [str(name.of_partition(number)) for number in range(3)]
+    assert [segment.legacy_topic for segment in watch.layout.active] == [
+        str(name.of_partition(number)) for number in range(3)
+    ]
     admin.scalable_topics.migrate(name)
     wait_for("the segments", lambda: not watch.layout.synthetic, _LIMIT)
     assert same(watch.layout, admin.scalable_topics.layout(name))
-    assert [one.synthetic for one in told] == [True, False]
+    assert [layout.synthetic for layout in reported] == [True, False]
 
 
 def test_topics_that_are_not_there(client: NativeClient) -> None:
@@ -106,9 +108,9 @@ def test_topics_that_are_not_there(client: NativeClient) -> None:
     assert len(client.look_up("topic://public/default/created").active) == 1
 
 
-def ids(found: Assignment) -> set[int]:
-    """Segments of an assignment."""
-    return {segment.id for segment in found.segments}
+def ids(assignment: Assignment) -> set[int]:
+    """Return the segments of an assignment."""
+    return {segment.id for segment in assignment.segments}
 
 
 def test_stream_consumers_share_segments(admin: PulsarAdmin, client: NativeClient) -> None:
@@ -118,18 +120,22 @@ def test_stream_consumers_share_segments(admin: PulsarAdmin, client: NativeClien
     assert ids(first.assignment) == {0, 1, 2, 3}
     assert first.assignment.segments[0].topic == client.look_up(scalable(name)).segments[0].topic(scalable(name))
     second = client.register(scalable(name), SUBSCRIPTION, "second", ConsumerKind.STREAM, lambda _: None)
-    wait_until_equal("the balance", lambda: [len(ids(one.assignment)) for one in (first, second)], [2, 2], _LIMIT)
+    wait_until_equal(
+        "the balance", lambda: [len(ids(registration.assignment)) for registration in (first, second)], [2, 2], _LIMIT
+    )
     assert ids(first.assignment) | ids(second.assignment) == {0, 1, 2, 3}
     topic = scalable(name)
     segment = client.look_up(topic).segments[0]
     client.create_producer(segment.topic(topic)).send(b"held")
     admin.scalable_topics.split(name, 0)
-    wait_until_equal("the parent", lambda: [one.assignment.epoch for one in (first, second)], [1, 1], _LIMIT)
+    wait_until_equal(
+        "the parent", lambda: [registration.assignment.epoch for registration in (first, second)], [1, 1], _LIMIT
+    )
     assert ids(first.assignment) | ids(second.assignment) == {0, 1, 2, 3}
     consumer = client.subscribe(
         segment.topic(topic), SUBSCRIPTION, SegmentConsumerOptions(initial_position=InitialPosition.Earliest)
     )
-    assert [one.data() for one in take_all(consumer)] == [b"held"]
+    assert [message.data() for message in take_all(consumer)] == [b"held"]
     wait_for("the children", lambda: {4, 5} <= ids(first.assignment) | ids(second.assignment), _LIMIT)
 
 
@@ -137,15 +143,20 @@ def test_checkpoint_consumers_do_not_wait_for_parents(admin: PulsarAdmin, client
     """They share segments too, and have children at once."""
     name = make_scalable(admin, 2)
     pair = [
-        client.register(scalable(name), "checkpoints", one, ConsumerKind.CHECKPOINT, lambda _: None)
-        for one in ("one", "two")
+        client.register(scalable(name), "checkpoints", consumer_name, ConsumerKind.CHECKPOINT, lambda _: None)
+        for consumer_name in ("one", "two")
     ]
-    wait_until_equal("the balance", lambda: [len(ids(one.assignment)) for one in pair], [1, 1], _LIMIT)
+    wait_until_equal(
+        "the balance", lambda: [len(ids(registration.assignment)) for registration in pair], [1, 1], _LIMIT
+    )
     segment = client.look_up(scalable(name)).segments[0]
     client.create_producer(segment.topic(scalable(name))).send(b"held")
     admin.scalable_topics.split(name, 0)
     wait_until_equal(
-        "the children", lambda: set[int]().union(*(ids(one.assignment) for one in pair)), {0, 1, 2, 3}, _LIMIT
+        "the children",
+        lambda: set[int]().union(*(ids(registration.assignment) for registration in pair)),
+        {0, 1, 2, 3},
+        _LIMIT,
     )
 
 

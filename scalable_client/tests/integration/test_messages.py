@@ -44,7 +44,7 @@ Outcome = tuple[int, ScalableError | MessageId | None]
 def open_segment(
     admin: PulsarAdmin, client: NativeClient, consumer_type: ConsumerType = ConsumerType.Exclusive, **options: Any
 ) -> tuple[TopicName, SegmentProducer, SegmentConsumer]:
-    """A topic of one segment, with a producer and a consumer."""
+    """Create a topic of one segment, with a producer and a consumer."""
     kind = SubscriptionKind.STREAM if consumer_type is ConsumerType.Exclusive else SubscriptionKind.QUEUE
     name = make_scalable(admin, 1, kind)
     topic = client.look_up(scalable(name)).segments[0].topic(scalable(name))
@@ -53,7 +53,7 @@ def open_segment(
 
 
 def data_of(consumer: SegmentConsumer, count: int) -> list[bytes]:
-    """What the next messages hold, which are not acknowledged."""
+    """Return the content of the next messages without acknowledging them."""
     return [consumer.receive(10_000).data() for _ in range(count)]
 
 
@@ -61,8 +61,8 @@ def test_keys_find_their_segments(admin: PulsarAdmin, client: NativeClient) -> N
     """Messages of all keys arrive once, in order, in the segment that the layout names."""
     name = make_scalable(admin, 3)
     layout = client.look_up(scalable(name))
-    producers = {one.id: client.create_producer(layout.topic_of(one)) for one in layout.active}
-    sent: dict[int, list[tuple[str, bytes]]] = {one.id: [] for one in layout.active}
+    producers = {segment.id: client.create_producer(layout.topic_of(segment)) for segment in layout.active}
+    sent: dict[int, list[tuple[str, bytes]]] = {segment.id: [] for segment in layout.active}
     for number in range(60):
         key, segment = f"key-{number % 20}", layout.segment_for(f"key-{number % 20}").id
         producers[segment].send_async(
@@ -73,14 +73,14 @@ def test_keys_find_their_segments(admin: PulsarAdmin, client: NativeClient) -> N
             event_timestamp=1000 + number,
         )
         sent[segment].append((key, b"%d" % number))
-    for one in producers.values():
-        one.flush()
+    for producer in producers.values():
+        producer.flush()
     assert all(sent.values())
-    for one in layout.active:
-        found = take_all(client.subscribe(layout.topic_of(one), SUBSCRIPTION))
-        assert [(message.partition_key(), message.data()) for message in found] == sent[one.id]
-        assert all(message.event_timestamp() == 1000 + int(message.properties()["number"]) for message in found)
-        assert all(abs(message.publish_timestamp() - time.time() * 1000) < 60_000 for message in found)
+    for producer in layout.active:
+        messages = take_all(client.subscribe(layout.topic_of(producer), SUBSCRIPTION))
+        assert [(message.partition_key(), message.data()) for message in messages] == sent[producer.id]
+        assert all(message.event_timestamp() == 1000 + int(message.properties()["number"]) for message in messages)
+        assert all(abs(message.publish_timestamp() - time.time() * 1000) < 60_000 for message in messages)
 
 
 def send_until_terminated(producer: SegmentProducer, outcomes: list[Outcome]) -> int:
@@ -101,8 +101,8 @@ def send_until_terminated(producer: SegmentProducer, outcomes: list[Outcome]) ->
 
 
 @pytest.mark.parametrize("turn", range(3))
-def test_a_split_amid_sending(admin: PulsarAdmin, client: NativeClient, turn: int) -> None:
-    """All that the producer calls stored is there, and what is not stored fails with TopicTerminated, in order."""
+def test_a_split_during_sending(admin: PulsarAdmin, client: NativeClient, turn: int) -> None:
+    """Every message that is reported as stored can be read, and all others fail with TopicTerminated, in order."""
     ended: list[SegmentConsumer] = []
     name, producer, consumer = open_segment(admin, client, end_of_topic=ended.append)
     outcomes: list[Outcome] = []
@@ -111,11 +111,11 @@ def test_a_split_amid_sending(admin: PulsarAdmin, client: NativeClient, turn: in
     splitting.start()
     number = send_until_terminated(producer, outcomes)
     splitting.join()
-    assert [one for one, _ in outcomes] == list(range(number))
-    stored = [one for one, found in outcomes if isinstance(found, MessageId)]
-    assert all(isinstance(found, TopicTerminated) for _, found in outcomes[len(stored) :])
+    assert [number for number, _ in outcomes] == list(range(number))
+    stored = [number for number, outcome in outcomes if isinstance(outcome, MessageId)]
+    assert all(isinstance(outcome, TopicTerminated) for _, outcome in outcomes[len(stored) :])
     assert stored == list(range(len(stored)))
-    assert [int(one.data()) for one in take_all(consumer)] == stored
+    assert [int(message.data()) for message in take_all(consumer)] == stored
     wait_until_equal("the end", lambda: ended, [consumer], _LIMIT)
     wait_until_equal("the layout", lambda: watch.layout.epoch, 1, _LIMIT)
     layout = watch.layout
@@ -150,7 +150,7 @@ def test_redelivery_in_order(admin: PulsarAdmin, client: NativeClient) -> None:
     wait_for("the redelivery", lambda: not consumer._nacked, 5)  # pyright: ignore[reportPrivateUsage]
     assert data_of(consumer, 4) == [b"2", b"3", b"4", b"5"]
     consumer.redeliver_unacknowledged_messages()
-    assert [one.data() for one in take_all(consumer)] == [b"2", b"3", b"4", b"5"]
+    assert [message.data() for message in take_all(consumer)] == [b"2", b"3", b"4", b"5"]
 
 
 def test_places(admin: PulsarAdmin, client: NativeClient) -> None:
@@ -158,11 +158,11 @@ def test_places(admin: PulsarAdmin, client: NativeClient) -> None:
     _, producer, consumer = open_segment(admin, client, ack_receipt_enabled=True)
     ids = [producer.send(b"%d" % number) for number in range(5)]
     assert consumer.get_last_message_id() == ids[-1]
-    assert [one.data() for one in take_all(consumer)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [message.data() for message in take_all(consumer)] == [b"0", b"1", b"2", b"3", b"4"]
     consumer.seek(ids[3])
     assert data_of(consumer, 2) == [b"3", b"4"]
     consumer.seek(1)
-    assert [one.data() for one in take_all(consumer)] == [b"0", b"1", b"2", b"3", b"4"]
+    assert [message.data() for message in take_all(consumer)] == [b"0", b"1", b"2", b"3", b"4"]
 
 
 def test_who_holds_what(admin: PulsarAdmin, client: NativeClient) -> None:
@@ -185,7 +185,7 @@ def test_who_holds_what(admin: PulsarAdmin, client: NativeClient) -> None:
 
 
 def test_batches_of_the_library(stack: Stack, admin: PulsarAdmin, client: NativeClient) -> None:
-    """What pulsar-client packs and compresses is read; what it compresses otherwise is named."""
+    """Batches and compressed messages of pulsar-client are read; an unsupported compression is named."""
     topic = "persistent://public/default/native-client-library"
     admin.topics.create(TopicName.parse(topic))
     consumer = client.subscribe(topic, "sub", SegmentConsumerOptions(consumer_type=ConsumerType.Shared))
@@ -195,14 +195,14 @@ def test_batches_of_the_library(stack: Stack, admin: PulsarAdmin, client: Native
             for number in range(50):
                 producer.send_async(b"%d" % number, unheard, partition_key=f"k{number}", properties={"n": str(number)})
             producer.flush()
-            found = [consumer.receive(10_000) for _ in range(50)]
-            assert [one.data() for one in found] == [b"%d" % number for number in range(50)]
-            assert [(one.partition_key(), one.properties()["n"]) for one in found] == [
+            messages = [consumer.receive(10_000) for _ in range(50)]
+            assert [message.data() for message in messages] == [b"%d" % number for number in range(50)]
+            assert [(message.partition_key(), message.properties()["n"]) for message in messages] == [
                 (f"k{number}", str(number)) for number in range(50)
             ]
-            assert len({one.message_id().entry_id() for one in found}) < 50
-            for one in reversed(found):
-                consumer.acknowledge(one)
+            assert len({message.message_id().entry_id() for message in messages}) < 50
+            for message in reversed(messages):
+                consumer.acknowledge(message)
         library.create_producer(topic, compression_type=pulsar.CompressionType.LZ4).send(b"x" * 1000)
     with pytest.raises(UnreadableMessage, match="LZ4") as caught:
         consumer.receive(10_000)
@@ -223,8 +223,11 @@ def test_the_library_reads_what_is_sent(
         sent = producer.send(
             b"data" * 100, partition_key="key", properties={"a": "b"}, event_timestamp=77, ordering_key="order"
         )
-        found = consumer.receive(10_000)
-        assert (found.data(), found.partition_key(), found.properties()) == (b"data" * 100, "key", {"a": "b"})
-        assert (found.event_timestamp(), found.ordering_key()) == (77, "order")
-        assert (found.message_id().ledger_id(), found.message_id().entry_id()) == (sent.ledger_id(), sent.entry_id())
+        received = consumer.receive(10_000)
+        assert (received.data(), received.partition_key(), received.properties()) == (b"data" * 100, "key", {"a": "b"})
+        assert (received.event_timestamp(), received.ordering_key()) == (77, "order")
+        assert (received.message_id().ledger_id(), received.message_id().entry_id()) == (
+            sent.ledger_id(),
+            sent.entry_id(),
+        )
         assert pulsar.MessageId.deserialize(sent.serialize()).entry_id() == sent.entry_id()

@@ -65,11 +65,11 @@ def topic(admin: PulsarAdmin) -> TopicName:
 
 
 def change(admin: PulsarAdmin, name: TopicName, dice: random.Random) -> None:
-    """A random split or merge."""
-    active = sorted(admin.scalable_topics.layout(name).active, key=lambda one: one.hash_range.start)
+    """Apply a random split or merge."""
+    active = sorted(admin.scalable_topics.layout(name).active, key=lambda segment: segment.hash_range.start)
     if len(active) > 2 and (len(active) > 6 or dice.random() < 0.5):
-        one, other = dice.choice(list(pairwise(active)))
-        admin.scalable_topics.merge(name, one.segment_id, other.segment_id)
+        first, other = dice.choice(list(pairwise(active)))
+        admin.scalable_topics.merge(name, first.segment_id, other.segment_id)
     else:
         admin.scalable_topics.split(name, dice.choice(active).segment_id)
 
@@ -88,26 +88,26 @@ def test_traffic(
     queue = client.subscribe(native, "work")
     # A short name finds a native topic as well.
     check = client.create_checkpoint_consumer(topic.local_path)
-    all_of_them = [Receiving(one) for one in (stream, queue, check)]
+    all_of_them = [Receiving(reading) for reading in (stream, queue, check)]
     for _ in range(OPERATIONS):
         change(admin, topic, dice)
         time.sleep(dice.random() / 2)
     sending.stop()
-    for one in all_of_them:
-        wait_for("all has come", lambda one=one: one.received.distinct >= sending.count, 90)
-        one.stop()
-    figures = {"sent": sending.count, "again": [one.received.repeated for one in all_of_them]}
+    for reading in all_of_them:
+        wait_for("all has come", lambda reading=reading: reading.received.distinct >= sending.count, 90)
+        reading.stop()
+    figures = {"sent": sending.count, "again": [reading.received.repeated for reading in all_of_them]}
     record_property("figures", figures)
     print(figures)
     assert sending.faults() == []
-    assert [one.received.reordered() for one in (all_of_them[0], all_of_them[2])] == [[], []]
+    assert [reading.received.reordered() for reading in (all_of_them[0], all_of_them[2])] == [[], []]
     assert all_of_them[1].received.reordered_in_segments() == []
     active = sorted(segment.segment_id for segment in admin.scalable_topics.layout(topic).active)
     wait_until_equal("segments that are read when all sealed ones are left", lambda: queue.segments, active, 30)
 
 
 async def test_asyncio(stack: Stack, topic: TopicName) -> None:
-    """What asyncio programs send arrives at each of their consumers, in order."""
+    """Messages of asyncio programs arrive at each of their consumers, in order."""
     native = f"topic://{topic.local_path}"
     async with (
         AsyncScalableClient(stack.broker_url) as client,
@@ -117,10 +117,10 @@ async def test_asyncio(stack: Stack, topic: TopicName) -> None:
     ):
         async with await client.create_producer(native, ProducerOptions(max_pending_messages=2)) as producer:
             sent = [await producer.send(str(number).encode(), partition_key="k") for number in range(10)]
-        assert sorted(sent, key=lambda one: one.position) == sent
+        assert sorted(sent, key=lambda message_id: message_id.position) == sent
         for consumer in (check, queue, stream):
             got = [await consumer.receive(10_000) for _ in range(10)]
-            assert [one.message_id() for one in got] == sent
+            assert [message.message_id() for message in got] == sent
         await stream.acknowledge_cumulative(sent[-1])
         with pytest.raises(errors.TimedOut):
             await queue.receive(300)

@@ -39,13 +39,13 @@ class Sealed:
     places: list[bytes]
 
     def read(self, start: Start) -> list[int]:
-        """The numbers of all messages from a start on."""
+        """Return the numbers of all messages from a start position on."""
         reader = Reader(self.library, str(TOPIC), start)
-        found: list[int] = []
+        numbers: list[int] = []
         while reader.has_message_available():
-            found.append(int(reader.read_next(5000).data()))
+            numbers.append(int(reader.read_next(5000).data()))
         reader.close()
-        return found
+        return numbers
 
 
 @pytest.fixture(scope="module", params=[True, False])
@@ -55,12 +55,12 @@ def sealed(stack: Stack, admin: PulsarAdmin, request: pytest.FixtureRequest) -> 
     producer = library.shared.create_producer(str(TOPIC), batching_enabled=request.param)
     ids: list[bytes] = []
 
-    def told(result: Any, place: Any) -> None:
+    def on_stored(result: Any, place: Any) -> None:
         assert result == pulsar.Result.Ok
         ids.append(place.serialize())
 
     for number in range(MESSAGES):
-        producer.send_async(str(number).encode(), told)
+        producer.send_async(str(number).encode(), on_stored)
         if number % 4 == 3:
             producer.flush()
             # The times of entries must differ.
@@ -76,7 +76,7 @@ def sealed(stack: Stack, admin: PulsarAdmin, request: pytest.FixtureRequest) -> 
 
 
 def test_from_a_time_on(sealed: Sealed) -> None:
-    """All messages from then on come, and none that is in an entry before; each try is answered soon."""
+    """Messages since a time are read completely, but none of an earlier entry; each attempt is answered soon."""
     for number in [*range(0, MESSAGES, 4)] * ROUNDS:
         begun = time.monotonic()
         assert sealed.read(Start(time_ms=sealed.times[number])) == list(range(number, MESSAGES))
@@ -86,7 +86,7 @@ def test_from_a_time_on(sealed: Sealed) -> None:
 
 
 def test_from_a_place_on(sealed: Sealed) -> None:
-    """All messages behind it come, also those of its batch."""
+    """Messages after the position are read, also those of the same batch."""
     for number in range(0, MESSAGES, 3):
         assert sealed.read(Start(after=sealed.places[number])) == list(range(number + 1, MESSAGES))
 

@@ -57,7 +57,7 @@ class Secure:
 
     @contextmanager
     def client(self, role: str = SUPERUSER, key: TokenKey | None = None) -> Generator[NativeClient]:
-        """A client with a token."""
+        """Create a client with a token."""
         token = (key or self.key).token(role)
         with NativeClient(
             self.url,
@@ -79,12 +79,12 @@ def secure(make_stack: MakeStack, toolchain: Toolchain, tmp_path_factory: pytest
     stack = make_stack(StackSpec(zookeepers=1, bookies=1, brokers=1, broker_settings=settings))
     with open_reader(parse_store_url(stack.metadata_url), Access()) as reader:
         (broker,) = brokers(reader)
-    told = json.loads(broker.data)
+    config = json.loads(broker.data)
     trust = str(authority.cert_file)
     access = AdminAccess(30, Token(SecretStr(key.token(SUPERUSER))), Tls(trust))
-    with PulsarAdmin.open(access, [str(told["webServiceUrlTls"])]) as admin:
+    with PulsarAdmin.open(access, [str(config["webServiceUrlTls"])]) as admin:
         admin.scalable_topics.create(NAME, 2)
-    return Secure(str(told["pulsarServiceUrlTls"]), stack.broker_url, trust, key, TokenKey())
+    return Secure(str(config["pulsarServiceUrlTls"]), stack.broker_url, trust, key, TokenKey())
 
 
 def test_all_goes_by_tls(secure: Secure) -> None:
@@ -100,12 +100,12 @@ def test_all_goes_by_tls(secure: Secure) -> None:
         for number in range(50):
             producer.send_async(b"%d" % number * 100_000, unheard)
         producer.flush()
-        found = take_all(consumer, silence_ms=3000)
-        assert [one.data() for one in found] == [b"%d" % number * 100_000 for number in range(50)]
+        messages = take_all(consumer, silence_ms=3000)
+        assert [message.data() for message in messages] == [b"%d" % number * 100_000 for number in range(50)]
 
 
 def test_wrong_credentials(secure: Secure) -> None:
-    """A token of somebody else, and one without rights, are told apart."""
+    """An unknown token and a token without rights raise different errors."""
     topic = f"topic://{NAME.local_path}"
     with secure.client(key=secure.other_key) as client, pytest.raises(AuthenticationFailed):
         client.look_up(topic)
@@ -116,7 +116,7 @@ def test_wrong_credentials(secure: Secure) -> None:
             client.create_producer(f"segment://{NAME.local_path}/0000-7fff-0")
 
 
-def test_certificates_of_nobody(secure: Secure) -> None:
+def test_untrusted_certificates(secure: Secure) -> None:
     """Without its authority, the broker is not believed."""
     with (
         NativeClient(secure.url, WireAccess(token="x")) as client,

@@ -1,4 +1,4 @@
-"""A broker that answers as a test says: for what real ones do rarely, or at no certain time."""
+"""A fake broker that answers as a test defines, for behaviour that real brokers show rarely or at no certain time."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ OnCommand = Callable[["Peer", Command], Answers]
 
 
 def unheard(*_: object) -> None:
-    """A callback that nobody needs."""
+    """Ignore a callback."""
 
 
 class Peer:
@@ -37,7 +37,7 @@ class Peer:
         self._socket = connected
 
     def push(self, command: Command, body: bytes = b"") -> None:
-        """Send something that nobody asked for."""
+        """Send a command that is not an answer."""
         self._socket.sendall(encode(command, body))
 
     def drop(self) -> None:
@@ -74,8 +74,8 @@ class FakeBroker:
         return f"{'pulsar+ssl' if self._tls else 'pulsar'}://127.0.0.1:{self.port}"
 
     def of(self, kind: type[Command]) -> list[Command]:
-        """What came of one kind."""
-        return [one for one in self.received if type(one) is kind]
+        """Return the received commands of a type."""
+        return [command for command in self.received if type(command) is kind]
 
     def drop_all(self) -> None:
         """Break all connections."""
@@ -113,10 +113,10 @@ class FakeBroker:
                 command = decode(frame).command
                 assert command is not None, frame.hex()
                 self.received.append(command)
-                found = self._on_command(peer, command)
-                for answer in self._usual(command) if found is None else found:
-                    one, body = answer if isinstance(answer, tuple) else (answer, b"")
-                    peer.push(one, body)
+                answers = self._on_command(peer, command)
+                for answer in self._usual(command) if answers is None else answers:
+                    reply, body = answer if isinstance(answer, tuple) else (answer, b"")
+                    peer.push(reply, body)
 
     def _usual(self, command: Command) -> list[Command]:
         match command:

@@ -1,4 +1,4 @@
-"""A scalable topic in memory, whose segments are sealed, and whose acknowledgements are lost, when a test says so."""
+"""A scalable topic in memory; tests can seal its segments and lose acknowledgements."""
 
 from __future__ import annotations
 
@@ -39,39 +39,39 @@ class Stored:
     published: int
 
     def data(self) -> bytes:
-        """What was sent."""
+        """Return the content."""
         return self.content.data
 
     def properties(self) -> dict[str, str]:
-        """What was said of it."""
+        """Return the properties."""
         return self.content.properties or {}
 
     def partition_key(self) -> str:
-        """Its key."""
+        """Return the key."""
         return self.content.partition_key or ""
 
     def ordering_key(self) -> str:
-        """Its other key."""
+        """Return the ordering key."""
         return self.content.ordering_key or ""
 
     def publish_timestamp(self) -> int:
-        """When it was sent."""
+        """Return the time of sending."""
         return self.published
 
     def event_timestamp(self) -> int:
-        """Its own time."""
+        """Return the event time."""
         return self.content.event_timestamp or 0
 
     def message_id(self) -> MessageId:
-        """Where it is stored."""
+        """Return the id."""
         return self.id
 
     def redelivery_count(self) -> int:
-        """How often it came before."""
+        """Return the number of earlier deliveries."""
         return 0
 
     def producer_name(self) -> str:
-        """Who sent it."""
+        """Return the producer's name."""
         return self.producer
 
 
@@ -87,10 +87,10 @@ class Cursor:
 
 @dataclass
 class FakeSegment:
-    """What a segment holds.
+    """Content and subscriptions of a segment.
 
     Attributes:
-        lose: how many acknowledgements from now on are lost.
+        lose: number of acknowledgements that will be lost.
     """
 
     number: int
@@ -101,7 +101,7 @@ class FakeSegment:
 
 
 class FakeSender:
-    """Stores in a thread of its own, as brokers do; after a lost acknowledgement no other one comes."""
+    """Stores messages in its own thread, as brokers do; after a lost acknowledgement it sends no other."""
 
     def __init__(self, world: FakeWorld, segment: FakeSegment, name: str) -> None:
         self._world = world
@@ -113,7 +113,7 @@ class FakeSender:
         self._closed = False
         self._broken = self._busy = False
         self.has_closed_itself = False
-        #: Messages that came behind the seal.
+        #: Messages that arrived after the seal.
         self.refused = 0
         self._last = self._last_stored()
         self._world.senders.append(self)
@@ -122,18 +122,18 @@ class FakeSender:
 
     @property
     def is_connected(self) -> bool:
-        """Whether its broker is there."""
+        """True if its broker can be reached."""
         return not self._world.is_away
 
     def last_sequence_id(self) -> int:
-        """The highest one of its name, where deduplication is on."""
+        """Return the highest sequence id of its name if deduplication is on, else -1."""
         return self._last
 
     def _is_stored(self, sequence_id: int) -> bool:
         return self._world.deduplicates and sequence_id <= self._last_stored()
 
     def _last_stored(self) -> int:
-        stored = (one.sequence for one in self._segment.log if one.producer == self.producer_name)
+        stored = (message.sequence for message in self._segment.log if message.producer == self.producer_name)
         return max(stored, default=-1) if self._world.deduplicates else -1
 
     def send(self, content: Content, sequence_id: int, on_stored: OnStored) -> None:
@@ -166,18 +166,18 @@ class FakeSender:
             on_stored(AlreadyClosed("closed"), None)
 
     def connect_again(self, *, stores: bool) -> None:
-        """Send all again that has no answer; deduplication drops it, or it is stored a second time."""
+        """Send all unanswered messages again; deduplication drops them, or they are stored twice."""
         with self._world.lock:
             if self._segment.terminated or not self._broken:
                 return
             self._broken = False
             answers, self._unanswered = self._unanswered, []
             for content, sequence_id, on_stored, published in answers:
-                found = MessageId(-1, -1)
+                message_id = MessageId(-1, -1)
                 if stores:
-                    found = MessageId(self._segment.number, len(self._segment.log))
-                    self._segment.log.append(Stored(content, self.producer_name, sequence_id, found, published))
-                on_stored(None, found)
+                    message_id = MessageId(self._segment.number, len(self._segment.log))
+                    self._segment.log.append(Stored(content, self.producer_name, sequence_id, message_id, published))
+                on_stored(None, message_id)
 
     def _run(self) -> None:
         while True:
@@ -186,47 +186,47 @@ class FakeSender:
                     if self._closed:
                         return
                     self._more.wait(0.01)
-                one = self._queue.popleft()
+                message = self._queue.popleft()
                 self._busy = True
-            self._store(one)
+            self._store(message)
             self._busy = False
 
-    def _store(self, one: tuple[Content, int, OnStored, int]) -> None:
-        content, sequence_id, on_stored, published = one
+    def _store(self, message: tuple[Content, int, OnStored, int]) -> None:
+        content, sequence_id, on_stored, published = message
         with self._world.lock:
             segment = self._segment
             if segment.terminated:
-                error, found = TopicTerminated(15, "sealed"), None
+                error, message_id = TopicTerminated(15, "sealed"), None
                 self.refused += 1
             elif self._is_stored(sequence_id):
-                error, found = None, MessageId(-1, -1)
+                error, message_id = None, MessageId(-1, -1)
             else:
-                error, found = None, MessageId(segment.number, len(segment.log))
-                segment.log.append(Stored(content, self.producer_name, sequence_id, found, published))
+                error, message_id = None, MessageId(segment.number, len(segment.log))
+                segment.log.append(Stored(content, self.producer_name, sequence_id, message_id, published))
                 if segment.lose:
                     segment.lose -= 1
                     self._broken = True
             if self._broken:
-                self._unanswered.append(one)
+                self._unanswered.append(message)
             else:
-                on_stored(error, found)
+                on_stored(error, message_id)
             if error is not None:
-                # What was stored before it has no answer either: a client learns of the end when it connects again.
+                # Messages stored before have no answer either: a client notices the end when it reconnects.
                 answers, self._unanswered = self._unanswered, []
                 for _, _, callback, _ in answers:
                     callback(error, None)
 
 
 class FakeReader:
-    """Reads what a segment holds from a place on."""
+    """Reads the messages of a segment from a position on."""
 
-    def __init__(self, found: list[Stored], at: int, *, mute: bool) -> None:
-        self._found = found
+    def __init__(self, messages: list[Stored], at: int, *, mute: bool) -> None:
+        self._found = messages
         self._at = at
         self._mute = mute
 
     def read_next(self, timeout_millis: int) -> RawMessage:
-        """The next message."""
+        """Return the next message."""
         if self._mute or not self.has_message_available():
             time.sleep(0.002)
             raise TimedOut("nothing")
@@ -234,11 +234,11 @@ class FakeReader:
         return self._found[self._at - 1]
 
     def has_message_available(self) -> bool:
-        """Whether there is one."""
+        """Return whether there is a next message."""
         return self._at < len(self._found)
 
     def repeat(self, count: int) -> None:
-        """Give some messages again."""
+        """Return some messages again."""
         self._at -= count
 
     def close(self) -> None:
@@ -246,7 +246,7 @@ class FakeReader:
 
 
 class FakeReceiver:
-    """One of those that get what a subscription has not acknowledged; an exclusive one keeps others out."""
+    """Receives the unacknowledged messages of a subscription; an exclusive one excludes other receivers."""
 
     def __init__(self, world: FakeWorld, segment: FakeSegment, subscription: str, sharing: Sharing) -> None:
         self._world = world
@@ -258,41 +258,41 @@ class FakeReceiver:
         self._cursor.shared = shared
         self.buckets = sharing.buckets
         self._mine: set[int] = set()
-        # As pulsar-client, which sends no acknowledgement again, and drops what is acknowledged by its own account.
+        # Like pulsar-client: never resends an acknowledgement, and drops messages that it has acknowledged itself.
         self._acknowledged_to = -1
         self._cursor.consumers.append(self)
 
     def receive(self, timeout_millis: int) -> RawMessage:
-        """The next message."""
+        """Return the next message."""
         until = time.monotonic() + timeout_millis / 1000
         while True:
             with self._world.lock:
-                for one in self._segment.log:
-                    if one.id.entry not in self._cursor.taken | self._cursor.acknowledged:
-                        self._cursor.taken.add(one.id.entry)
-                        self._mine.add(one.id.entry)
-                        if one.id.entry > self._acknowledged_to:
-                            return one
+                for message in self._segment.log:
+                    if message.id.entry not in self._cursor.taken | self._cursor.acknowledged:
+                        self._cursor.taken.add(message.id.entry)
+                        self._mine.add(message.id.entry)
+                        if message.id.entry > self._acknowledged_to:
+                            return message
             if time.monotonic() > until:
                 raise TimedOut("nothing")
             time.sleep(0.002)
 
     def acknowledge(self, message_id: MessageId) -> None:
-        """Take a message off."""
+        """Acknowledge a message."""
         with self._world.lock:
             self._cursor.acknowledged.add(message_id.entry)
 
     def acknowledge_cumulative(self, message_id: MessageId) -> None:
-        """Take all up to a message off."""
+        """Acknowledge all messages up to one."""
         with self._world.lock:
-            assert not self._cursor.shared, "brokers take no cumulative acknowledgement of what is shared"
+            assert not self._cursor.shared, "brokers reject cumulative acknowledgements of shared subscriptions"
             self._acknowledged_to = message_id.entry
             if self._world.loses_acknowledgements:
                 return
             self._cursor.acknowledged.update(range(message_id.entry + 1))
 
     def negative_acknowledge(self, message: RawMessage) -> None:
-        """Let a message come again."""
+        """Request redelivery of a message."""
         entry = message.message_id().entry
 
         def again() -> None:
@@ -303,13 +303,13 @@ class FakeReceiver:
 
     @property
     def is_drained(self) -> bool | None:
-        """Whether all is acknowledged; some libraries do not tell."""
+        """True if all messages are acknowledged; None for a library that does not report it."""
         if not self._world.tells_ends:
             return None
         return self._segment.terminated and len(self._cursor.acknowledged) >= len(self._segment.log)
 
     def close(self) -> None:
-        """Give back what is not acknowledged."""
+        """Release the unacknowledged messages."""
         with self._world.lock:
             self._cursor.taken -= self._mine
             if self in self._cursor.consumers:
@@ -317,7 +317,7 @@ class FakeReceiver:
 
 
 class FakeSession:
-    """What a controller assigned."""
+    """Registration of a consumer with the segments that the test assigned."""
 
     def __init__(self, world: FakeWorld, name: str, on_assignment: OnAssignment) -> None:
         self._world = world
@@ -326,16 +326,16 @@ class FakeSession:
         self.assignment = Assignment(0, ())
 
     def leave(self) -> None:
-        """Be forgotten."""
+        """Remove the consumer."""
         self._world.sessions.pop(self._name, None)
 
     def detach(self) -> None:
-        """Stay known."""
+        """Keep the registration."""
 
 
 @dataclass
 class FakeWatch:
-    """Has the layout that was told last."""
+    """Watch with the last reported layout."""
 
     layout: Layout
 
@@ -349,8 +349,8 @@ class FakeWorld:
     def __init__(self, segments: int) -> None:
         self.lock = threading.RLock()
         equal = synthetic(TOPIC.scalable, [str(number) for number in range(segments)]).segments
-        self.layout = Layout(TOPIC.scalable, 0, tuple(replace(one, legacy_topic=None) for one in equal))
-        self.segments = {one.id: FakeSegment(one.id) for one in equal}
+        self.layout = Layout(TOPIC.scalable, 0, tuple(replace(segment, legacy_topic=None) for segment in equal))
+        self.segments = {segment.id: FakeSegment(segment.id) for segment in equal}
         self._listeners: list[OnLayout] = []
         self.senders: list[FakeSender] = []
         self.sessions: dict[str, FakeSession] = {}
@@ -389,7 +389,7 @@ class FakeWorld:
     # The backend ----------------------------------------------------------------------------------------------------
 
     def watch(self, topic: TopicName, on_layout: OnLayout) -> FakeWatch:
-        """Tell the layout, and each newer one."""
+        """Report the layout, and each newer one."""
         self._listeners.append(on_layout)
         on_layout(self.layout)
         return FakeWatch(self.layout)
@@ -419,8 +419,8 @@ class FakeWorld:
         with self.lock:
             if number in self.unreadable:
                 raise self.unreadable_since
-            behind = MessageId.deserialize(start.after).entry if start.after else -1
-            self.readers.append(FakeReader(self._of(topic).log, behind + 1, mute=number in self.mute))
+            last_entry = MessageId.deserialize(start.after).entry if start.after else -1
+            self.readers.append(FakeReader(self._of(topic).log, last_entry + 1, mute=number in self.mute))
             self.mute.discard(number)
             return self.readers[-1]
 
@@ -443,28 +443,31 @@ class FakeWorld:
     def assign(self, consumer_name: str, *segments: int, shared: bool = False) -> None:
         """Give a consumer segments, in place of those that it has; shared ones by two entry buckets."""
         buckets = ((0, 0x7FFF), (0x8000, 0xFFFF)) if shared else ()
-        found = [self.layout.by_id[number] for number in segments]
-        told = tuple(AssignedSegment(one.id, one.start, one.end, self.layout.topic_of(one), buckets) for one in found)
+        messages = [self.layout.by_id[number] for number in segments]
+        assigned = tuple(
+            AssignedSegment(segment.id, segment.start, segment.end, self.layout.topic_of(segment), buckets)
+            for segment in messages
+        )
         session = self.sessions[consumer_name]
-        session.assignment = Assignment(self.layout.epoch, told)
+        session.assignment = Assignment(self.layout.epoch, assigned)
         session.on_assignment(session.assignment)
 
     def store(self, segment: int, *data: str, key: str = "k") -> None:
         """Store messages."""
         with self.lock:
             log = self.segments[segment].log
-            for one in data:
-                content = Content(one.encode(), partition_key=key)
+            for text in data:
+                content = Content(text.encode(), partition_key=key)
                 log.append(Stored(content, "test", len(log), MessageId(segment, len(log)), 0))
 
-    def load_anew(self, segment: int) -> None:
+    def redeliver_all(self, segment: int) -> None:
         """Send all that is not acknowledged again, as brokers do for consumers that come back."""
         with self.lock:
             for cursor in self.segments[segment].cursors.values():
                 cursor.taken.clear()
 
     def last_position(self, topic: str) -> bytes | None:
-        """Where a segment ends."""
+        """Return the id of a segment's last message."""
         log = self._of(topic).log
         return log[-1].id.serialize() if log else None
 
@@ -492,24 +495,25 @@ class FakeWorld:
             for number in sealed:
                 self.segments[number].terminated = True
         ids = tuple(child.id for child in children)
-        kept = [
+        others = [
             replace(segment, active=False, children=ids) if segment.id in sealed else segment
             for segment in self.layout.segments
         ]
-        self.layout = replace(self.layout, epoch=self.layout.epoch + 1, segments=(*kept, *children))
+        self.layout = replace(self.layout, epoch=self.layout.epoch + 1, segments=(*others, *children))
         return self._telling()
 
     def prune(self, *sealed: int) -> None:
         """Take sealed segments out of the layout; their messages stay."""
-        kept = [segment for segment in self.layout.segments if segment.id not in sealed]
+        remaining = [segment for segment in self.layout.segments if segment.id not in sealed]
         orphans = [
-            replace(one, parents=tuple(number for number in one.parents if number not in sealed)) for one in kept
+            replace(segment, parents=tuple(number for number in segment.parents if number not in sealed))
+            for segment in remaining
         ]
         self.layout = replace(self.layout, epoch=self.layout.epoch + 1, segments=tuple(orphans))
         self.tell()
 
     def tell(self) -> None:
-        """Tell the layout as it is now."""
+        """Report the current layout."""
         self._telling()()
 
     def _telling(self) -> Callable[[], None]:
@@ -522,26 +526,26 @@ class FakeWorld:
         return tell
 
     def history(self) -> dict[str, list[bytes]]:
-        """By key, what is stored, each segment behind those that it came from."""
-        found: dict[str, list[bytes]] = {}
+        """Return the stored contents by key, each segment after its ancestors."""
+        messages: dict[str, list[bytes]] = {}
         for segment in self.layout.drain_order():
-            for one in self.segments[segment.id].log:
-                found.setdefault(one.partition_key(), []).append(one.data())
-        return found
+            for message in self.segments[segment.id].log:
+                messages.setdefault(message.partition_key(), []).append(message.data())
+        return messages
 
 
 class Outcomes:
-    """What a producer told of its messages."""
+    """Outcomes that a producer reported."""
 
     def __init__(self) -> None:
-        self.told: dict[bytes, list[ScalableError | None]] = {}
+        self.reported: dict[bytes, list[ScalableError | None]] = {}
 
     def of(self, data: bytes) -> Callable[[ScalableError | None, object], None]:
-        """The callback of a message."""
-        self.told[data] = []
+        """Return the callback for a message."""
+        self.reported[data] = []
 
-        def told(error: ScalableError | None, message_id: object) -> None:
+        def report(error: ScalableError | None, message_id: object) -> None:
             assert (error is None) == (message_id is not None)
-            self.told[data].append(error)
+            self.reported[data].append(error)
 
-        return told
+        return report

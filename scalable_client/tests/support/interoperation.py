@@ -1,4 +1,4 @@
-"""Consumers of this client next to those of the Java client, and what all of them received together."""
+"""Consumers of this client next to those of the Java client, and the messages that all of them received."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def first_arrivals(arrivals: Iterable[Arrival]) -> dict[str, list[int]]:
     numbers: dict[str, dict[int, None]] = defaultdict(dict)
     for arrival in sorted(arrivals):
         numbers[arrival.key].setdefault(arrival.number)
-    return {key: list(found) for key, found in numbers.items()}
+    return {key: list(order) for key, order in numbers.items()}
 
 
 def in_order(counts: dict[str, int]) -> dict[str, list[int]]:
@@ -160,7 +160,7 @@ class Together:
         java.start()
 
     def join(self, name: str) -> Reading:
-        """Let another consumer of this client begin."""
+        """Start another consumer of this client."""
         match self._kind:
             case Kind.STREAM:
                 consumer = self._client.subscribe_stream(self.topic, SUBSCRIPTION, ConsumerOptions(consumer_name=name))
@@ -175,8 +175,8 @@ class Together:
     def arrivals(self) -> list[Arrival]:
         """Return what all consumers received."""
         (record,) = self._java.collect()[1]
-        found = [Arrival(one.at, one.key, one.number, "java") for one in record.received]
-        return found + [arrival for reading in self.readings for arrival in list(reading.arrivals)]
+        arrivals = [Arrival(message.at, message.key, message.number, "java") for message in record.received]
+        return arrivals + [arrival for reading in self.readings for arrival in list(reading.arrivals)]
 
     def await_work(self, what: str, *names: str, limit: float = _LIMIT) -> None:
         """Wait until each of the consumers receives something from now on."""
@@ -199,7 +199,7 @@ class Together:
         counts = dict(self._sending.stop())
         self._java.stop_sending(30)
         (record,) = self._java.collect()[0]
-        counts |= Counter(one.key for one in record.sent)
+        counts |= Counter(message.key for message in record.sent)
         assert (record.errors, self._sending.failures) == ([], [])
         expected = in_order(counts)
 

@@ -1,4 +1,4 @@
-"""Scalable topics that tests make, and what tests do with their segments."""
+"""Scalable topics for tests, and operations on their segments."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _numbers = count(1)
 
 
 def make_scalable(admin: PulsarAdmin, segments: int, kind: SubscriptionKind = SubscriptionKind.STREAM) -> TopicName:
-    """A new scalable topic that brokers leave as it is, with a recorded subscription."""
+    """Create a scalable topic without auto-scaling, with a recorded subscription."""
     name = TopicName.parse(f"public/default/native-client-{next(_numbers)}")
     admin.scalable_topics.create(name, segments)
     admin.scalable_topics.set_auto_scale_policy(name, AutoScalePolicy(enabled=False))
@@ -25,17 +25,17 @@ def make_scalable(admin: PulsarAdmin, segments: int, kind: SubscriptionKind = Su
 
 
 def scalable(name: TopicName) -> str:
-    """`topic://tenant/namespace/topic`."""
+    """Return `topic://tenant/namespace/topic`."""
     return f"topic://{name.local_path}"
 
 
 def take_all(consumer: SegmentConsumer, *, silence_ms: int = 1500) -> list[Message]:
-    """Receive and acknowledge until nothing more comes."""
-    found: list[Message] = []
+    """Receive and acknowledge until no message arrives for a while."""
+    messages: list[Message] = []
     while True:
         try:
             message = consumer.receive(silence_ms)
         except TimedOut:
-            return found
+            return messages
         consumer.acknowledge(message)
-        found.append(message)
+        messages.append(message)

@@ -95,14 +95,14 @@ def replay(client: ScalableClient, saved: bytes) -> bytes:
 
 
 def reason_of(error: ScalableError) -> str:
-    """Tell errors from each other."""
+    """Return the reason of an error by its type."""
     if isinstance(error, errors.TopicNotFound | errors.NotAuthorized):
         return f"{error.code}: {error.message}"
     return str(error)
 
 
 async def on_a_loop(service_url: str) -> None:
-    """Do the same with asyncio."""
+    """Use the same API with asyncio."""
     async with AsyncScalableClient(service_url, ClientOptions(operation_timeout_seconds=10)) as client:
         async with await client.create_producer("orders") as producer:
             assert_type(producer, AsyncScalableProducer)

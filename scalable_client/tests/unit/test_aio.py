@@ -27,12 +27,12 @@ MakeConsumer = Callable[[FakeWorld], AsyncCheckpointConsumer | AsyncQueueConsume
 
 
 def checkpoint(world: FakeWorld) -> AsyncCheckpointConsumer:
-    """Reads without a subscription."""
+    """Create a consumer without a subscription."""
     return AsyncCheckpointConsumer(CheckpointConsumer(world, TOPIC, "earliest"))
 
 
 def queue(world: FakeWorld) -> AsyncQueueConsumer:
-    """Has a subscription."""
+    """Create a consumer with a subscription."""
     return AsyncQueueConsumer(QueueConsumer(world, TOPIC, "work", ConsumerOptions()))
 
 
@@ -112,7 +112,7 @@ async def test_what_is_closed() -> None:
 
 
 async def _all_of(consumer: AsyncQueueConsumer) -> int:
-    return len([one async for one in consumer])
+    return len([message async for message in consumer])
 
 
 async def test_a_call_that_is_cancelled_while_it_subscribes(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -35,7 +35,7 @@ class Deduplicating:
         self._lock = threading.Lock()
 
     def __call__(self, peer: Peer, command: Command) -> list[Command] | None:
-        """What it answers."""
+        """Return the broker's answers to a command."""
         chance = self._random.random()
         if isinstance(command, api.CommandProducer) and chance < 0.2:
             return [api.CommandError(request_id=command.request_id, error=6, message="not yet")]
@@ -79,7 +79,7 @@ def test_a_producer(seed: int) -> None:
         assert len(broker.of(api.CommandProducer)) > 2
     assert broker_side.stored == list(range(MESSAGES))
     assert [number for number, _ in outcomes] == list(range(MESSAGES))
-    assert all(isinstance(found, MessageId) for _, found in outcomes)
+    assert all(isinstance(message_id, MessageId) for _, message_id in outcomes)
 
 
 class Redelivering:
@@ -95,12 +95,12 @@ class Redelivering:
         self._left: list[int] = []
 
     def __call__(self, peer: Peer, command: Command) -> list[Command | tuple[Command, bytes]] | None:
-        """What it answers."""
+        """Return the broker's answers to a command."""
         if isinstance(command, api.CommandAck):
             if self._random.random() < 0.01:
                 peer.drop()
                 return []
-            self.acknowledged.update(one.entryId for one in command.message_id)
+            self.acknowledged.update(message_id.entryId for message_id in command.message_id)
         if isinstance(command, api.CommandSubscribe):
             self._left = [number for number in range(MESSAGES) if number not in self.acknowledged]
         if isinstance(command, api.CommandFlow):
@@ -136,7 +136,7 @@ def test_a_consumer(seed: int) -> None:
     assert seen == broker_side.acknowledged == set(range(MESSAGES))
 
 
-def test_nothing_is_left_behind() -> None:
+def test_no_thread_survives_its_client() -> None:
     """After a client is closed, none of its threads runs, whatever it did."""
     before = set(threading.enumerate())
     with FakeBroker(unheard) as broker:
@@ -149,6 +149,6 @@ def test_nothing_is_left_behind() -> None:
 
 
 def _own(before: set[threading.Thread]) -> list[str]:
-    # Those of the broker that stands in have no names of ours.
-    names = [one.name for one in set(threading.enumerate()) - before]
+    # Threads of the fake broker have other names.
+    names = [thread.name for thread in set(threading.enumerate()) - before]
     return [name for name in names if name.startswith(("pulsar-scalable", "reopen", "watch", "register"))]

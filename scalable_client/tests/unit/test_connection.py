@@ -1,4 +1,4 @@
-"""Connections: answers find who asked, silence is noticed, and nobody waits for a dead broker."""
+"""Connections match answers to requests, detect silence, and never wait for a dead broker."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def ask(connection: Connection, timeout: float | None = None) -> Command:
 
 
 def usual(_peer: Peer, _command: Command) -> None:
-    """What any broker does."""
+    """Return the usual answers of a broker."""
 
 
 def test_answers_in_any_order() -> None:
@@ -49,33 +49,33 @@ def test_answers_in_any_order() -> None:
         asked.append(command)
         if len(asked) < 5:
             return []
-        places = [api.MessageIdData(ledgerId=one.request_id, entryId=0) for one in asked]
+        places = [api.MessageIdData(ledgerId=request.request_id, entryId=0) for request in asked]
         return [
-            LAST(last_message_id=place, request_id=one.request_id)
-            for place, one in reversed(list(zip(places, asked, strict=True)))
+            LAST(last_message_id=place, request_id=request.request_id)
+            for place, request in reversed(list(zip(places, asked, strict=True)))
         ]
 
-    found: list[int] = []
+    results: list[int] = []
 
     def run(number: int) -> None:
         request = 100 + number
         got = connection.ask(api.CommandGetLastMessageId(consumer_id=1, request_id=request), "asking", LAST)
         assert isinstance(got, LAST)
-        found.append(got.last_message_id.ledgerId - request)
+        results.append(got.last_message_id.ledgerId - request)
 
     with FakeBroker(answer) as broker:
         connection = Connection(addresses(broker.url)[0], ACCESS)
         threads = [threading.Thread(target=run, args=(number,)) for number in range(5)]
-        for one in threads:
-            one.start()
-        for one in threads:
-            one.join(5)
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(5)
         connection.close()
-    assert found == [0] * 5
+    assert results == [0] * 5
 
 
 def test_refusals_are_typed() -> None:
-    """What a code means, with the broker's words."""
+    """Each error code has its type, and the error contains the broker's text."""
 
     def answer(_peer: Peer, command: Command) -> list[Command] | None:
         if isinstance(command, api.CommandGetLastMessageId):
@@ -107,7 +107,7 @@ def test_refused_credentials() -> None:
 
 
 def test_a_function_for_tokens_that_fails() -> None:
-    """It counts as a connection that could not be made, so that whoever tries again asks it again."""
+    """A closed handshake counts as a failed connection, so a caller that retries reconnects."""
 
     def token() -> str:
         raise RuntimeError("no token now")
@@ -140,12 +140,12 @@ def test_no_answer() -> None:
 
 
 def test_no_greeting() -> None:
-    """Who listens and says nothing is no broker."""
+    """A server that accepts the connection but sends nothing is not treated as a broker."""
     with FakeBroker(lambda _peer, _command: []) as broker, pytest.raises(TimedOut):
         Connection(addresses(broker.url)[0], Access(connection_timeout=0.2))
 
 
-def test_nobody_there() -> None:
+def test_no_server_at_the_address() -> None:
     """A closed port is noticed at once."""
     with FakeBroker(usual) as broker:
         address = addresses(broker.url)[0]
@@ -155,14 +155,14 @@ def test_nobody_there() -> None:
 
 @pytest.mark.parametrize("host", ["", "a..b", 64 * "a"])
 def test_names_that_no_host_can_have(host: str) -> None:
-    """What a lookup answers may be no name of a host; that is an address that cannot be reached."""
+    """A lookup may return an invalid host name; it counts as an address that cannot be reached."""
     with pytest.raises(ConnectionLost, match="cannot be reached"):
         connect(Address(host, 1), ACCESS)
 
 
 def test_all_that_wait_learn_of_the_loss() -> None:
-    """Requests fail at once, handlers are told once, and later requests are refused."""
-    told: list[ScalableError] = []
+    """After a loss, pending requests fail immediately, handlers are called once, and later requests are rejected."""
+    errors: list[ScalableError] = []
 
     class Handler:
         def on_command(self, command: Command, body: bytes) -> None:
@@ -170,7 +170,7 @@ def test_all_that_wait_learn_of_the_loss() -> None:
 
         def on_lost(self, connection: Connection, error: ScalableError) -> None:
             del connection
-            told.append(error)
+            errors.append(error)
 
     def answer(peer: Peer, command: Command) -> list[Command] | None:
         if isinstance(command, api.CommandGetLastMessageId):
@@ -186,12 +186,12 @@ def test_all_that_wait_learn_of_the_loss() -> None:
         with pytest.raises(ConnectionLost):
             ask(connection)
         assert time.monotonic() - begun < 1
-        wait_for("the handler to be told", lambda: told, 2)
+        wait_for("the handler's call", lambda: errors, 2)
         with pytest.raises(ConnectionLost):
             ask(connection)
         with pytest.raises(ConnectionLost):
             connection.attach(Channel.PRODUCER, 3, handler)
-    assert len(told) == 1
+    assert len(errors) == 1
 
 
 def test_silence() -> None:
@@ -240,7 +240,7 @@ def test_what_is_no_protocol_ends_the_connection() -> None:
 
 def test_callbacks_cannot_wait_for_their_connection() -> None:
     """They would wait for themselves."""
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
 
     class Handler:
         def on_command(self, command: Command, body: bytes) -> None:
@@ -248,7 +248,7 @@ def test_callbacks_cannot_wait_for_their_connection() -> None:
             try:
                 ask(connection)
             except ScalableError as error:
-                told.append(error)
+                errors.append(error)
 
         def on_lost(self, connection: Connection, error: ScalableError) -> None:
             del connection, error
@@ -257,9 +257,9 @@ def test_callbacks_cannot_wait_for_their_connection() -> None:
         connection = Connection(addresses(broker.url)[0], ACCESS)
         connection.attach(Channel.CONSUMER, 1, Handler())
         broker.peers[0].push(api.CommandReachedEndOfTopic(consumer_id=1))
-        wait_for("the refusal", lambda: told, 2)
+        wait_for("the refusal", lambda: errors, 2)
         connection.close()
-    assert "cannot wait" in str(told[0])
+    assert "cannot wait" in str(errors[0])
 
 
 def test_large_frames_are_sent_whole() -> None:
@@ -272,31 +272,35 @@ def test_large_frames_are_sent_whole() -> None:
                 connection.send(api.CommandSend(producer_id=number, sequence_id=turn), bytes(200_000))
 
         threads = [threading.Thread(target=run, args=(number,)) for number in range(3)]
-        for one in threads:
-            one.start()
+        for thread in threads:
+            thread.start()
         wait_until_equal("all frames", lambda: len(broker.of(api.CommandSend)), 60, 20)
         connection.close()
-        sent = [(one.producer_id, one.sequence_id) for one in broker.received if isinstance(one, api.CommandSend)]
+        sent = [
+            (command.producer_id, command.sequence_id)
+            for command in broker.received
+            if isinstance(command, api.CommandSend)
+        ]
     for number in range(3):
         assert [turn for producer, turn in sent if producer == number] == list(range(20))
 
 
 def test_any_broker_of_a_url() -> None:
-    """Those that are down are passed over."""
+    """Brokers that are down are skipped."""
     with FakeBroker(usual) as gone:
         dead = gone.port
     with FakeBroker(usual) as broker:
         pool = Pool(f"pulsar://127.0.0.1:{dead},127.0.0.1:{broker.port}", ACCESS)
-        found = pool.to_any()
-        assert found.address.port == broker.port
-        assert pool.to_any() is found
+        connection = pool.to_any()
+        assert connection.address.port == broker.port
+        assert pool.to_any() is connection
         broker.drop_all()
-        wait_for("the loss", lambda: found.lost, 2)
-        assert pool.to_any() is not found
+        wait_for("the loss", lambda: connection.lost, 2)
+        assert pool.to_any() is not connection
         pool.close()
 
 
-def test_owners_behind_other_brokers() -> None:
+def test_owners_are_found_through_redirects() -> None:
     """Redirects are followed, with what they say of authority."""
 
     def redirect(_peer: Peer, command: Command) -> list[Command] | None:
@@ -315,7 +319,9 @@ def test_owners_behind_other_brokers() -> None:
     with FakeBroker(usual) as owner, FakeBroker(redirect) as first:
         pool = Pool(first.url, ACCESS)
         assert pool.to_owner("persistent://a/b/c").address.port == owner.port
-        assert [one.authoritative for one in owner.received if isinstance(one, api.CommandLookupTopic)] == [True]
+        assert [command.authoritative for command in owner.received if isinstance(command, api.CommandLookupTopic)] == [
+            True
+        ]
         pool.close()
 
 
@@ -378,7 +384,7 @@ def test_lookups_that_fail() -> None:
         pool.close()
 
 
-def test_owners_behind_a_proxy_are_not_supported() -> None:
+def test_proxies_are_not_supported() -> None:
     """A lookup that names the service URL as the way to the owner raises `Unsupported`."""
 
     def proxy(_peer: Peer, command: Command) -> list[Command] | None:

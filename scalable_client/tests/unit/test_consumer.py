@@ -27,7 +27,7 @@ Answer = list[Command | tuple[Command, bytes]] | None
 
 
 def single(number: int, *, consumer_epoch: int | None = None) -> tuple[Command, bytes]:
-    """A message as an entry of its own."""
+    """Return a message that is an entry."""
     body = framed(api.MessageMetadata(producer_name="p", sequence_id=number, publish_time=5), b"m%d" % number)
     return api.CommandMessage(
         consumer_id=1, message_id=api.MessageIdData(ledgerId=7, entryId=number), consumer_epoch=consumer_epoch
@@ -35,7 +35,7 @@ def single(number: int, *, consumer_epoch: int | None = None) -> tuple[Command, 
 
 
 def batch(entry: int, size: int, ack_set: tuple[int, ...] = ()) -> tuple[Command, bytes]:
-    """Messages in one entry."""
+    """Return messages in one entry."""
     parts: list[bytes] = []
     for number in range(size):
         data = b"b%d" % number
@@ -48,7 +48,7 @@ def batch(entry: int, size: int, ack_set: tuple[int, ...] = ()) -> tuple[Command
 
 
 def giving(*entries: tuple[Command, bytes]) -> Callable[[Peer, Command], Answer]:
-    """A broker that has some entries for each consumer that opens."""
+    """Return a broker that has some entries for each consumer that opens."""
 
     def answer(_peer: Peer, command: Command) -> Answer:
         first = isinstance(command, api.CommandFlow) and command.messagePermits == 1000
@@ -58,25 +58,25 @@ def giving(*entries: tuple[Command, bytes]) -> Callable[[Peer, Command], Answer]
 
 
 def usual(_peer: Peer, _command: Command) -> None:
-    """What any broker does."""
+    """Return the usual answers of a broker."""
 
 
 def acks(broker: FakeBroker) -> list[tuple[int, list[int]]]:
-    """Types and entries of acknowledgements."""
+    """Return types and entries of the acknowledgements."""
     return [
-        (one.ack_type, [position.entryId for position in one.message_id])
-        for one in broker.received
-        if isinstance(one, api.CommandAck)
+        (command.ack_type, [position.entryId for position in command.message_id])
+        for command in broker.received
+        if isinstance(command, api.CommandAck)
     ]
 
 
 def data_of(consumer: SegmentConsumer, count: int) -> list[bytes]:
-    """What the next messages hold."""
+    """Return the content of the next messages."""
     return [consumer.receive(3000).data() for _ in range(count)]
 
 
 def test_options_are_sent_to_the_broker() -> None:
-    """What pulsar-client's names mean to the broker."""
+    """Options of pulsar-client reach the broker with the same meaning."""
     with FakeBroker(usual) as broker, NativeClient(broker.url) as client:
         client.subscribe(
             TOPIC,
@@ -90,10 +90,14 @@ def test_options_are_sent_to_the_broker() -> None:
             ),
         )
         wait_for("permits", lambda: broker.of(api.CommandFlow), 2)
-        (one,) = broker.of(api.CommandSubscribe)
-        assert isinstance(one, api.CommandSubscribe)
-        assert (one.topic, one.subscription, one.subType, one.initialPosition) == (TOPIC, "sub", 3, 1)
-        assert (one.consumer_name, one.durable, list(one.metadata)) == ("me", True, [api.KeyValue(key="a", value="b")])
+        (request,) = broker.of(api.CommandSubscribe)
+        assert isinstance(request, api.CommandSubscribe)
+        assert (request.topic, request.subscription, request.subType, request.initialPosition) == (TOPIC, "sub", 3, 1)
+        assert (request.consumer_name, request.durable, list(request.metadata)) == (
+            "me",
+            True,
+            [api.KeyValue(key="a", value="b")],
+        )
         assert broker.of(api.CommandFlow) == [api.CommandFlow(consumer_id=1, messagePermits=7)]
 
 
@@ -133,7 +137,7 @@ def test_batches_are_acknowledged_whole() -> None:
 
 
 def test_brokers_that_know_parts_of_batches() -> None:
-    """What they say is acknowledged is passed over."""
+    """Messages that the broker reports as acknowledged are skipped."""
     with FakeBroker(giving(batch(3, 4, (0b1010,)))) as broker, NativeClient(broker.url) as client:
         assert data_of(client.subscribe(TOPIC, "sub"), 2) == [b"b1", b"b3"]
 
@@ -220,14 +224,14 @@ def test_negative_acknowledgements() -> None:
         consumer.acknowledge(messages[1])
         wait_for("a request", lambda: broker.of(api.CommandRedeliverUnacknowledgedMessages), 3)
         assert time.monotonic() - begun > 0.25
-        (one,) = broker.of(api.CommandRedeliverUnacknowledgedMessages)
-        assert one == api.CommandRedeliverUnacknowledgedMessages(
+        (request,) = broker.of(api.CommandRedeliverUnacknowledgedMessages)
+        assert request == api.CommandRedeliverUnacknowledgedMessages(
             consumer_id=1, message_ids=(api.MessageIdData(ledgerId=7, entryId=0),)
         )
 
 
 def test_redelivery_in_order() -> None:
-    """All comes again, once: what waits here, and what the broker sent before it knew, are dropped."""
+    """Everything is delivered again once: queued messages, and those sent before the request, are dropped."""
     with FakeBroker(giving(single(0), single(1))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(negative_ack_redelivery_delay_ms=0))
         consumer.negative_acknowledge(consumer.receive(3000))
@@ -241,7 +245,7 @@ def test_redelivery_in_order() -> None:
 
 
 def test_lost_connections() -> None:
-    """It subscribes again, what waited comes again, and acknowledgements made meanwhile are not forgotten."""
+    """After a lost connection it resubscribes, receives queued messages again, and sends pending acknowledgements."""
     allowed = threading.Event()
 
     def answer(peer: Peer, command: Command) -> Answer:
@@ -286,22 +290,22 @@ def test_subscriptions_of_others() -> None:
 
 
 def test_the_end_of_a_topic() -> None:
-    """It is told once, in its time."""
-    told: list[SegmentConsumer] = []
+    """The end of a topic is reported once, after the last message was delivered."""
+    ended: list[SegmentConsumer] = []
     with FakeBroker(giving(single(0))) as broker, NativeClient(broker.url) as client:
-        consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(end_of_topic=told.append))
+        consumer = client.subscribe(TOPIC, "sub", SegmentConsumerOptions(end_of_topic=ended.append))
         assert data_of(consumer, 1) == [b"m0"]
         assert not consumer.has_reached_end_of_topic
         for _ in range(2):
             broker.peers[0].push(api.CommandReachedEndOfTopic(consumer_id=1))
-        wait_for("the end", lambda: told, 3)
+        wait_for("the end", lambda: ended, 3)
         assert consumer.has_reached_end_of_topic
         consumer.close()
-    assert told == [consumer]
+    assert ended == [consumer]
 
 
 def test_unreadable_messages() -> None:
-    """They are told in their turn, and do not stop those behind them."""
+    """Unreadable messages are reported in order, and do not stop later messages."""
     encrypted = (
         api.CommandMessage(consumer_id=1, message_id=api.MessageIdData(ledgerId=7, entryId=1)),
         framed(api.MessageMetadata(encryption_keys=(b"k",)), b"x"),
@@ -324,19 +328,19 @@ def test_unreadable_messages_among_others() -> None:
     )
     with FakeBroker(giving(single(0), encrypted, single(2))) as broker, NativeClient(broker.url) as client:
         receiver = NativeReceiver(client, client.subscribe(TOPIC, "sub"))
-        found = [Message(0, TOPIC, receiver.receive(3000)) for _ in range(3)]
-        assert [one.message_id().position for one in found] == [(7, 0, -1), (7, 1, -1), (7, 2, -1)]
-        assert [found[0].data(), found[2].data()] == [b"m0", b"m2"]
+        messages = [Message(0, TOPIC, receiver.receive(3000)) for _ in range(3)]
+        assert [message.message_id().position for message in messages] == [(7, 0, -1), (7, 1, -1), (7, 2, -1)]
+        assert [messages[0].data(), messages[2].data()] == [b"m0", b"m2"]
         with pytest.raises(UnreadableMessage, match="encrypted"):
-            found[1].data()
-        receiver.negative_acknowledge(found[1].raw)
-        receiver.acknowledge(found[1].message_id().raw)
+            messages[1].data()
+        receiver.negative_acknowledge(messages[1].raw)
+        receiver.acknowledge(messages[1].message_id().raw)
         wait_until_equal("the acknowledgement", lambda: acks(broker), [(api.CommandAck.Individual, [1])], 3)
 
 
 @pytest.mark.parametrize("body", [b"", b"\0\0\0\x09x", framed(api.MessageMetadata(num_messages_in_batch=3), b"\0\0")])
 def test_damaged_messages(body: bytes) -> None:
-    """They are told as well, instead of breaking the connection over and over."""
+    """Damaged messages are reported too, instead of breaking the connection again and again."""
     damaged = api.CommandMessage(consumer_id=1, message_id=api.MessageIdData(ledgerId=7, entryId=1)), body
     with FakeBroker(giving(single(0), damaged, single(2))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")
@@ -348,7 +352,7 @@ def test_damaged_messages(body: bytes) -> None:
 
 
 def test_seeking_forgets_parts_of_batches() -> None:
-    """What was acknowledged of one comes again."""
+    """Messages acknowledged before a seek to an earlier position are delivered again."""
     with FakeBroker(giving(batch(3, 3))) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")
         consumer.acknowledge(consumer.receive(3000))
@@ -361,7 +365,7 @@ def test_seeking_forgets_parts_of_batches() -> None:
 
 
 def test_markers_of_brokers_are_passed_over() -> None:
-    """They are no messages of an application."""
+    """Markers are not delivered to the application."""
     marker = (
         api.CommandMessage(consumer_id=1, message_id=api.MessageIdData(ledgerId=7, entryId=0)),
         framed(api.MessageMetadata(marker_type=10), b"x"),
@@ -372,7 +376,7 @@ def test_markers_of_brokers_are_passed_over() -> None:
 
 @pytest.mark.parametrize("closes", [True, False])
 def test_seeking(*, closes: bool) -> None:
-    """What was sent before is dropped, and what comes after is received, whether or not the broker closes for it."""
+    """Messages sent before a seek are dropped, later ones are received; the broker may close the consumer for it."""
 
     def answer(_peer: Peer, command: Command) -> Answer:
         if isinstance(command, api.CommandSeek):
@@ -392,10 +396,10 @@ def test_seeking(*, closes: bool) -> None:
         consumer.seek(MessageId(7, 9))
         if closes:
             assert data_of(consumer, 1) == [b"m9"]
-        (one,) = broker.of(api.CommandSeek)
-        assert isinstance(one, api.CommandSeek)
-        assert one.message_id == api.MessageIdData(ledgerId=7, entryId=9)
-        assert not one.HasField("message_publish_time")
+        (request,) = broker.of(api.CommandSeek)
+        assert isinstance(request, api.CommandSeek)
+        assert request.message_id == api.MessageIdData(ledgerId=7, entryId=9)
+        assert not request.HasField("message_publish_time")
 
 
 def test_last_message_and_unsubscribing() -> None:
@@ -421,19 +425,24 @@ def test_last_message_and_unsubscribing() -> None:
 
 
 def test_closing_wakes_who_waits() -> None:
-    """Nobody waits for a message of a closed consumer."""
+    """No call waits for a message of a closed consumer."""
     with FakeBroker(usual) as broker, NativeClient(broker.url) as client:
         consumer = client.subscribe(TOPIC, "sub")
         threading.Timer(0.1, consumer.close).start()
         with pytest.raises(AlreadyClosed):
             consumer.receive()
-        wait_until_equal("the broker to be told", lambda: len(broker.of(api.CommandCloseConsumer)), 1, 3)
+        wait_until_equal("the close command", lambda: len(broker.of(api.CommandCloseConsumer)), 1, 3)
 
 
 def test_ids_are_serialized() -> None:
     """With and without a batch."""
-    for one in (MessageId(7, 5), MessageId(7, 5, 2, 3, 1)):
-        assert MessageId.deserialize(one.serialize()) == one
+    for message_id in (MessageId(7, 5), MessageId(7, 5, 2, 3, 1)):
+        assert MessageId.deserialize(message_id.serialize()) == message_id
     assert min(MessageId(7, 5, 1), MessageId(6, 9), MessageId(7, 5, 0)) == MessageId(6, 9)
-    one = MessageId(7, 5, 2, 3, 1)
-    assert (one.ledger_id(), one.entry_id(), one.batch_index(), one.partition()) == (7, 5, 2, 1)
+    message_id = MessageId(7, 5, 2, 3, 1)
+    assert (message_id.ledger_id(), message_id.entry_id(), message_id.batch_index(), message_id.partition()) == (
+        7,
+        5,
+        2,
+        1,
+    )

@@ -1,4 +1,4 @@
-"""What controllers publish, as clients read it; names; and checkpoints."""
+"""Clients read the layouts and names that controllers publish, and checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ ORDERS = TopicName("public/default/orders")
 
 
 def published(record: Record) -> bytes:
-    """What the controller publishes."""
+    """Return a layout as the controller publishes it."""
     return PublishedLayout.of(record).encode()
 
 
@@ -42,10 +42,10 @@ def test_what_supersedes_what() -> None:
     split = old.model_copy(update={"epoch": 1})
     deleted = split.model_copy(update={"deleting": True})
     later = Record.created(1, {}, 2000)
-    courses = [parse_layout(ORDERS, published(one)) for one in (old, split, deleted, later)]
-    for place, one in enumerate(courses):
-        assert one.supersedes(None)
-        assert [one.supersedes(other) for other in courses] == [number < place for number in range(4)]
+    courses = [parse_layout(ORDERS, published(layout)) for layout in (old, split, deleted, later)]
+    for place, layout in enumerate(courses):
+        assert layout.supersedes(None)
+        assert [layout.supersedes(other) for other in courses] == [number < place for number in range(4)]
 
 
 @pytest.mark.parametrize("data", [b"", b"[]", b"{}", b'{"epoch": 1}', b'{"epoch":1,"createdMs":1,"segments":{"0":{}}}'])
@@ -61,11 +61,12 @@ def test_an_assignment() -> None:
     """The controller's own assignments are read, and places of consumers are encoded."""
     record = Record.created(2, {}, 1000).split(1, 2000)
     given = assignment_of("persistent://public/default/orders", record, 7, (0, 3))
-    told = parse_assignment(given.model_dump_json(by_alias=True).encode())
-    assert (told.created_ms, told.generation, told.evicted, told.assignment.epoch) == (1000, 7, False, 1)
+    message = parse_assignment(given.model_dump_json(by_alias=True).encode())
+    assert (message.created_ms, message.generation, message.evicted, message.assignment.epoch) == (1000, 7, False, 1)
     layout = parse_layout(ORDERS, published(record))
-    assert [(segment.id, segment.start, segment.end, segment.topic) for segment in told.assignment.segments] == [
-        (one.id, one.start, one.end, layout.topic_of(one)) for one in (layout.by_id[0], layout.by_id[3])
+    assert [(segment.id, segment.start, segment.end, segment.topic) for segment in message.assignment.segments] == [
+        (segment.id, segment.start, segment.end, layout.topic_of(segment))
+        for segment in (layout.by_id[0], layout.by_id[3])
     ]
     ended = given.model_copy(update={"evicted": True, "segments": ()})
     assert parse_assignment(ended.model_dump_json(by_alias=True).encode()).evicted
@@ -74,7 +75,7 @@ def test_an_assignment() -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "found"),
+    ("text", "expected_name"),
     [
         ("orders", ORDERS),
         ("a/b/c", TopicName("a/b/c")),
@@ -82,9 +83,9 @@ def test_an_assignment() -> None:
         ("topic://a/b/c", TopicName("a/b/c", native=True)),
     ],
 )
-def test_names(text: str, found: TopicName) -> None:
+def test_names(text: str, expected_name: TopicName) -> None:
     """Names are read as clients of Pulsar read them."""
-    assert TopicName.parse(text) == found
+    assert TopicName.parse(text) == expected_name
 
 
 @pytest.mark.parametrize("text", ["", "a/b", "segment://a/b/c", "persistent://a/b", "topic://orders", "a//c"])

@@ -1,7 +1,4 @@
-"""Sessions with a controller: what comes in the layout topic, and what is answered over HTTP meanwhile.
-
-The layout topic is a double: only so can news come at an exact moment of an answer.
-"""
+"""Consumers keep their registration with a controller: assignments in the layout topic, answers over HTTP."""
 
 from __future__ import annotations
 
@@ -43,32 +40,32 @@ class Said:
         self._key, self._content, self._entry = key, content, entry
 
     def message_id(self) -> Said:
-        """Where it is stored."""
+        """Return the id."""
         return self
 
     def ledger_id(self) -> int:
-        """Of the only ledger."""
+        """Return the id of the only ledger."""
         return _LEDGER
 
     def entry_id(self) -> int:
-        """Its number."""
+        """Return its number."""
         return self._entry
 
     def batch_index(self) -> int:
-        """There are no batches."""
+        """Return -1: there are no batches."""
         return -1
 
     def partition_key(self) -> str:
-        """What it is about."""
+        """Return the key."""
         return self._key
 
     def data(self) -> bytes:
-        """What it says."""
+        """Return the content."""
         return self._content
 
 
 class LayoutTopic:
-    """Stands for pulsar-client's client and reader, and the topic behind it."""
+    """Fake of pulsar-client's client and reader, with their topic."""
 
     def __init__(self) -> None:
         self._messages = deque[Said]()
@@ -87,12 +84,12 @@ class LayoutTopic:
         wait_for("it is read", lambda: not self._messages, _LIMIT)
 
     def layout(self, created_ms: int, *, deleted: bool = False) -> None:
-        """Tell a layout of two segments."""
+        """Publish a layout of two segments."""
         record = Record.created(2, {}, created_ms).model_copy(update={"deleting": deleted})
         self.tell(LAYOUT_KEY, PublishedLayout.of(record).encode())
 
     def end_of(self, topic: str) -> tuple[int, int] | None:
-        """Its last entry."""
+        """Return the topic's last entry."""
         assert topic == TOPIC.layout_topic
         self.looks += 1
         return (_LEDGER, self.stored - 1) if self.there else None
@@ -104,18 +101,18 @@ class LayoutTopic:
         return self
 
     def read_next(self, timeout_millis: int) -> Said:
-        """The next message."""
+        """Return the next message."""
         if not self._messages:
             time.sleep(timeout_millis / 10_000)
             raise pulsar.Timeout("nothing")
         return self._messages.popleft()
 
     def has_message_available(self) -> bool:
-        """Whether there is one."""
+        """Return whether there is a next message."""
         return bool(self._messages)
 
     def is_connected(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def close(self) -> None:
@@ -127,9 +124,9 @@ class World:
 
     Attributes:
         registered: what was answered, in order.
-        meanwhile: done once, before the next answer is sent.
+        before_answer: called once before the next answer is sent.
         broken: answers that are sent in its place, one after the other.
-        told: assignments that the consumer got.
+        reported: assignments that the consumer received.
         left: how often it said that it leaves.
         instances: that it said it is, when it registered and when it left.
     """
@@ -138,9 +135,9 @@ class World:
         self.topic = LayoutTopic()
         self.created_ms = OLD
         self.registered: list[ConsumerAssignment] = []
-        self.meanwhile: Callable[[], None] | None = None
+        self.before_answer: Callable[[], None] | None = None
         self.broken: list[bytes] = []
-        self.told: list[tuple[int, ...]] = []
+        self.reported: list[tuple[int, ...]] = []
         self.left = 0
         self.instances: list[str] = []
         self._generation = 0
@@ -160,26 +157,26 @@ class World:
         record = Record.created(2, {}, self.created_ms)
         self.registered.append(assignment_of(str(TOPIC.path), record, self._generation, (0, 1)))
         answer = self.registered[-1].model_dump_json(by_alias=True).encode()
-        if self.meanwhile is not None:
-            act, self.meanwhile = self.meanwhile, None
+        if self.before_answer is not None:
+            act, self.before_answer = self.before_answer, None
             act()
         return answer
 
     def evict(self, *, read: bool = True) -> None:
-        """Forget the consumer, and wait until it can know if somebody reads."""
+        """Remove the consumer, and wait until a reader can notice it."""
         self._generation += 1
         ended = self.registered[-1].model_copy(update={"evicted": True, "segments": (), "generation": self._generation})
         (self.topic.tell if read else self.topic.store)(KEY, ended.model_dump_json(by_alias=True).encode())
 
     def session(self, token: Callable[[], str] | None = None) -> ControlledSession:
-        """The consumer."""
+        """Create the consumer's session."""
         access = RestAccess((self._server.base_url,), token, 5, None)
         return ControlledSession(
             cast("Library", self.topic), access, CONSUMER, ConsumerKind.STREAM, self._assigned, timeout=_LIMIT
         )
 
     def _assigned(self, assignment: Assignment) -> None:
-        self.told.append(tuple(segment.id for segment in assignment.segments))
+        self.reported.append(tuple(segment.id for segment in assignment.segments))
 
 
 def _handler(world: World) -> type[BaseHTTPRequestHandler]:
@@ -205,7 +202,7 @@ def _handler(world: World) -> type[BaseHTTPRequestHandler]:
             self.end_headers()
 
         def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - its name there
-            """Say nothing."""
+            """Log nothing."""
 
     return Handler
 
@@ -219,21 +216,21 @@ def world() -> Generator[World]:
 
 def test_forgotten_before_the_first_answer(world: World) -> None:
     """An eviction that comes while the answer is under way is not taken for one of an earlier life."""
-    world.meanwhile = world.evict
+    world.before_answer = world.evict
     session = world.session()
     wait_until_equal("the second registration", lambda: len(world.registered), 2, _LIMIT)
-    wait_until_equal("its assignment", lambda: world.told[-1], (0, 1), _LIMIT)
-    assert (0, 1) in world.told
+    wait_until_equal("its assignment", lambda: world.reported[-1], (0, 1), _LIMIT)
+    assert (0, 1) in world.reported
     session.detach()
 
 
 def test_forgotten_before_a_later_answer(world: World) -> None:
     """The same where the consumer registers again."""
     session = world.session()
-    world.meanwhile = world.evict
+    world.before_answer = world.evict
     world.evict()
     wait_until_equal("the third registration", lambda: len(world.registered), 3, _LIMIT)
-    wait_until_equal("its assignment", lambda: world.told, [(0, 1), (), (0, 1), (), (0, 1)], _LIMIT)
+    wait_until_equal("its assignment", lambda: world.reported, [(0, 1), (), (0, 1), (), (0, 1)], _LIMIT)
     session.detach()
 
 
@@ -245,14 +242,14 @@ def test_answers_that_break(world: World, answer: bytes) -> None:
     assert len(world.registered) == 2
     world.broken = [answer]
     world.evict()
-    wait_until_equal("its assignment", lambda: world.told, [(0, 1), (), (0, 1)], _LIMIT)
+    wait_until_equal("its assignment", lambda: world.reported, [(0, 1), (), (0, 1)], _LIMIT)
     session.detach()
 
 
 def test_a_registration_that_fails_of_anything(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """The consumer waits for it alone, so it is tried again."""
     session = world.session()
-    join, failures = rest.join, [RuntimeError("nobody foresaw this")]
+    join, failures = rest.join, [RuntimeError("unexpected")]
 
     def fail_once(*said: Any) -> AssignmentMessage:
         if failures:
@@ -261,7 +258,7 @@ def test_a_registration_that_fails_of_anything(world: World, monkeypatch: pytest
 
     monkeypatch.setattr(rest, "join", fail_once)
     world.evict()
-    wait_until_equal("its assignment", lambda: world.told, [(0, 1), (), (0, 1)], _LIMIT)
+    wait_until_equal("its assignment", lambda: world.reported, [(0, 1), (), (0, 1)], _LIMIT)
     session.detach()
 
 
@@ -269,32 +266,32 @@ def test_a_function_for_tokens_that_fails(world: World) -> None:
     """It is asked again."""
     session = world.session(_token_that_fails_once())
     world.evict()
-    wait_until_equal("its assignment", lambda: world.told, [(0, 1), (), (0, 1)], _LIMIT)
+    wait_until_equal("its assignment", lambda: world.reported, [(0, 1), (), (0, 1)], _LIMIT)
     session.detach()
 
 
 def test_a_consumer_that_was_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What it missed may be gone, so it registers again, and keeps its assignment meanwhile."""
+    """After a long absence it registers again, because messages may be missing, and keeps its assignment."""
     session = world.session()
     monkeypatch.setattr("pulsar_scalable.controlled.follower._AWAY", 0.0)
     wait_for("the second registration", lambda: len(world.registered) > 1, _LIMIT)
     session.detach()
-    assert world.told == [(0, 1)]
+    assert world.reported == [(0, 1)]
 
 
 def test_an_eviction_of_an_earlier_life(world: World) -> None:
-    """What stands in the layout topic from before does not end what was registered since."""
+    """An older eviction in the layout topic does not end a newer registration."""
     world.register()
     world.evict(read=False)
     session = world.session()
     world.topic.layout(OLD)
-    assert (len(world.registered), world.told) == (2, [(0, 1)])
+    assert (len(world.registered), world.reported) == (2, [(0, 1)])
     session.detach()
 
 
 @pytest.mark.parametrize("goes_soon", [True, False])
 def test_a_topic_that_was_created_again(world: World, *, goes_soon: bool) -> None:
-    """It knows nobody, so the consumer registers with it; nothing opens the layout topic before, which may go late."""
+    """The controller of a recreated topic does not know the consumer, so the consumer registers again."""
     session = world.session()
     world.topic.layout(OLD, deleted=True)
     world.topic.there = not goes_soon
@@ -311,18 +308,18 @@ def _token_that_fails_once() -> Callable[[], str]:
     answers = iter(["first", None, "third"])
 
     def token() -> str:
-        found = next(answers)
-        if found is None:
+        answer = next(answers)
+        if answer is None:
             raise RuntimeError("no token now")
-        return found
+        return answer
 
     return token
 
 
 def test_who_leaves_while_it_registers_again(world: World) -> None:
-    """It leaves again: that registration may have come behind the end of its session."""
+    """It unregisters again, because the registration may have arrived after the end of its session."""
     session = world.session()
-    world.meanwhile = session.leave
+    world.before_answer = session.leave
     world.evict(read=False)
     wait_until_equal("it leaves again", lambda: world.left, 2, _LIMIT)
     assert {*world.instances} == {CONSUMER.instance}

@@ -74,14 +74,14 @@ ANSWERS: list[tuple[str, Command]] = [
 ]
 
 
-@pytest.mark.parametrize(("recorded", "expected"), ANSWERS, ids=lambda one: type(one).__name__)
+@pytest.mark.parametrize(("recorded", "expected"), ANSWERS, ids=lambda command: type(command).__name__)
 def test_what_brokers_send(recorded: str, expected: Command) -> None:
     """Each answer is read as what it means."""
-    found = decode(bytes.fromhex(recorded)).command
-    assert found is not None
+    command = decode(bytes.fromhex(recorded)).command
+    assert command is not None
     # Schemas and broker settings, which this package does not name.
-    found.DiscardUnknownFields()
-    assert found == expected
+    command.DiscardUnknownFields()
+    assert command == expected
 
 
 def test_a_layout_after_a_split() -> None:
@@ -120,20 +120,20 @@ def test_frames_in_pieces(bodies: list[bytes], size: int) -> None:
     """However they are cut on their way, the same frames arrive."""
     sent = [encode(api.CommandFlow(consumer_id=number, messagePermits=1), body) for number, body in enumerate(bodies)]
     stream, buffer = b"".join(sent), FrameBuffer()
-    found = [one for at in range(0, len(stream), size) for one in buffer.feed(stream[at : at + size])]
-    assert [decode(one) for one in found] == [
+    frames = [frame for at in range(0, len(stream), size) for frame in buffer.feed(stream[at : at + size])]
+    assert [decode(frame) for frame in frames] == [
         (api.CommandFlow(consumer_id=number, messagePermits=1), body) for number, body in enumerate(bodies)
     ]
 
 
 def test_unknown_commands_are_none() -> None:
-    """A later broker's news is no error."""
+    """A command of a later broker is not an error."""
     assert decode(b"\0\0\0\x06\x08\x63\x9a\x06\x01x") == (None, b"")
 
 
 @pytest.mark.parametrize("data", [b"", b"\0\0\0\x09\x08\x02", b"\0\0\0\x02\x10\x02", b"\0\0\0\x04\x08\x03\x1a\x09"])
 def test_what_is_no_frame_is_refused(data: bytes) -> None:
-    """Cut short, without a type, or with a command that ends behind it."""
+    """Invalid frames: cut short, without a type, or with a command that exceeds the frame."""
     with pytest.raises(ProtocolViolation):
         decode(data)
 
@@ -169,6 +169,6 @@ def test_a_sequence_id_that_no_message_can_follow_is_refused() -> None:
 
 
 def test_a_frame_that_is_too_large_is_refused() -> None:
-    """Nobody waits for what can only be something else than Pulsar."""
+    """A size that no Pulsar frame has fails immediately."""
     with pytest.raises(ProtocolViolation, match="announced"):
         FrameBuffer().feed(b"HTTP/1.1 400 Bad Request")

@@ -26,22 +26,22 @@ def test_recorded_bytes(name: str, fields: dict[str, Any], recorded: str) -> Non
     data = bytes.fromhex(recorded)
     if not name.startswith("Command"):
         assert message.SerializeToString() == data
-        found: Message = getattr(pulsar_api_pb2, name)()
-        found.ParseFromString(data)
+        parsed: Message = getattr(pulsar_api_pb2, name)()
+        parsed.ParseFromString(data)
     else:
         assert encode(message) == data
         command = decode(data[4:]).command
         assert command is not None
-        found = command
-    assert found == message
-    assert len(UnknownFieldSet(found)) == 0
+        parsed = command
+    assert parsed == message
+    assert len(UnknownFieldSet(parsed)) == 0
 
 
 @pytest.mark.parametrize("later", [b"\xa0\x06\x05", b"\xa2\x06\x03abc", b"\xa5\x06abcd", b"\xa1\x06abcdefgh"])
 def test_fields_of_later_versions_survive(later: bytes) -> None:
     """Metadata that is read and written again keeps fields that this package does not know."""
-    known = pulsar_api_pb2.MessageMetadata(producer_name="p", sequence_id=1, publish_time=2).SerializeToString()
-    metadata = pulsar_api_pb2.MessageMetadata.FromString(later + known)
+    serialized = pulsar_api_pb2.MessageMetadata(producer_name="p", sequence_id=1, publish_time=2).SerializeToString()
+    metadata = pulsar_api_pb2.MessageMetadata.FromString(later + serialized)
     metadata.num_messages_in_batch = 3
     written = metadata.SerializeToString()
     assert later in written

@@ -33,7 +33,7 @@ CHANGES = st.lists(st.tuples(st.booleans(), st.integers(0, 100)), max_size=8)
 
 
 def as_layout(model: SegmentLayout) -> Layout:
-    """The same layout in the client's words."""
+    """Return the same layout in the client's types."""
     return Layout(
         TOPIC,
         model.epoch,
@@ -53,7 +53,7 @@ def as_layout(model: SegmentLayout) -> Layout:
 
 
 def changed(count: int, changes: list[tuple[bool, int]]) -> SegmentLayout:
-    """A layout after splits and merges."""
+    """Return a layout after splits and merges."""
     model = SegmentLayout.initial(count, 0)
     for split, turn in changes:
         active = model.active
@@ -61,8 +61,8 @@ def changed(count: int, changes: list[tuple[bool, int]]) -> SegmentLayout:
         if split and active[at].hash_range.size > 1:
             model = model.split(active[at].segment_id, 0)
         elif len(active) > 1:
-            one = active[at % (len(active) - 1) :][:2]
-            model = model.merge(one[0].segment_id, one[1].segment_id, 0)
+            pair = active[at % (len(active) - 1) :][:2]
+            model = model.merge(pair[0].segment_id, pair[1].segment_id, 0)
     return model
 
 
@@ -92,7 +92,9 @@ def test_the_high_half_chooses_the_segment(vector: KeyVector) -> None:
     """A segment that takes exactly the high 16 bits of a key's hash takes the key, in the client and in the model."""
     model = SegmentLayout.initial(1, 0)
     for _ in range(5):
-        model = model.split(next(one.segment_id for one in model.active if vector.segment in one.hash_range), 0)
+        model = model.split(
+            next(segment.segment_id for segment in model.active if vector.segment in segment.hash_range), 0
+        )
     segment = as_layout(model).segment_for(vector.key)
     assert segment.start <= vector.segment <= segment.end
     assert model.route(vector.key).segment_id == segment.id
@@ -110,9 +112,9 @@ def test_routes_are_those_of_the_project(count: int, changes: list[tuple[bool, i
     model = changed(count, changes)
     layout = as_layout(model)
     expected = model.route(key)
-    found = layout.segment_for(key)
-    assert found == layout.segment_for(key_hash(key))
-    assert (found.id, layout.topic_of(found)) == (expected.segment_id, expected.topic("public/default/orders"))
+    segment = layout.segment_for(key)
+    assert segment == layout.segment_for(key_hash(key))
+    assert (segment.id, layout.topic_of(segment)) == (expected.segment_id, expected.topic("public/default/orders"))
 
 
 @given(st.integers(1, 9), CHANGES)
@@ -120,16 +122,16 @@ def test_parents_come_before_their_children(count: int, changes: list[tuple[bool
     """In the order in which segments are drained."""
     layout = as_layout(changed(count, changes))
     seen: set[int] = set()
-    for one in layout.drain_order():
-        assert seen.issuperset(one.parents)
-        seen.add(one.id)
+    for segment in layout.drain_order():
+        assert seen.issuperset(segment.parents)
+        seen.add(segment.id)
     assert seen == set(layout.by_id)
 
 
-def test_pruned_parents_hold_nobody_up() -> None:
+def test_pruned_parents_delay_no_segment() -> None:
     """A parent that is not there any more is drained."""
     layout = Layout(TOPIC, 3, (Segment(4, 0, 0xFFFF, parents=(1,)),))
-    assert [one.id for one in layout.drain_order()] == [4]
+    assert [segment.id for segment in layout.drain_order()] == [4]
 
 
 def test_a_ring_of_parents_is_refused() -> None:
@@ -146,8 +148,8 @@ def test_regular_topics_route_as_before(count: int, key: str) -> None:
     layout = synthetic(TOPIC, parts)
     model = SegmentLayout.synthetic(parts, 0)
     assert layout == as_layout(model)
-    found = layout.segment_for(key)
-    assert (found.id, layout.topic_of(found)) == (
+    segment = layout.segment_for(key)
+    assert (segment.id, layout.topic_of(segment)) == (
         partition_hash(key_hash(key)) % count,
         model.route(key).legacy_topic_name,
     )
@@ -196,10 +198,10 @@ def test_epochs_never_go_back() -> None:
 
 def test_descriptors() -> None:
     """Four digits for each hash, lower case, and the id."""
-    one = Segment(12, 0xAB, 0xFFFF)
-    assert one.descriptor == "00ab-ffff-12"
+    segment = Segment(12, 0xAB, 0xFFFF)
+    assert segment.descriptor == "00ab-ffff-12"
     assert (
-        one.topic("public/default/x")
-        == one.topic("topic://public/default/x")
+        segment.topic("public/default/x")
+        == segment.topic("topic://public/default/x")
         == "segment://public/default/x/00ab-ffff-12"
     )

@@ -30,24 +30,24 @@ LZ4 = (
 
 
 def entry(recorded: str) -> Entry:
-    """The entry of a frame."""
+    """Return the entry of a frame."""
     frame = decode(bytes.fromhex(recorded))
     assert isinstance(frame.command, api.CommandMessage)
     return Entry(frame.body)
 
 
 def test_a_single_message() -> None:
-    """What this client wrote came back, without a checksum."""
-    found = entry(SINGLE)
-    (content,) = found.contents()
+    """A message of this client is read, without a checksum."""
+    contents = entry(SINGLE)
+    (content,) = contents.contents()
     assert (content.data, content.partition_key, content.properties) == (b"hello", "k0", {"a": "b"})
-    assert (content.event_time, content.index, found.count, found.is_batch) == (1_700_000_000_000, -1, 1, False)
+    assert (content.event_time, content.index, contents.count, contents.is_batch) == (1_700_000_000_000, -1, 1, False)
 
 
 def test_a_compressed_batch_of_the_library() -> None:
     """Each message has its own key, properties and time."""
-    found = entry(BATCH)
-    assert found.count == 3
+    contents = entry(BATCH)
+    assert contents.count == 3
     assert [
         (
             content.index,
@@ -57,12 +57,12 @@ def test_a_compressed_batch_of_the_library() -> None:
             content.event_time,
             content.sequence_id,
         )
-        for content in found.contents()
+        for content in contents.contents()
     ] == [(number, b"m%d" % number, f"k{number}", {"n": str(number)}, 5, number) for number in range(3)]
 
 
 def test_other_compressions_are_named() -> None:
-    """Whoever reads the error knows what the producer must change."""
+    """The error names what the producer must change."""
     with pytest.raises(Unsupported, match="LZ4"):
         entry(LZ4).contents()
 
@@ -76,7 +76,7 @@ def test_other_compressions_are_named() -> None:
     ],
 )
 def test_what_cannot_be_read_is_said(metadata: api.MessageMetadata, named: str) -> None:
-    """Encrypted messages, chunks, and what nobody knows."""
+    """Encrypted messages, chunks and unknown compressions are rejected."""
     with pytest.raises(Unsupported, match=named):
         Entry(framed(metadata, b"x")).contents()
 

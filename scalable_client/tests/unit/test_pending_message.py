@@ -1,4 +1,4 @@
-"""Which messages a sealed segment has stored, seen from what it holds."""
+"""Stored messages of a sealed segment are recognised by its content."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from pulsar_scalable.send_queue import SegmentSendQueue
 
 
 def pending(number: int, data: bytes) -> PendingMessage:
-    """A message that was sent at second 1."""
-    one = PendingMessage(number, Content(data), 0, deadline=0, on_outcome=lambda _, __: None)
-    one.sent_ms = 1000
-    return one
+    """Return a message that was sent at second 1."""
+    message = PendingMessage(number, Content(data), 0, deadline=0, on_outcome=lambda _, __: None)
+    message.sent_ms = 1000
+    return message
 
 
 def stored(data: bytes, entry: int, published: int = 1000) -> Stored:
-    """A message in the segment."""
+    """Return a message in the segment."""
     return Stored(Content(data), "me", entry, MessageId(1, entry), published)
 
 
@@ -34,19 +34,19 @@ def test_never_more_than_is_stored(sent: list[bytes], lengths: list[int]) -> Non
     """However equal messages are, none is taken for stored that is not: it would be lost."""
     lengths = [min(length, len(sent)) for length in lengths]
     tail = [stored(data, entry) for entry, data in enumerate(data for length in lengths for data in sent[:length])]
-    found = match_stored([pending(number, data) for number, data in enumerate(sent)], tail)
-    assert len(found) <= max(lengths, default=0)
-    assert [one.data() for one in found] == sent[: len(found)]
+    copies = match_stored([pending(number, data) for number, data in enumerate(sent)], tail)
+    assert len(copies) <= max(lengths, default=0)
+    assert [message.data() for message in copies] == sent[: len(copies)]
 
 
 @given(count=st.integers(0, 8), lengths=runs)
 def test_all_that_is_stored(count: int, lengths: list[int]) -> None:
-    """Where no two messages are equal, all that is stored is found, however often it was sent again."""
+    """If no two messages are equal, all stored ones are recognised, however often they were sent again."""
     sent = [str(number).encode() for number in range(count)]
     lengths = [min(length, len(sent)) for length in lengths]
     tail = [stored(data, entry) for entry, data in enumerate(data for length in lengths for data in sent[:length])]
-    found = match_stored([pending(number, data) for number, data in enumerate(sent)], tail)
-    assert len(found) == max(lengths, default=0)
+    copies = match_stored([pending(number, data) for number, data in enumerate(sent)], tail)
+    assert len(copies) == max(lengths, default=0)
 
 
 def test_many_equal_messages() -> None:
@@ -56,20 +56,20 @@ def test_many_equal_messages() -> None:
 
 
 def test_what_deduplication_drops_is_not_kept() -> None:
-    """A repeated send of a long history holds few messages, and later ones are told from it by their time."""
+    """Resending a long history keeps few messages in memory, and later messages are distinguished from it by time."""
     layout = FakeWorld(1).layout
     queue = SegmentSendQueue(layout.segments[0], "t", layout, threading.RLock())
     queue.last = b"before"
     most = 0
     for number in range(1000):
-        one = pending(number, b"again")
-        one.sent_ms, one.raw_id = number, MessageId(-1, -1)
-        queue.sent.append(one)
+        message = pending(number, b"again")
+        message.sent_ms, message.raw_id = number, MessageId(-1, -1)
+        queue.sent.append(message)
         queue.forget_stored()
         most = max(most, len(queue.sent))
     assert (most < 100, queue.last, queue.dropped_ms) == (True, b"before", 1000)
-    one = pending(1000, b"new")
-    one.raw_id = MessageId(3, 7)
-    queue.sent.append(one)
+    message = pending(1000, b"new")
+    message.raw_id = MessageId(3, 7)
+    queue.sent.append(message)
     queue.forget_stored()
     assert (len(queue.sent), queue.last, queue.dropped_ms) == (0, MessageId(3, 7).serialize(), 0)

@@ -34,13 +34,13 @@ Outcome = tuple[int, ScalableError | MessageId | None]
 
 
 class Outcomes:
-    """What became of messages, in the order of the callbacks."""
+    """Outcomes of messages, in the order of the callbacks."""
 
     def __init__(self) -> None:
         self.all: list[Outcome] = []
 
     def of(self, number: int) -> Callable[[ScalableError | None, MessageId | None], None]:
-        """The callback of a message."""
+        """Return the callback for a message."""
 
         def on_sent(error: ScalableError | None, message_id: MessageId | None) -> None:
             self.all.append((number, error or message_id))
@@ -54,7 +54,7 @@ class Outcomes:
 
 
 def receipt(command: api.CommandSend) -> api.CommandSendReceipt:
-    """That a message is stored: as the entry of its number."""
+    """Return a receipt: a message is stored as the entry with its number."""
     return api.CommandSendReceipt(
         producer_id=command.producer_id,
         sequence_id=command.sequence_id,
@@ -63,18 +63,18 @@ def receipt(command: api.CommandSend) -> api.CommandSendReceipt:
 
 
 def storing(_peer: Peer, command: Command) -> list[Command] | None:
-    """A broker that stores everything."""
+    """Return a broker that stores everything."""
     return [receipt(command)] if isinstance(command, api.CommandSend) else None
 
 
 def holding(_peer: Peer, command: Command) -> list[Command] | None:
-    """A broker that never says that anything is stored."""
+    """Return a broker that never confirms a message."""
     return [] if isinstance(command, api.CommandSend) else None
 
 
 def sent(broker: FakeBroker) -> list[int]:
-    """Sequence ids that came, in order."""
-    return [one.sequence_id for one in broker.received if isinstance(one, api.CommandSend)]
+    """Return the received sequence ids, in order."""
+    return [command.sequence_id for command in broker.received if isinstance(command, api.CommandSend)]
 
 
 def test_messages_are_stored() -> None:
@@ -112,8 +112,8 @@ def test_entries_name_their_bucket() -> None:
         producer = client.create_producer(TOPIC)
         frames: list[bytes] = []
 
-        def noting(_: object, one: Any) -> None:
-            frames.append(one.frame)
+        def noting(_: object, message: Any) -> None:
+            frames.append(message.frame)
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(producer, "_write", noting)
@@ -143,7 +143,7 @@ def test_numbers_go_on_where_deduplication_is() -> None:
 
 
 def test_sent_again_after_a_lost_connection() -> None:
-    """What was not answered, in order, with the same numbers, and before what is new."""
+    """Unanswered messages are sent again in order, with the same sequence ids, and before new messages."""
     outcomes, hold = Outcomes(), threading.Event()
 
     def answer(peer: Peer, command: Command) -> list[Command] | None:
@@ -161,7 +161,7 @@ def test_sent_again_after_a_lost_connection() -> None:
         producer.send_async(b"x", outcomes.of(5))
         producer.flush()
         assert sent(broker) == [0, 1, 2, 3, 4, 2, 3, 4, 5]
-        epochs = [one.epoch for one in broker.received if isinstance(one, api.CommandProducer)]
+        epochs = [command.epoch for command in broker.received if isinstance(command, api.CommandProducer)]
     assert outcomes.all == [(number, MessageId(7, number)) for number in range(6)]
     assert epochs == [0, 1]
 
@@ -197,12 +197,12 @@ def test_closed_by_the_broker() -> None:
 
 
 def terminating(at: int) -> Callable[[Peer, Command], list[Command] | None]:
-    """A broker whose topic ends before a message."""
+    """Return a broker whose topic is terminated before a message."""
 
     def answer(_peer: Peer, command: Command) -> list[Command] | None:
         if isinstance(command, api.CommandSend):
             if command.sequence_id < at:
-                # Receipts of what was stored may come behind the refusal of what was not.
+                # Receipts of stored messages may arrive after the rejection of another.
                 return []
             refusal = api.CommandSendError(
                 producer_id=command.producer_id, sequence_id=command.sequence_id, error=15, message="terminated"
@@ -212,10 +212,10 @@ def terminating(at: int) -> Callable[[Peer, Command], list[Command] | None]:
             stored = [
                 api.CommandSendReceipt(
                     producer_id=command.producer_id,
-                    sequence_id=one,
-                    message_id=api.MessageIdData(ledgerId=7, entryId=one),
+                    sequence_id=index,
+                    message_id=api.MessageIdData(ledgerId=7, entryId=index),
                 )
-                for one in range(at)
+                for index in range(at)
             ]
             return [refusal, *stored]
         if isinstance(command, api.CommandProducer) and command.epoch:
@@ -226,7 +226,7 @@ def terminating(at: int) -> Callable[[Peer, Command], list[Command] | None]:
 
 
 def test_terminated_topics() -> None:
-    """What was stored before is stored, all else fails with TopicTerminated in order, and then every send."""
+    """Messages stored before the end are reported; all others fail with TopicTerminated in order, as do later sends."""
     outcomes = Outcomes()
     with FakeBroker(terminating(3)) as broker, NativeClient(broker.url) as client:
         producer = client.create_producer(TOPIC)
@@ -236,12 +236,12 @@ def test_terminated_topics() -> None:
         with pytest.raises(TopicTerminated):
             producer.send(b"x")
     assert outcomes.numbers == list(range(6))
-    assert [found for _, found in outcomes.all[:3]] == [MessageId(7, number) for number in range(3)]
-    assert all(isinstance(found, TopicTerminated) for _, found in outcomes.all[3:])
+    assert [outcome for _, outcome in outcomes.all[:3]] == [MessageId(7, number) for number in range(3)]
+    assert all(isinstance(outcome, TopicTerminated) for _, outcome in outcomes.all[3:])
 
 
 def test_messages_that_follow_a_termination() -> None:
-    """What a callback sends while those before it fail has its turn behind them."""
+    """A message that a callback sends while earlier ones fail fails after them."""
     outcomes = Outcomes()
     with FakeBroker(terminating(0)) as broker, NativeClient(broker.url) as client:
         producer = client.create_producer(TOPIC)
@@ -254,7 +254,7 @@ def test_messages_that_follow_a_termination() -> None:
         producer.send_async(b"x", outcomes.of(1))
         wait_until_equal("the end of all", lambda: len(outcomes.all), 3, 5)
     assert outcomes.numbers == [0, 1, 9]
-    assert all(isinstance(found, TopicTerminated) for _, found in outcomes.all)
+    assert all(isinstance(outcome, TopicTerminated) for _, outcome in outcomes.all)
 
 
 def test_a_failing_ledger() -> None:
@@ -297,13 +297,13 @@ def test_one_message_that_is_not_allowed() -> None:
             producer.send_async(b"x", outcomes.of(number))
         producer.flush()
         assert len(broker.of(api.CommandProducer)) == 1
-    found = [found for _, found in outcomes.all]
-    assert (found[0], found[2]) == (MessageId(7, 0), MessageId(7, 2))
-    assert isinstance(found[1], Refused)
+    outcomes_found = [outcome for _, outcome in outcomes.all]
+    assert (outcomes_found[0], outcomes_found[2]) == (MessageId(7, 0), MessageId(7, 2))
+    assert isinstance(outcomes_found[1], Refused)
 
 
 def test_send_timeouts() -> None:
-    """What is not stored in time fails, and a receipt that comes later is nobody's."""
+    """A message that is not stored in time fails, and its late receipt is ignored."""
     outcomes = Outcomes()
     with FakeBroker(holding) as broker, NativeClient(broker.url) as client:
         producer = client.create_producer(TOPIC, ProducerOptions(send_timeout_millis=300))
@@ -312,7 +312,7 @@ def test_send_timeouts() -> None:
         wait_until_equal("both to fail", lambda: len(outcomes.all), 2, 3)
         broker.peers[0].push(receipt(api.CommandSend(producer_id=1, sequence_id=0)))
         assert producer.pending_messages == 0
-    assert all(isinstance(found, TimedOut) for _, found in outcomes.all)
+    assert all(isinstance(outcome, TimedOut) for _, outcome in outcomes.all)
 
 
 def test_full_queues() -> None:
@@ -346,7 +346,7 @@ def test_messages_that_are_too_big() -> None:
 
 
 def test_closing() -> None:
-    """What is not stored fails, later sends are refused, and the broker is told."""
+    """On close, unstored messages fail, later sends are rejected, and the producer is closed at the broker."""
     outcomes = Outcomes()
     with FakeBroker(holding) as broker, NativeClient(broker.url) as client:
         producer = client.create_producer(TOPIC)
@@ -384,17 +384,17 @@ def test_names_that_are_taken() -> None:
 
 def test_unready_brokers() -> None:
     """One that starts is asked again for as long as an operation may take, and no longer."""
-    left = [2]
+    remaining = [2]
 
     def answer(peer: Peer, command: Command) -> list[Command] | None:
-        if isinstance(command, api.CommandProducer) and left[0] > 0:
-            left[0] -= 1
+        if isinstance(command, api.CommandProducer) and remaining[0] > 0:
+            remaining[0] -= 1
             return [api.CommandError(request_id=command.request_id, error=6, message="not yet")]
         return storing(peer, command)
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         client.create_producer(TOPIC).send(b"x")
-    left[0] = 1000
+    remaining[0] = 1000
     with FakeBroker(answer) as broker, NativeClient(broker.url, Access(operation_timeout=0.5)) as client:
         begun = time.monotonic()
         with pytest.raises(Refused, match="not yet"):
@@ -405,7 +405,7 @@ def test_unready_brokers() -> None:
 def test_callbacks_that_fail_or_wait() -> None:
     """One that raises does not stop others, and one that waits for its own producer is refused."""
     outcomes = Outcomes()
-    told: list[BaseException] = []
+    errors: list[BaseException] = []
     with FakeBroker(storing) as broker, NativeClient(broker.url) as client:
         producer: SegmentProducer = client.create_producer(TOPIC)
 
@@ -416,11 +416,11 @@ def test_callbacks_that_fail_or_wait() -> None:
             try:
                 producer.send(b"x")
             except ScalableError as error:
-                told.append(error)
+                errors.append(error)
 
         producer.send_async(b"x", fail)
         producer.send_async(b"x", wait)
         producer.send_async(b"x", outcomes.of(2))
         producer.flush()
     assert outcomes.numbers == [2]
-    assert "use send_async" in str(told[0])
+    assert "use send_async" in str(errors[0])

@@ -32,7 +32,7 @@ class Controller(HTTPServer):
 
     @property
     def url(self) -> str:
-        """Where it is."""
+        """URL of the server."""
         return f"http://127.0.0.1:{self.server_port}/"
 
 
@@ -40,7 +40,7 @@ class Handler(BaseHTTPRequestHandler):
     """One request."""
 
     def do_POST(self) -> None:
-        """Any request."""
+        """Answer any request."""
         assert isinstance(self.server, Controller)
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
         self.server.asked.append((self.command, self.path, self.headers.get("Authorization"), body))
@@ -52,7 +52,7 @@ class Handler(BaseHTTPRequestHandler):
     do_DELETE = do_POST  # noqa: N815 - the base class calls it
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class names it
-        """Say nothing."""
+        """Log nothing."""
 
 
 @pytest.fixture
@@ -68,8 +68,8 @@ def controller() -> Generator[Controller]:
 def test_joining_and_leaving(controller: Controller) -> None:
     """Both name the consumer in the path, and say who asks."""
     access = RestAccess(token=lambda: "secret")
-    told = join(access, [controller.url], CONSUMER, ConsumerKind.STREAM)
-    assert (told.generation, told.assignment.epoch, told.assignment.segments) == (2, 3, ())
+    message = join(access, [controller.url], CONSUMER, ConsumerKind.STREAM)
+    assert (message.generation, message.assignment.epoch, message.assignment.segments) == (2, 3, ())
     leave(access, [controller.url], CONSUMER)
     assert controller.asked == [
         ("POST", PATH, "Bearer secret", b'{"kind": "STREAM"}'),
@@ -122,7 +122,7 @@ def test_controllers_that_are_away(controller: Controller) -> None:
 
 
 def test_an_answer_that_is_none(controller: Controller) -> None:
-    """What is no assignment is refused."""
+    """An answer that is not an assignment is rejected."""
     controller.body = b"<html>"
     with pytest.raises(errors.ProtocolViolation, match="invalid assignment"):
         join(RestAccess(), [controller.url], CONSUMER, ConsumerKind.STREAM)

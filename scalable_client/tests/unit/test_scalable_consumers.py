@@ -1,4 +1,4 @@
-"""Which segments consumers read, and when."""
+"""Consumers read the right segments at the right time."""
 
 from __future__ import annotations
 
@@ -39,24 +39,24 @@ def queue(world: FakeWorld) -> Generator[QueueConsumer]:
 
 
 def stream(world: FakeWorld, name: str) -> StreamConsumer:
-    """A consumer with a name."""
+    """Create a consumer with a name."""
     return StreamConsumer(world, TOPIC, "bill", ConsumerOptions(consumer_name=name))
 
 
 def data(messages: list[Message]) -> list[str]:
-    """What they say."""
+    """Return the contents of messages."""
     return [message.data().decode() for message in messages]
 
 
 def take(consumer: QueueConsumer | StreamConsumer | CheckpointConsumer, count: int) -> list[str]:
-    """So many messages, acknowledged where that is possible; no more come."""
-    found = [consumer.receive(5000) for _ in range(count)]
+    """Receive that many messages, acknowledge them if possible, and check that no more arrive."""
+    messages = [consumer.receive(5000) for _ in range(count)]
     with pytest.raises(TimedOut):
         consumer.receive(50)
     if not isinstance(consumer, CheckpointConsumer):
-        for one in found:
-            consumer.acknowledge(one)
-    return data(found)
+        for message in messages:
+            consumer.acknowledge(message)
+    return data(messages)
 
 
 def test_a_queue_reads_all_segments(world: FakeWorld, queue: QueueConsumer) -> None:
@@ -83,13 +83,13 @@ def test_a_queue_keeps_what_is_not_acknowledged(world: FakeWorld, queue: QueueCo
 
 
 def test_where_a_new_subscription_begins(world: FakeWorld) -> None:
-    """Where it says, on all segments that are there, sealed ones included; at the start of those that come later."""
+    """A new subscription starts at the given position on existing segments, and at the start of later ones."""
     world.seal(0)()
     latest, earliest = InitialPosition.Latest, InitialPosition.Earliest
     with QueueConsumer(world, TOPIC, "late", ConsumerOptions(initial_position=latest)):
         wait_until_equal("all segments", lambda: world.positions, dict.fromkeys(range(4), latest), 5)
         world.seal(1)()
-        wait_until_equal("new segments", lambda: [world.positions.get(one) for one in (4, 5)], [earliest] * 2, 5)
+        wait_until_equal("new segments", lambda: [world.positions.get(number) for number in (4, 5)], [earliest] * 2, 5)
 
 
 def test_a_queue_waits_for_what_it_wants_again(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -106,15 +106,15 @@ def test_a_queue_waits_for_what_it_wants_again(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_what_waits_comes_once(world: FakeWorld, queue: QueueConsumer) -> None:
-    """Where a segment is loaded again, the application gets what it has again, and not what still waits for it."""
+    """After a segment was loaded again, unacknowledged messages are delivered again, but queued ones only once."""
     world.store(0, "a", "b", "c")
     assert queue.receive(5000).data() == b"a"
     cursor = world.segments[0].cursors["work"]
     wait_until_equal("the others", lambda: cursor.taken, {0, 1, 2}, 5)
-    world.load_anew(0)
+    world.redeliver_all(0)
     wait_until_equal("all of it again", lambda: cursor.taken, {0, 1, 2}, 5)
     assert take(queue, 3) == ["b", "c", "a"]
-    world.load_anew(0)
+    world.redeliver_all(0)
     assert take(queue, 0) == []
 
 
@@ -137,14 +137,14 @@ def test_a_topic_that_comes_back_as_it_was(world: FakeWorld) -> None:
 
 
 def test_a_stream_takes_the_order_of_the_broker(world: FakeWorld) -> None:
-    """What a broker sends again comes before what waited, which comes again after it: the newest value is last."""
+    """Redelivered messages come before queued ones, which are delivered again after them: the newest value is last."""
     with stream(world, "one") as consumer:
         world.assign("one", 0)
         world.store(0, *"abcd")
         assert [consumer.receive(5000).data() for _ in range(2)] == [b"a", b"b"]
         cursor = world.segments[0].cursors["bill"]
         wait_until_equal("the others", lambda: cursor.taken, {0, 1, 2, 3}, 5)
-        world.load_anew(0)
+        world.redeliver_all(0)
         wait_until_equal("all of it again", lambda: cursor.taken, {0, 1, 2, 3}, 5)
         assert take(consumer, 4) == ["a", "b", "c", "d"]
 
@@ -158,7 +158,7 @@ def test_a_cumulative_acknowledgement_that_is_lost(world: FakeWorld, monkeypatch
         messages = [consumer.receive(5000) for _ in range(2)]
         world.loses_acknowledgements = True
         consumer.acknowledge_cumulative(messages[1])
-        world.load_anew(0)
+        world.redeliver_all(0)
         with pytest.raises(TimedOut):
             consumer.receive(600)
         world.seal(0)()
@@ -196,7 +196,7 @@ def test_batches(world: FakeWorld, queue: QueueConsumer) -> None:
 
 
 def test_a_stream_stays_at_a_silent_segment(world: FakeWorld) -> None:
-    """Where brokers do not tell that a sealed segment is drained, what comes late comes, until it is taken away."""
+    """If brokers do not report that a sealed segment is drained, late messages are delivered until it is reassigned."""
     world.tells_ends = False
     with stream(world, "one") as consumer:
         world.seal(0)()
@@ -209,51 +209,51 @@ def test_a_stream_stays_at_a_silent_segment(world: FakeWorld) -> None:
 
 def test_a_segment_that_is_taken_away_is_released_once_it_is_acknowledged(world: FakeWorld) -> None:
     """Another consumer gets no message of it while the first one has some that it did not acknowledge."""
-    with stream(world, "one") as one, stream(world, "two") as two:
+    with stream(world, "one") as first, stream(world, "two") as two:
         world.assign("one", 0, 1)
         world.store(0, "a", "b")
-        messages = [one.receive(5000) for _ in range(2)]
-        one.acknowledge(messages[0])
+        messages = [first.receive(5000) for _ in range(2)]
+        first.acknowledge(messages[0])
         world.assign("two", 0)
         world.assign("one", 1)
         world.store(0, "c")
         with pytest.raises(TimedOut):
             two.receive(500)
         with pytest.raises(TimedOut):
-            one.receive(50)
-        one.acknowledge(messages[1])
+            first.receive(50)
+        first.acknowledge(messages[1])
         assert take(two, 1) == ["c"]
-        one.acknowledge(messages[1])
-        one.negative_acknowledge(messages[0])
-        one.acknowledge_cumulative(messages[1])
+        first.acknowledge(messages[1])
+        first.negative_acknowledge(messages[0])
+        first.acknowledge_cumulative(messages[1])
         assert world.segments[0].cursors["bill"].acknowledged == {0, 1, 2}
         assert two.assignment.segments[0].id == 0
         world.store(1, "e")
-        assert take(one, 1) == ["e"]
+        assert take(first, 1) == ["e"]
     assert world.sessions == {}
 
 
 def test_a_segment_is_not_kept_from_others_for_long(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
-    """An application that acknowledges nothing loses its segment after a while; acknowledging late is no error."""
+    """An application that does not acknowledge loses its segment after a while; a late acknowledgement is ignored."""
     monkeypatch.setattr("pulsar_scalable.consumers.RELEASE_LIMIT", 0.5)
-    with stream(world, "one") as one, stream(world, "two") as two:
+    with stream(world, "one") as first, stream(world, "two") as two:
         world.assign("one", 0)
         world.store(0, "a")
-        message = one.receive(5000)
+        message = first.receive(5000)
         world.assign("one")
         world.assign("two", 0)
         assert take(two, 1) == ["a"]
-        assert one.segments == []
-        one.acknowledge(message)
+        assert first.segments == []
+        first.acknowledge(message)
 
 
 def test_who_acknowledges_nothing_lets_others_go_first(world: FakeWorld, monkeypatch: pytest.MonkeyPatch) -> None:
     """A segment that is to be shared goes to the consumer that waited before the one that kept it attaches again."""
     monkeypatch.setattr("pulsar_scalable.consumers.RELEASE_LIMIT", 0.5)
-    with stream(world, "one") as one, stream(world, "two") as two:
+    with stream(world, "one") as first, stream(world, "two") as two:
         world.assign("one", 0)
         world.store(0, "a")
-        one.receive(5000)
+        first.receive(5000)
         world.assign("one", 0, shared=True)
         world.assign("two", 0, shared=True)
         assert take(two, 1) == ["a"]
@@ -276,21 +276,21 @@ def test_a_segment_that_comes_back_at_once(world: FakeWorld) -> None:
 
 def test_a_shared_segment(world: FakeWorld) -> None:
     """It is drained before it is attached to in another way, and acknowledged message by message."""
-    with stream(world, "one") as one, stream(world, "two") as two:
+    with stream(world, "one") as first_consumer, stream(world, "two") as two:
         world.assign("one", 0)
         world.store(0, "a", "b", "c")
-        first = one.receive(5000)
+        first = first_consumer.receive(5000)
         world.assign("one", 0, shared=True)
         world.assign("two", 0, shared=True)
         with pytest.raises(TimedOut):
             two.receive(300)
-        one.acknowledge_cumulative(first)
+        first_consumer.acknowledge_cumulative(first)
         cursor = world.segments[0].cursors["bill"]
         wait_for("both are attached", lambda: cursor.shared and len(cursor.consumers) == 2, 5)
         world.assign("one", 0, shared=True)
-        messages = [*one.batch_receive(2, 200), *two.batch_receive(2, 200)]
+        messages = [*first_consumer.batch_receive(2, 200), *two.batch_receive(2, 200)]
         assert sorted(data(messages)) == ["b", "c"]
-        for consumer in (one, two):
+        for consumer in (first_consumer, two):
             for message in messages:
                 if message.source in consumer._sources.values():  # pyright: ignore[reportPrivateUsage]
                     consumer.acknowledge_cumulative(message)
@@ -339,7 +339,7 @@ def test_who_detaches_stays_known(world: FakeWorld) -> None:
 
 def test_what_waits_of_a_segment_that_is_taken_away(world: FakeWorld) -> None:
     """Messages that wait here when their segment goes to another consumer are not given to the application."""
-    with stream(world, "one") as one, stream(world, "two") as two:
+    with stream(world, "one") as first, stream(world, "two") as two:
         world.assign("one", 0)
         world.store(0, "a", "b")
         wait_until_equal(
@@ -348,12 +348,12 @@ def test_what_waits_of_a_segment_that_is_taken_away(world: FakeWorld) -> None:
         world.assign("one", 1)
         world.assign("two", 0)
         with pytest.raises(TimedOut):
-            one.receive(300)
+            first.receive(300)
         assert take(two, 2) == ["a", "b"]
 
 
 def test_checkpoints(world: FakeWorld) -> None:
-    """A consumer continues behind what it received, through a split, and not behind what only waited for it."""
+    """A consumer continues after the messages it received, through a split; queued messages do not count."""
     world.store(0, "a", "b")
     with CheckpointConsumer(world, TOPIC, "earliest") as consumer:
         assert consumer.receive(5000).data() == b"a"
@@ -370,7 +370,7 @@ def test_checkpoints(world: FakeWorld) -> None:
         assert take(consumer, 1) == ["d"]
 
 
-def test_what_came_of_a_split_is_read_behind_it(world: FakeWorld) -> None:
+def test_children_are_read_after_a_split_segment(world: FakeWorld) -> None:
     """No message of a child comes before one of its parent, however many these are."""
     numbers = [str(number) for number in range(500)]
     world.store(0, *numbers[:400])
@@ -381,7 +381,7 @@ def test_what_came_of_a_split_is_read_behind_it(world: FakeWorld) -> None:
         assert take(consumer, 500) == numbers
 
 
-def test_what_came_of_a_pruned_segment_is_read_behind_it(world: FakeWorld) -> None:
+def test_children_are_read_after_a_pruned_segment(world: FakeWorld) -> None:
     """A segment that leaves the layout while it is read, or waits for a slow application, comes before its children."""
     numbers = [str(number) for number in range(500)]
     world.store(0, *numbers[:400])
@@ -395,7 +395,7 @@ def test_what_came_of_a_pruned_segment_is_read_behind_it(world: FakeWorld) -> No
 
 
 def test_a_segment_whose_topic_is_gone_is_skipped(world: FakeWorld) -> None:
-    """What came of a sealed segment is read although the layout still names that segment, whose topic is gone."""
+    """The children of a sealed segment are read although the layout still names the segment, whose topic is gone."""
     world.store(0, "lost")
     tell = world.seal(0)
     world.store(2, "a")
@@ -408,7 +408,7 @@ def test_a_segment_whose_topic_is_gone_is_skipped(world: FakeWorld) -> None:
 
 
 def test_a_reader_that_gives_messages_again() -> None:
-    """What a reader gives again behind a lost connection is not given to the application again."""
+    """Messages that a reader returns again after a lost connection are not returned to the application again."""
     world = FakeWorld(1)
     world.store(0, "a", "b", "c")
     with CheckpointConsumer(world, TOPIC, "earliest") as consumer:

@@ -38,7 +38,7 @@ steps = st.lists(
 
 
 def nothing(_: ScalableError | None, __: object) -> None:
-    """A callback."""
+    """Ignore an outcome."""
 
 
 class Course:
@@ -55,7 +55,7 @@ class Course:
         self.producer = ScalableProducer(self.world, TOPIC, options)
 
     def take(self, verb: str, figure: int) -> None:
-        """One step."""
+        """Take one step."""
         if verb == "send":
             self.send(figure)
         elif verb == "tell":
@@ -80,12 +80,12 @@ class Course:
             self.tell()
 
     def connect(self, *, stores: bool) -> None:
-        """Connections that were lost come back."""
+        """Restore lost connections."""
         for sender in list(self.world.senders):
             sender.connect_again(stores=stores)
 
     def send(self, count: int) -> None:
-        """Messages of all keys, and some without."""
+        """Send messages of all keys, and some without a key."""
         for _ in range(count):
             number = sum(map(len, self.sent.values()))
             key = KEYS[number * 7 % len(KEYS)] if number % 5 else ""
@@ -95,7 +95,7 @@ class Course:
 
     def split(self, figure: int) -> None:
         """Split a segment that is large enough."""
-        large = [one for one in self.world.layout.active if one.end - one.start > 64]
+        large = [segment for segment in self.world.layout.active if segment.end - segment.start > 64]
         if large and len(self.world.segments) < 40:
             self.untold.append(self.world.seal(large[figure % len(large)].id))
 
@@ -103,26 +103,26 @@ class Course:
         """Merge two neighbours."""
         neighbours = list(pairwise(self.world.layout.active))
         if neighbours:
-            one, other = neighbours[figure % len(neighbours)]
-            self.untold.append(self.world.seal(one.id, other.id))
+            first, other = neighbours[figure % len(neighbours)]
+            self.untold.append(self.world.seal(first.id, other.id))
 
     def tell(self) -> None:
-        """Tell the layouts that the producer does not know."""
-        told, self.untold = self.untold, []
-        for one in told:
-            one()
+        """Report the layouts that the producer does not know."""
+        reports, self.untold = self.untold, []
+        for report in reports:
+            report()
 
     def finish(self) -> None:
-        """What holds at the end."""
+        """Check the final state."""
         self.tell()
         while self.producer.pending_messages:
             self.connect(stores=False)
             time.sleep(0.002)
         self.producer.close()
-        assert {data: told for data, told in self.outcomes.told.items() if told != [None]} == {}
+        assert {data: reported for data, reported in self.outcomes.reported.items() if reported != [None]} == {}
         stored = self.world.history()
         if self.doubled:
-            stored = {key: list(dict.fromkeys(found)) for key, found in stored.items()}
+            stored = {key: list(dict.fromkeys(contents)) for key, contents in stored.items()}
         assert {key: stored.get(key) for key in self.sent if key} == {k: v for k, v in self.sent.items() if k}
         assert sorted(stored.get("", [])) == sorted(self.sent.get("", []))
 
@@ -130,7 +130,7 @@ class Course:
 @given(steps=steps, segments=st.integers(1, 4), hasty=st.booleans())
 @settings(max_examples=150)
 def test_any_course(steps: list[tuple[str, int]], segments: int, hasty: bool) -> None:
-    """Each message is stored once, in the order of its key, and its outcome is told once."""
+    """Each message is stored once, in the order of its key, and its outcome is reported once."""
     course = Course(segments, hasty=hasty)
     for verb, figure in steps:
         course.take(verb, figure)
@@ -140,28 +140,28 @@ def test_any_course(steps: list[tuple[str, int]], segments: int, hasty: bool) ->
 def test_many_threads() -> None:
     """Threads that each send a key keep its order, while segments are split and merged under them."""
     course = Course(2, hasty=True)
-    told = Outcomes()
+    outcomes = Outcomes()
 
     def run(key: str) -> None:
         for number in range(300):
             data = f"{key}/{number}".encode()
-            course.producer.send_async(data, told.of(data), partition_key=key)
+            course.producer.send_async(data, outcomes.of(data), partition_key=key)
 
     threads = [threading.Thread(target=run, args=(key,)) for key in KEYS]
-    for one in threads:
-        one.start()
+    for thread in threads:
+        thread.start()
     for number in range(12):
         course.take("merge" if number % 3 == 2 else "split", number)
         time.sleep(0.01)
-    for one in threads:
-        one.join()
+    for thread in threads:
+        thread.join()
     course.finish()
-    assert all(outcome == [None] for outcome in told.told.values())
+    assert all(outcome == [None] for outcome in outcomes.reported.values())
     assert course.world.history() == {key: [f"{key}/{number}".encode() for number in range(300)] for key in KEYS}
 
 
 def stored_without_an_answer() -> Course:
-    """One segment has stored forty messages, and acknowledged the first twenty."""
+    """Create a segment that has stored forty messages, and acknowledged the first twenty."""
     course = Course(1, hasty=False)
     course.send(20)
     wait_until_equal("the first are acknowledged", lambda: course.producer.pending_messages, 0, 5)
@@ -182,24 +182,24 @@ def test_what_is_stored_without_an_answer() -> None:
     assert len(course.world.segments[0].log) == 40
 
 
-@pytest.mark.parametrize("known", [0, 20])
-def test_what_is_stored_in_a_batch(known: int) -> None:
-    """All its messages have the time at which the first one was sent; they are found, and not stored again."""
+@pytest.mark.parametrize("count", [0, 20])
+def test_what_is_stored_in_a_batch(count: int) -> None:
+    """Messages of a batch have the time of the first one; they are recognised, and not stored again."""
     course = Course(1, hasty=False)
-    course.send(known)
+    course.send(count)
     wait_until_equal("the first are acknowledged", lambda: course.producer.pending_messages, 0, 5)
     course.take("lose", 0)
     log = course.world.segments[0].log
     for number in range(3):
         course.send(1)
-        wait_until_equal("it is stored", lambda: len(log), known + number + 1, 5)
+        wait_until_equal("it is stored", lambda: len(log), count + number + 1, 5)
         begun = log[-1].published
         wait_for("time passes", lambda begun=begun: time.time() * 1000 > begun + 2, 5)
-    for one in log[known:]:
-        one.published = log[known].published
+    for message in log[count:]:
+        message.published = log[count].published
     course.take("split", 0)
     course.finish()
-    assert len(log) == known + 3
+    assert len(log) == count + 3
 
 
 def test_messages_of_an_earlier_life() -> None:
@@ -208,39 +208,39 @@ def test_messages_of_an_earlier_life() -> None:
     log = world.segments[0].log
     for data in (b"x", b"y"):
         log.append(Stored(Content(data, partition_key="k"), "fake-0", 0, MessageId(0, len(log)), published=1))
-    told = Outcomes()
+    outcomes = Outcomes()
     with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
         world.segments[0].lose = 1
-        producer.send_async(b"x", told.of(b"x"), partition_key="k")
+        producer.send_async(b"x", outcomes.of(b"x"), partition_key="k")
         wait_until_equal("it is stored", lambda: len(log), 3, 5)
         tell = world.seal(0)
-        producer.send_async(b"y", told.of(b"y"), partition_key="k")
+        producer.send_async(b"y", outcomes.of(b"y"), partition_key="k")
         wait_for("the other is refused", lambda: world.senders[0].refused, 5)
         tell()
         producer.flush()
-    assert told.told == {b"x": [None], b"y": [None]}
+    assert outcomes.reported == {b"x": [None], b"y": [None]}
     assert world.history()["k"] == [b"x", b"y", b"x", b"y"]
 
 
 def test_flush_waits_for_callbacks() -> None:
-    """What was sent is told when it returns; in a callback, which others wait for, it waits for none."""
-    told: list[int] = []
+    """Outcomes are reported before flush returns; in a callback it waits for no other callback."""
+    numbers: list[int] = []
     with ScalableProducer(FakeWorld(2), TOPIC, ProducerOptions()) as producer:
 
         def on_outcome(_: ScalableError | None, __: object) -> None:
             time.sleep(0.01)  # a slow application
             producer.flush()
-            told.append(len(told))
+            numbers.append(len(numbers))
 
         for number in range(20):
             producer.send_async(b"x", on_outcome, partition_key=str(number))
         producer.flush()
-        assert len(told) == 20
+        assert len(numbers) == 20
     producer.flush()
 
 
 def test_a_sender_that_closes_before_it_answers() -> None:
-    """What it has stored is found in the sealed segment, although a later message hears first that it is closed."""
+    """Stored messages are recognised in the sealed segment, although a later message fails first as closed."""
     course = stored_without_an_answer()
     course.take("split", 0)
     course.take("shut", 0)
@@ -250,29 +250,29 @@ def test_a_sender_that_closes_before_it_answers() -> None:
     assert len(course.world.segments[0].log) == 40
 
 
-@pytest.mark.parametrize("cause", [ConnectionLost("fenced"), ValueError("nobody foresaw this")])
+@pytest.mark.parametrize("cause", [ConnectionLost("fenced"), ValueError("unexpected")])
 def test_a_sealed_segment_that_cannot_be_read_yet(cause: Exception) -> None:
     """Nothing is sent again before the sealed segment was read."""
     world = FakeWorld(1)
     world.unreadable_since = cause
     world.unreadable.add(0)
-    told = Outcomes()
+    outcomes = Outcomes()
     with ScalableProducer(world, TOPIC, ProducerOptions(send_timeout_millis=6_000)) as producer:
         producer.send(b"first", partition_key="k")
         world.segments[0].lose = 1
-        producer.send_async(b"second", told.of(b"second"), partition_key="k")
+        producer.send_async(b"second", outcomes.of(b"second"), partition_key="k")
         wait_until_equal("it is stored", lambda: len(world.segments[0].log), 2, 5)
         world.seal(0)()
-        producer.send_async(b"third", told.of(b"third"), partition_key="k")
+        producer.send_async(b"third", outcomes.of(b"third"), partition_key="k")
         threading.Timer(2.5, world.unreadable.clear).start()
         producer.flush()
-    assert told.told == {b"second": [None], b"third": [None]}
+    assert outcomes.reported == {b"second": [None], b"third": [None]}
     assert world.history()["k"] == [b"first", b"second", b"third"]
 
 
 def test_what_timed_out_is_not_stored_later() -> None:
     """A message that failed while no broker could be reached gives its room back, and is not stored afterwards."""
-    world, told = FakeWorld(1), Outcomes()
+    world, outcomes = FakeWorld(1), Outcomes()
     options = ProducerOptions(send_timeout_millis=500, max_pending_messages=3)
     with ScalableProducer(world, TOPIC, options) as producer:
         producer.send(b"first", partition_key="k")
@@ -280,67 +280,67 @@ def test_what_timed_out_is_not_stored_later() -> None:
         for turn in range(3):
             for number in range(3):
                 data = f"{turn}-{number}".encode()
-                producer.send_async(data, told.of(data), partition_key="k")
+                producer.send_async(data, outcomes.of(data), partition_key="k")
             wait_for("they fail", lambda: not producer.pending_messages, 5)
         # Callbacks come later than that, from another thread.
         producer.flush()
-        assert all(isinstance(outcome, TimedOut) for [outcome] in told.told.values())
+        assert all(isinstance(outcome, TimedOut) for [outcome] in outcomes.reported.values())
         world.is_away = False
         for number in range(10):
             producer.send(f"later-{number}".encode(), partition_key="k")
         [queue] = producer._queue._queues.values()  # pyright: ignore[reportPrivateUsage]
         assert len(queue.sent) <= 1
     log = world.segments[0].log
-    assert [one.data() for one in log] == [b"first", *(b"later-%d" % one for one in range(10))]
+    assert [message.data() for message in log] == [b"first", *(b"later-%d" % number for number in range(10))]
     # The id of the message that failed while it was under way may still come.
     assert log[1].sequence > log[0].sequence + 1
 
 
 def test_what_was_stored_before_a_timeout_is_not_stored_again() -> None:
     """A sender that replaces a lost one has its name, and gives what was sent already the same sequence ids."""
-    world, told = FakeWorld(1), Outcomes()
+    world, outcomes = FakeWorld(1), Outcomes()
     world.deduplicates, world.busy_names = True, 2
     log = world.segments[0].log
     with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
         send_queue = producer._queue  # pyright: ignore[reportPrivateUsage]
         producer.send(b"first", partition_key="k")
         world.segments[0].lose = 1
-        producer.send_async(b"second", told.of(b"second"), partition_key="k")
+        producer.send_async(b"second", outcomes.of(b"second"), partition_key="k")
         [second] = send_queue._pending.values()  # pyright: ignore[reportPrivateUsage]
         wait_until_equal("it is stored", lambda: len(log), 2, 5)
         for data in (b"third", b"fourth"):
-            producer.send_async(data, told.of(data), partition_key="k")
+            producer.send_async(data, outcomes.of(data), partition_key="k")
         wait_until_equal("they are stored", lambda: len(log), 4, 5)
         world.is_away = True
         send_queue.expire(second.deadline)
-        wait_for("the second one fails", lambda: told.told[b"second"], 5)
+        wait_for("the second one fails", lambda: outcomes.reported[b"second"], 5)
         world.is_away = False
         producer.send(b"fifth", partition_key="k")
-    assert isinstance(told.told[b"second"][0], TimedOut)
-    assert [told.told[data] for data in (b"third", b"fourth")] == [[None], [None]]
-    assert [one.data() for one in log] == [b"first", b"second", b"third", b"fourth", b"fifth"]
-    assert len({one.producer for one in log}) == 1
+    assert isinstance(outcomes.reported[b"second"][0], TimedOut)
+    assert [outcomes.reported[data] for data in (b"third", b"fourth")] == [[None], [None]]
+    assert [message.data() for message in log] == [b"first", b"second", b"third", b"fourth", b"fifth"]
+    assert len({message.producer for message in log}) == 1
 
 
 def test_a_split_after_a_timeout() -> None:
     """A sealed segment is known to have stored what was sent after a message that was given up, and is not stored."""
-    world, told = FakeWorld(1), Outcomes()
+    world, outcomes = FakeWorld(1), Outcomes()
     log = world.segments[0].log
     with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
         producer.send(b"first", partition_key="k")
         [queue] = producer._queue._queues.values()  # pyright: ignore[reportPrivateUsage]
         world.is_away = True
-        producer.send_async(b"given up", told.of(b"given up"), partition_key="k")
+        producer.send_async(b"given up", outcomes.of(b"given up"), partition_key="k")
         wait_for("it is under way", lambda: queue.has_unresolved, 5)
         producer._queue.expire(float("inf"))  # pyright: ignore[reportPrivateUsage]
-        wait_for("it fails", lambda: told.told[b"given up"], 5)
+        wait_for("it fails", lambda: outcomes.reported[b"given up"], 5)
         world.is_away, world.segments[0].lose = False, 1
         for data in (b"second", b"third"):
-            producer.send_async(data, told.of(data), partition_key="k")
+            producer.send_async(data, outcomes.of(data), partition_key="k")
         wait_until_equal("they are stored", lambda: len(log), 3, 5)
         world.seal(0)()
         producer.send(b"last", partition_key="k")
-    assert [told.told[data] for data in (b"second", b"third")] == [[None], [None]]
+    assert [outcomes.reported[data] for data in (b"second", b"third")] == [[None], [None]]
     assert world.history()["k"] == [b"first", b"second", b"third", b"last"]
 
 
@@ -349,39 +349,39 @@ def test_a_defect_in_the_search_of_a_sealed_segment() -> None:
     world = FakeWorld(1)
     world.unreadable_since = AttributeError("a library without this method")
     world.unreadable.add(0)
-    told = Outcomes()
+    outcomes = Outcomes()
     with ScalableProducer(world, TOPIC, ProducerOptions(send_timeout_millis=0)) as producer:
         producer.send(b"first", partition_key="k")
         world.segments[0].lose = 1
-        producer.send_async(b"second", told.of(b"second"), partition_key="k")
+        producer.send_async(b"second", outcomes.of(b"second"), partition_key="k")
         wait_until_equal("it is stored", lambda: len(world.segments[0].log), 2, 5)
         world.seal(0)()
-        producer.send_async(b"third", told.of(b"third"), partition_key="k")
-        wait_for("both outcomes", lambda: all(told.told.values()), 10)
-    assert told.told[b"third"] == [None]
-    assert "delivery outcome unknown: AttributeError" in str(told.told[b"second"][0])
+        producer.send_async(b"third", outcomes.of(b"third"), partition_key="k")
+        wait_for("both outcomes", lambda: all(outcomes.reported.values()), 10)
+    assert outcomes.reported[b"third"] == [None]
+    assert "delivery outcome unknown: AttributeError" in str(outcomes.reported[b"second"][0])
 
 
 def test_an_answer_that_was_lost_before_the_layout_came() -> None:
-    """A segment is loaded again before the layout: what was asked before that holds nobody up behind it."""
+    """A segment is loaded again before its layout is published: earlier pending requests delay no later message."""
     world = FakeWorld(1)
     world.lost_answers.add(0)
-    told = Outcomes()
+    outcomes = Outcomes()
     with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
         producer.send(b"first", partition_key="k")
         tell = world.seal(0)
-        producer.send_async(b"second", told.of(b"second"), partition_key="k")
+        producer.send_async(b"second", outcomes.of(b"second"), partition_key="k")
         assert world.losing.wait(5)
         began = time.monotonic()
         tell()
         producer.flush()
         assert time.monotonic() - began < 1
-    assert told.told == {b"second": [None]}
+    assert outcomes.reported == {b"second": [None]}
     assert world.history()["k"] == [b"first", b"second"]
 
 
 def test_equal_messages_are_not_lost() -> None:
-    """Where equal messages leave open how many are stored, they are sent again: none is lost."""
+    """If equal messages leave open how many are stored, they are sent again: none is lost."""
     course = Course(1, hasty=False)
     course.world.segments[0].lose = 1
     outcomes = [Outcomes() for _ in range(6)]
@@ -393,7 +393,7 @@ def test_equal_messages_are_not_lost() -> None:
     course.tell()
     course.producer.flush()
     course.producer.close()
-    assert [outcome.told for outcome in outcomes] == [{b"same": [None]}] * 6
+    assert [outcome.reported for outcome in outcomes] == [{b"same": [None]}] * 6
     assert course.world.history()["k"].count(b"same") >= 6
 
 
@@ -412,7 +412,7 @@ def test_equal_messages_are_not_lost() -> None:
     ],
 )
 def test_what_is_no_message(said: dict[str, Any], error: type[Exception]) -> None:
-    """It is refused at once, and holds nobody up."""
+    """An invalid message is rejected immediately, and delays no other."""
     message: dict[str, Any] = {"content": b"x", **said}
     with ScalableProducer(FakeWorld(1), TOPIC, ProducerOptions()) as producer:
         with pytest.raises(error):
@@ -422,20 +422,20 @@ def test_what_is_no_message(said: dict[str, Any], error: type[Exception]) -> Non
 
 
 def test_what_the_library_does_not_take() -> None:
-    """That message fails with the cause, and those before and behind it are stored."""
+    """A message that the library rejects fails with the cause; the messages before and after it are stored."""
     world = FakeWorld(1)
     world.spoilt.add(b"1")
-    told = Outcomes()
+    outcomes = Outcomes()
     with ScalableProducer(world, TOPIC, ProducerOptions()) as producer:
         for data in (b"0", b"1", b"2"):
-            producer.send_async(data, told.of(data), partition_key="k")
+            producer.send_async(data, outcomes.of(data), partition_key="k")
     assert world.history()["k"] == [b"0", b"2"]
-    assert (told.told[b"0"], told.told[b"2"]) == ([None], [None])
-    assert "spoilt" in str(told.told[b"1"][0])
+    assert (outcomes.reported[b"0"], outcomes.reported[b"2"]) == ([None], [None])
+    assert "spoilt" in str(outcomes.reported[b"1"][0])
 
 
 def test_a_layout_that_does_not_come() -> None:
-    """What a sealed segment refused fails in time where nobody tells who took over, and gives its room back."""
+    """Messages that a sealed segment rejected fail in time if no new layout is reported, and release their room."""
     world = FakeWorld(1)
     options = ProducerOptions(send_timeout_millis=400, max_pending_messages=3)
     with ScalableProducer(world, TOPIC, options) as producer:
@@ -454,7 +454,7 @@ def test_a_layout_that_does_not_come() -> None:
 
 
 def test_what_is_closed() -> None:
-    """What is not stored when the producer is closed fails, and later calls say so; a callback cannot wait."""
+    """Messages that are not stored when the producer is closed fail, as do later calls; a callback cannot wait."""
     world = FakeWorld(1)
     producer = ScalableProducer(world, TOPIC, ProducerOptions())
     errors: list[Exception] = []
@@ -468,11 +468,11 @@ def test_what_is_closed() -> None:
     producer.send_async(b"one", callback)
     producer.flush()
     world.seal(0)
-    told = Outcomes()
-    producer.send_async(b"two", told.of(b"two"))
+    outcomes = Outcomes()
+    producer.send_async(b"two", outcomes.of(b"two"))
     producer.close()
     producer.close()
-    assert [type(one) for one in told.told[b"two"]] == [AlreadyClosed]
+    assert [type(error) for error in outcomes.reported[b"two"]] == [AlreadyClosed]
     assert "use send_async" in str(errors[0])
     with pytest.raises(AlreadyClosed):
         producer.send(b"three")
@@ -487,6 +487,6 @@ def test_an_empty_key_is_a_key() -> None:
             data = str(number).encode()
             producer.send_async(data, outcomes.of(data), partition_key="")
     expected = world.layout.segment_for("").id
-    stored = {number: [one.data() for one in segment.log] for number, segment in world.segments.items()}
+    stored = {number: [message.data() for message in segment.log] for number, segment in world.segments.items()}
     assert stored[expected] == [str(number).encode() for number in range(20)]
     assert [number for number, messages in stored.items() if messages] == [expected]

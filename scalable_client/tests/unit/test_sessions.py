@@ -22,14 +22,14 @@ Answer = list[Command] | None
 
 
 def update(session: int, epoch: int, *, controller: str | None = None, legacy: str | None = None) -> Command:
-    """A layout of one segment."""
+    """Return a layout of one segment."""
     segment = api.SegmentInfoProto(segment_id=epoch, hash_start=0, hash_end=0xFFFF, state=0, legacy_topic_name=legacy)
     dag = api.ScalableTopicDAG(epoch=epoch, segments=(segment,), controller_broker_url=controller)
     return api.CommandScalableTopicUpdate(session_id=session, dag=dag, resolved_topic_name=TOPIC)
 
 
 def assigned(epoch: int, *ids: int) -> api.ScalableConsumerAssignment:
-    """Segments by their ids."""
+    """Return segments with these ids."""
     segments = tuple(
         api.ScalableAssignedSegment(segment_id=id_, hash_start=0, hash_end=0xFFFF, segment_topic=f"segment://{id_}")
         for id_ in ids
@@ -38,15 +38,15 @@ def assigned(epoch: int, *ids: int) -> api.ScalableConsumerAssignment:
 
 
 def session_of(broker: FakeBroker) -> int:
-    """The newest session of layouts."""
+    """Return the newest layout session."""
     newest = broker.of(api.CommandScalableTopicLookup)[-1]
     assert isinstance(newest, api.CommandScalableTopicLookup)
     return newest.session_id
 
 
-def ids(found: list[Assignment]) -> list[list[int]]:
-    """Segments of assignments."""
-    return [[segment.id for segment in one.segments] for one in found]
+def ids(assignments: list[Assignment]) -> list[list[int]]:
+    """Return the segments of assignments."""
+    return [[segment.id for segment in assignment.segments] for assignment in assignments]
 
 
 # Watches --------------------------------------------------------------------------------------------------------------
@@ -54,25 +54,25 @@ def ids(found: list[Assignment]) -> list[list[int]]:
 
 def test_each_new_layout_is_reported() -> None:
     """The first one before the watch is there; older ones, and the same again, not at all."""
-    told: list[Layout] = []
+    layouts: list[Layout] = []
 
     def answer(_peer: Peer, command: Command) -> Answer:
         return [update(command.session_id, 3)] if isinstance(command, api.CommandScalableTopicLookup) else None
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
-        watch = client.watch("orders", told.append)
-        assert [one.epoch for one in told] == [3]
+        watch = client.watch("orders", layouts.append)
+        assert [layout.epoch for layout in layouts] == [3]
         for epoch in (3, 2, 4, 1, 5):
             broker.peers[0].push(update(session_of(broker), epoch))
         wait_until_equal("the newest", lambda: watch.layout.epoch, 5, 3)
-        assert (watch.layout.topic, [one.epoch for one in told]) == (TOPIC, [3, 4, 5])
+        assert (watch.layout.topic, [layout.epoch for layout in layouts]) == (TOPIC, [3, 4, 5])
         watch.close()
         wait_for("the session's end", lambda: broker.of(api.CommandScalableTopicClose), 3)
 
 
 def test_a_regular_topic_that_becomes_scalable() -> None:
     """Its epoch is 0 before and after."""
-    told: list[Layout] = []
+    layouts: list[Layout] = []
 
     def answer(_peer: Peer, command: Command) -> Answer:
         return (
@@ -82,18 +82,18 @@ def test_a_regular_topic_that_becomes_scalable() -> None:
         )
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
-        client.watch(TOPIC, told.append)
+        client.watch(TOPIC, layouts.append)
         broker.peers[0].push(update(session_of(broker), 0))
-        wait_until_equal("the scalable one", lambda: len(told), 2, 3)
+        wait_until_equal("the scalable one", lambda: len(layouts), 2, 3)
         broker.peers[0].push(update(session_of(broker), 0, legacy="persistent://x"))
         broker.peers[0].push(update(session_of(broker), 1))
-        wait_until_equal("the next one", lambda: len(told), 3, 3)
-    assert [one.synthetic for one in told] == [True, False, False]
+        wait_until_equal("the next one", lambda: len(layouts), 3, 3)
+    assert [layout.synthetic for layout in layouts] == [True, False, False]
 
 
 def test_a_topic_that_is_created_again() -> None:
     """Its layouts begin with epoch 0 again, and count; an older layout of the same topic does not."""
-    told: list[Layout] = []
+    layouts: list[Layout] = []
 
     def layout(session: int, epoch: int, created_ms: int) -> Command:
         segment = api.SegmentInfoProto(
@@ -111,11 +111,11 @@ def test_a_topic_that_is_created_again() -> None:
         return [layout(command.session_id, 3, 1000)] if isinstance(command, api.CommandScalableTopicLookup) else None
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
-        client.watch(TOPIC, told.append)
+        client.watch(TOPIC, layouts.append)
         for epoch, created_ms in ((2, 900), (0, 5000), (1, 6000), (0, 5000)):
             broker.peers[0].push(layout(session_of(broker), epoch, created_ms))
-        wait_until_equal("the second topic", lambda: [one.epoch for one in told], [3, 0, 1], 3)
-    assert [one.incarnation for one in told] == [0, 1, 1]
+        wait_until_equal("the second topic", lambda: [layout.epoch for layout in layouts], [3, 0, 1], 3)
+    assert [layout.incarnation for layout in layouts] == [0, 1, 1]
 
 
 def test_brokers_without_scalable_topics() -> None:
@@ -142,9 +142,9 @@ def test_topics_are_created_only_on_demand() -> None:
 
     def asked(broker: FakeBroker) -> list[bool | None]:
         return [
-            one.create_if_missing
-            for one in broker.of(api.CommandScalableTopicLookup)
-            if isinstance(one, api.CommandScalableTopicLookup)
+            request.create_if_missing
+            for request in broker.of(api.CommandScalableTopicLookup)
+            if isinstance(request, api.CommandScalableTopicLookup)
         ]
 
     with FakeBroker(answer) as broker, ScalableClient(broker.url) as client:
@@ -158,7 +158,7 @@ def test_topics_are_created_only_on_demand() -> None:
 
 def test_watches_outlive_connections_and_errors() -> None:
     """They ask again, also where a broker has no answer for a while, and tell only what is newer."""
-    told: list[Layout] = []
+    layouts: list[Layout] = []
 
     def answer(_peer: Peer, command: Command) -> Answer:
         if not isinstance(command, api.CommandScalableTopicLookup):
@@ -169,21 +169,21 @@ def test_watches_outlive_connections_and_errors() -> None:
         return [update(command.session_id, {1: 3, 3: 2}.get(asked, 4))]
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
-        watch = client.watch(TOPIC, told.append)
+        watch = client.watch(TOPIC, layouts.append)
         broker.drop_all()
         wait_until_equal("the third session", lambda: len(broker.of(api.CommandScalableTopicLookup)), 3, 5)
         wait_for("recovery", lambda: watch.error is None, 3)
         assert watch.layout.epoch == 3
         broker.drop_all()
         wait_until_equal("the fourth", lambda: watch.layout.epoch, 4, 5)
-    assert [one.epoch for one in told] == [3, 4]
+    assert [layout.epoch for layout in layouts] == [3, 4]
 
 
 def test_a_topic_that_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its deletion is told once no broker has had it for a while, although brokers say nothing; so is a new topic."""
+    """A deletion is detected without a notice when no broker has the topic for a while; so is a new topic."""
     monkeypatch.setattr("pulsar_scalable.native.watch._CHECK_INTERVAL", 0.2)
     monkeypatch.setattr("pulsar_scalable.native.watch._MISSING_IS_DELETED", 0.3)
-    told: list[Layout] = []
+    layouts: list[Layout] = []
     created_ms: int | None = 1000
 
     def answer(_peer: Peer, command: Command) -> Answer:
@@ -200,14 +200,14 @@ def test_a_topic_that_is_deleted(monkeypatch: pytest.MonkeyPatch) -> None:
         return [api.CommandScalableTopicUpdate(session_id=command.session_id, dag=dag, resolved_topic_name=TOPIC)]
 
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
-        client.watch(TOPIC, told.append)
+        client.watch(TOPIC, layouts.append)
         wait_for("other sessions", lambda: len(broker.of(api.CommandScalableTopicLookup)) > 3, 5)
-        assert len(told) == 1
+        assert len(layouts) == 1
         created_ms = None
-        wait_for("the deletion", lambda: told[-1].is_deleted, 10)
+        wait_for("the deletion", lambda: layouts[-1].is_deleted, 10)
         created_ms = 2000
-        wait_for("the new topic", lambda: not told[-1].is_deleted, 10)
-    assert [(one.is_deleted, one.incarnation) for one in told] == [(False, 0), (True, 0), (False, 1)]
+        wait_for("the new topic", lambda: not layouts[-1].is_deleted, 10)
+    assert [(layout.is_deleted, layout.incarnation) for layout in layouts] == [(False, 0), (True, 0), (False, 1)]
 
 
 def test_topics_that_are_not_there() -> None:
@@ -231,10 +231,10 @@ def test_topics_that_are_not_there() -> None:
 
 def test_callbacks_that_fail() -> None:
     """Later layouts come nevertheless."""
-    told: list[int] = []
+    numbers: list[int] = []
 
     def on_layout(layout: Layout) -> None:
-        told.append(layout.epoch)
+        numbers.append(layout.epoch)
         raise RuntimeError("on purpose")
 
     def answer(_peer: Peer, command: Command) -> Answer:
@@ -243,11 +243,11 @@ def test_callbacks_that_fail() -> None:
     with FakeBroker(answer) as broker, NativeClient(broker.url) as client:
         client.watch(TOPIC, on_layout)
         broker.peers[0].push(update(session_of(broker), 1))
-        wait_until_equal("both", lambda: told, [0, 1], 3)
+        wait_until_equal("both", lambda: numbers, [0, 1], 3)
 
 
 def test_silent_brokers() -> None:
-    """A watch fails in time where nobody tells anything."""
+    """A watch fails in time if no broker answers."""
     with FakeBroker(unheard) as broker, NativeClient(broker.url, Access(operation_timeout=0.3)) as client:
         begun = time.monotonic()
         with pytest.raises(ScalableError):
@@ -268,7 +268,7 @@ class Leader:
         self.peers: list[tuple[Peer, int]] = []
 
     def __call__(self, peer: Peer, command: Command) -> Answer:
-        """What it answers."""
+        """Return the broker's answers to a command."""
         if isinstance(command, api.CommandScalableTopicLookup):
             return [update(command.session_id, 1)]
         if not isinstance(command, api.CommandScalableTopicSubscribe):
@@ -280,39 +280,39 @@ class Leader:
             ]
         self.peers.append((peer, command.consumer_id))
         early = [
-            api.CommandScalableTopicAssignmentUpdate(consumer_id=command.consumer_id, assignment=one)
-            for one in self.updates
+            api.CommandScalableTopicAssignmentUpdate(consumer_id=command.consumer_id, assignment=update)
+            for update in self.updates
         ]
         return [
             *early,
             api.CommandScalableTopicSubscribeResponse(request_id=command.request_id, assignment=self.first),
         ]
 
-    def push(self, found: api.ScalableConsumerAssignment) -> None:
-        """A new assignment."""
+    def push(self, assignment: api.ScalableConsumerAssignment) -> None:
+        """Send a new assignment."""
         peer, number = self.peers[-1]
-        peer.push(api.CommandScalableTopicAssignmentUpdate(consumer_id=number, assignment=found))
+        peer.push(api.CommandScalableTopicAssignmentUpdate(consumer_id=number, assignment=assignment))
 
 
 def test_assignments() -> None:
     """The first one before the registration is there, and each that takes its place."""
-    leader, told = Leader(), list[Assignment]()
+    leader, received = Leader(), list[Assignment]()
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
-        registration = client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
+        registration = client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, received.append)
         assert registration.is_registered
-        assert ids(told) == [[1]]
+        assert ids(received) == [[1]]
         (asked,) = broker.of(api.CommandScalableTopicSubscribe)
         assert isinstance(asked, api.CommandScalableTopicSubscribe)
         assert (asked.topic, asked.subscription, asked.consumer_name, asked.consumer_type) == (TOPIC, "sub", "me", 0)
-        for found in (assigned(1, 1, 2), assigned(0, 9), assigned(2)):
-            leader.push(found)
+        for assignment in (assigned(1, 1, 2), assigned(0, 9), assigned(2)):
+            leader.push(assignment)
         wait_until_equal("the last one", lambda: registration.assignment.epoch, 2, 3)
-        assert ids(told) == [[1], [1, 2], [9], []]
+        assert ids(received) == [[1], [1, 2], [9], []]
         registration.close()
         assert not registration.is_registered
-        (left,) = broker.of(api.CommandScalableTopicUnsubscribe)
-        assert isinstance(left, api.CommandScalableTopicUnsubscribe)
-        assert left.consumer_id == asked.consumer_id
+        (request,) = broker.of(api.CommandScalableTopicUnsubscribe)
+        assert isinstance(request, api.CommandScalableTopicUnsubscribe)
+        assert request.consumer_id == asked.consumer_id
 
 
 def test_a_consumer_that_stays_known() -> None:
@@ -329,17 +329,17 @@ def test_a_consumer_that_stays_known() -> None:
 def test_registrations_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
     """A consumer registers again with its name on the same connection, and takes what the answer says."""
     monkeypatch.setattr("pulsar_scalable.native.registration._RENEW_EVERY", 0.1)
-    leader, told = Leader(), list[Assignment]()
+    leader, received = Leader(), list[Assignment]()
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
-        client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
+        client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, received.append)
         wait_for("some registrations", lambda: len(broker.of(api.CommandScalableTopicSubscribe)) > 3, 3)
-        assert ids(told) == [[1]]
+        assert ids(received) == [[1]]
         leader.first = assigned(1, 1, 2)
-        wait_until_equal("the new segment", lambda: ids(told), [[1], [1, 2]], 3)
+        wait_until_equal("the new segment", lambda: ids(received), [[1], [1, 2]], 3)
         names = {
-            one.consumer_name
-            for one in broker.of(api.CommandScalableTopicSubscribe)
-            if isinstance(one, api.CommandScalableTopicSubscribe)
+            request.consumer_name
+            for request in broker.of(api.CommandScalableTopicSubscribe)
+            if isinstance(request, api.CommandScalableTopicSubscribe)
         }
         assert names == {"me"}
         assert len({id(peer) for peer, _ in leader.peers}) == 1
@@ -347,7 +347,7 @@ def test_registrations_are_renewed(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_shared_segments() -> None:
     """An assignment has the entry buckets of a segment that several consumers share."""
-    leader, told = Leader(), list[Assignment]()
+    leader, received = Leader(), list[Assignment]()
     shared = api.ScalableAssignedSegment(
         segment_id=1,
         hash_start=0,
@@ -357,29 +357,29 @@ def test_shared_segments() -> None:
     )
     leader.first = api.ScalableConsumerAssignment(layout_epoch=1, segments=(shared,))
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
-        client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
-    assert told[0].segments[0].buckets == ((0, 0x3FFF), (0x4000, 0xFFFF))
+        client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, received.append)
+    assert received[0].segments[0].buckets == ((0, 0x3FFF), (0x4000, 0xFFFF))
 
 
 def test_updates_before_the_answer() -> None:
     """They are newer than the answer: brokers send them first."""
-    leader, told = Leader(), list[Assignment]()
+    leader, received = Leader(), list[Assignment]()
     leader.updates = [assigned(1, 1), assigned(1, 1, 2)]
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
-        client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
+        client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, received.append)
         leader.push(assigned(1, 3))
-        wait_until_equal("the last one", lambda: ids(told)[-1], [3], 3)
-    assert ids(told) == [[1], [1, 2], [3]]
+        wait_until_equal("the last one", lambda: ids(received)[-1], [3], 3)
+    assert ids(received) == [[1], [1, 2], [3]]
 
 
 def test_brokers_that_do_not_lead_yet() -> None:
     """The leader is looked up again."""
-    leader, told = Leader(), list[Assignment]()
+    leader, received = Leader(), list[Assignment]()
     leader.refusals = [(0, "This broker is not the leader")] * 2
     with FakeBroker(leader) as broker, NativeClient(broker.url) as client:
-        client.register(TOPIC, "sub", "me", ConsumerKind.CHECKPOINT, told.append)
+        client.register(TOPIC, "sub", "me", ConsumerKind.CHECKPOINT, received.append)
         assert len(broker.of(api.CommandScalableTopicLookup)) == 3
-    assert ids(told) == [[1]]
+    assert ids(received) == [[1]]
 
 
 def test_no_leader_in_time() -> None:
@@ -399,7 +399,7 @@ def test_no_leader_in_time() -> None:
 def test_a_leader_that_lost_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
     """It keeps the connection and tells nothing; the layout says who leads."""
     monkeypatch.setattr("pulsar_scalable.native.registration._RENEW_EVERY", 0.1)
-    first, second, told = Leader(), Leader(), list[Assignment]()
+    first, second, received = Leader(), Leader(), list[Assignment]()
     second.first = assigned(1, 7)
     leading: list[str] = []
 
@@ -408,19 +408,19 @@ def test_a_leader_that_lost_its_lock(monkeypatch: pytest.MonkeyPatch) -> None:
             return [update(command.session_id, 1, controller=leading[-1])]
         return None
 
-    with FakeBroker(first) as one, FakeBroker(second) as other, FakeBroker(watching) as any_broker:
-        leading.append(one.url)
+    with FakeBroker(first) as first_broker, FakeBroker(second) as other, FakeBroker(watching) as any_broker:
+        leading.append(first_broker.url)
         with NativeClient(any_broker.url) as client:
-            client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
+            client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, received.append)
             wait_for("some looks", lambda: len(any_broker.of(api.CommandScalableTopicLookup)) > 3, 3)
-            assert ids(told) == [[1]]
+            assert ids(received) == [[1]]
             leading.append(other.url)
-            wait_until_equal("the next leader", lambda: ids(told), [[1], [7]], 5)
+            wait_until_equal("the next leader", lambda: ids(received), [[1], [7]], 5)
 
 
 def test_a_leader_that_dies() -> None:
     """The consumer registers with the next one by the same name, and learns what changed."""
-    first, second, told = Leader(), Leader(), list[Assignment]()
+    first, second, received = Leader(), Leader(), list[Assignment]()
     second.first = assigned(1, 7)
     leading: list[str] = []
 
@@ -429,16 +429,18 @@ def test_a_leader_that_dies() -> None:
             return [update(command.session_id, 1, controller=leading[-1])]
         return None
 
-    with FakeBroker(first) as one, FakeBroker(second) as other, FakeBroker(watching) as any_broker:
-        leading.append(one.url)
+    with FakeBroker(first) as first_broker, FakeBroker(second) as other, FakeBroker(watching) as any_broker:
+        leading.append(first_broker.url)
         with NativeClient(any_broker.url) as client:
-            registration = client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, told.append)
+            registration = client.register(TOPIC, "sub", "me", ConsumerKind.STREAM, received.append)
             leading.append(other.url)
-            one.drop_all()
-            wait_until_equal("the next leader", lambda: ids(told), [[1], [7]], 5)
+            first_broker.drop_all()
+            wait_until_equal("the next leader", lambda: ids(received), [[1], [7]], 5)
             assert registration.is_registered
             names = {
-                found.consumer_name for found in other.received if isinstance(found, api.CommandScalableTopicSubscribe)
+                command.consumer_name
+                for command in other.received
+                if isinstance(command, api.CommandScalableTopicSubscribe)
             }
             assert names == {"me"}
             assert not any_broker.of(api.CommandScalableTopicSubscribe)
