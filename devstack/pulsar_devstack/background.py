@@ -40,20 +40,20 @@ class BackgroundThread(ABC):
 
     @abstractmethod
     def work(self) -> None:
-        """What the thread does; it must return soon after the last tick."""
+        """Run the thread's work; it must return soon after the last tick."""
 
     @property
     def failure(self) -> BaseException | None:
-        """What has ended the work before its time."""
+        """Error that ended the work early."""
         return self._error
 
     @property
     def ending(self) -> bool:
-        """Whether the block has ended."""
+        """True if the block has ended."""
         return self._end.is_set()
 
     def ticks(self) -> Iterator[None]:
-        """Comes by at its interval until the block has ended."""
+        """Yield at the interval until the block has ended."""
         while not self._end.wait(self._every):
             yield
 

@@ -42,7 +42,7 @@ class Output(enum.StrEnum):
 
 
 def default_folder() -> Path:
-    """Where the stack lies when nobody says otherwise: next to the provisioned programs."""
+    """Return the default folder of the stack, next to the provisioned programs."""
     return cache_folder() / "stack"
 
 
@@ -148,7 +148,7 @@ def pause(name: Name, folder: Folder) -> None:
 
 @app.command()
 def resume(name: Name, folder: Folder) -> None:
-    """Let a frozen server continue."""
+    """Continue a frozen server."""
     _on_server(folder, name, Server.resume)
 
 

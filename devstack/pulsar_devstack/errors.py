@@ -1,4 +1,4 @@
-"""What can go wrong with the dev stack; each message says cause and cure.
+"""Errors of the dev stack; each message says cause and remedy.
 
 DevStackError
 ├── ToolMissing        a program that must be on the machine is missing or too old
@@ -29,7 +29,7 @@ class ChecksumMismatch(DevStackError):
 
 
 class StackConflict(DevStackError):
-    """What is asked for does not fit what the stack's folder holds."""
+    """The request does not fit the stack in the folder."""
 
 
 class NotInStack(DevStackError):
@@ -41,7 +41,7 @@ class ServerFailed(DevStackError):
 
     Attributes:
         name: the server.
-        exit_code: its exit code, negative for a signal; None when it still ran or nobody could know.
+        exit_code: its exit code, negative for a signal; None if it still ran or the code is unknown.
         tail: the last lines of its log.
     """
 

@@ -1,4 +1,4 @@
-"""What must be on the machine before anything is fetched: `python -m pulsar_devstack.machine` checks it.
+"""Check of the machine before anything is fetched: `python -m pulsar_devstack.machine`.
 
 Uses the standard library only, since nothing is installed yet when a checkout is set up.
 """

@@ -26,12 +26,12 @@ _names = itertools.count(random.randrange(1 << 30))
 
 
 def topic_url(name: str) -> str:
-    """The full name of a topic; short names are of the namespace `public/default`."""
+    """Return the complete name of a topic; short names are in the namespace `public/default`."""
     return str(TopicName.parse(name))
 
 
 def refusal(call: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> str:
-    """Why the broker refuses a call; empty if it does not.
+    """Return the reason why the broker rejects a call; empty if it accepts the call.
 
     Raises:
         AdminError: there was no answer.
@@ -46,7 +46,7 @@ def refusal(call: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> str
 
 
 def accepts(call: Callable[P, object], *args: P.args, **kwargs: P.kwargs) -> bool:
-    """Whether the broker does not refuse a call.
+    """Return whether the broker accepts a call.
 
     Raises:
         AdminError: there was no answer.
@@ -85,16 +85,16 @@ class StackAdmin(PulsarAdmin):
         self.topics.delete(TopicName.parse(name))
 
     def ledgers(self, name: str) -> set[int]:
-        """Ids of the ledgers that hold a topic's messages and its cursors."""
+        """Return the ids of the ledgers of a topic's messages and cursors."""
         return set(self._ledgers(name))
 
     def ledger_counts(self, names: Iterable[str]) -> Counter[int]:
-        """Every ledger id that topics and their cursors use, and how often."""
+        """Count how often topics and their cursors use each ledger id."""
         with ThreadPoolExecutor(_PARALLEL) as pool:
-            return Counter(ledger for found in pool.map(self._ledgers, names) for ledger in found)
+            return Counter(ledger for ledgers_of_topic in pool.map(self._ledgers, names) for ledger in ledgers_of_topic)
 
     def subscription(self, topic: str, name: str) -> SubscriptionStats:
-        """How a subscription of a topic is, its backlog counted exactly."""
+        """Return the state of a topic's subscription, with its exact backlog."""
         return self.topics.stats(TopicName.parse(topic)).subscriptions[name]
 
     def create_tenant(self, name: str, cluster: str) -> None:
@@ -102,7 +102,7 @@ class StackAdmin(PulsarAdmin):
         self.tenants.create(name, Tenant(allowed_clusters=(cluster,)))
 
     def can_write(self, cluster: str) -> bool:
-        """Whether writes of metadata succeed now: a tenant is created, and deleted.
+        """Return whether metadata can be written now: create and delete a tenant.
 
         During a live metadata migration only the deletion is refused: writes through a cache are not.
         """

@@ -29,20 +29,20 @@ _SPLIT_FILTER = "vendor/github.com/oxia-db/oxia/oxiad/dataserver/database/split_
 
 
 def oxia_product(data: Path, cache: Cache, logs: Path) -> Product:
-    """An Oxia server that keeps the versions that a client writes."""
+    """Return the Oxia server that keeps the versions that a client writes."""
     return Product("oxia", _data_inputs(data), partial(_make_oxia, data, cache, logs / "oxia.log"))
 
 
 def temporal_product(data: Path, cache: Cache, logs: Path) -> Product:
-    """A folder with the program `temporal`."""
+    """Return a folder with the program `temporal`."""
     log = logs / "temporal-cli.log"
     return Product("temporal-cli", _data_inputs(data), partial(_make_temporal, data, cache, log))
 
 
 def _data_inputs(data: Path) -> tuple[bytes, ...]:
-    """What decides a program's content: the platform, and the files of its folder."""
+    """Return the inputs that determine a program: the platform, and the files of its folder."""
     sources = sorted(path for path in data.iterdir() if path.is_file())
-    return (_platform(), *(part for path in sources for part in (path.name.encode(), path.read_bytes())))
+    return (_platform(), *(data for path in sources for data in (path.name.encode(), path.read_bytes())))
 
 
 def _make_temporal(data: Path, cache: Cache, log: Path, folder: Path) -> None:
@@ -76,7 +76,7 @@ def _make_oxia(data: Path, cache: Cache, log: Path, folder: Path) -> None:
 
 @contextmanager
 def _sources(data: Path, cache: Cache, log: Path) -> Generator[tuple[Path, Path]]:
-    """The `go` program, and a copy of a program's folder in which it may write."""
+    """Return the `go` program, and a writable copy of a program's folder."""
     go = _go(data.parent / "go-toolchain.txt", cache, log)
     with tempfile.TemporaryDirectory(prefix="devstack-") as scratch:
         shutil.copytree(data, scratch, dirs_exist_ok=True)

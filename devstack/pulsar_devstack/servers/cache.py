@@ -29,7 +29,7 @@ Progress = Callable[[str], None]
 
 
 def cache_folder() -> Path:
-    """The cache's folder: `$PULSAR_MIGRATE_CACHE`, or `pulsar-migrate` in the user's cache folder."""
+    """Return the cache's folder: `$PULSAR_MIGRATE_CACHE`, or `pulsar-migrate` in the user's cache folder."""
     if own := os.environ.get("PULSAR_MIGRATE_CACHE"):
         return Path(own).expanduser().absolute()
     if shared := os.environ.get("XDG_CACHE_HOME"):
@@ -38,7 +38,7 @@ def cache_folder() -> Path:
 
 
 def sha256_of(path: Path) -> str:
-    """The sha256 sum of a file, in hexadecimal."""
+    """Return the sha256 sum of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
@@ -61,8 +61,8 @@ class Product:
     def folder_name(self) -> str:
         """Name and key, which together are the product's place in the cache."""
         digest = hashlib.sha256()
-        for part in self.inputs:
-            digest.update(hashlib.sha256(part).digest())
+        for value in self.inputs:
+            digest.update(hashlib.sha256(value).digest())
         return f"{self.name}-{digest.hexdigest()[:16]}"
 
 
@@ -80,11 +80,11 @@ class Cache:
         self._timings = timings or Timings()
 
     def folder(self, product: Product) -> Path:
-        """Where the product is, or will be."""
+        """Return the folder of a product, whether it exists or not."""
         return self.root / product.folder_name
 
     def fault(self, product: Product, *, full: bool = False) -> str | None:
-        """What is wrong with the product, or None. Compares sizes and times, or with `full` the sha256 sums too."""
+        """Return the defect of a product, or None. Compare sizes and times; with `full` also sha256 sums."""
         folder = self.folder(product)
         try:
             manifest = cast("dict[str, dict[str, Any]]", json.loads((folder / MANIFEST).read_text()))
@@ -94,17 +94,17 @@ class Cache:
             return "its manifest cannot be read"
         for name, expected in manifest.items():
             try:
-                found = (folder / name).stat()
+                stat = (folder / name).stat()
             except FileNotFoundError:
                 return f"{name} is missing"
-            if (found.st_size, found.st_mtime_ns) != (expected["size"], expected["mtime_ns"]):
+            if (stat.st_size, stat.st_mtime_ns) != (expected["size"], expected["mtime_ns"]):
                 return f"{name} has changed"
             if full and sha256_of(folder / name) != expected["sha256"]:
                 return f"{name} is corrupt"
         return None
 
     def ensure(self, product: Product) -> Path:
-        """The product's folder, made first where it is absent or damaged. The caller holds the cache's lock.
+        """Return the product's folder; make a missing or damaged product first. The caller holds the cache's lock.
 
         Raises:
             DevStackError: the product could not be made; the cache is as it was.
@@ -139,15 +139,15 @@ class Cache:
         self.root.mkdir(parents=True, exist_ok=True)
         with (self.root / ".lock").open("w") as lock:
             deadline = time.monotonic() + _LOCK_LIMIT
-            told = False
+            announced = False
             while True:
                 try:
                     fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                     break
                 except BlockingIOError:
-                    if not told:
+                    if not announced:
                         self.progress("waiting for another provision to finish")
-                        told = True
+                        announced = True
                     if time.monotonic() > deadline:
                         raise ProvisionFailed(f"another provision has held {self.root} for an hour; end it") from None
                     time.sleep(0.1)

@@ -21,7 +21,7 @@ _ANSWER_SECONDS = 120.0
 
 
 class ChildFailed(Exception):
-    """A program did not start, or did not do what it was told; the message holds the end of its log."""
+    """A program did not start, or failed; the message has the end of its log."""
 
 
 class Child:
@@ -32,7 +32,7 @@ class Child:
     Args:
         command: program and arguments.
         log: file for its standard error.
-        environment: variables beside those of this process.
+        environment: variables in addition to this process's.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:
@@ -86,7 +86,7 @@ class Child:
         raise ChildFailed(f"ended without {beginning!r}; the end of its log:\n{self._tail()}")
 
     def figures(self, seconds: float) -> dict[str, float]:
-        """The JSON object that it prints in one line when it has done what it was told.
+        """Return the JSON object that it prints in one line when it is done.
 
         Raises:
             ChildFailed: it ended before, or did not print one in `seconds`.
@@ -121,7 +121,7 @@ class AnsweringProgram:
     Args:
         command: program and arguments.
         log: file for its standard error.
-        environment: variables beside those of this process.
+        environment: variables in addition to this process's.
     """
 
     def __init__(self, command: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> None:

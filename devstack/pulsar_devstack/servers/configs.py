@@ -1,4 +1,4 @@
-"""Configuration files of light servers on one machine; whoever starts a stack can overrule each line."""
+"""Configuration files of small servers on one machine; the caller can override each line."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SESSION_TIMEOUT_MS = 10_000
 
 
 def zookeeper(data: Path, client_port: int, quorum: dict[int, tuple[int, int]]) -> Settings:
-    """Lines of `zoo.cfg`; `quorum` gives peer and election port of each server, and is empty for one server alone."""
+    """Return the lines of `zoo.cfg`; `quorum` has peer and election port of each server, empty for a single server."""
     alone = {
         "tickTime": "1000",
         "dataDir": str(data),
@@ -29,7 +29,7 @@ def zookeeper(data: Path, client_port: int, quorum: dict[int, tuple[int, int]]) 
 
 
 def bookie(name: str, data: Path, port: int, http_port: int, metadata_uri: str) -> Settings:
-    """Lines of `bookkeeper.conf`. Nothing is synced to disk, which loses nothing unless the machine itself fails."""
+    """Return the lines of `bookkeeper.conf`. Nothing is synced to disk, so data are lost only if the machine fails."""
     return {
         "bookiePort": str(port),
         "advertisedAddress": LOOPBACK,
@@ -117,7 +117,7 @@ def broker(cluster: str, port: int, http_port: int, metadata: Settings, replicas
 
 
 def broker_quorum(replicas: int) -> Settings:
-    """The lines of `broker.conf` by which so many bookies get each message, and all of them must answer."""
+    """Return the lines of `broker.conf` for this many replicas, all of which must confirm a message."""
     return {
         "managedLedgerDefaultEnsembleSize": str(replicas),
         "managedLedgerDefaultWriteQuorum": str(replicas),
@@ -135,22 +135,22 @@ def broker_metadata(url: str, ledgers_url: str | None = None) -> Settings:
 
 
 def broker_bookies(uri: str) -> Settings:
-    """The line of `broker.conf` that names the BookKeeper cluster, by its metadata service URI."""
+    """Return the line of `broker.conf` with the metadata service URI of the BookKeeper cluster."""
     return {"bookkeeperMetadataServiceUri": uri}
 
 
 def bookie_metadata(url: str) -> Settings:
-    """The line of `bookkeeper.conf` that names the metadata store."""
+    """Return the line of `bookkeeper.conf` with the metadata store."""
     return {"metadataServiceUri": bookkeeper_uri(url)}
 
 
 def bookkeeper_uri(url: str) -> str:
-    """The metadata service URI of the BookKeeper cluster that Pulsar keeps in its own metadata store."""
+    """Return the metadata service URI of the BookKeeper cluster in Pulsar's own metadata store."""
     # BookKeeper splits its settings at commas, so its URIs join the hosts by semicolons.
     # Without `/ledgers` at its end: Pulsar's driver adds it, and with a second one the bookie ends at its start (seen).
     return f"metadata-store:{url}".replace(",", ";")
 
 
 def render(settings: Settings) -> str:
-    """A properties file."""
+    """Return a properties file."""
     return "".join(f"{name}={value}\n" for name, value in settings.items())

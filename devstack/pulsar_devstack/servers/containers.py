@@ -30,19 +30,19 @@ _PING_LIMIT = 5
 
 
 def image_of(product: str) -> str:
-    """The image of `ZOOKEEPER`, `OXIA` or `PULSAR`: `$PULSAR_MIGRATE_IMAGE_<product>`, or the official one."""
+    """Return the image of `ZOOKEEPER`, `OXIA` or `PULSAR`: `$PULSAR_MIGRATE_IMAGE_<product>`, or the official one."""
     official = _OFFICIAL.get(product) or f"apachepulsar/pulsar:{chosen_release().version}"
     return os.environ.get(f"PULSAR_MIGRATE_IMAGE_{product}", official)
 
 
 def product_of(name: str) -> str:
-    """The product, hence the image, that a server runs from."""
+    """Return the product, and thereby the image, of a server."""
     steps = (plans.SETUP, plans.LEDGERS_SETUP, plans.SECOND_SETUP)
     return "PULSAR" if name in steps else _PRODUCT.get(plans.kind_of(name), "PULSAR")
 
 
 def unavailable_reason() -> str | None:
-    """Why no containers can be started here, or None when an engine answers."""
+    """Return the reason why containers cannot be started here; None if a container engine answers."""
     try:
         docker: Any = importlib.import_module("docker")
         importlib.import_module("testcontainers.core.container")
@@ -56,7 +56,7 @@ def unavailable_reason() -> str | None:
 
 
 def shell_command(plan: ServerPlan, product: str, log: Path) -> str:
-    """The plan's command for an image's shell: its own programs and jars, and output to the stack's log."""
+    """Return the plan's command for an image's shell: its programs and jars, and output to the stack's log."""
     program = "oxia" if product == "OXIA" else "java"
     # Archives of classes fit the machine's own Java only.
     arguments = [word for word in plan.command[1:] if not word.startswith("-XX:SharedArchiveFile=")]
@@ -70,7 +70,7 @@ class ContainerStack(Stack):
     """A stack whose ZooKeepers, Oxias, bookies and brokers run in containers, which end with this process."""
 
     def runner(self, name: str, folder: Path, log: Path) -> Runner:
-        """A container, or a process for Temporal."""
+        """Return a container, or a process for Temporal."""
         if name == "temporal":
             return ProcessRunner(name, folder, log, detach=self.detach)
         return ContainerRunner(product_of(name), folder, log)
@@ -91,7 +91,7 @@ class ContainerRunner:
 
     @property
     def paused(self) -> bool:
-        """Whether it is frozen."""
+        """True if it is frozen."""
         return bool(self._state().get("Paused"))
 
     @property
@@ -136,7 +136,7 @@ class ContainerRunner:
         self._wrapped().pause()
 
     def resume(self) -> None:
-        """Let it continue."""
+        """Continue it."""
         if self.paused:
             self._wrapped().unpause()
 

@@ -28,11 +28,11 @@ def print_progress(line: str) -> None:
 
 
 class Fetcher:
-    """What the servers of this machine are made of, and what of it is missing.
+    """Fetches and builds the programs of the servers that are missing on this machine.
 
     Args:
-        cache: where it goes.
-        servers_only: leave out Temporal's test server, which is no server of a stack.
+        cache: cache for the programs.
+        servers_only: leave out Temporal's test server, which a stack does not run.
         release: of Pulsar.
 
     Raises:
@@ -52,7 +52,7 @@ class Fetcher:
         jars = [self._pulsar] if servers_only else [self._pulsar, self._test_server]
         programs = [product for product in (self._temporal, self._oxia) if isinstance(product, Product)]
         # Maven's local repository takes one client at a time, and a Go build uses all cores by itself.
-        self._lanes = [jars, programs]
+        self._groups = [jars, programs]
 
     def run(self) -> Toolchain:
         """Make what is missing or damaged, and say where everything is.
@@ -61,10 +61,10 @@ class Fetcher:
             DevStackError: something could not be made; what is complete is kept.
         """
         if any(self._cache.fault(product) for product in self._products()):
-            with self._cache.locked(), ThreadPoolExecutor(len(self._lanes)) as pool:
-                lanes = [pool.submit(self._make, products) for products in self._lanes]
-            for lane in lanes:
-                lane.result()
+            with self._cache.locked(), ThreadPoolExecutor(len(self._groups)) as pool:
+                builds = [pool.submit(self._make, products) for products in self._groups]
+            for build in builds:
+                build.result()
         return Toolchain(
             pulsar=self._release.version,
             java=self._java,
@@ -84,7 +84,7 @@ class Fetcher:
                     self._cache.discard(product)
 
     def _products(self) -> list[Product]:
-        return [product for lane in self._lanes for product in lane]
+        return [product for group in self._groups for product in group]
 
     def _make(self, products: list[Product]) -> None:
         for product in products:

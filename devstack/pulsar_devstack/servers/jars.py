@@ -53,7 +53,7 @@ class Coordinates(NamedTuple):
     @property
     def file_name(self) -> str:
         """Return the name under which Maven copies the jar."""
-        return "-".join(part for part in (self.artifact, self.version, self.classifier) if part) + ".jar"
+        return "-".join(field for field in (self.artifact, self.version, self.classifier) if field) + ".jar"
 
 
 def jars_product(name: str, logs: Path) -> Product:
@@ -80,13 +80,13 @@ def check_jars(folder: Path, lock: Path) -> None:
         ChecksumMismatch: a jar is missing, is too many, or has another content; the message names up to five.
     """
     locked = {jar.file_name: digest for jar, digest in read_lock(lock).items()}
-    found = {path.name: sha256_of(path) for path in folder.glob("*.jar")}
-    faults = [f"{name} is missing" for name in sorted(locked.keys() - found.keys())]
-    faults += [f"{name} is not in the lock" for name in sorted(found.keys() - locked.keys())]
+    sums = {path.name: sha256_of(path) for path in folder.glob("*.jar")}
+    faults = [f"{name} is missing" for name in sorted(locked.keys() - sums.keys())]
+    faults += [f"{name} is not in the lock" for name in sorted(sums.keys() - locked.keys())]
     faults += [
-        f"{name} has sha256 {found[name]}, locked is {digest}"
+        f"{name} has sha256 {sums[name]}, locked is {digest}"
         for name, digest in sorted(locked.items())
-        if name in found and found[name] != digest
+        if name in sums and sums[name] != digest
     ]
     if faults:
         shown = "\n".join(f"  {fault}" for fault in faults[:5])

@@ -52,7 +52,7 @@ class JavaProgram:
         self._program = ["-cp", ":".join([str(classes), *(f"{folder}/*" for folder in folders)]), source.stem]
 
     def command(self, *arguments: str, options: tuple[str, ...] = ()) -> list[str]:
-        """The command line.
+        """Return the command line.
 
         Args:
             arguments: those of `main`.
@@ -64,7 +64,7 @@ class JavaProgram:
 
 def _compile(java: str, jars: str, sources: Sequence[Path], classes: Path) -> None:
     classes.parent.mkdir(parents=True, exist_ok=True)
-    # Aside, and renamed when it is whole: others may compile the same, and a broken compilation must not stand.
+    # Compiled aside and renamed when complete: others may compile the same, and a broken result must not remain.
     fresh = Path(tempfile.mkdtemp(prefix=f"{classes.name}.", dir=classes.parent))
     try:
         # The compiler of this very Java, whichever `javac` may be on the PATH; it takes no `*` in a class path.

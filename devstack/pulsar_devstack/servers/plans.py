@@ -75,24 +75,24 @@ class ServerPlan:
 
 
 def roles_of(name: str) -> tuple[str, ...]:
-    """Roles of the ports that a server needs, the one for clients first."""
+    """Return the roles of the ports that a server needs, the one for clients first."""
     return _ROLES[kind_of(name)]
 
 
 def kind_of(name: str) -> str:
-    """The kind of a server, from its name.
+    """Return the kind of a server, from its name.
 
     Raises:
         NotInStack: there is no such kind.
     """
     kind = name if name in _ROLES else name.rpartition("-")[0]
     if kind not in _ROLES:
-        raise NotInStack(f"{name!r} is no server of a stack; the kinds are {', '.join(_ROLES)}")
+        raise NotInStack(f"unknown server {name!r}; expected one of the kinds {', '.join(_ROLES)}, with a number")
     return kind
 
 
 def plan(name: str, state: StackState, folder: Path) -> ServerPlan:
-    """The plan of one server (or of a set-up step) whose own folder is `folder`."""
+    """Return the plan of a server or set-up step whose folder is `folder`."""
     if name == SETUP:
         return _setup(state)
     if name in (LEDGERS_SETUP, SECOND_SETUP):
@@ -116,7 +116,7 @@ def _java(kind: str, state: StackState, heap_mb: int, direct_mb: int, *more: str
     flags = [f"-Xmx{heap_mb}m", f"-XX:MaxDirectMemorySize={direct_mb}m", "-Xms32m", "-XX:TieredStopAtLevel=1"]
     flags += ["-XX:+UseSerialGC", "-XX:-UsePerfData", "-XX:+ExitOnOutOfMemoryError", "-Djava.net.preferIPv4Stack=true"]
     flags += [f"-Dlog4j2.configurationFile={DATA / 'log4j2.xml'}", "-Dio.netty.tryReflectionSetAccessible=true", _JUTE]
-    flags += [part for package in _OPEN_PACKAGES for part in ("--add-opens", f"{package}=ALL-UNNAMED")]
+    flags += [flag for package in _OPEN_PACKAGES for flag in ("--add-opens", f"{package}=ALL-UNNAMED")]
     if tools.java_version >= 24:
         flags += ["--enable-native-access=ALL-UNNAMED", "--sun-misc-unsafe-memory-access=allow"]
     return [str(tools.java), *_archive(kind, tools), *flags, "-cp", f"{tools.jars}/*", *more]
@@ -179,7 +179,7 @@ def _oxia(name: str, state: StackState, folder: Path) -> ServerPlan:
 
 def _setup(state: StackState) -> ServerPlan:
     url = state.metadata_url()
-    # Without a broker nobody asks for these addresses, but the command insists.
+    # No client uses these addresses without a broker, but the command requires them.
     client, web = state.ports.get("broker-1.client", 6650), state.ports.get("broker-1.http", 8080)
     addresses = ["-uw", f"http://{configs.LOOPBACK}:{web}", "-ub", f"pulsar://{configs.LOOPBACK}:{client}"]
     main = ["org.apache.pulsar.PulsarClusterMetadataSetup", "-c", state.spec.cluster, "-md", url, "-cms", url]
@@ -254,7 +254,7 @@ def _temporal(name: str, state: StackState, folder: Path) -> ServerPlan:
     options += ["--db-filename", str(folder / "data" / "temporal.db")]
     options += ["--dynamic-config-value", _PROMPT]
     attributes = state.spec.temporal_search_attributes.items()
-    options += [part for key, kind in attributes for part in ("--search-attribute", f"{key}={kind}")]
+    options += [option for key, kind in attributes for option in ("--search-attribute", f"{key}={kind}")]
     return ServerPlan(
         name=name,
         command=[str(state.toolchain.temporal), "server", "start-dev", *options],

@@ -20,7 +20,7 @@ _FIRST, _LAST, _BLOCK = 20_000, 32_000, 64
 
 
 def free_port() -> int:
-    """A port that is free now, for a server that starts at once and is not stopped in between."""
+    """Return a free port, for a server that starts immediately and is not stopped in between."""
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
@@ -46,7 +46,7 @@ class PortBlock:
             raise StackConflict(f"{wanted} is held by another stack of this machine; end one (pulsar-migrate dev down)")
 
     def take(self, used: set[int]) -> int:
-        """The next port of the block that is not used and can be bound on 127.0.0.1.
+        """Return the next unused port of the block that can be bound on 127.0.0.1.
 
         Raises:
             StackConflict: the block has none left.
@@ -57,7 +57,7 @@ class PortBlock:
         raise StackConflict(f"no free port is left between {self.first} and {self.first + _BLOCK}; use a smaller stack")
 
     def release(self) -> None:
-        """Let another stack have the block."""
+        """Release the block for other stacks."""
         self._lock.close()
 
 

@@ -21,13 +21,13 @@ _TEMPORAL_FRONTEND = b"temporal.api.workflowservice.v1.WorkflowService"
 
 
 def zookeeper_serves(port: int) -> bool:
-    """Whether the server is part of a quorum; `ruok` would say yes before that."""
+    """Return whether the server is part of a quorum; `ruok` would succeed before that."""
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=LIMIT) as connection:
             connection.sendall(b"srvr")
             answer = b""
-            while part := connection.recv(4096):
-                answer += part
+            while chunk := connection.recv(4096):
+                answer += chunk
     except OSError:
         return False
     return b"Mode: " in answer
@@ -42,7 +42,7 @@ def http_answers_ok(url: str) -> bool:
 
 
 def oxia_serves(address: str, namespace: str = "default") -> bool:
-    """Whether the server knows the leaders of the namespace's shards."""
+    """Return whether the server knows the leaders of the namespace's shards."""
     name = namespace.encode()
     with grpc.insecure_channel(address) as channel:
         ask = cast("Callable[..., Iterator[bytes]]", channel.unary_stream(_OXIA_ASSIGNMENTS))
@@ -53,7 +53,7 @@ def oxia_serves(address: str, namespace: str = "default") -> bool:
 
 
 def temporal_serves(address: str) -> bool:
-    """Whether the frontend reports SERVING."""
+    """Return whether the frontend reports SERVING."""
     request = b"\n" + bytes([len(_TEMPORAL_FRONTEND)]) + _TEMPORAL_FRONTEND
     with grpc.insecure_channel(address) as channel:
         try:

@@ -43,15 +43,15 @@ class ProcessId(BaseModel):
 
     @property
     def alive(self) -> bool:
-        """Whether this very process runs (or is paused)."""
-        found = inspect(self.pid)
-        return found is not None and found[1] == self.started
+        """True if this very process runs or is paused."""
+        process = inspect(self.pid)
+        return process is not None and process[1] == self.started
 
     @property
     def paused(self) -> bool:
-        """Whether it is stopped by a signal."""
-        found = inspect(self.pid)
-        return found is not None and found == ("T", self.started)
+        """True if it is stopped by a signal."""
+        process = inspect(self.pid)
+        return process is not None and process == ("T", self.started)
 
     def send(self, what: signal.Signals) -> None:
         """Signal the process and what it started; does nothing when it has ended."""
@@ -61,7 +61,7 @@ class ProcessId(BaseModel):
 
 
 def inspect(pid: int) -> tuple[str, str] | None:
-    """State letter and start of a process, or None when there is none that could still do something."""
+    """Return state letter and start time of a process; None if it has ended."""
     state, started = _from_proc(pid) if sys.platform == "linux" else _from_ps(pid)
     return None if state in ("", "Z", "X") else (state, started)
 
@@ -89,7 +89,7 @@ class ProcessRecord:
         self._path = path
 
     def read(self) -> ProcessId | None:
-        """The recorded process, dead or alive."""
+        """Return the recorded process, dead or alive."""
         try:
             return ProcessId.model_validate_json(self._path.read_bytes())
         except (FileNotFoundError, ValidationError):
@@ -157,7 +157,7 @@ def wait_paused(process: ProcessId, limit: float) -> None:
 
 
 def tail(log: Path, lines: int) -> list[str]:
-    """The last lines of a log, reading no more than its last 256 KiB."""
+    """Return the last lines of a log; read at most its last 256 KiB."""
     try:
         with log.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -168,7 +168,7 @@ def tail(log: Path, lines: int) -> list[str]:
 
 
 class Runner(Protocol):
-    """One server's process, whoever started it."""
+    """Process of a server, started by this program or another one."""
 
     @property
     def pid(self) -> int | None:
@@ -177,7 +177,7 @@ class Runner(Protocol):
 
     @property
     def paused(self) -> bool:
-        """Whether it is frozen."""
+        """True if it is frozen."""
         ...
 
     @property
@@ -202,7 +202,7 @@ class Runner(Protocol):
         ...
 
     def resume(self) -> None:
-        """Let it continue."""
+        """Continue it."""
         ...
 
 
@@ -222,7 +222,7 @@ class ProcessRunner:
 
     @property
     def paused(self) -> bool:
-        """Whether it is frozen."""
+        """True if it is frozen."""
         process = self._record.read()
         return process is not None and process.paused
 
@@ -235,8 +235,8 @@ class ProcessRunner:
         """Start it; returns at once."""
         child = spawn(plan.command, cwd=self._folder, log=self._log, detach=self._detach)
         self._child = child
-        if found := inspect(child.pid):
-            self._record.write(ProcessId(pid=child.pid, started=found[1]))
+        if process := inspect(child.pid):
+            self._record.write(ProcessId(pid=child.pid, started=process[1]))
 
     def stop(self, limit: float) -> bool:
         """Ask it to end; False when it still runs after `limit` seconds."""
@@ -265,7 +265,7 @@ class ProcessRunner:
             wait_paused(process, _PAUSE_LIMIT)
 
     def resume(self) -> None:
-        """Let it continue."""
+        """Continue it."""
         if process := self._record.read():
             process.send(signal.SIGCONT)
 

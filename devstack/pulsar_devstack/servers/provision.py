@@ -36,7 +36,7 @@ def provision(
     """Make what is missing or damaged, tell how long each part of it took, and say where everything is.
 
     Args:
-        progress: told what happens, line by line.
+        progress: receives the progress, line by line.
         cache_root: where everything goes; the user's cache by default.
         servers_only: make no more than a stack needs. Left out are Temporal's test server, and archives of loaded
             classes, which take half a minute and shorten later starts; archives that are there are used.
@@ -74,14 +74,14 @@ def with_archives(toolchain: Toolchain, cache: Cache, *, make: bool) -> Toolchai
             with cache.locked():
                 cache.ensure(product)
         except ServerFailed as error:
-            # Servers start without archives too, if they start at all; whoever starts them learns why not.
+            # Servers also start without archives; if they cannot start at all, the stack reports it.
             cache.progress(f"{product.name}: left out, {error}")
             return toolchain
     return replace(toolchain, archives=cache.folder(product))
 
 
 def _archives_product(toolchain: Toolchain) -> Product:
-    """The archives for this very Java and these very jars; for others the JVM would pass them over."""
+    """Return the archives for this Java and these jars; the JVM would ignore them for others."""
     java = toolchain.java.resolve().stat()
     program = f"{toolchain.java.resolve()} {java.st_size} {java.st_mtime_ns}".encode()
     return Product("class-archives", (program, (toolchain.jars / MANIFEST).read_bytes()), partial(_record, toolchain))
@@ -102,7 +102,7 @@ def with_release(tools: Toolchain, line: str, progress: Progress = print_progres
     Args:
         tools: what the dev stack has.
         line: of Pulsar, such as `4.0`.
-        progress: told what happens, line by line.
+        progress: receives the progress, line by line.
 
     Raises:
         ToolMissing: there is no such release, no JDK that runs it, or no Maven.

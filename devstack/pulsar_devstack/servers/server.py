@@ -29,7 +29,7 @@ _RECORDED = {
 
 
 class ServerStatus(BaseModel):
-    """What is known of a server right now.
+    """Current status of a server.
 
     Attributes:
         state: `ready` answers its probe, `starting` runs without an answer, `down` does not run.
@@ -81,17 +81,17 @@ class Server:
 
     @property
     def alive(self) -> bool:
-        """Whether its process runs or is paused, whoever started it."""
+        """True if its process runs or is paused, also if another program started it."""
         return self.pid is not None
 
     @property
     def ready(self) -> bool:
-        """Whether it answers its probe."""
+        """True if it answers its probe."""
         probe = self.plan().ready
         return probe is not None and self.alive and probe()
 
     def plan(self) -> plans.ServerPlan:
-        """How it would be started now."""
+        """Return the plan for its next start."""
         return plans.plan(self.name, self._stack.state, self.folder)
 
     def start(self) -> None:
@@ -131,7 +131,7 @@ class Server:
         self._runner.pause()
 
     def resume(self) -> None:
-        """Let a frozen one continue (SIGCONT).
+        """Continue a frozen server (SIGCONT).
 
         Raises:
             ServerFailed: it does not run.
@@ -140,11 +140,11 @@ class Server:
         self._runner.resume()
 
     def tail(self, lines: int = 100) -> list[str]:
-        """The last lines of its log."""
+        """Return the last lines of its log."""
         return processes.tail(self.log, lines)
 
     def status(self) -> ServerStatus:
-        """What is known of it right now; asks its probe when it runs."""
+        """Return its current status; send its probe if it runs."""
         pid = self.pid
         state: Literal["ready", "starting", "paused", "down"] = "down"
         if pid is not None:
@@ -178,7 +178,7 @@ class Server:
         return is_ready
 
     def setup_steps(self) -> dict[str, Server]:
-        """The set-up steps that its stack needs and has not done, by name."""
+        """Return the names of the set-up steps that its stack needs and has not done."""
         state = self._stack.state
         needed = {
             plans.SETUP: state.spec.bookies,
@@ -189,7 +189,7 @@ class Server:
         return {name: Server(name, self._stack, self._new_runner) for name in names}
 
     def record_done(self) -> None:
-        """Let the stack's folder remember that this set-up step is done."""
+        """Record in the stack's folder that this set-up step is done."""
         self._stack.update(**{_RECORDED[self.name]: True})
 
     def _needs_life(self) -> None:
@@ -198,7 +198,7 @@ class Server:
 
 
 def silent(_line: str) -> None:
-    """Progress that nobody wants to see."""
+    """Ignore progress."""
 
 
 def start_all(chosen: Iterable[Server], progress: Progress = silent) -> None:

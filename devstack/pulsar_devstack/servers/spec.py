@@ -11,7 +11,7 @@ Chroot = Annotated[str, StringConstraints(pattern=r"^(/[A-Za-z0-9._-]+)*$")]
 
 
 class StackSpec(BaseModel):
-    """Which servers a stack has.
+    """Servers of a stack.
 
     Attributes:
         zookeepers: servers of the ZooKeeper ensemble.

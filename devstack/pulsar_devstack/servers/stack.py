@@ -51,12 +51,12 @@ class Stack:
     ) -> None:
         self.folder = folder.absolute()
         self.detach = detach
-        known = StackFolder.read(self.folder)
-        if known and known.spec != spec:
+        recorded = StackFolder.read(self.folder)
+        if recorded and recorded.spec != spec:
             raise StackConflict(f"{self.folder} holds another stack; use that one's options, or remove the folder")
-        self._block = None if attach else PortBlock(known.first_port if known else None)
-        if known:
-            state = known.model_copy(update={"toolchain": toolchain})
+        self._block = None if attach else PortBlock(recorded.first_port if recorded else None)
+        if recorded:
+            state = recorded.model_copy(update={"toolchain": toolchain})
         else:
             block = self._block or PortBlock()
             ports = _take_ports(block, spec.names, {})
@@ -69,7 +69,7 @@ class Stack:
 
     @classmethod
     def open(cls, folder: Path) -> Self:
-        """The stack that another process keeps in the folder; what is started through this one is detached.
+        """Return the stack that another process started in the folder; servers started through this one are detached.
 
         Raises:
             StackConflict: the folder holds no stack.
@@ -99,7 +99,7 @@ class Stack:
 
     @property
     def state(self) -> StackState:
-        """What its folder remembers."""
+        """State that its folder records."""
         return self._memory.state
 
     def up(self, progress: Progress = silent) -> None:
@@ -127,11 +127,11 @@ class Stack:
         self._release()
 
     def status(self) -> list[ServerStatus]:
-        """One row for each server, in the order of their names in the spec."""
+        """Return one row for each server, in the order of the spec."""
         return [server.status() for server in self]
 
     def logs(self, name: str, tail: int = 100) -> list[str]:
-        """The last lines of a server's log.
+        """Return the last lines of a server's log.
 
         Raises:
             NotInStack: there is no such server.
@@ -179,7 +179,7 @@ class Stack:
                 self._reconfigure(name, own)
 
     def use_bookies(self, uri: str, names: Iterable[str] | None = None) -> None:
-        """Let brokers (or the named ones) use another BookKeeper cluster.
+        """Configure brokers (or the named ones) for another BookKeeper cluster.
 
         Those that run are stopped first, all of them, and started when all know it: while one broker writes to the one
         cluster and another to the other, topics that move between them lose messages. Those that are down are left so.
@@ -268,7 +268,7 @@ class Stack:
         return {f"PULSAR_MIGRATE_GATEWAY_{name.upper()}": value for name, value in given.items()}
 
     def runner(self, name: str, folder: Path, log: Path) -> Runner:
-        """What starts and ends the server's process; another kind of stack returns another kind."""
+        """Return the runner that starts and ends the server's process; another kind of stack returns another kind."""
         return ProcessRunner(name, folder, log, detach=self.detach)
 
     def _server(self, name: str) -> Server:

@@ -1,4 +1,4 @@
-"""What a stack's folder remembers of it, so that a stop or another shell changes nothing."""
+"""State that a stack's folder records, so that it survives a stop and is visible in another shell."""
 
 from __future__ import annotations
 
@@ -39,20 +39,20 @@ class StackState(BaseModel):
     ledgers_set_up: bool = False
 
     def zookeeper_url(self) -> str:
-        """`zk:host:port[,host:port...][/chroot]` of the ensemble."""
+        """Return `zk:host:port[,host:port...][/chroot]` of the ensemble."""
         return f"zk:{','.join(self._zookeeper_hosts())}{self.spec.zk_chroot}"
 
     def oxia_url(self, number: int = 1) -> str:
-        """`oxia://host:port/default` of one Oxia."""
+        """Return `oxia://host:port/default` of one Oxia."""
         return f"oxia://127.0.0.1:{self.ports[f'oxia-{number}.public']}/default"
 
     def second_bookkeeper_uri(self) -> str:
-        """`zk+hierarchical://host:port[;host:port...]/second-ledgers` of the second BookKeeper cluster."""
+        """Return `zk+hierarchical://host:port[;host:port...]/second-ledgers` of the second BookKeeper cluster."""
         # Next to the chroot: the root's parent must be there before the root.
         return f"zk+hierarchical://{';'.join(self._zookeeper_hosts())}/second-ledgers"
 
     def metadata_url(self) -> str:
-        """The store that brokers and bookies are started on unless `settings` say otherwise."""
+        """Return the store that brokers and bookies start with, unless `settings` name another."""
         return self.zookeeper_url() if self.spec.metadata == "zk" else self.oxia_url()
 
     def ledgers_url(self) -> str:
@@ -78,7 +78,7 @@ class StackFolder:
 
     @staticmethod
     def read(path: Path) -> StackState | None:
-        """What the folder remembers; None where it holds no stack.
+        """Return the recorded state; None if the folder has no stack.
 
         Raises:
             StackConflict: its state cannot be read.

@@ -32,7 +32,7 @@ class Timings:
 
     @contextmanager
     def measure(self, name: str) -> Generator[None]:
-        """The time from here to the end of the context, however it ends."""
+        """Measure the time until the end of the context, also if it fails."""
         begun = time.monotonic() - self._zero
         try:
             yield
@@ -40,7 +40,7 @@ class Timings:
             self._spans.append(Span(name, begun, time.monotonic() - self._zero))
 
     def table(self) -> list[str]:
-        """A head, a line for each item in the order of their beginnings, and the whole; empty without items."""
+        """Return a head, a line for each item in the order of their starts, and the total; empty without items."""
         if not self._spans:
             return []
         width = max(len(span.name) for span in self._spans) + 2
@@ -52,7 +52,7 @@ class Timings:
 
 
 def time_alone(item: Span, spans: Sequence[Span]) -> float:
-    """Seconds in which no other item was under way: a faster one would have saved them all."""
+    """Return the seconds in which only this item ran: a faster item would have saved all of them."""
     others = [*spans]
     others.remove(item)
     edges = {item.begun, item.ended, *(edge for span in others for edge in (span.begun, span.ended))}

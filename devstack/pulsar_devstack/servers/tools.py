@@ -79,12 +79,12 @@ def _java_programs() -> list[Path]:
 
 def is_on_path(program: Path) -> bool:
     """Return whether the shell finds this program by its name alone."""
-    found = shutil.which(program.name)
-    return found is not None and Path(found).resolve() == program.resolve()
+    program_path = shutil.which(program.name)
+    return program_path is not None and Path(program_path).resolve() == program.resolve()
 
 
 def find_maven() -> Path:
-    """The machine's `mvn`.
+    """Return the machine's `mvn`.
 
     Raises:
         ToolMissing: there is none on the PATH.
@@ -98,7 +98,7 @@ def find_maven() -> Path:
 
 
 def find_pip() -> list[str]:
-    """The command of pip for this interpreter: its own module, or uv's.
+    """Return the command of pip for this interpreter: its own module, or uv's.
 
     Raises:
         ToolMissing: there is neither.
@@ -114,7 +114,7 @@ def find_pip() -> list[str]:
 
 
 def find_go() -> Path | None:
-    """The `go` on the PATH where it is of a release that builds the servers, else None."""
+    """Return the `go` on the PATH if its release can build the servers, else None."""
     return _on_path("go", ["version"], r"go(\d+\.\d+)", GO_AT_LEAST, GO_BELOW)
 
 
@@ -130,12 +130,12 @@ def require_tools(release: ServerRelease) -> tuple[Path, int]:
 
 
 def find_temporal() -> Path | None:
-    """The `temporal` on the PATH where it is new enough, else None."""
+    """Return the `temporal` on the PATH if it is new enough, else None."""
     return _on_path("temporal", ["--version"], r"version (\d+\.\d+)", TEMPORAL_AT_LEAST)
 
 
 def find_oxia() -> Path | None:
-    """The `oxia` on the PATH where it is new enough to keep the versions that a migration writes, else None."""
+    """Return the `oxia` on the PATH if it is new enough to keep the versions that a migration writes, else None."""
     return _on_path("oxia", ["--version"], r"version v?(\d+\.\d+)", OXIA_AT_LEAST)
 
 
@@ -151,7 +151,7 @@ def _on_path(
 
 
 def version_of(command: Sequence[str], pattern: str) -> tuple[int, int] | None:
-    """The first two numbers of the version that a command prints, or None where it prints none or does not run."""
+    """Return the first two numbers of the version that a command prints; None if it prints none or does not run."""
     try:
         answer = subprocess.run(
             command, capture_output=True, text=True, timeout=_ANSWER_LIMIT, check=False, stdin=subprocess.DEVNULL

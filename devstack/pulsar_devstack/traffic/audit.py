@@ -92,7 +92,7 @@ class SubscriptionAudit:
         received: messages that arrived, each counted once.
         lost: messages that were acknowledged to their producer and did not arrive.
         duplicates: messages that arrived more than once.
-        reordered: messages that first arrived behind a later one of their key; 0 for a shared subscription.
+        reordered: messages that first arrived after a later one of their key; 0 for a shared subscription.
         corrupt: messages whose body is not what was sent.
         dead: consumers that no longer get messages although some are missing, or others of a shared subscription do.
         errors: what its consumers met, and how often.
@@ -137,9 +137,9 @@ class DeliveryAudit:
         """Messages that arrived more than once, summed over subscriptions."""
         parts = [subscription.duplicates for subscription in self.subscriptions]
         return Duplicates(
-            sum(part.resent for part in parts),
-            sum(part.unconfirmed for part in parts),
-            sum(part.other for part in parts),
+            sum(side.resent for side in parts),
+            sum(side.unconfirmed for side in parts),
+            sum(side.other for side in parts),
         )
 
     @property
@@ -169,13 +169,13 @@ class DeliveryAudit:
 
     @property
     def errors(self) -> list[str]:
-        """What clients met, even if no message suffered."""
-        found = [
+        """Errors of clients, even if no message was affected."""
+        errors = [
             f"{producer.name}: {count} x {reason}"
             for producer in self.producers
             for reason, count in producer.errors.items()
         ]
-        return found + [
+        return errors + [
             f"{subscription.topic}, {subscription.name}: {count} x {reason}"
             for subscription in self.subscriptions
             for reason, count in subscription.errors.items()
@@ -183,15 +183,15 @@ class DeliveryAudit:
 
     def faults(self, *tolerated: Tolerated) -> list[str]:
         """Return what is wrong, one line each; see the table of this module."""
-        found = [f"{name} can send no more: {reason}" for name, reason in self.dead_producers.items()]
-        found += [f"{producer.name} has sent nothing" for producer in self.producers if not producer.sent]
-        found += [
+        faults = [f"{name} can send no more: {reason}" for name, reason in self.dead_producers.items()]
+        faults += [f"{producer.name} has sent nothing" for producer in self.producers if not producer.sent]
+        faults += [
             f"{producer.name}: {producer.misreported} outcomes reported again"
             for producer in self.producers
             if producer.misreported
         ]
         if Tolerated.DEAD_CONSUMERS not in tolerated:
-            found += [f"{name} receives nothing any more" for name in self.dead_consumers]
+            faults += [f"{name} receives nothing any more" for name in self.dead_consumers]
         for subscription in self.subscriptions:
             counts = {
                 "lost": subscription.lost,
@@ -200,8 +200,8 @@ class DeliveryAudit:
                 "corrupt": subscription.corrupt,
             }
             wrong = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-            found += [f"{subscription.topic}, {subscription.name}: {wrong}"] if wrong else []
-        return found
+            faults += [f"{subscription.topic}, {subscription.name}: {wrong}"] if wrong else []
+        return faults
 
 
 def audit_delivery(
@@ -233,9 +233,9 @@ def audit_delivery(
 def in_flight(producers: Iterable[ProducerRecord], at: float) -> int:
     """Return how many messages had been sent and were not acknowledged at a time."""
     return sum(
-        one.at <= at and (one.acknowledged is None or one.acknowledged > at)
+        message.at <= at and (message.acknowledged is None or message.acknowledged > at)
         for record in producers
-        for one in record.sent
+        for message in record.sent
     )
 
 
@@ -246,8 +246,8 @@ def out_of_order(numbers: Sequence[int]) -> list[int]:
 
 
 def _producer(record: ProducerRecord, began: float, ended: float) -> ProducerAudit:
-    seen = sorted(one.acknowledged for one in record.sent if one.acknowledged is not None)
-    waits = [one.acknowledged - one.at for one in record.sent if one.acknowledged is not None]
+    seen = sorted(message.acknowledged for message in record.sent if message.acknowledged is not None)
+    waits = [message.acknowledged - message.at for message in record.sent if message.acknowledged is not None]
     times = sorted([began, *seen, ended])
     return ProducerAudit(
         record.plan.name,
@@ -263,7 +263,7 @@ def _producer(record: ProducerRecord, began: float, ended: float) -> ProducerAud
 
 
 def _death(record: ProducerRecord, seen: Sequence[float]) -> str | None:
-    """Why a producer can send no more: nothing was acknowledged after its last error, or its last message never was."""
+    """Return why a producer can send no more: no acknowledgement after its last error, or for its last message."""
     if record.errors and (not seen or record.errors[-1][0] >= seen[-1]):
         return record.errors[-1][1]
     if record.sent and record.sent[-1].acknowledged is None:
@@ -276,14 +276,14 @@ def _subscription(
 ) -> SubscriptionAudit:
     kind = records[0].plan.type
     arrivals = sorted(
-        ((one, record) for record in records for one in record.received), key=lambda arrival: arrival[0].at
+        ((message, record) for record in records for message in record.received), key=lambda arrival: arrival[0].at
     )
-    seen = {(one.key, one.number) for one, _ in arrivals}
+    seen = {(message.key, message.number) for message, _ in arrivals}
     wanted = {
-        (one.key, one.number): one.acknowledged
+        (message.key, message.number): message.acknowledged
         for record in sent
-        for one in record.sent
-        if one.acknowledged is not None
+        for message in record.sent
+        if message.acknowledged is not None
     }
     lost = wanted.keys() - seen
     return SubscriptionAudit(
@@ -293,7 +293,7 @@ def _subscription(
         len(seen),
         len(lost),
         _duplicates(arrivals),
-        _reordered(one for one, _ in arrivals) if kind.ordered else 0,
+        _reordered(message for message, _ in arrivals) if kind.ordered else 0,
         sum(record.corrupt for record in records),
         tuple(_dead(kind, records, list(wanted.values()), lost=bool(lost))),
         dict(Counter(reason for record in records for _, reason in record.errors)),
@@ -303,11 +303,11 @@ def _subscription(
 def _duplicates(arrivals: Iterable[tuple[Received, ConsumerRecord]]) -> Duplicates:
     first: dict[tuple[str, int], tuple[Received, ConsumerRecord]] = {}
     again = acknowledging = other = 0
-    for one, record in arrivals:
-        before = first.setdefault((one.key, one.number), (one, record))
-        if before[0] is one:
+    for message, record in arrivals:
+        before = first.setdefault((message.key, message.number), (message, record))
+        if before[0] is message:
             continue
-        if before[0].place != one.place:
+        if before[0].place != message.place:
             again += 1
         elif _was_cut_off(before[0].at, before[1].breaks):
             acknowledging += 1
@@ -330,17 +330,17 @@ def _reordered(arrivals: Iterable[Received]) -> int:
 def _dead(
     kind: Subscribed, records: Sequence[ConsumerRecord], acknowledged: Sequence[float], *, lost: bool
 ) -> list[str]:
-    """Consumers without a message since the last tenth was sent; of a shared subscription each must get some."""
+    """Return the consumers without a message in the last tenth; with a shared subscription each must get some."""
     if not acknowledged:
         return []
     begin = sorted(acknowledged)[-(len(acknowledged) // 10 or 1)]
     silent = [
         record.plan.name
         for record in records
-        if not record.left and (not record.received or record.received[-1].at < begin)
+        if not record.has_left and (not record.received or record.received[-1].at < begin)
     ]
     if kind is Subscribed.SHARED:
         return silent
-    # One consumer may rightly have no key, or only stand by, as long as nothing is missing.
-    standing_by = kind is Subscribed.FAILOVER and len(silent) < len(records)
-    return silent if lost and not standing_by else []
+    # A consumer may have no key, or be a standby, as long as nothing is missing.
+    is_standby = kind is Subscribed.FAILOVER and len(silent) < len(records)
+    return silent if lost and not is_standby else []

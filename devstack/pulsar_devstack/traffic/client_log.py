@@ -34,7 +34,7 @@ class _GrowingLog:
         self._read = 0
 
     def news(self) -> list[str]:
-        """Whole lines that have not been read."""
+        """Return the complete lines since the last call."""
         if not self._path.exists():
             return []
         with self._path.open("rb") as log:
@@ -56,10 +56,10 @@ class ClientLog:
         self._breaks: dict[tuple[str, str], list[float]] = defaultdict(list)
 
     def breaks(self, topic: str, subscription: str) -> list[float]:
-        """When a consumer of a topic and subscription had to connect again, in seconds since the epoch."""
+        """Return the times at which a consumer of a topic and subscription reconnected, in seconds since the epoch."""
         for line in self._log.news():
-            if found := _LOST.match(line):
-                self._breaks[found["topic"], found["subscription"]].append(_time(found["when"]))
+            if match := _LOST.match(line):
+                self._breaks[match["topic"], match["subscription"]].append(_time(match["when"]))
         return list(self._breaks[topic, subscription])
 
 
@@ -74,10 +74,10 @@ class V5Log:
         self._log = _GrowingLog(path)
 
     def news(self) -> list[float]:
-        """When some client lost its connection, or its place at a broker, since this was last asked for."""
-        return sorted({_time(found["when"]) for line in self._log.news() if (found := _LOST_V5.match(line))})
+        """Return the times at which a client lost its connection, or its session at a broker, since the last call."""
+        return sorted({_time(match["when"]) for line in self._log.news() if (match := _LOST_V5.match(line))})
 
 
 def _time(local: str) -> float:
-    """Libraries write local time."""
+    """Parse a time; libraries write local time."""
     return datetime.fromisoformat(local).astimezone().timestamp()

@@ -53,7 +53,7 @@ class ClientProgram:
 
     @classmethod
     def of(cls, language: Language, service_url: str, folder: Path, tools: Toolchain, *, shared: bool) -> Self:
-        """With the library of a language; what that logs lies in the folder.
+        """Start the program for the library of a language; the library's log is in the folder.
 
         Args:
             language: which.
@@ -79,7 +79,7 @@ class ClientProgram:
         self._ask("subscribe", plans=[asdict(plan) for plan in plans], **self._common)
 
     def attach(self, plans: Sequence[ConsumerPlan]) -> dict[str, str]:
-        """Open consumers beside those that there are, as far as that can be done; of Java's programs alone.
+        """Open additional consumers if possible; Java programs only.
 
         Returns:
             Those that could not be opened, by name, with the reason. One of them that is opened late receives all the
@@ -95,10 +95,10 @@ class ClientProgram:
         """End consumers, of which nothing more is expected then; of Java's programs alone."""
         self._ask("leave", names=list(names))
         for name in names:
-            self._consumers[name].left = True
+            self._consumers[name].has_left = True
 
     def pause(self, names: Sequence[str], limit: float) -> bool:
-        """Let producers be silent; of Java's programs alone.
+        """Pause producers; Java programs only.
 
         Returns:
             Whether, after `limit` seconds at most, every message of theirs was acknowledged or refused.
@@ -106,7 +106,7 @@ class ClientProgram:
         return bool(self._ask("pause", names=list(names), limit=limit))
 
     def resume(self, names: Sequence[str]) -> None:
-        """Let producers continue; of Java's programs alone."""
+        """Resume producers; Java programs only."""
         self._ask("resume", names=list(names))
 
     def open_producers(self, plans: Sequence[ProducerPlan]) -> None:
@@ -123,7 +123,7 @@ class ClientProgram:
         self._ask("stop_sending", limit=limit)
 
     def collect(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
-        """What all of them did so far."""
+        """Return the records of all clients so far."""
         with self._asking:
             return self._collect(self._ask("collect"))
 
@@ -136,36 +136,36 @@ class ClientProgram:
             return self._program.ask(question, **more)
 
     def _collect(self, noted: Any) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
-        for name, found in noted["consumers"].items():
+        for name, record_data in noted["consumers"].items():
             record = self._consumers[name]
-            record.received += [Received(*one) for one in found["received"]]
-            record.breaks += found["breaks"]
-            record.corrupt += found["corrupt"]
-            record.errors += _errors(found["errors"])
+            record.received += [Received(*row) for row in record_data["received"]]
+            record.breaks += record_data["breaks"]
+            record.corrupt += record_data["corrupt"]
+            record.errors += _errors(record_data["errors"])
         lost = self._log.news() if self._log else []
         for record in self._consumers.values():
             record.breaks += lost
-        producers = [self._sent(self._producers[name], found) for name, found in noted["producers"].items()]
+        producers = [self._sent(self._producers[name], record_data) for name, record_data in noted["producers"].items()]
         return producers, list(self._consumers.values())
 
     @staticmethod
-    def _sent(record: ProducerRecord, found: Any) -> ProducerRecord:
-        record.sent += [Sent(*one) for one in found["sent"]]
-        record.errors += _errors(found["errors"])
-        sent = [*record.sent, *(Sent(*one) for one in found["open"])]
+    def _sent(record: ProducerRecord, record_data: Any) -> ProducerRecord:
+        record.sent += [Sent(*row) for row in record_data["sent"]]
+        record.errors += _errors(record_data["errors"])
+        sent = [*record.sent, *(Sent(*row) for row in record_data["open"])]
         # Java's futures complete once; only Python's callbacks can be called again.
-        record.misreported += found.get("misreported", 0)
+        record.misreported += record_data.get("misreported", 0)
         return ProducerRecord(
-            record.plan, sorted(sent, key=lambda one: one.at), list(record.errors), record.misreported
+            record.plan, sorted(sent, key=lambda message: message.at), list(record.errors), record.misreported
         )
 
 
-def _errors(found: Iterable[Sequence[Any]]) -> list[tuple[float, str]]:
-    return [(when, reason) for when, reason in found]
+def _errors(rows: Iterable[Sequence[Any]]) -> list[tuple[float, str]]:
+    return [(when, reason) for when, reason in rows]
 
 
 def _python(folder: Path) -> AnsweringProgram:
-    """The library's log is `python-clients.log`, beside that of the program."""
+    """Start the Python program; the library's log is `python-clients.log` in the same folder."""
     command = [sys.executable, "-m", "pulsar_devstack.traffic.python_program", str(folder)]
     path = os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))
     return AnsweringProgram(command, folder / "python-program.log", {"PYTHONPATH": path})

@@ -18,7 +18,7 @@ Consumer = QueueConsumer | StreamConsumer | CheckpointConsumer
 
 
 class Arrivals:
-    """What the consumers of one subscription received.
+    """Messages that the consumers of one subscription received.
 
     Args:
         name: of the subscription.
@@ -40,12 +40,12 @@ class Arrivals:
     @property
     def distinct(self) -> int:
         """How many messages came, repetitions not counted."""
-        return len({(one.key, one.number) for one in [*self.record.received]})
+        return len({(message.key, message.number) for message in [*self.record.received]})
 
     @property
     def segments(self) -> set[int]:
         """Ids of the segments that messages came from."""
-        return {one.segment for one in [*self.record.received]}
+        return {message.segment for message in [*self.record.received]}
 
     @property
     def repeated(self) -> int:
@@ -55,32 +55,32 @@ class Arrivals:
     @property
     def repetitions(self) -> dict[str, list[int]]:
         """Segments from which a message came that came more than once, by `key/number`."""
-        found: dict[str, list[int]] = {}
-        for one in self.record.received:
-            found.setdefault(f"{one.key}/{one.number}", []).append(one.segment)
-        return {name: segments for name, segments in found.items() if len(segments) > 1}
+        numbers_by_key: dict[str, list[int]] = {}
+        for message in self.record.received:
+            numbers_by_key.setdefault(f"{message.key}/{message.number}", []).append(message.segment)
+        return {name: segments for name, segments in numbers_by_key.items() if len(segments) > 1}
 
     def missing(self, stored: Mapping[str, Sequence[int]]) -> list[str]:
-        """Which of these did not come, as `key: numbers`."""
-        found: list[str] = []
-        came = {(one.key, one.number) for one in [*self.record.received]}
+        """Return the messages that did not arrive, as `key: numbers`."""
+        missing: list[str] = []
+        came = {(message.key, message.number) for message in [*self.record.received]}
         for key, numbers in stored.items():
-            if left := [number for number in numbers if (key, number) not in came]:
-                found.append(f"{key}: {len(left)} of {len(numbers)}, {left[:5]}")
-        return found
+            if absent := [number for number in numbers if (key, number) not in came]:
+                missing.append(f"{key}: {len(absent)} of {len(numbers)}, {absent[:5]}")
+        return missing
 
     def reordered(self) -> list[str]:
-        """Keys whose messages first arrived in another order than they were sent."""
+        """Return the keys whose messages first arrived in another order than they were sent."""
         return self._reordered(lambda key, _: key)
 
     def reordered_in_segments(self) -> list[str]:
-        """The same for each segment by itself."""
+        """Return the same for each segment separately."""
         return self._reordered(lambda key, segment: f"{key} in {segment}")
 
     def _reordered(self, group: Callable[[str, int], str]) -> list[str]:
         numbers: dict[str, list[int]] = {}
-        for one in self.record.received:
-            numbers.setdefault(group(one.key, one.segment), []).append(one.number)
+        for message in self.record.received:
+            numbers.setdefault(group(message.key, message.segment), []).append(message.number)
         return [name for name, came in numbers.items() if out_of_order(came)]
 
 
@@ -117,20 +117,20 @@ class Sending:
         self._recorder.move(opens)
 
     def stored(self) -> dict[str, list[int]]:
-        """Messages that were reported as stored, by key."""
-        found: dict[str, list[int]] = {}
-        for one in self.record().sent:
-            if one.acknowledged is not None:
-                found.setdefault(one.key, []).append(one.number)
-        return found
+        """Return the messages that were reported as stored, by key."""
+        stored: dict[str, list[int]] = {}
+        for message in self.record().sent:
+            if message.acknowledged is not None:
+                stored.setdefault(message.key, []).append(message.number)
+        return stored
 
     def faults(self) -> list[str]:
         """Return which messages were not reported as stored exactly once, once all was stopped."""
         (producer,) = delivery([self]).producers
-        found = [f"{producer.name}: {count} x {reason}" for reason, count in producer.errors.items()]
+        faults = [f"{producer.name}: {count} x {reason}" for reason, count in producer.errors.items()]
         if producer.acknowledged != producer.sent:
-            found.append(f"{producer.name}: only {producer.acknowledged} of {producer.sent} are stored")
-        return found + ([f"{producer.name}: {producer.misreported} reported again"] if producer.misreported else [])
+            faults.append(f"{producer.name}: only {producer.acknowledged} of {producer.sent} are stored")
+        return faults + ([f"{producer.name}: {producer.misreported} reported again"] if producer.misreported else [])
 
     @property
     def began(self) -> float:
@@ -138,7 +138,7 @@ class Sending:
         return self._began
 
     def record(self) -> ProducerRecord:
-        """What was sent so far, for the delivery audit."""
+        """Return the record of sent messages for the delivery audit."""
         return self._recorder.noted().record()
 
 
@@ -171,7 +171,7 @@ class Receiving:
             except TimedOut:
                 continue
             except AlreadyClosed:
-                # The test has failed meanwhile.
+                # The test has failed before this thread ended.
                 return
             self.received.take(message)
             if not isinstance(self._consumer, CheckpointConsumer):

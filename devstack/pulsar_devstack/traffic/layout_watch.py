@@ -1,4 +1,4 @@
-"""What becomes of the layouts of topics while they are watched: parents that are dropped, segments that are merged."""
+"""Watch on the layouts of topics: parents that are deleted, segments that are merged."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ class LayoutWatch(BackgroundThread):
         return sum(self._unread.values())
 
     def work(self) -> None:
-        """Look again and again."""
+        """Scan the layouts repeatedly."""
         for _ in self.ticks():
-            self.look()
+            self.scan()
 
-    def look(self) -> None:
-        """Note what has changed."""
+    def scan(self) -> None:
+        """Record the changes."""
         for plan in self._topics:
             if (layout := read_scalable(self._store, TopicName.parse(plan.topic)).layout) is not None:
                 self._note(plan, layout)
@@ -63,14 +63,18 @@ class LayoutWatch(BackgroundThread):
         if len(layout.active) < plan.segments:
             self._merged.add(plan.topic)
         there = {segment.legacy_topic_name for segment in layout.segments.values()}
-        for part in plan.parts:
-            if str(part) not in there and part not in self._unread and (left := self._left(part)) is not None:
-                self._unread[part] = left
+        for partition in plan.parts:
+            if (
+                str(partition) not in there
+                and partition not in self._unread
+                and (unread := self._unread_in(partition)) is not None
+            ):
+                self._unread[partition] = unread
 
-    def _left(self, part: TopicName) -> int | None:
+    def _unread_in(self, partition: TopicName) -> int | None:
         try:
-            stats = self._admin.topics.stats(part)
+            stats = self._admin.topics.stats(partition)
         except AdminError:
-            # Asked again at the next look.
+            # The next scan tries again.
             return None
         return sum(subscription.msg_backlog for subscription in stats.subscriptions.values() if subscription.is_durable)

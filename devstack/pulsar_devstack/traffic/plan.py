@@ -15,7 +15,7 @@ _PARTITIONS = 2
 
 
 class Language(StrEnum):
-    """Whose client library: that of C++ beneath Python's, Java's, and those of both for scalable topics."""
+    """Client library: Python's (C++), Java's, and those of both languages for scalable topics."""
 
     PYTHON = "python"
     PYTHON_SCALABLE = "python-scalable"
@@ -45,17 +45,17 @@ class Subscribed(StrEnum):
 
     @property
     def ordered(self) -> bool:
-        """Whether the messages of a key arrive in order."""
+        """True if the messages of a key arrive in order."""
         return self is not Subscribed.SHARED
 
     @property
     def streams(self) -> bool:
-        """Whether one consumer gets them all, or all of a partition; V5 calls it a stream."""
+        """True if one consumer gets all messages, or all of a partition; V5 calls it a stream."""
         return self in {Subscribed.EXCLUSIVE, Subscribed.FAILOVER}
 
 
 def as_stored(topic: str) -> str:
-    """`persistent://…` of a topic that some clients call `topic://…`."""
+    """Return `persistent://…` of a topic that some clients call `topic://…`."""
     return f"persistent://{topic.partition('://')[2]}"
 
 
@@ -99,7 +99,7 @@ class ConsumerPlan:
         cumulative: it acknowledges everything up to a message, instead of each one.
         encoding: of the topic's bodies.
         named: the subscription's name, where it is not its type.
-        latest: it begins behind all messages where it has no place yet, instead of before them.
+        latest: a new subscription starts after all messages, instead of before them.
         checkpoint: it has no subscription and begins at a checkpoint; Java's V5 library alone.
     """
 
@@ -148,18 +148,18 @@ class TopicPlan:
 
 @dataclass(frozen=True)
 class TrafficPlan:
-    """All topics of some traffic, with their clients."""
+    """Topics with traffic, and their clients."""
 
     topics: tuple[TopicPlan, ...]
 
     @property
     def producers(self) -> list[ProducerPlan]:
-        """All producers."""
+        """Producers of all topics."""
         return [producer for topic in self.topics for producer in topic.producers]
 
     @property
     def consumers(self) -> list[ConsumerPlan]:
-        """All consumers."""
+        """Consumers of all topics."""
         return [consumer for topic in self.topics for consumer in topic.consumers]
 
     @property
@@ -185,7 +185,7 @@ _MIX: tuple[tuple[Language, bool, Encoding, int], ...] = (
 
 
 def mixed_topics(namespace: str, count: int = 10, rate: float = 50) -> list[TopicPlan]:
-    """Topics of every kind, each with one producer and the four types of subscriptions.
+    """Return topics of every kind, each with one producer and the four types of subscriptions.
 
     An exclusive consumer is of the other language than the producer; the other subscriptions have one of each.
 

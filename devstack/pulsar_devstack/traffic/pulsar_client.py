@@ -29,7 +29,7 @@ class TrafficFault(Exception):
 
 
 def quiet_client(service_url: str, log: Path | None = None, **more: Any) -> Any:
-    """A client that reports errors only, on the console or to a file, and gives up an operation after half a minute.
+    """Create a client that logs errors only, to the console or a file, with an operation timeout of half a minute.
 
     Args:
         service_url: of brokers.
@@ -94,7 +94,7 @@ class Churn(BackgroundThread):
 
 
 def started(work: Callable[[ArgumentT], None], argument: ArgumentT) -> threading.Thread:
-    """A thread at work, which nobody must wait for."""
+    """Start a daemon thread."""
     thread = threading.Thread(target=work, args=(argument,), daemon=True)
     thread.start()
     return thread

@@ -50,7 +50,7 @@ def body(key: str, number: int) -> bytes:
 
 
 class Noted(NamedTuple):
-    """What a producer did.
+    """Record of a producer, while it sends.
 
     Attributes:
         plan: the producer.
@@ -67,8 +67,8 @@ class Noted(NamedTuple):
     misreported: int
 
     def record(self) -> ProducerRecord:
-        """With all messages in the order of sending."""
-        sent = sorted([*self.sent, *self.open], key=lambda one: one.at)
+        """Return the record with all messages in the order of sending."""
+        sent = sorted([*self.sent, *self.open], key=lambda message: message.at)
         return ProducerRecord(self.plan, sent, self.errors, self.misreported)
 
 
@@ -124,15 +124,17 @@ class SendRecorder:
         self._closed = threading.Event()
 
     @property
-    def settled(self) -> bool:
-        """Whether every message was acknowledged or refused."""
+    def has_all_outcomes(self) -> bool:
+        """True if every message was acknowledged or rejected."""
         return not self._open
 
     def noted(self) -> Noted:
-        """What it did so far."""
+        """Return the record so far."""
         with self._lock:
-            one = self.record
-            return Noted(one.plan, list(one.sent), list(self._open.values()), list(one.errors), one.misreported)
+            record = self.record
+            return Noted(
+                record.plan, list(record.sent), list(self._open.values()), list(record.errors), record.misreported
+            )
 
     def produce(self, stop: threading.Event) -> None:
         """Send until asked to stop, or until nothing can be sent any more."""
@@ -174,15 +176,15 @@ class SendRecorder:
         now = time.time()
         reason = _reason(result)
         with self._lock:
-            one = self._open.pop(count, None)
-            if one is None:
-                # A refused call may have told the callback as well.
+            message = self._open.pop(count, None)
+            if message is None:
+                # A rejected call may have called the callback as well.
                 self.record.misreported += count not in self._refused
                 return
             if result is None or result == pulsar.Result.Ok:
-                self.record.sent.append(one._replace(acknowledged=now))
+                self.record.sent.append(message._replace(acknowledged=now))
                 return
-            self.record.sent.append(one)
+            self.record.sent.append(message)
             self.record.errors.append((now, reason))
         if reason in _CLOSED:
             self._closed.set()
@@ -216,10 +218,10 @@ class _Consumer:
         self._client.shutdown()
 
     def collect(self, log: ClientLog | None) -> ConsumerRecord:
-        """What it did so far."""
-        one = self.record
-        breaks = log.breaks(one.plan.topic, one.plan.subscription) if log else []
-        return ConsumerRecord(one.plan, list(one.received), breaks, one.corrupt, list(one.errors))
+        """Return the record so far."""
+        record = self.record
+        breaks = log.breaks(record.plan.topic, record.plan.subscription) if log else []
+        return ConsumerRecord(record.plan, list(record.received), breaks, record.corrupt, list(record.errors))
 
     def consume(self, stop: threading.Event) -> None:
         """Receive until asked to stop."""
@@ -288,7 +290,7 @@ class PythonClients:
 
     def reopen(self, name: str) -> None:
         """End a consumer that has a client of its own, and open it again, as a restart of its process would."""
-        consumer = next(one for one in self._consumers if one.record.plan.name == name)
+        consumer = next(consumer for consumer in self._consumers if consumer.record.plan.name == name)
         consumer.end_client()
         consumer.open(self._client(consumer.record.plan.language))
 
@@ -305,16 +307,16 @@ class PythonClients:
         """End the sending, and wait, `limit` seconds at most, until every message was acknowledged or refused."""
         self._silence.set()
         _join(self._sending)
-        await_that(lambda: all(producer.settled for producer in self._producers), limit)
+        await_that(lambda: all(producer.has_all_outcomes for producer in self._producers), limit)
 
     def noted(self) -> tuple[list[Noted], list[ConsumerRecord]]:
-        """What all of them did so far; lists only grow, but for messages that are under way."""
+        """Return the records so far; lists only grow, except those of messages in flight."""
         return [producer.noted() for producer in self._producers], [
             consumer.collect(self._log) for consumer in self._consumers
         ]
 
     def collect(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
-        """The same, with messages in the order of sending."""
+        """Return the records so far, with messages in the order of sending."""
         producers, consumers = self.noted()
         return [producer.record() for producer in producers], consumers
 
@@ -323,7 +325,7 @@ class PythonClients:
         self._silence.set()
         self._end.set()
         _join([*self._sending, *self._receiving])
-        # One that waits for itself for good is left behind.
+        # A thread that waits for itself forever is abandoned.
         _join([started(_close, client) for client in self._clients])
 
     def _consumer(self, plan: ConsumerPlan) -> _Consumer:
@@ -352,12 +354,12 @@ class PythonClients:
 
 
 def _reason(result: Any) -> str:
-    """`AlreadyClosed` for both the result and the exception of that name."""
+    """Return `AlreadyClosed` for both the result and the exception of that name."""
     return type(result).__name__ if isinstance(result, Exception) else str(result).rpartition(".")[2]
 
 
 def _close(client: Any) -> None:
-    """Not `shutdown`: it has the interpreter's lock while it waits for a thread that wants to report a failed send."""
+    """Close it without `shutdown`, which holds the interpreter's lock while it waits for a thread's failed send."""
     with suppress(*_ERRORS):
         client.close()
 

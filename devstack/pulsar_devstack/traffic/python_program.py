@@ -24,15 +24,15 @@ _PRODUCERS = TypeAdapter(list[ProducerPlan])
 
 
 class _Program:
-    """What is asked for, one request at a time."""
+    """Handler of requests, one at a time."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._clients: PythonClients | None = None
-        self._told: dict[str, dict[str, int]] = {}
+        self._reported: dict[str, dict[str, int]] = {}
 
     def perform(self, request: Mapping[str, Any]) -> Any:
-        """The result of one request."""
+        """Return the result of a request."""
         clients = self._with(request)
         match request["op"]:
             case "subscribe":
@@ -56,7 +56,7 @@ class _Program:
         return self._clients
 
     def _news(self, clients: PythonClients) -> dict[str, Any]:
-        """What was noted since this was last asked for."""
+        """Return the records since the last request."""
         producers, consumers = clients.noted()
         return {
             "producers": {producer.plan.name: self._of_producer(producer) for producer in producers},
@@ -74,14 +74,14 @@ class _Program:
         return {**fresh, "corrupt": self._more(name, "corrupt", record.corrupt)}
 
     def _more(self, name: str, what: str, count: int) -> int:
-        before = self._told[name].get(what, 0)
-        self._told[name][what] = count
+        before = self._reported[name].get(what, 0)
+        self._reported[name][what] = count
         return count - before
 
     def _fresh(self, name: str, **lists: Sequence[Any]) -> dict[str, Any]:
-        told = self._told.setdefault(name, {})
-        fresh = {what: found[told.get(what, 0) :] for what, found in lists.items()}
-        told.update({what: len(found) for what, found in lists.items()})
+        reported = self._reported.setdefault(name, {})
+        fresh = {what: items[reported.get(what, 0) :] for what, items in lists.items()}
+        reported.update({what: len(items) for what, items in lists.items()})
         return fresh
 
 

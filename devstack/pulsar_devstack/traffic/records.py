@@ -1,4 +1,4 @@
-"""What clients record of numbered messages; the audit (`audit.py`) compares it."""
+"""Records of clients about numbered messages; the audit (`audit.py`) compares them."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Received(NamedTuple):
 
 @dataclass
 class ProducerRecord:
-    """What a producer did.
+    """Record of a producer.
 
     Attributes:
         plan: the producer.
@@ -65,7 +65,7 @@ class ProducerRecord:
 
 @dataclass
 class ConsumerRecord:
-    """What a consumer did.
+    """Record of a consumer.
 
     Attributes:
         plan: the consumer.
@@ -73,7 +73,7 @@ class ConsumerRecord:
         breaks: when it saw that it had no connection.
         corrupt: messages whose body is not what was sent.
         errors: what receiving and acknowledging met, when and why.
-        left: it was ended on purpose.
+        has_left: whether it was ended on purpose.
     """
 
     plan: ConsumerPlan
@@ -81,4 +81,4 @@ class ConsumerRecord:
     breaks: list[float] = field(default_factory=list[float])
     corrupt: int = 0
     errors: list[tuple[float, str]] = field(default_factory=list[tuple[float, str]])
-    left: bool = False
+    has_left: bool = False

@@ -95,7 +95,7 @@ def _produce(client: Any, plan: ScalableTopicPlan, messages: int) -> ProducerRec
 
 
 def _consume(client: Any, plan: ConsumerPlan, expected: int) -> ConsumerRecord:
-    record = ConsumerRecord(plan, left=True)
+    record = ConsumerRecord(plan, has_left=True)
     consumer = _subscribe(client, plan)
     seen: set[tuple[str, int]] = set()
     while len(seen) < expected:

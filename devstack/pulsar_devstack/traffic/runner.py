@@ -170,7 +170,9 @@ class Traffic:
         """Return by producer of the plan how many messages were acknowledged after a time (seconds since the epoch)."""
         names = {plan.name for plan in self.plan.producers}
         return {
-            record.plan.name: sum(one.acknowledged is not None and one.acknowledged > at for one in record.sent)
+            record.plan.name: sum(
+                message.acknowledged is not None and message.acknowledged > at for message in record.sent
+            )
             for record in self.records()[0]
             if record.plan.name in names
         }
@@ -228,7 +230,9 @@ class Traffic:
     def records(self) -> tuple[list[ProducerRecord], list[ConsumerRecord]]:
         """Return what all clients did so far."""
         parts = [clients.collect() for clients in self._clients.values()]
-        return [one for sent, _ in parts for one in sent], [one for _, received in parts for one in received]
+        return [message for sent, _ in parts for message in sent], [
+            message for _, received in parts for message in received
+        ]
 
     def _open(self) -> None:
         for language, clients in self._clients.items():

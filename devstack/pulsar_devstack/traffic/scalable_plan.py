@@ -1,4 +1,4 @@
-"""Regular topics that become scalable under traffic, with everybody who uses them before, meanwhile and after it.
+"""Regular topics that become scalable under traffic, with their clients before, during and after the change.
 
 Two ways of life take turns. Topics with ordered subscriptions are drained by regular clients, and their producers are
 silent, until the topic is scalable: the migration waits for that. All other
@@ -18,7 +18,7 @@ STAYS = "stays"
 RETURNS = "returns"
 """A shared subscription, whose consumer leaves before the topic is scalable, and comes again soon after that."""
 WAITS = "waits"
-"""A key-shared subscription that nobody reads before the topic has been scalable for a while."""
+"""A key-shared subscription without a consumer until the topic has been scalable for a while."""
 _QUEUES = {STAYS: Subscribed.SHARED, RETURNS: Subscribed.SHARED, WAITS: Subscribed.KEY_SHARED}
 _STREAMS = {kind.value: kind for kind in (Subscribed.EXCLUSIVE, Subscribed.FAILOVER)}
 _PARTITIONS = 3
@@ -68,7 +68,7 @@ class ScalableTopicPlan:
 
     @property
     def regular_producer(self) -> ProducerPlan:
-        """Who makes the backlog."""
+        """Producer of the backlog."""
         return ProducerPlan(f"{self._label}-regular", self.topic, Language.PYTHON)
 
     @property
@@ -89,9 +89,9 @@ class ScalableTopicPlan:
         ]
 
     def queue(self, name: str, number: int = 1) -> ConsumerPlan:
-        """A V5 consumer of another subscription, the first or a later one.
+        """Return a V5 consumer of another subscription, the first or a later one.
 
-        It begins behind all messages where its subscription has no place, which is V5's default, and shares them with
+        A new subscription starts after all messages, which is V5's default, and shares them with
         others in no order, whatever regular clients did.
         """
         label = f"{self._label}-{name}-{number}"
@@ -103,7 +103,7 @@ class ScalableTopicPlan:
 
 
 def scalable_topics(namespace: str, count: int, rate: float = 20) -> list[ScalableTopicPlan]:
-    """Topics without and with partitions in turn, the half of each with ordered subscriptions.
+    """Return topics alternately without and with partitions, half of each with ordered subscriptions.
 
     Args:
         namespace: `tenant/namespace`.
@@ -119,5 +119,5 @@ def scalable_topics(namespace: str, count: int, rate: float = 20) -> list[Scalab
 
 
 def ordered_of(topics: Sequence[ScalableTopicPlan]) -> list[ScalableTopicPlan]:
-    """Those with ordered subscriptions."""
+    """Return the topics with ordered subscriptions."""
     return [plan for plan in topics if plan.ordered]

@@ -180,15 +180,15 @@ class _Returns(BackgroundThread):
             if tick % _COLLECT_EVERY == 0:
                 self._traffic.records()
             if self._aside.is_set():
-                self._look()
+                self._scan()
                 self._bring()
 
     def missing(self) -> dict[str, str]:
         """Return who is not there yet, and why; `scalable` for a topic that is not."""
         regular = {plan.topic: "scalable" for plan in self._topics if plan.topic not in self.scalable_since}
-        return regular | {one.plan.name: one.refused for one in self._expected if one.refused}
+        return regular | {expected.plan.name: expected.refused for expected in self._expected if expected.refused}
 
-    def _look(self) -> None:
+    def _scan(self) -> None:
         """Note topics that have become scalable, and who must come for that."""
         try:
             fresh = [plan for plan in self._listed() if self._is_through(plan)]
@@ -200,7 +200,7 @@ class _Returns(BackgroundThread):
             return
         self._program.resume([plan.producer.name for plan in fresh])
         for plan in fresh:
-            # First who is expected: a topic that is noted and lacks nobody is complete.
+            # Expected topics first: a recorded topic without missing clients is complete.
             self._expected += [
                 *(_Expected(stream, now) for stream in plan.streams),
                 _Expected(plan.queue(RETURNS, 2), now + self._absence.returns),
@@ -209,22 +209,22 @@ class _Returns(BackgroundThread):
             self.scalable_since[plan.topic] = now
 
     def _listed(self) -> list[ScalableTopicPlan]:
-        """Those of which brokers know that they are scalable, or are about to be, and which are not noted."""
+        """Return the topics that brokers know as scalable, or about to be, and that are not recorded yet."""
         waiting = [plan for plan in self._topics if plan.topic not in self.scalable_since]
         spaces = {TopicName.parse(plan.topic).namespace_path for plan in waiting}
         names = {name for space in spaces for name in self._admin.scalable_topics.names(space)}
         return [plan for plan in waiting if plan.scalable_topic in names]
 
     def _is_through(self, plan: ScalableTopicPlan) -> bool:
-        """Whether the regular topic takes no messages any more: until then producers may still send there."""
-        return all(self._admin.topics.internal_stats(part).state == _TERMINATED for part in plan.parts)
+        """Return whether the regular topic accepts no messages any more: until then producers may still send there."""
+        return all(self._admin.topics.internal_stats(partition).state == _TERMINATED for partition in plan.parts)
 
     def _bring(self) -> None:
         now = time.time()
-        due = [one for one in self._expected if one.refused and one.due <= now]
+        due = [expected for expected in self._expected if expected.refused and expected.due <= now]
         if not due:
             return
-        refused = self._program.attach([one.plan for one in due])
-        for one in due:
-            one.refused = refused.get(one.plan.name, "")
-            one.due = time.time() + _RETRY_AFTER
+        refused = self._program.attach([expected.plan for expected in due])
+        for expected in due:
+            expected.refused = refused.get(expected.plan.name, "")
+            expected.due = time.time() + _RETRY_AFTER

@@ -62,7 +62,7 @@ def create_namespace(admin: PulsarAdmin, cluster: str, namespace: str, topics: S
 
 
 def pieces(plan: TopicPlan) -> list[TopicName]:
-    """A topic itself, or its partitions."""
+    """Return a topic itself, or its partitions."""
     name = TopicName.parse(plan.topic)
     return [name.of_partition(number) for number in range(plan.partitions)] or [name]
 
@@ -78,13 +78,13 @@ def _create(admin: PulsarAdmin, plan: TopicPlan) -> None:
 
 
 def flip_bare(clusters: TwoClusters, namespace: str) -> None:
-    """What a broker offers: green's address, then the namespace's flag, and nothing more."""
+    """Set only what a broker offers: green's address, then the namespace's flag."""
     clusters.blue.clusters.set_migration(BLUE, clusters.green_urls, migrated=False)
     clusters.blue.namespaces.set_migrated(namespace, migrated=True)
 
 
 def flip_when_idle(clusters: TwoClusters, namespace: str, topics: Sequence[TopicName]) -> None:
-    """Hold writes back until every topic is ended, and send clients away once all is acknowledged.
+    """Block writes until every topic is ended, and redirect clients after everything is acknowledged.
 
     Args:
         clusters: blue and green.
@@ -94,7 +94,7 @@ def flip_when_idle(clusters: TwoClusters, namespace: str, topics: Sequence[Topic
     blue = clusters.blue
     blue.namespaces.set_publish_rate(namespace, PublishRate(publish_throttling_rate_in_byte=1))
     try:
-        _await_quiet(lambda: [blue.topics.stats(topic) for topic in topics])
+        _wait_until_idle(lambda: [blue.topics.stats(topic) for topic in topics])
         blue.clusters.set_migration(BLUE, clusters.green_urls, migrated=False)
         blue.namespaces.set_migrated(namespace, migrated=True)
         _await(lambda: all(_ended(clusters, topic) for topic in topics))
@@ -110,17 +110,17 @@ def _ended(clusters: TwoClusters, topic: TopicName) -> bool:
         return error.status is not None
 
 
-def _await_quiet(look: Callable[[], list[TopicStats]]) -> None:
-    """Until nothing more arrives, and everything was acknowledged.
+def _wait_until_idle(read_stats: Callable[[], list[TopicStats]]) -> None:
+    """Wait until no message arrives any more, and all are acknowledged.
 
-    Both, as a broker can block itself if the last acknowledgement comes when the topic is ended.
+    Both are needed: a broker can deadlock if the last acknowledgement arrives while the topic is ended.
     """
     deadline = time.monotonic() + _FLIP_LIMIT
     counters: list[list[int]] = []
     while True:
-        found = look()
-        counters.append([topic.msg_in_counter for topic in found])
-        drained = not any(subscription.msg_backlog for topic in found for subscription in topic.subscriptions.values())
+        stats = read_stats()
+        counters.append([topic.msg_in_counter for topic in stats])
+        drained = not any(subscription.msg_backlog for topic in stats for subscription in topic.subscriptions.values())
         if (
             drained
             and len(counters) >= _QUIET_POLLS

@@ -69,7 +69,7 @@ class Flow(ScalableTraffic):
             (subscription.topic, subscription.name) for subscription in self.audit().subscriptions if subscription.lost
         }
         _, consumers = self.records()
-        stuck = [consumer.plan for consumer in consumers if not consumer.left and _place(consumer) in lacking]
+        stuck = [consumer.plan for consumer in consumers if not consumer.has_left and _place(consumer) in lacking]
         names = [plan.name for plan in stuck]
         self._program.leave(names)
         refused = self._program.attach([replace(plan, name=f"{plan.name}-again") for plan in stuck])

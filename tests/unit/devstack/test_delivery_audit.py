@@ -139,7 +139,7 @@ def test_sends_under_way_are_those_not_yet_acknowledged() -> None:
 def test_one_topic_may_have_two_names_and_consumers_that_left() -> None:
     """A stream consumer calls the topic by its scalable name, and nothing more is expected of one that was ended."""
     left = _received(range(5), Subscribed.SHARED, "a")
-    left.left = True
+    left.has_left = True
     plan = ConsumerPlan("b", _TOPIC.replace("persistent", "topic"), Language.JAVA_V5, Subscribed.SHARED)
     stayed = ConsumerRecord(plan, _received(range(_COUNT)).received[5:])
     audit = _settled(_sent(), left, stayed)
