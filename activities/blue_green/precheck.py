@@ -1,4 +1,4 @@
-"""PRECHECK: what would move, every blocker with its cure, and what only an operator can weigh."""
+"""PRECHECK: count what would move, and find blockers, warnings, and risks that an operator must accept."""
 
 from __future__ import annotations
 
@@ -54,21 +54,40 @@ from models.releases import TESTED_CLIENTS, Behaviour
 # Subscriptions of other types refuse such acknowledgements.
 _CUMULATIVE = ("Exclusive", "Failover")
 _RATE = "publishRate"
-# Writes to a topic with a rate of its own are not held back for the flip.
+# The publish limit of the flip has no effect on a topic with its own publish rate.
 _REOPENS = "TERMINATE_REOPENS"
-# Codes of blockers that say that blue cannot be read, or is another cluster.
+# Codes of blockers which mean that blue cannot be read, or is another cluster.
 _NOT_BLUE = ("BLUE_STORE", "BLUE_BROKERS", "BLUE_CLUSTER_NAME", "BLUE_OTHER_STORE", "BLUE_NO_BROKERS")
 _EXTERNAL = ("flink", "spark", "beam")
 
 
 @dataclass
-class _Found:
-    """What was found in all namespaces; `lacks_address` is the field of green's addresses that is not given."""
+class _Usage:
+    """Usage of all namespaces that move.
+
+    Attributes:
+        lacks_address: field of green's addresses that is not given; empty if both are.
+        survey: counts, by name.
+        idle: subscriptions with a backlog and without a consumer.
+        non_persistent: topics that are not persistent.
+        unloadable: topics that brokers cannot load.
+        delayed: subscriptions with delayed messages.
+        retained: topics with messages that only retention keeps.
+        readers: readers and connectors, which may keep positions outside of Pulsar.
+        old_clients: reasons why clients cannot follow to green, by address.
+        unknown_clients: clients that do not report the version of a known library.
+        untested_clients: clients of releases that were not tested.
+        deduplicated: namespaces with deduplication.
+        compacted: topics that are compacted.
+        own_rates: topics with their own publish rate.
+        may_be_cumulative: subscriptions of C++ and Python consumers that may acknowledge cumulatively.
+        use: use of topics that a flip would break.
+    """
 
     lacks_address: str
     survey: Counter[str] = field(default_factory=Counter[str])
     idle: list[str] = field(default_factory=list[str])
-    passing: list[str] = field(default_factory=list[str])
+    non_persistent: list[str] = field(default_factory=list[str])
     unloadable: list[str] = field(default_factory=list[str])
     delayed: list[str] = field(default_factory=list[str])
     retained: list[str] = field(default_factory=list[str])
@@ -85,7 +104,7 @@ class _Found:
 
 @step(BlueGreenTask, reads_only=True)
 def precheck(task: BlueGreenTask) -> Precheck:
-    """Check both clusters and every namespace that moves; writes nothing."""
+    """Check both clusters and every namespace that moves, without any change."""
     if blockers := lacking_credentials(task.runtime, task.input):
         return Precheck(blockers=tuple(blockers))
     return _check(task)
@@ -101,33 +120,36 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
     names = selected(task.blue, task.input)
     if not names:
         patterns = ", ".join(task.input.namespaces)
-        findings.block("NOTHING_SELECTED", f"no namespace of {task.input.cluster} fits {patterns}", "correct them")
+        cause = f"no namespace of {task.input.cluster} matches {patterns}"
+        findings.block("NOTHING_SELECTED", cause, "correct the patterns")
     names = check_namespace_names(findings, names)
     check_redirect(findings, task.blue_release, task.input.green)
     check_green(task, findings, names)
     isolated = "the isolation of namespaces"
     findings.check(isolated, lambda: check_isolation(task, findings, names), of="GREEN")
     check_clients(task, findings, names)
-    made_anew = check_failback(task, findings, names)
+    recreated = check_failback(task, findings, names)
     with task.blue_store() as store:
-        begun, here = redirected_namespaces(task, store, names), records(store)
+        redirected, blue_records = redirected_namespaces(task, store, names), records(store)
     with task.green_store() as store:
-        there = records(store)
-    found, lines, missing = _Found(lacking_address(task.input.green)), list[str](), 0
+        green_records = records(store)
+    usage, lines, missing = _Usage(lacking_address(task.input.green)), list[str](), 0
     census, settings = FeatureCensus(task.input.cluster), task.green.brokers.runtime_configuration()
     for done, name in enumerate(names):
         task.context.progress(ProgressTask.COMPARE, ProgressUnit.NAMESPACES, done, len(names), detail=name)
-        if name in begun:
-            findings.warn(f"clients of {name} are sent to {task.input.green_cluster} already; it is brought to its end")
+        if name in redirected:
+            findings.warn(
+                f"clients of {name} are redirected to {task.input.green_cluster} already; its move is completed"
+            )
             continue
         blue = read_namespace(task.blue, name, task.context.check)
         if blue is None:
             continue
-        # What an earlier run has changed, and was ended before it put that back.
-        blue = replace(blue, policies=as_before(blue.policies, here.get(name), task.input.cluster))
+        # Without overrides that an earlier run did not restore.
+        blue = replace(blue, policies=as_before(blue.policies, blue_records.get(name), task.input.cluster))
         green = read_namespace(task.green, name, task.context.check)
         if green is not None:
-            green = after_failback(green, made_anew, there.get(name), task.input.green_cluster)
+            green = after_failback(green, recreated, green_records.get(name), task.input.green_cluster)
         check_replication(task, findings, blue)
         check_fit(task, findings, blue)
         check_expiry(task, findings, blue, settings)
@@ -136,27 +158,27 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
         differing = ignore_own_copies(
             task, name, differences(blue, green, names=task.names, release=task.green_release)
         )
-        missing += sum(1 for one in differing if one.kind is DifferenceKind.MISSING)
+        missing += sum(1 for difference in differing if difference.kind is DifferenceKind.MISSING)
         judge(task, findings, name, differing)
         lines += map(str, differing)
-        _add(found, blue)
-        found.use.add(task, blue)
+        _add(usage, blue)
+        usage.use.add(task, blue)
         for topic in blue.topics.values():
             census.add_topic(topic)
-    _judge(task, findings, found)
-    left = [name for name in everything if task.input.rank(name) is None]
+    _judge(task, findings, usage)
+    staying = [name for name in everything if task.input.rank(name) is None]
     survey = Survey(
         tenants=len({name.partition("/")[0] for name in names}),
         namespaces=len(names),
-        not_moved=len(left),
-        idle=len(found.idle),
-        retained=len(found.retained),
-        **{name: found.survey[name] for name in ("topics", "subscriptions", "producers", "consumers")},
+        not_moved=len(staying),
+        idle=len(usage.idle),
+        retained=len(usage.retained),
+        **{name: usage.survey[name] for name in ("topics", "subscriptions", "producers", "consumers")},
     )
     result = Precheck(
         blockers=tuple(findings.blockers),
         warnings=tuple(findings.warnings),
-        questions=tuple(_questions(task, found)),
+        questions=tuple(_questions(task, usage)),
         survey=survey,
         missing=missing,
         differences=tuple(lines[:NAMED]),
@@ -165,8 +187,8 @@ def _check(task: AnyBlueGreenTask) -> Precheck:
 
 
 def _unusable(task: AnyBlueGreenTask, findings: Findings) -> Precheck:
-    """Return the result where a cluster cannot be used; what blue uses is in it, if that is the right one."""
-    # What else is asked would fail for the same reasons, or be asked of the wrong cluster.
+    """Return the result for clusters that cannot be used, with the coverage of blue if that can be read."""
+    # Further checks would fail for the same reasons, or would check the wrong cluster.
     result = Precheck(blockers=tuple(findings.blockers), warnings=tuple(findings.warnings))
     if any(blocker.code.startswith(_NOT_BLUE) for blocker in findings.blockers):
         return result
@@ -180,152 +202,152 @@ def _covered(task: AnyBlueGreenTask, result: Precheck, census: FeatureCensus, na
     )
 
 
-def _add(found: _Found, namespace: NamespaceInventory) -> None:
+def _add(usage: _Usage, namespace: NamespaceInventory) -> None:
     if namespace.policies.raw.get("deduplicationEnabled"):
-        found.deduplicated.append(namespace.name)
+        usage.deduplicated.append(namespace.name)
     for topic in namespace.topics.values():
         if not topic.persistent:
-            found.passing.append(str(topic.name))
+            usage.non_persistent.append(str(topic.name))
             continue
-        found.survey["topics"] += max(len(topic.parts), 1)
+        usage.survey["topics"] += max(len(topic.parts), 1)
         if topic.compacted:
-            found.compacted.append(str(topic.name))
+            usage.compacted.append(str(topic.name))
         if any(name.removeprefix(GLOBAL) == _RATE for name in topic.policies or ()):
-            found.own_rates.append(str(topic.name))
-        found.unloadable += [f"{part.name} ({part.trouble})" for part in topic.unloadable]
-        _add_subscriptions(found, topic)
+            usage.own_rates.append(str(topic.name))
+        usage.unloadable += [f"{partition.name} ({partition.trouble})" for partition in topic.unloadable]
+        _add_subscriptions(usage, topic)
         for client in topic.producers:
-            found.survey["producers"] += 1
-            _add_client(found, client)
+            usage.survey["producers"] += 1
+            _add_client(usage, client)
         if topic.has_messages and not any(sub.backlog for sub in topic.subscriptions.values()):
-            found.retained.append(str(topic.name))
+            usage.retained.append(str(topic.name))
 
 
-def _add_subscriptions(found: _Found, topic: TopicInventory) -> None:
+def _add_subscriptions(usage: _Usage, topic: TopicInventory) -> None:
     for sub in topic.subscriptions.values():
-        found.survey["consumers"] += len(sub.consumers)
+        usage.survey["consumers"] += len(sub.consumers)
         for client in sub.consumers:
-            _add_client(found, client)
+            _add_client(usage, client)
         if sub.type in _CUMULATIVE and any(is_of_cpp(client.client_version or "") for client in sub.consumers):
-            found.may_be_cumulative.append(f"{topic.name} ({sub.name})")
+            usage.may_be_cumulative.append(f"{topic.name} ({sub.name})")
         if not sub.durable:
-            found.readers.append(f"{topic.name} ({sub.name})")
+            usage.readers.append(f"{topic.name} ({sub.name})")
             continue
-        found.survey["subscriptions"] += 1
+        usage.survey["subscriptions"] += 1
         if sub.backlog and not sub.consumers:
-            found.idle.append(f"{topic.name} {sub.name} ({sub.backlog:,} messages)")
+            usage.idle.append(f"{topic.name} {sub.name} ({sub.backlog:,} messages)")
         if sub.delayed:
-            found.delayed.append(f"{topic.name} {sub.name} ({sub.delayed:,} messages)")
+            usage.delayed.append(f"{topic.name} {sub.name} ({sub.delayed:,} messages)")
         if any(word in sub.name.lower() for word in _EXTERNAL):
-            found.readers.append(f"{topic.name} ({sub.name})")
+            usage.readers.append(f"{topic.name} ({sub.name})")
 
 
-def _add_client(found: _Found, client: Client) -> None:
+def _add_client(usage: _Usage, client: Client) -> None:
     version, address = client.client_version or "", client.address or "unknown address"
-    if why := cannot_follow(version, lacks_address=found.lacks_address):
-        found.old_clients[address] = why
+    if why := cannot_follow(version, lacks_address=usage.lacks_address):
+        usage.old_clients[address] = why
     elif not is_known(version):
-        found.unknown_clients.add(f"{address} ({version})" if version else address)
+        usage.unknown_clients.add(f"{address} ({version})" if version else address)
     elif is_untested(version):
-        found.untested_clients.add(f"{address} ({version})")
+        usage.untested_clients.add(f"{address} ({version})")
 
 
-def _judge_clients(task: AnyBlueGreenTask, findings: Findings, found: _Found) -> None:
+def _judge_clients(task: AnyBlueGreenTask, findings: Findings, usage: _Usage) -> None:
     green = task.input.green_cluster
-    if found.old_clients:
-        told = [f"{address}: {why}" for address, why in found.old_clients.items()]
-        findings.block("OLD_CLIENTS", f"clients cannot follow to {green}: {some(told)}", _upgrade(found))
-    if found.untested_clients:
+    if usage.old_clients:
+        reasons = [f"{address}: {why}" for address, why in usage.old_clients.items()]
+        findings.block("OLD_CLIENTS", f"clients cannot follow to {green}: {some(reasons)}", _upgrade(usage))
+    if usage.untested_clients:
         tested = "; ".join(f"{library} {', '.join(lines)}" for library, lines in TESTED_CLIENTS.items())
         refuse_untested(
             findings,
             "UNTESTED_CLIENTS",
-            f"{len(found.untested_clients)} clients are of releases that were not tested ({tested} were): "
-            f"{some(sorted(found.untested_clients))}",
+            f"{len(usage.untested_clients)} clients have releases that were not tested (tested: {tested}): "
+            f"{some(sorted(usage.untested_clients))}",
             "upgrade them",
             task.input.accepted,
         )
 
 
-def _judge(task: AnyBlueGreenTask, findings: Findings, found: _Found) -> None:
-    _judge_clients(task, findings, found)
-    if found.unloadable:
-        cause = f"topics cannot be loaded, and so not be drained: {some(found.unloadable)}"
-        findings.block("UNLOADABLE_TOPICS", cause, "cure them, or exclude their namespaces")
-    found.use.judge(task, findings)
+def _judge(task: AnyBlueGreenTask, findings: Findings, usage: _Usage) -> None:
+    _judge_clients(task, findings, usage)
+    if usage.unloadable:
+        cause = f"topics cannot be loaded, so they cannot be drained: {some(usage.unloadable)}"
+        findings.block("UNLOADABLE_TOPICS", cause, "repair or delete them, or exclude their namespaces")
+    usage.use.judge(task, findings)
     listed = (
-        (found.passing, f"topics are not persistent; {_passing(task)}"),
-        (found.delayed, "subscriptions have delayed messages; they are drained when these are due"),
-        (found.retained, "topics keep messages that all have acknowledged; these stay on blue"),
-        (found.deduplicated, "namespaces deduplicate; sequence ids begin again on green"),
+        (usage.non_persistent, f"topics are not persistent; {_risk_of_non_persistent(task)}"),
+        (usage.delayed, "subscriptions have delayed messages; they are drained when these messages are due"),
+        (usage.retained, "topics retain messages that all subscriptions have acknowledged; these stay on blue"),
+        (usage.deduplicated, "namespaces use deduplication; sequence ids start again on green"),
         (
-            found.own_rates,
-            "topics have a publish rate of their own; their writes are not held back for the flip",
+            usage.own_rates,
+            "topics have their own publish rate; their writes are not held back during the flip",
         ),
     )
     for items, what in listed:
         if items:
             findings.warn(f"{len(items)} {what}: {some(sorted(items))}")
-    if found.own_rates and has_defect(task.blue_release, _REOPENS) and _REOPENS not in task.input.accept_defects:
+    if usage.own_rates and has_defect(task.blue_release, _REOPENS) and _REOPENS not in task.input.accept_defects:
         findings.block(
             "OWN_PUBLISH_RATE",
-            f"{len(found.own_rates)} topics have a publish rate of their own, and are terminated during writes: "
-            f"brokers of {task.blue_release} can lose acknowledged messages then ({_REOPENS}, #26680): "
-            f"{some(sorted(found.own_rates))}",
-            "remove these rates until the flip is over (pulsar-admin topicPolicies remove-publish-rate), or upgrade "
-            f'blue. To accept the loss, set "accept_defects": ["{_REOPENS}"]',
+            f"{len(usage.own_rates)} topics have their own publish rate, so they are terminated during writes. "
+            f"Brokers of {task.blue_release} can lose acknowledged messages then ({_REOPENS}, #26680): "
+            f"{some(sorted(usage.own_rates))}",
+            "remove these rates until the flip is complete (pulsar-admin topicPolicies remove-publish-rate), or "
+            f'upgrade blue. To accept the loss, set "accept_defects": ["{_REOPENS}"]',
         )
-    if found.idle and task.input.idle_subscriptions is IdleSubscriptions.SKIP:
-        findings.warn(f"{len(found.idle)} idle subscriptions lose their backlog (skip): {some(found.idle)}")
-    elif found.idle and task.input.idle_subscriptions is IdleSubscriptions.WAIT:
+    if usage.idle and task.input.idle_subscriptions is IdleSubscriptions.SKIP:
+        findings.warn(f"{len(usage.idle)} idle subscriptions lose their backlog (skip): {some(usage.idle)}")
+    elif usage.idle and task.input.idle_subscriptions is IdleSubscriptions.WAIT:
         findings.warn(
-            f"{len(found.idle)} subscriptions have a backlog and no consumer; their batches wait for one, for up to "
-            f"drain_timeout: {some(found.idle)}"
+            f"{len(usage.idle)} subscriptions have a backlog and no consumer; their batches wait for a consumer, up to "
+            f"drain_timeout: {some(usage.idle)}"
         )
-    elif found.idle:
-        findings.warn(f"{len(found.idle)} subscriptions without consumers continue with a copy: {some(found.idle)}")
+    elif usage.idle:
+        findings.warn(f"{len(usage.idle)} subscriptions without consumers continue with a copy: {some(usage.idle)}")
     if FUNCTIONS in namespaces_of(task.blue):
         findings.warn(
-            f"functions and connectors run on {task.input.cluster}; they stay there with {FUNCTIONS}, and the flag of "
-            f"the whole cluster is not set: start them on {task.input.green_cluster}"
+            f"functions and connectors run on {task.input.cluster}, and {FUNCTIONS} does not move, so the flag of the "
+            f"whole cluster is not set: start them on {task.input.green_cluster}"
         )
 
 
-def _passing(task: AnyBlueGreenTask) -> str:
+def _risk_of_non_persistent(task: AnyBlueGreenTask) -> str:
     if task.blue_release.has(Behaviour.REDIRECTS_ALL_CONSUMERS):
-        return "what is sent to them after their producers have moved, and before their consumers have, is lost"
-    return f"brokers of {task.blue_release} do not send their consumers on (#26075): restart them after the flip"
+        return "messages that are sent to them on green before their consumers have moved are lost"
+    return f"brokers of {task.blue_release} do not redirect their consumers (#26075): restart them after the flip"
 
 
-def _upgrade(found: _Found) -> str:
-    return f"upgrade them, or give {found.lacks_address} of green" if found.lacks_address else "upgrade them"
+def _upgrade(usage: _Usage) -> str:
+    return f"upgrade them, or give {usage.lacks_address} of green" if usage.lacks_address else "upgrade them"
 
 
-def _questions(task: AnyBlueGreenTask, found: _Found) -> Iterable[str]:
-    if found.readers and not task.input.accept_external_positions:
+def _questions(task: AnyBlueGreenTask, usage: _Usage) -> Iterable[str]:
+    if usage.readers and not task.input.accept_external_positions:
         yield (
-            f"{len(found.readers)} readers or connectors may keep message ids outside of Pulsar, and ids are others on "
-            f"{task.input.green_cluster}: {some(found.readers)}"
+            f"{len(usage.readers)} readers or connectors may keep message ids outside of Pulsar, but ids are different "
+            f"on {task.input.green_cluster}: {some(usage.readers)}"
         )
-    if question := found.use.question:
+    if question := usage.use.question:
         yield question
-    if found.unknown_clients:
+    if usage.unknown_clients:
         yield (
-            f"{len(found.unknown_clients)} clients report no version of a library that is known to follow to "
-            f"{task.input.green_cluster}. Those that do not are without {task.input.cluster} after the flip, and have "
-            f"to be restarted with the address of {task.input.green_cluster}: {some(sorted(found.unknown_clients))}"
+            f"{len(usage.unknown_clients)} clients do not report a library version that is known to follow to "
+            f"{task.input.green_cluster}. Clients that do not follow lose {task.input.cluster} at the flip, and must "
+            f"be restarted with the address of {task.input.green_cluster}: {some(sorted(usage.unknown_clients))}"
         )
-    if found.compacted:
+    if usage.compacted:
         yield (
-            f"{len(found.compacted)} topics are compacted: the state that readers build of them stays on "
-            f"{task.input.cluster}, and begins empty on {task.input.green_cluster}: {some(found.compacted)}"
+            f"{len(usage.compacted)} topics are compacted: their compacted state stays on {task.input.cluster}, and "
+            f"starts empty on {task.input.green_cluster}: {some(usage.compacted)}"
         )
-    if found.may_be_cumulative and compare_ids(task.input, *_stores(task)) is None:
+    if usage.may_be_cumulative and compare_ids(task.input, *_stores(task)) is None:
         yield (
-            f"{len(found.may_be_cumulative)} subscriptions have C++ or Python consumers, which drop what "
-            f"{task.input.green_cluster} sends if they acknowledge cumulatively and its ledger ids are lower; these "
-            "cannot be raised, as one cluster keeps its ledgers elsewhere than in /ledgers of its metadata store. "
-            f"Restart such consumers after the flip: {some(found.may_be_cumulative)}"
+            f"{len(usage.may_be_cumulative)} subscriptions have C++ or Python consumers. If these acknowledge "
+            f"cumulatively, they drop messages of {task.input.green_cluster} while its ledger ids are lower. The ids "
+            "cannot be raised, because a cluster does not keep its ledgers in /ledgers of its metadata store. Restart "
+            f"such consumers after the flip: {some(usage.may_be_cumulative)}"
         )
 
 

@@ -1,7 +1,7 @@
-"""Who used the topics of a namespace before its flip, in blue's metadata store, in as many nodes as it takes.
+"""Clients that a namespace's topics had before the flip, stored in blue's metadata store.
 
-One node is the list, or says where its parts are: so a list is replaced at once, however many parts it has. Each write
-is made at the version that was read before the fence, so that a late attempt changes nothing.
+The first node holds the list, or names the slot with the chunks of a long list, so that the list is replaced
+atomically. Each write uses the version that was read before the fence, so that a late attempt changes nothing.
 """
 
 from __future__ import annotations
@@ -22,39 +22,39 @@ from clients.pulsar.names import TopicName
 from models.blue_green.claims import TopicClients, clients_record
 
 _CLIENTS = TypeAdapter(dict[str, TopicClients])
-# ZooKeeper takes less than a megabyte in one node.
-_PART = 400_000
+# ZooKeeper accepts less than a megabyte in one node.
+_CHUNK = 400_000
 _WHOLE = b"whole:"
 _PARTS = b"parts:"
 _SLOTS = ("a", "b")
 
 
 def save_clients(store: CasStore, guard: NamespaceGuard, clients: Mapping[TopicName, TopicClients]) -> None:
-    """Keep who uses the topics of a namespace.
+    """Store the clients of a namespace's topics.
 
     Raises:
-        StoreContention: another attempt does the same.
+        StoreContention: another attempt writes at the same time.
     """
-    plain = {str(topic): one.model_dump(exclude_defaults=True) for topic, one in clients.items()}
+    plain = {str(topic): users.model_dump(exclude_defaults=True) for topic, users in clients.items()}
     packed = zlib.compress(json.dumps(plain, separators=(",", ":")).encode())
     path = clients_record(guard.namespace, "0")
     head = store.get(path)
     value = _WHOLE + packed
-    if len(packed) > _PART:
-        # The parts of the list that counts stay as they are until the node names the others.
+    if len(packed) > _CHUNK:
+        # Write to the slot that is not in use; the current list stays valid until the first node names the new slot.
         # mutant: blue-green/parts-of-the-list-that-counts-are-overwritten
         slot = _SLOTS[bool(head and head.value.startswith(_PARTS + b"a"))]
-        parts = [packed[at : at + _PART] for at in range(0, len(packed), _PART)]
-        for number, part in enumerate(parts):
-            part_path = clients_record(guard.namespace, f"{slot}{number}")
-            node = store.get(part_path)
-            _write(store, guard.require, part_path, part, node.version if node else None)
-        value = _PARTS + f"{slot}{len(parts)}".encode()
+        chunks = [packed[at : at + _CHUNK] for at in range(0, len(packed), _CHUNK)]
+        for number, chunk in enumerate(chunks):
+            chunk_path = clients_record(guard.namespace, f"{slot}{number}")
+            node = store.get(chunk_path)
+            _write(store, guard.require, chunk_path, chunk, node.version if node else None)
+        value = _PARTS + f"{slot}{len(chunks)}".encode()
     _write(store, guard.require, path, value, head.version if head else None)
 
 
 def saved_clients(store: CasReader, namespace: str) -> dict[str, TopicClients]:
-    """Return who used the topics of a namespace before its flip, by the topic's full name."""
+    """Return the clients that a namespace's topics had before the flip, by the topic's full name."""
     head = store.get(clients_record(namespace, "0"))
     if head is None:
         return {}
@@ -65,12 +65,12 @@ def saved_clients(store: CasReader, namespace: str) -> dict[str, TopicClients]:
     elif head.value.startswith(_WHOLE):
         packed = head.value[len(_WHOLE) :]
     else:
-        packed = b"".join(_older_parts(store, namespace))
+        packed = b"".join(_chunks_of_old_format(store, namespace))
     return _CLIENTS.validate_json(zlib.decompress(packed)) if packed else {}
 
 
 def forget_clients(store: CasStore, namespace: str, fence: Callable[[], object]) -> None:
-    """Remove what `save_clients` kept."""
+    """Delete the list that `save_clients` stored."""
     for slot in ("", *_SLOTS):
         number = 0
         while node := store.get(path := clients_record(namespace, f"{slot}{number}")):
@@ -97,8 +97,8 @@ def _expected(path: str) -> Generator[None]:
         raise StoreContention(f"another attempt changes {path}", path=path.encode()) from cause
 
 
-def _older_parts(store: CasReader, namespace: str) -> Iterable[bytes]:
-    """Return the parts as earlier versions wrote them: one after the other, up to an empty one."""
+def _chunks_of_old_format(store: CasReader, namespace: str) -> Iterable[bytes]:
+    """Yield the chunks that earlier versions wrote: numbered nodes, up to an empty one."""
     number = 0
     while (node := store.get(clients_record(namespace, str(number)))) and node.value:
         yield node.value
@@ -106,22 +106,22 @@ def _older_parts(store: CasReader, namespace: str) -> Iterable[bytes]:
 
 
 def clients_of(stats: TopicStats) -> TopicClients:
-    """Who uses a topic: durable subscriptions only, since a reader's ends with the reader."""
+    """Return the clients of a topic, with durable subscriptions only: a reader's subscription ends with the reader."""
     durable = stats.durable_subscriptions
     return TopicClients(
         producers=tuple(sorted(publisher.producer_name for publisher in stats.publishers)),
         consumers={name: len(sub.consumers) for name, sub in durable.items()},
-        properties={name: found for name, sub in durable.items() if (found := sub.subscription_properties)},
+        properties={name: sub.subscription_properties for name, sub in durable.items() if sub.subscription_properties},
         replicated=tuple(name for name, sub in durable.items() if sub.is_replicated),
     )
 
 
 def note_consumers(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> None:
-    """Note subscriptions that have got consumers since LOAD: what they have left is not given up as idle."""
+    """Note subscriptions that got consumers after LOAD, so that their backlog is not skipped as idle."""
     for guard in guards:
         before = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
-        looks = task.each(before, lambda topic: check_topic(task.blue, topic))
-        now = {look.topic: clients_of(look.stats) for look in looks if look.stats}
+        states = task.each(before, lambda topic: check_topic(task.blue, topic))
+        now = {state.topic: clients_of(state.stats) for state in states if state.stats}
         after = {topic: _with_consumers(clients, now.get(topic, TopicClients())) for topic, clients in before.items()}
         if after != before:
             save_clients(store, guard, after)

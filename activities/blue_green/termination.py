@@ -1,12 +1,12 @@
-"""The end of topics on blue: flags are set, brokers terminate topics, and what they opened or unloaded is ended again.
+"""Termination of topics on blue: set the flags, wait for brokers to terminate topics, and repair reopened ones.
 
-A broker that changes the ledger of a topic just as the topic is ended may open it again (#26680). What it takes from
-then on is acknowledged and stored after the topic's end, where no consumer gets it once the topic was loaded again.
-Writes are held back while topics are ended, but each producer gets a message through now and then. So topics are
-checked after that, and those that were opened again are ended again, after these messages.
+A broker that rolls over the ledger of a topic while the topic is terminated may reopen the topic (#26680). Messages
+that it takes then are acknowledged and stored after the topic's end, and no consumer gets them after the next load.
+Writes are held back during the termination, but each producer still sends a message from time to time. So topics are
+checked afterwards, and reopened ones are terminated again, after these messages.
 
-In the same moment the broker may fail to store the end. It fences the topic then: it does not end it any more, and does
-not serve it before it is loaded again (4.0.8). Such topics are unloaded.
+In the same situation the broker may fail to store the termination. Then it fences the topic, and neither terminates nor
+serves it until the next load (4.0.8). Such topics are unloaded.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _NAMED = 10
 _REOPENS = "TERMINATE_REOPENS"
 _TRIES = 3
 _FENCED = "Fenced"
-# Of a topic that is being unloaded or deleted.
+# State of a topic that is being unloaded or deleted.
 _CLOSED = frozenset(("Closed", "FencedForDeletion"))
 
 
@@ -54,47 +54,48 @@ def terminate_again(
     *,
     unended: Sequence[TopicName] = (),
 ) -> dict[TopicName, str]:
-    """End topics of blue again that brokers have opened again, and unload those that brokers have fenced.
+    """Terminate topics again that brokers have reopened, and unload topics that brokers have fenced.
 
-    Subscriptions that brokers had removed by then, because they had nothing left to read, are noted: they lack what the
-    topic took since.
+    Brokers delete a drained subscription of a terminated topic. Such a subscription lacks the messages that a reopened
+    topic took later; this is noted.
 
     Args:
         task: the step.
-        guard: of their namespace.
+        guard: guard of the namespace.
         store: blue's metadata store.
-        topics: that were ended.
-        unended: those among them that are not ended yet; of them only, brokers that open no topic again are asked.
+        topics: terminated topics.
+        unended: topics among them that are not terminated yet. Only these are checked if blue's brokers do not reopen
+            topics.
 
     Returns:
-        What happened to each of them that was open or fenced, in words.
+        What was done with each reopened or fenced topic, in words.
     """
-    told: dict[TopicName, str] = {}
+    repairs: dict[TopicName, str] = {}
     if not may_reopen(task):
         topics = unended
     for _ in range(_TRIES):
-        opened = zip(topics, task.each(topics, lambda topic: _if_open(task, topic)), strict=True)
-        found = {topic: stats for topic, stats in opened if stats}
-        for topic, stats in found.items():
-            told[topic] = (
-                _unload(task, guard, topic) if stats.state == _FENCED else _end(task, guard, store, topic, stats)
+        checked = zip(topics, task.each(topics, lambda topic: _if_open(task, topic)), strict=True)
+        faulty = {topic: stats for topic, stats in checked if stats}
+        for topic, stats in faulty.items():
+            repairs[topic] = (
+                _unload(task, guard, topic) if stats.state == _FENCED else _terminate(task, guard, store, topic, stats)
             )
-        if not found:
+        if not faulty:
             break
-    return told
+    return repairs
 
 
 def may_reopen(task: AnyBlueGreenTask) -> bool:
-    """Return whether blue's brokers may open topics again that were ended."""
+    """Return whether blue's brokers may reopen terminated topics."""
     return has_defect(task.blue_release, _REOPENS)  # mutant: blue-green/topics-that-stay-open
 
 
 def _if_open(task: AnyBlueGreenTask, topic: TopicName) -> InternalStats | None:
-    """The topic as its broker has it in memory, if it was ended and is open, or is fenced."""
-    # It is gone, or not loaded: then what is stored counts.
+    """Return the topic's managed ledger if the broker has reopened or fenced it; None otherwise."""
+    # If it does not exist or is not loaded, the stored state counts.
     with suppress(AdminNotFound, AdminServerError):
         stats = task.blue.topics.internal_stats(topic)
-        # The store has nothing of an end that could not be stored.
+        # The broker could not store the termination, so the store cannot be asked.
         if stats.state == _FENCED:
             return stats
         if may_reopen(task) and not stats.terminated and stats.state not in _CLOSED:
@@ -104,48 +105,55 @@ def _if_open(task: AnyBlueGreenTask, topic: TopicName) -> InternalStats | None:
 
 
 def _unload(task: AnyBlueGreenTask, guard: NamespaceGuard, topic: TopicName) -> str:
-    # It is gone, or was unloaded since.
+    # It was deleted or unloaded since.
     with suppress(AdminNotFound, AdminServerError):
         task.change_blue(
             connect=lambda admin: admin.topics.internal_info(topic),
             fence=guard.require,
             change=lambda admin: admin.topics.unload(topic),
         )
-    return f"{topic} was fenced by its broker, which could not store its end, and unloaded"
+    return f"{topic} was fenced by its broker, which could not store the termination; it was unloaded"
 
 
-def _end(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName, stats: InternalStats) -> str:
-    known = {TopicName.parse(name): clients for name, clients in saved_clients(store, guard.namespace).items()}
-    clients = known.get(topic, TopicClients())
+def _terminate(
+    task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName, stats: InternalStats
+) -> str:
+    saved = {TopicName.parse(name): clients for name, clients in saved_clients(store, guard.namespace).items()}
+    clients = saved.get(topic, TopicClients())
     info = stored(task.blue, topic)
     first = info.terminated_position if info else None
     missed = tuple(sorted({*clients.missed, *_lacking(clients.consumers, stats)}))
 
-    def note(missed: tuple[str, ...]) -> None:
+    def save_missed(missed: tuple[str, ...]) -> None:
         if missed != clients.missed:
-            save_clients(store, guard, {**known, topic: clients.model_copy(update={"missed": missed})})
+            save_clients(store, guard, {**saved, topic: clients.model_copy(update={"missed": missed})})
 
-    # Noted before: an attempt that comes after this call does not see any more that the topic was open.
-    note(missed)
+    # Noted before the call: after it, another attempt cannot see that the topic was open.
+    save_missed(missed)
     end = task.change_blue(
         connect=lambda admin: admin.topics.internal_info(topic),
         fence=guard.require,
         change=lambda admin: admin.topics.terminate(topic),
     )
-    entries = _taken(first, end, stored(task.blue, topic))
-    told = f"{topic} was ended at {_text(first)}, opened again by its broker (#26680), and ended at {_text(end)}"
+    entries = _entries_between(first, end, stored(task.blue, topic))
+    note = f"{topic} was terminated at {_text(first)}, reopened by its broker (#26680), and terminated again at "
+    note += _text(end)
     if not entries:
-        save_clients(store, guard, {**known, topic: clients})
-        return f"{told}; it took nothing in between"
-    told += f", {entries} entries later" if first else ""
-    return f"{told}; these subscriptions had left by then, and lack them: {', '.join(missed)}" if missed else told
+        save_clients(store, guard, {**saved, topic: clients})
+        return f"{note}; it took no messages in between"
+    note += f", {entries} entries later" if first else ""
+    return (
+        f"{note}; these subscriptions were deleted before, and lack these entries: {', '.join(missed)}"
+        if missed
+        else note
+    )
 
 
-def _taken(first: Position | None, end: Position, info: InternalInfo | None) -> int:
-    """How many entries a topic has between two of its ends; 1 where that is not known."""
+def _entries_between(first: Position | None, end: Position, info: InternalInfo | None) -> int:
+    """Return the number of entries between two terminations of a topic; 1 if it is not known."""
     if first is None or info is None:
         return 1
-    # What the last ledger has is not stored with it.
+    # The number of entries of the last ledger is not stored.
     later = (ledger for ledger in info.ledgers if first.ledger_id < ledger.ledger_id < end.ledger_id)
     return sum(ledger.entries for ledger in later) + end.entry_id + 1 if end.ledger_id > first.ledger_id else 0
 
@@ -155,10 +163,10 @@ def _lacking(subscriptions: Iterable[str], stats: InternalStats) -> list[str]:
 
 
 def _text(position: Position | None) -> str:
-    return f"{position.ledger_id}:{position.entry_id}" if position else "a position that is gone"
+    return f"{position.ledger_id}:{position.entry_id}" if position else "an unknown position"
 
 
-# From the flags to the end of all topics ------------------------------------------------------------------------------
+# From the flags to the termination of all topics ----------------------------------------------------------------------
 
 
 class NotTerminated(StoreContention):
@@ -166,10 +174,10 @@ class NotTerminated(StoreContention):
 
 
 def terminate_topics(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Flipped:
-    """Bring namespaces to the end of their flip that was begun at some time, with writes held back.
+    """Complete the flip of namespaces that an earlier attempt or run started, with writes held back.
 
     Raises:
-        StoreContention: writes do not become quiet, or topics are not terminated in time; writes are held back still.
+        StoreContention: writes do not stop, or topics are not terminated in time; writes are still held back.
     """
     since = hold_writes(task, [guard for guard in guards if not read_flag(store, guard.namespace)])
     for guard in guards:
@@ -181,7 +189,7 @@ def terminate_or_give_up(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard
     """Terminate topics; return why some are not terminated once the step has taken `drain_timeout`, empty otherwise.
 
     Raises:
-        StoreContention: topics are not ended yet, and the next attempt tries it again.
+        StoreContention: topics are not terminated yet; the next attempt tries again.
     """
     try:
         terminate_topics(task, guards, store)
@@ -200,10 +208,10 @@ def is_overdue(task: AnyBlueGreenTask) -> bool:
 def redirect_clients(
     task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, quiet_since: float
 ) -> Flipped:
-    """From the flags on: clients of these namespaces are sent to green.
+    """Set the flags, so that brokers redirect the clients of these namespaces, and wait until topics are terminated.
 
-    Writes are released once all topics are terminated: a producer of one that a broker terminates later is told that
-    the topic has ended, and never sends again.
+    Writes are released after the termination of all topics: a producer that sends to a topic while its broker
+    terminates it gets an error that the topic has ended, and never sends again.
     """
     started = time.monotonic()
     for guard in guards:
@@ -217,27 +225,27 @@ def redirect_clients(
         wait_until_seen(task, guard.namespace, migrated=True)
     count, reopened = _wait_until_terminated(task, guards, store)
     seconds = round(time.monotonic() - started, 3)
-    # Before producers send to green: a consumer that comes first would begin after their messages.
+    # Before producers send to green: a subscription that its consumer creates later would miss their messages.
     create_late(task, guards, store)
     # mutant: blue-green/limit-that-stays-after-the-flip
-    kept = tuple(why for guard in guards if (why := lift_publish_limit(task, guard)))
+    notes = tuple(why for guard in guards if (why := lift_publish_limit(task, guard)))
     return Flipped(
         topics=count,
         seconds=seconds,
-        notes=kept,
+        notes=notes,
         reopened=tuple(reopened.values())[:_NAMED],
     )
 
 
 def reload_topics(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]) -> None:
-    """Load topics of a namespace that were unloaded during the flip: the flag is taken off for that, and set again.
+    """Load topics of a namespace that were unloaded during the flip: take the flag off for that, and set it again.
 
-    A flag that is set keeps brokers from loading a topic, so that nobody could drain it any more. Until it is set again
-    blue serves clients that begin there: writes are held back, also where an earlier run has flipped the namespace and
-    released them, and no client creates a topic that only green has.
+    While the flag is set, brokers do not load a topic, so consumers could not drain it. While it is off, blue serves
+    new clients. So writes are held back, even if an earlier run has released them, and clients cannot create topics
+    that only green has.
 
     Raises:
-        StoreContention: writes do not become quiet, or brokers do not see the change in time.
+        StoreContention: writes do not stop, or brokers do not see the change in time.
     """
     hold_writes(task, [guard])  # mutant: blue-green/flag-taken-off-without-a-limit
     override_policies(guard, AUTO_CREATION)  # mutant: blue-green/clients-create-topics-while-the-flag-is-off
@@ -257,49 +265,50 @@ def reload_topics(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore
 def _wait_until_terminated(
     task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore
 ) -> tuple[int, dict[TopicName, str]]:
-    """Wait until all topics are terminated, from the moment that each broker has seen the flags.
+    """Wait until all topics are terminated, after each broker has seen the flags.
 
     Returns:
-        The number of all, and those that were opened again.
+        The number of topics, and notes on reopened ones.
 
     Raises:
-        NotTerminated: some are not in time.
+        NotTerminated: some topics are not terminated in time.
     """
     begun = time.monotonic()
     end = begun + task.input.flip_timeout.total_seconds()
-    next_look = begun + _BLOCKED_EVERY
+    next_check = begun + _BLOCKED_EVERY
     done: set[TopicName] = set()
     reopened: dict[TopicName, str] = {}
     while True:
         topics = {guard: topics_of(task.blue, guard.namespace) for guard in guards}
         waiting = [topic for names in topics.values() for topic in names if topic not in done]
         terminated = task.each(waiting, lambda topic: is_terminated(task.blue, topic))
-        done |= {topic for topic, ended in zip(waiting, terminated, strict=True) if ended}
-        left = [topic for topic in waiting if topic not in done]
-        count = len(done) + len(left)
+        done |= {topic for topic, is_done in zip(waiting, terminated, strict=True) if is_done}
+        pending = [topic for topic in waiting if topic not in done]
+        count = len(done) + len(pending)
         task.context.progress(ProgressTask.TERMINATE, ProgressUnit.TOPICS, len(done), count)
-        over = not left or time.monotonic() > end
-        if over or time.monotonic() > next_look:
+        over = not pending or time.monotonic() > end
+        if over or time.monotonic() > next_check:
             for guard, names in topics.items():
-                waiting = [topic for topic in names if topic in left]
+                waiting = [topic for topic in names if topic in pending]
                 reopened |= terminate_again(task, guard, store, names, unended=waiting)
-        if not left:  # mutant: blue-green/writes-released-before-topics-are-ended
+        if not pending:  # mutant: blue-green/writes-released-before-topics-are-ended
             return count, reopened
         if over:
             raise NotTerminated(
-                f"{len(left)} topics are not terminated {task.input.flip_timeout.total_seconds():.0f} s after their "
-                f"flags were set, and writes stay held back until they are, or the flags are off: {some(left)}"
+                f"{len(pending)} topics are not terminated {task.input.flip_timeout.total_seconds():.0f} s after their "
+                f"flags were set; writes stay held back until they are, or the flags are off: {some(pending)}"
             )
-        if time.monotonic() > next_look:
+        if time.monotonic() > next_check:
             for guard, names in topics.items():
-                _reload_blocked(task, guard, store, [topic for topic in names if topic in left])
-            next_look = time.monotonic() + _BLOCKED_EVERY
+                _reload_blocked(task, guard, store, [topic for topic in names if topic in pending])
+            next_check = time.monotonic() + _BLOCKED_EVERY
         task.context.pause(LOOK_EVERY)
 
 
 def _reload_blocked(
     task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topics: Sequence[TopicName]
 ) -> None:
-    blocked = [look.topic for look in task.each(topics, lambda topic: check_topic(task.blue, topic)) if look.blocked]
+    states = task.each(topics, lambda topic: check_topic(task.blue, topic))
+    blocked = [state.topic for state in states if state.blocked]
     if blocked:
         reload_topics(task, guard, store, blocked)

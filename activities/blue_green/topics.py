@@ -1,4 +1,4 @@
-"""The state of a namespace's topics: loaded, stranded or gone, who uses them, and what their deletion would lose."""
+"""State of a namespace's topics: whether they are loaded, who uses them, and what their deletion would lose."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _BLOCKED = "already migrated"
 
 
 class TopicState(NamedTuple):
-    """One look at a topic.
+    """State of a topic at one check.
 
     Attributes:
         topic: a topic without partitions, or one partition.
-        stats: how it is; None where it is not loaded.
-        blocked: it is not loaded, and cannot be while its clients are sent elsewhere.
+        stats: statistics of the topic; None if it is not loaded.
+        blocked: it is not loaded, and cannot be loaded while the flag of its namespace is set.
     """
 
     topic: TopicName
@@ -36,12 +36,12 @@ class TopicState(NamedTuple):
 
     @property
     def gone(self) -> bool:
-        """Whether there is no such topic any more."""
+        """True if the topic does not exist."""
         return self.stats is None and not self.blocked
 
 
 class Traffic(NamedTuple):
-    """What moves when somebody sends, receives or acknowledges, and how many can send."""
+    """Counters of a topic that change when clients send or acknowledge, and the number of its producers."""
 
     sent: int = 0
     backlog: int = 0
@@ -49,9 +49,9 @@ class Traffic(NamedTuple):
 
 
 def topics_of(admin: PulsarAdminReader, namespace: str) -> list[TopicName]:
-    """Persistent topics of a namespace: those without partitions, and each partition; without Pulsar's own.
+    """Return the persistent topics of a namespace, each partition by itself, without Pulsar's own topics.
 
-    There are none where the namespace is gone.
+    The list is empty if the namespace does not exist.
     """
     try:
         return sorted(map(TopicName.parse, admin.topics.names(namespace)))
@@ -60,10 +60,10 @@ def topics_of(admin: PulsarAdminReader, namespace: str) -> list[TopicName]:
 
 
 def check_topic(admin: PulsarAdminReader, topic: TopicName) -> TopicState:
-    """How a topic is; loads it where that is possible.
+    """Return the state of a topic; this loads it, if possible.
 
     Raises:
-        AdminError: it could not be found out.
+        AdminError: a broker did not answer, or refused.
     """
     try:
         return TopicState(topic, admin.topics.stats(topic))
@@ -76,42 +76,42 @@ def check_topic(admin: PulsarAdminReader, topic: TopicName) -> TopicState:
 
 
 def load_topics(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[TopicState]:
-    """Look at topics of blue, which loads them; tells how far it is."""
+    """Load topics of blue, report the progress, and return their states."""
     done = 0
 
-    def one(topic: TopicName) -> TopicState:
+    def load(topic: TopicName) -> TopicState:
         nonlocal done
-        look = check_topic(task.blue, topic)
+        state = check_topic(task.blue, topic)
         done += 1
-        return look
+        return state
 
     task.context.measure(ProgressTask.LOAD, ProgressUnit.TOPICS, len(topics), lambda: done)
-    return task.each(topics, one)
+    return task.each(topics, load)
 
 
 def is_terminated(admin: PulsarAdminReader, topic: TopicName) -> bool:
-    """Return whether a topic's clients are sent elsewhere for good, or it is gone."""
+    """Return whether a topic was terminated by a flip, or does not exist."""
     info = stored(admin, topic)
     return info is None or info.migrated
 
 
 def traffic_of(stats: TopicStats) -> Traffic:
-    """What has moved so far."""
+    """Return the traffic counters of a topic."""
     backlog = sum(client_subscription.msg_backlog for client_subscription in stats.client_subscriptions.values())
     return Traffic(stats.msg_in_counter, backlog, len(stats.publishers))
 
 
 def report_blue_backlog(context: ActivityContext, topics: Iterable[TopicStats]) -> int:
-    """Tell dashboards how topics of blue are; returns the messages that their subscriptions have left."""
-    found = list(map(traffic_of, topics))
-    backlog = sum(one.backlog for one in found)
+    """Set the gauges of blue's topics, and return the backlog of their subscriptions in messages."""
+    traffic = list(map(traffic_of, topics))
+    backlog = sum(topic.backlog for topic in traffic)
     context.set_gauge(BACKLOG_GAUGE, "blue", backlog)
-    context.set_gauge(PUBLISHERS_GAUGE, "blue", sum(one.publishers for one in found))
+    context.set_gauge(PUBLISHERS_GAUGE, "blue", sum(topic.publishers for topic in traffic))
     return backlog
 
 
 def named(items: Sequence[FailedItem]) -> tuple[FailedItem, ...]:
-    """The first items of a long list, among them one of each namespace, which its batch counts by."""
+    """Return the first items of a long list, with at least one of each namespace: batches count failed namespaces."""
     firsts = {item.path.rpartition("/")[0]: item for item in reversed(items)}
     heads = list(firsts.values())
     rest = [item for item in items if item not in heads]
@@ -119,21 +119,21 @@ def named(items: Sequence[FailedItem]) -> tuple[FailedItem, ...]:
 
 
 def cursors_of(info: InternalInfo) -> list[str]:
-    """Return the cursors of clients of a topic as it is stored: those of deduplication and replication are left out."""
+    """Return the stored cursors of a topic's clients, without those of deduplication and replication."""
     return [name for name in info.cursors if not is_brokers_cursor(name)]
 
 
-# Topics that were ended: who uses them, and what their deletion would lose --------------------------------------------
+# Terminated topics: who uses them, and what their deletion would lose -------------------------------------------------
 
 
 class DeletionRules(NamedTuple):
-    """What a deletion of topics that were ended may take with it.
+    """Rules for the deletion of terminated topics.
 
     Attributes:
-        admin: of the cluster that loses the topics.
-        other: name of the cluster that serves their clients.
-        discard: messages that retention keeps are given up.
-        option: field of the input that says so.
+        admin: admin interface of the cluster with the topics.
+        other: name of the cluster that serves their clients now.
+        discard: messages that retention keeps may be deleted.
+        option: field of the input that allows this.
     """
 
     admin: PulsarAdminReader
@@ -143,31 +143,35 @@ class DeletionRules(NamedTuple):
 
 
 def users_of(admin: PulsarAdminReader, topic: TopicName) -> str:
-    """Return who still needs a topic; empty for nobody."""
-    look = check_topic(admin, topic)
-    if look.stats is not None:
-        waiting = [name for name, sub in look.stats.client_subscriptions.items() if sub.msg_backlog or sub.consumers]
-        users = [f"{len(look.stats.publishers)} producers"] if look.stats.publishers else []
-        remote = [f"replication to {name}" for name, one in look.stats.replication.items() if one.replication_backlog]
+    """Return the producers, subscriptions and remote clusters that still use a topic, in words; empty for none."""
+    state = check_topic(admin, topic)
+    if stats := state.stats:
+        waiting = [name for name, sub in stats.client_subscriptions.items() if sub.msg_backlog or sub.consumers]
+        users = [f"{len(stats.publishers)} producers"] if stats.publishers else []
+        remote = [
+            f"replication to {name}"
+            for name, replication in stats.replication.items()
+            if replication.replication_backlog
+        ]
         return ", ".join([*users, *(f"subscription {name}" for name in waiting), *remote])
-    info = stored(admin, topic) if look.blocked else None
+    info = stored(admin, topic) if state.blocked else None
     return needed_by(info) if info else ""
 
 
 def needed_by(info: InternalInfo) -> str:
-    """Return who still needs messages of a topic that is not loaded; empty for nobody."""
+    """Return the subscriptions and clusters that need messages of an unloaded topic, in words; empty for none."""
     names = cursors_of(info)
-    parts = [f"subscriptions {', '.join(names)}"] if names else []
+    subscriptions = [f"subscriptions {', '.join(names)}"] if names else []
     # mutant: blue-green/deletion-of-what-another-cluster-lacks
-    return ", ".join([*parts, *(f"replication to {remote}" for remote in _unreplicated(info))])
+    return ", ".join([*subscriptions, *(f"replication to {remote}" for remote in _unreplicated(info))])
 
 
 def deletion_refusal(rules: DeletionRules, topic: TopicName) -> str:
-    """Return why a topic must not be deleted; empty where it may. Every deletion of a topic asks this.
+    """Return why a terminated topic must not be deleted; empty if it may. Call it before every deletion.
 
     Args:
-        rules: what may be lost.
-        topic: that was ended.
+        rules: rules for the deletion.
+        topic: the terminated topic.
     """
     use = users_of(rules.admin, topic)
     info = stored(rules.admin, topic)
@@ -178,31 +182,31 @@ def deletion_refusal(rules: DeletionRules, topic: TopicName) -> str:
 
 
 def retained(rules: DeletionRules, topic: TopicName, info: InternalInfo) -> str:
-    """Return what readers may still want of a topic and the other cluster lacks; empty for nothing.
+    """Return which retained messages a deletion would lose, in words; empty for none.
 
     Args:
-        rules: what may be lost.
-        topic: that was ended.
-        info: of it, as it is stored.
+        rules: rules for the deletion.
+        topic: the terminated topic.
+        info: its stored managed ledger.
     """
     entries = entries_of(info)
     if rules.discard or not entries:
         return ""
-    kept = _retention(rules.admin, topic)
-    if kept.retention_time_in_minutes == 0 or kept.retention_size_in_m_b == 0:
+    retention = _retention(rules.admin, topic)
+    if retention.retention_time_in_minutes == 0 or retention.retention_size_in_m_b == 0:
         return ""
     return f'retention keeps {entries:,} entries that {rules.other} lacks, and "{rules.option}" is not set'
 
 
 def entries_of(info: InternalInfo) -> int:
-    """Return how many entries are stored of a topic that was ended."""
+    """Return the number of stored entries of a terminated topic."""
     return sum(count for _, count in _lengths(info))
 
 
 def _lengths(info: InternalInfo) -> list[tuple[int, int]]:
-    """Return each ledger with the number of its entries."""
+    """Return the ledgers, each with the number of its entries."""
     end = info.terminated_position
-    # What is stored of the last ledger says 0, also when it was ended with its topic.
+    # Brokers store 0 entries for the last ledger, also after the termination.
     return [
         (
             ledger.ledger_id,
@@ -213,9 +217,9 @@ def _lengths(info: InternalInfo) -> list[tuple[int, int]]:
 
 
 def _unreplicated(info: InternalInfo) -> Iterator[str]:
-    """Return the clusters that may lack messages of a topic, by the positions that are stored.
+    """Yield the clusters that may lack messages of a topic, by the stored positions.
 
-    A cursor whose broker crashed has an older position in the store: then its cluster may have everything.
+    After a crash of a broker the stored position is old, so that the cluster may have all messages.
     """
     for name, cursor in info.cursors.items():
         if not name.startswith(REPLICATOR):
@@ -227,8 +231,8 @@ def _unreplicated(info: InternalInfo) -> Iterator[str]:
 
 
 def _retention(admin: PulsarAdminReader, topic: TopicName) -> Retention:
-    """Return how long a cluster keeps what a topic's subscriptions do not need any more."""
-    # Brokers that have policies of topics switched off do not tell.
+    """Return the retention of a topic."""
+    # Brokers with topic policies switched off refuse this request.
     with suppress(AdminUnsupported):
         return admin.topics.retention(topic.whole)  # mutant: blue-green/cleanup-of-partitions
     if own := admin.namespaces.retention(topic.namespace_path):

@@ -1,9 +1,9 @@
-"""The limit on what may be sent to a namespace while it is flipped: set, waited for, and put back.
+"""The publish limit of a namespace while it flips: set it, wait until writes stop, and restore the previous limit.
 
-A broker that terminates a topic amid writes fences it, so that its clients find neither blue nor green for minutes, or
-tells producers that the topic has ended for good (seen). With one byte per second each producer gets one message
-through, and its connection is not read again for as long as that message has bytes, or until the limit is changed while
-the topic is loaded.
+A broker that terminates a topic during writes fences it, so that clients are without blue and green for minutes, or
+tells producers that the topic has ended (seen). With a limit of 1 byte/s each producer sends one message. Then the
+broker stops reading the connection, for one second per byte of that message, or until the limit is changed while the
+topic is loaded.
 """
 
 from __future__ import annotations
@@ -37,77 +37,78 @@ from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.blue_green.positions import LedgerLength
 from spark.blue_green.tasks import ledger_lengths
 
-_LOOK_EVERY = 0.25
-_SAME_LOOKS = 3
+_CHECK_EVERY = 0.25
+_SAME_CHECKS = 3
 _NAMED = 10
-_NOT_CONFIRMED = " (bookies have not confirmed what it took: look at their disks)"
-# The defect by which a removed limit still holds producers back.
+_NOT_CONFIRMED = " (bookies have not confirmed its last messages: check their disks)"
+# Defect: producers still wait after the limit was removed.
 _LIMIT_LIFTED_LATE = "LIMIT_LIFTED_LATE"
 
-# Each time, every producer gets one message through.
-_TELL_EVERY = 3.0
+# After each rewrite every producer can send one message.
+_REWRITE_EVERY = 3.0
 
 
 def throttle(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
-    """Set the limit, after what stood before was noted; harmless when done twice."""
+    """Set the limit, after the previous one was noted; it can be repeated."""
     override_policies(guard, throttled_rate(task, guard))
 
 
 def hold_writes(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
-    """As in QUIESCE, for topics that are not terminated; returns since when writes are seen to be held back."""
+    """Throttle topics that are not terminated, and return the time since which no writes were seen."""
     since = time.monotonic()
-    left = {
+    topics = {
         guard: [topic for topic in topics_of(task.blue, guard.namespace) if not is_terminated(task.blue, topic)]
         for guard in guards
     }
-    left = {guard: names for guard, names in left.items() if names}
-    for guard in left:
+    topics = {guard: names for guard, names in topics.items() if names}
+    for guard in topics:
         throttle(task, guard)
-    if left:
-        quiet, since = wait_until_quiet_since(task, left, time.monotonic())
+    if topics:
+        quiet, since = wait_until_quiet_since(task, topics, time.monotonic())
         if quiet.busy:
-            raise StoreContention(f"topics take messages in spite of the limit: {', '.join(quiet.busy)}")
+            raise StoreContention(f"topics still take messages under the publish limit: {', '.join(quiet.busy)}")
     return since
 
 
 def throttled_rate(task: AnyBlueGreenTask, guard: NamespaceGuard) -> OverriddenPolicy[PublishRate]:
-    """Return the limit of a namespace while it is flipped: the same for each attempt."""
+    """Return the publish limit of a namespace while it flips; it is the same for each attempt."""
     cluster = task.input.cluster
     if noted := guard.require().publish_rate:
         return rate(cluster, PublishRate.model_validate(noted.ours).publish_throttling_rate_in_byte)
     limit = task.input.throttle_bytes
     if has_defect(task.blue_release, _LIMIT_LIFTED_LATE):
         topics = topics_of(task.blue, guard.namespace)
-        limit = max(limit, limit_for_hold_time(task.each(topics, lambda topic: _round(task, topic)), _hold_of(task)))
+        rounds = task.each(topics, lambda topic: _bytes_per_round(task, topic))
+        limit = max(limit, limit_for_hold_time(rounds, _hold_seconds(task)))
     return rate(cluster, limit)
 
 
 def limit_for_hold_time(rounds: Iterable[float], seconds: float) -> int:
-    """Return the bytes per second at which each topic is held back for some time, and none for much longer.
+    """Return the limit, in bytes/s, that holds each topic back for some time, and none for much longer.
 
-    Where brokers do not read a connection before the limit allows it, although that is gone (#25502), each byte that a
-    topic takes after the limit was set holds its producers back for 1/limit seconds.
+    Some brokers do not read a connection before the limit allows it, even after the limit was removed (#25502). There
+    each byte that a topic takes after the limit was set holds its producers back for 1/limit seconds.
 
     Args:
-        rounds: bytes that each topic takes if each of its producers sends once; 0 for one that takes none.
+        rounds: for each topic, the bytes that it takes if each of its producers sends once; 0 for an idle topic.
         seconds: how long the topic with the smallest round is held back.
     """
     return max(1, int(min(filter(None, rounds), default=0.0) / seconds))
 
 
-def _hold_of(task: AnyBlueGreenTask) -> float:
+def _hold_seconds(task: AnyBlueGreenTask) -> float:
     return task.input.quiesce_timeout.total_seconds()
 
 
 def bytes_per_round(stats: TopicStats, inside: InternalStats, seconds: float) -> float:
-    """Return the bytes of one entry of each producer that is likely to send while writes are held back.
+    """Return the bytes of one entry from each producer that is likely to send while writes are held back.
 
-    Entries of the last minute count. The average of all that is stored is taken only where there are none: it may be
-    far from what is sent now.
+    The size of entries of the last minute is used. Without any, the average of all stored entries is used, which may
+    differ much from the current size.
 
     Args:
-        stats: of the topic.
-        inside: of its managed ledger.
+        stats: statistics of the topic.
+        inside: statistics of its managed ledger.
         seconds: how long writes are held back.
     """
     rate = sum(client.msg_rate_in for client in stats.publishers)
@@ -120,21 +121,21 @@ def bytes_per_round(stats: TopicStats, inside: InternalStats, seconds: float) ->
     return entry * max(1.0, likely)
 
 
-def _round(task: AnyBlueGreenTask, topic: TopicName) -> float:
+def _bytes_per_round(task: AnyBlueGreenTask, topic: TopicName) -> float:
     stats = check_topic(task.blue, topic).stats
     if stats is None or not stats.publishers:
         return 0.0
-    return bytes_per_round(stats, task.blue.topics.internal_stats(topic), _hold_of(task))
+    return bytes_per_round(stats, task.blue.topics.internal_stats(topic), _hold_seconds(task))
 
 
 def lift_publish_limit(task: AnyBlueGreenTask, guard: NamespaceGuard) -> str:
-    """Put the namespace's own limit back, and let clients create topics again; see `restore_policy`."""
-    kept = (restore_policy(task, guard, rate(task.input.cluster)), restore_policy(task, guard, AUTO_CREATION))
-    return "; ".join(filter(None, kept))
+    """Restore the namespace's publish rate and auto-creation policy; return `restore_policy`'s notes."""
+    notes = (restore_policy(task, guard, rate(task.input.cluster)), restore_policy(task, guard, AUTO_CREATION))
+    return "; ".join(filter(None, notes))
 
 
 def lift_limit_if_terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> str:
-    """Do the same, unless the namespace has its flag, and topics that brokers will still end: then writes wait."""
+    """Lift the publish limit, unless the namespace has its flag and topics that brokers have not terminated yet."""
     if is_held_back(guard.require()) and read_flag(guard.store, guard.namespace):
         topics = topics_of(task.blue, guard.namespace)
         if not all(task.each(topics, lambda topic: is_terminated(task.blue, topic))):
@@ -143,21 +144,21 @@ def lift_limit_if_terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> s
 
 
 def require_quiet(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> float:
-    """Right before the flag: the limit still holds, nothing is sent, and no message has arrived in part only.
+    """Check, right before the flag, that the limit is set, no topic takes messages, and all messages are complete.
 
     Returns:
-        Since when that was seen, as `require_seen_quiet` takes it.
+        The time of the check, for `require_seen_quiet`.
 
     Raises:
-        StoreConflict: somebody has changed the limit, or writes are under way in spite of it, or a producer has sent a
-            part of a message, or there are too many topics to know that of all at once.
+        StoreConflict: the limit was changed, or topics take messages, or a producer has sent only some chunks of a
+            message, or there are too many topics to check in time.
     """
     for guard in guards:
         if not is_overridden(guard, rate(task.input.cluster)):
             now = stored_policy(guard, rate(task.input.cluster))
             raise StoreConflict(
-                f"the publish rate of {guard.namespace} is {now.body() if now else 'none'}, and not what the migration "
-                "set to hold writes back: somebody has changed it, so nothing is flipped"
+                f"nothing is flipped: the publish rate of {guard.namespace} was changed during the flip, to "
+                f"{now.body() if now else 'none'}"
             )
     topics = topics_by_guard(task, guards)
 
@@ -165,41 +166,41 @@ def require_quiet(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> f
         require_whole_messages(task, [topic for names in topics.values() for topic in names])
 
     # mutant: blue-green/message-that-is-cut-in-two
-    quiet, since = wait_until_quiet_since(task, topics, time.monotonic(), same_looks=1, check=check)
+    quiet, since = wait_until_quiet_since(task, topics, time.monotonic(), same_checks=1, check=check)
     if quiet.busy:
-        raise StoreConflict(f"topics take messages in spite of the limit, so nothing is flipped: {some(quiet.busy)}")
+        raise StoreConflict(f"nothing is flipped: topics still take messages under the limit: {some(quiet.busy)}")
     if (seconds := time.monotonic() - since) > _valid_for(task):  # mutant: blue-green/check-that-takes-too-long
         raise StoreConflict(
-            f"it takes {seconds:.0f} s to see that {sum(map(len, topics.values()))} topics take no messages, and the "
-            f"limit may hold writes back for {task.input.quiesce_timeout.total_seconds():.0f} s only, so nothing is "
-            "flipped. Move fewer namespaces in one batch (waves.batch_size), or give a longer quiesce_timeout"
+            f"nothing is flipped: the check of {sum(map(len, topics.values()))} topics takes {seconds:.0f} s, and the "
+            f"limit may hold writes back for only {task.input.quiesce_timeout.total_seconds():.0f} s. Move fewer "
+            "namespaces in one batch (waves.batch_size), or increase quiesce_timeout"
         )
     return since
 
 
 def require_seen_quiet(task: AnyBlueGreenTask, since: float) -> None:
-    """Check, between what is read and the write of a flag, that no writes were seen a short time ago.
+    """Check, right before the write of a flag, that the last check for writes is recent.
 
-    A worker may have been frozen since it looked, and each producer gets a message through now and then.
+    The worker may have been frozen since that check, and each producer still sends a message from time to time.
 
     Args:
         task: the step.
-        since: see `require_quiet`.
+        since: time of the check, from `require_quiet`.
 
     Raises:
-        StoreContention: it is too long ago; another attempt looks again.
+        StoreContention: the check is too old; the next attempt checks again.
     """
     if (seconds := time.monotonic() - since) > _valid_for(task):
-        raise StoreContention(f"that writes are held back was seen {seconds:.0f} s ago; it is checked again")
+        raise StoreContention(f"the last check that writes are held back is {seconds:.0f} s old; it is repeated")
 
 
 def _valid_for(task: AnyBlueGreenTask) -> float:
-    """Seconds for which it holds that no writes were seen: brokers need some of the limit's time to end topics."""
+    """Return the seconds for which a check for writes is valid: brokers need the rest to terminate topics."""
     return task.input.quiesce_timeout.total_seconds() / 2
 
 
 def topics_by_guard(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> dict[NamespaceGuard, list[TopicName]]:
-    """The topics of some namespaces of blue."""
+    """Return the topics of some namespaces of blue."""
     return {guard: topics_of(task.blue, guard.namespace) for guard in guards}
 
 
@@ -208,9 +209,9 @@ def wait_until_quiet(
     topics: Mapping[NamespaceGuard, Sequence[TopicName]],
     begun: float,
 ) -> Quiet:
-    """Wait until nothing is sent to any of these topics of blue; gives up after `quiesce_timeout`.
+    """Wait until no messages are sent to these topics of blue, for at most `quiesce_timeout`.
 
-    Brokers whose topics stay busy are told of the limit again.
+    If topics stay busy, the limit is written again for their brokers.
     """
     return wait_until_quiet_since(task, topics, begun)[0]
 
@@ -220,70 +221,71 @@ def wait_until_quiet_since(
     topics: Mapping[NamespaceGuard, Sequence[TopicName]],
     begun: float,
     *,
-    same_looks: int = _SAME_LOOKS,
+    same_checks: int = _SAME_CHECKS,
     check: Callable[[], None] | None = None,
 ) -> tuple[Quiet, float]:
-    """The same, with the time at which the last look began; see `require_seen_quiet`.
+    """Wait until no messages are sent, and return also the time at which the last check started.
 
     Args:
         task: the step.
-        topics: of blue, by namespace.
-        begun: when writes were held back.
-        same_looks: how many looks in a row must see nothing new.
-        check: called after each look but the last. It sees all that was sent until now if the next look finds the
-            counters of the look before it.
+        topics: topics of blue, by namespace.
+        begun: time at which the limit was set.
+        same_checks: number of consecutive checks that must see no new messages.
+        check: function that is called after each check but the last. It sees all messages if the next check finds
+            equal counters.
     """
     end = begun + task.input.quiesce_timeout.total_seconds()
     every = [topic for names in topics.values() for topic in names]
     before: dict[TopicName, Traffic] = {}
-    same, looks, told, since = 0, 0, time.monotonic(), begun
+    same, checks, rewritten, since = 0, 0, time.monotonic(), begun
     busy: list[TopicName] = []
     why = ""
-    while same < same_looks:
-        looks += 1
+    while same < same_checks:
+        checks += 1
         since = time.monotonic()
-        stats = [look.stats for look in task.each(every, lambda topic: check_topic(task.blue, topic))]
-        report_blue_backlog(task.context, filter(None, stats))
-        now = {topic: traffic_of(one) if one else Traffic() for topic, one in zip(every, stats, strict=True)}
+        states = task.each(every, lambda topic: check_topic(task.blue, topic))
+        loaded = [state.topic for state in states if state.stats]
+        report_blue_backlog(task.context, filter(None, (state.stats for state in states)))
+        now = {state.topic: traffic_of(state.stats) if state.stats else Traffic() for state in states}
         busy = [topic for topic in every if before.get(topic, (-1,))[0] != now[topic].sent]
-        # Who drains is let do so for a while: a consumer that reaches the end just as the topic is terminated is told
-        # that the topic has ended, and not where it continues.
+        # Consumers get some time to drain: one that reaches the end while the topic is terminated gets the error that
+        # the topic has ended, without the address of green.
         draining = any(0 < now[topic].backlog < before[topic].backlog for topic in every if topic in before)
-        patient = time.monotonic() < begun + (end - begun) / 2
-        same = 0 if busy or (draining and patient) else same + 1
+        may_drain = time.monotonic() < begun + (end - begun) / 2
+        same = 0 if busy or (draining and may_drain) else same + 1
         why = ""
-        if same >= same_looks:
-            # A message counts as received before bookies have it. A topic that is ended meanwhile is fenced.
-            busy = _unconfirmed(task, [topic for topic, one in zip(every, stats, strict=True) if one])
+        if same >= same_checks:
+            # Brokers count a message before bookies have it. A topic that is terminated then would be fenced.
+            busy = _unconfirmed(task, loaded)
             same = 0 if busy else same  # mutant: blue-green/quiet-before-bookies-have-confirmed
             why = _NOT_CONFIRMED if busy else ""
-        # One look alone tells of no messages, however long a broker took to answer it.
-        if busy and looks > 1 and time.monotonic() > end:
+        # A single check proves nothing, however long a broker took to answer.
+        if busy and checks > 1 and time.monotonic() > end:
             break
         before = now
         if busy:
-            task.context.waiting_for(WaitKind.CLIENTS, f"writes to become quiet: {some(busy)}{why}")
-            if time.monotonic() > told + _TELL_EVERY:
-                _tell_again(topics, busy)  # mutant: blue-green/broker-that-missed-the-limit
-                told = time.monotonic()
-        if check is not None and same < same_looks:
-            # What bookies have not confirmed cannot be read yet, so that the next look must not be the last.
-            if unread := _unconfirmed(task, [topic for topic, one in zip(every, stats, strict=True) if one]):
+            task.context.waiting_for(WaitKind.CLIENTS, f"writes to stop: {some(busy)}{why}")
+            if time.monotonic() > rewritten + _REWRITE_EVERY:
+                _rewrite_limit(topics, busy)  # mutant: blue-green/broker-that-missed-the-limit
+                rewritten = time.monotonic()
+        if check is not None and same < same_checks:
+            # Unconfirmed messages cannot be read yet, so the next check must not be the last.
+            if unread := _unconfirmed(task, loaded):
                 # mutant: blue-green/chunks-that-are-not-confirmed
                 before = {topic: seen for topic, seen in before.items() if topic not in unread}
             else:
                 check()
-        task.context.pause(_LOOK_EVERY)
+        task.context.pause(_CHECK_EVERY)
     task.context.clear_waiting()
-    named = tuple(f"{topic}{why}" for topic in busy[:_NAMED]) if same < same_looks else ()
-    return Quiet(seconds=round(time.monotonic() - begun, 3), busy=named, checks=looks), since
+    named = tuple(f"{topic}{why}" for topic in busy[:_NAMED]) if same < same_checks else ()
+    return Quiet(seconds=round(time.monotonic() - begun, 3), busy=named, checks=checks), since
 
 
 def _unconfirmed(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[TopicName]:
     """Return the topics with messages that bookies have not confirmed."""
 
     def count(topic: TopicName) -> int:
-        # It is gone, or was unloaded, which closes its ledger.
+        # It was deleted, or unloaded, which closes its ledger.
         with suppress(AdminNotFound, AdminServerError):
             return task.blue.topics.internal_stats(topic).pending_add_entries_count
         return 0
@@ -292,32 +294,32 @@ def _unconfirmed(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[To
     return [topic for topic, waiting in zip(topics, counts, strict=True) if waiting]
 
 
-def _tell_again(topics: Mapping[NamespaceGuard, Sequence[TopicName]], busy: Sequence[TopicName]) -> None:
+def _rewrite_limit(topics: Mapping[NamespaceGuard, Sequence[TopicName]], busy: Sequence[TopicName]) -> None:
     for guard in topics:
-        # Where the namespace is gone, so are its writers.
+        # A deleted namespace has no writers.
         with suppress(StoreNotFound):
             if not set(busy).isdisjoint(topics[guard]):
                 rewrite_policies(guard)
 
 
-# Messages in chunks of which a part is stored -------------------------------------------------------------------------
+# Messages of which only some chunks are stored ------------------------------------------------------------------------
 
-# A limit holds a producer back between two chunks. If its topic was ended then, the other chunks would be sent to
-# green. Brokers count chunks once a minute, so what they count does not tell of the last ones.
+# The limit may hold a producer back between two chunks. If its topic was terminated then, the other chunks would go to
+# green. Brokers update the counters of chunks once a minute, so these miss the last chunks.
 
 
 _FEWEST, _MOST = 32, 256
-"""Entries to read at the end of a topic: with writes held back, few follow the last entry of any producer."""
+"""Number of entries to read at the end of a topic: with writes held back, few follow a producer's last entry."""
 
-# Clients give up long before, and clocks differ by less.
+# Clients time out long before, and clocks differ by less.
 _LONG_AGO = timedelta(hours=1)
 
 
 def require_whole_messages(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> None:
-    """Look at the ends of all topics of a batch that have producers.
+    """Check the last entries of all topics of a batch that have producers.
 
     Raises:
-        StoreConflict: a producer has sent a part of a message, or may have, and the rest would go to green.
+        StoreConflict: a producer has sent only some chunks of a message, or may have; the others would go to green.
     """
     read: list[TopicName] = []
 
@@ -327,41 +329,43 @@ def require_whole_messages(task: AnyBlueGreenTask, topics: Sequence[TopicName]) 
         return why
 
     task.context.measure(ProgressTask.OPERATE, ProgressUnit.TOPICS, len(topics), lambda: len(read))
-    task.context.waiting_for(WaitKind.CLIENTS, f"messages in chunks: the ends of {len(topics):,} topics are read")
+    task.context.waiting_for(
+        WaitKind.CLIENTS, f"messages in chunks: the last entries of {len(topics):,} topics are read"
+    )
     problems = zip(topics, task.each(topics, check), strict=True)
     if cut := [f"{topic}: {why}" for topic, why in problems if why]:
         raise StoreConflict(
-            f"messages have arrived in part, and would be cut in two, so nothing is flipped: {some(cut)}"
+            "nothing is flipped: only some chunks of messages have arrived, and the others would go to green: "
+            f"{some(cut)}"
         )
     task.context.clear_progress()
     task.context.clear_waiting()
 
 
 def _problem(task: AnyBlueGreenTask, topic: TopicName) -> str:
-    """Return which message of a topic has arrived in part, or may have, in words; empty for none."""
+    """Return which message of a topic is incomplete, or may be, in words; empty for none."""
     stats = check_topic(task.blue, topic).stats
     if stats is None or not stats.publishers:  # mutant: blue-green/chunk-of-a-topic-that-was-loaded-again
         return ""
-    # Its counter may be 0: a topic that was loaded again has stored the first chunk before.
+    # The counter of chunks may be 0: the first chunk may have been stored before the topic was loaded again.
     try:
         ledgers = ledger_lengths(task.blue.topics.internal_stats(topic))
         heads = (task.blue.topics.entry_head(topic, position) for position in _backwards(ledgers))
         return unfinished_of(heads, {client.producer_name for client in stats.publishers})
     except AdminNotFound:
-        # It, or what retention kept of it, is gone.
+        # The topic, or a trimmed ledger, was deleted.
         return ""
 
 
 def unfinished_of(heads: Iterator[EntryHead], producers: set[str]) -> str:
-    """Return which last entry of a producer waits for the rest of its message, in words; empty for none.
+    """Return which producer's last message is incomplete, in words; empty for none.
 
-    A producer sends the chunks of a message one after the other, so that one without an end that is followed by another
-    message of the same producer was given up. If some send in chunks, and the last entry of others is too far back to
-    be found, these count as unknown.
+    A producer sends the chunks of a message in order. If another message follows, an incomplete one was given up. If
+    some producers send chunks, and the last entry of another producer was not found, that producer counts as unknown.
 
     Args:
-        heads: of entries, the last one first.
-        producers: names of those that are connected.
+        heads: metadata of entries, the last entry first.
+        producers: names of connected producers.
     """
     waiting, oldest = set(producers), datetime.now(UTC) - _LONG_AGO
     limit = min(max(_FEWEST, 2 * len(producers)), _MOST)
@@ -377,7 +381,7 @@ def unfinished_of(heads: Iterator[EntryHead], producers: set[str]) -> str:
             return ""
         if number == limit:
             # mutant: blue-green/chunks-that-are-too-far-back
-            return f"unknown of {some(sorted(waiting))}, before the last {limit} entries" if chunks else ""
+            return f"unknown for {some(sorted(waiting))}: not in the last {limit} entries" if chunks else ""
     return ""
 
 

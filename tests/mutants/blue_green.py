@@ -186,7 +186,7 @@ MUTANTS = mutants(
             ),
         },
         f"{_FLIP}::test_writes_are_held_back_until_topics_are_ended": {
-            "blue-green/writes-released-before-topics-are-ended": becomes("not left or over"),
+            "blue-green/writes-released-before-topics-are-ended": becomes("not pending or over"),
         },
         f"{_FLIP}::test_a_broker_that_does_not_answer_keeps_no_writes_back": {
             "blue-green/flag-that-a-silent-broker-does-not-see": drop,

@@ -1,4 +1,4 @@
-"""DRAIN: every topic of a batch under watch, until its clients are on green and nobody waits for anything on blue."""
+"""DRAIN: watch the topics of a batch until blue's subscriptions are drained and clients are on green."""
 
 from __future__ import annotations
 
@@ -47,58 +47,58 @@ from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
 from spark.blue_green.positions import count_after, places_after
 from spark.blue_green.tasks import read_record
 
-# Two calls for each topic that is left, so that a namespace of any size asks for less than three a second of each.
+# A round takes two requests for each undrained topic. Seconds between the starts of two rounds.
 _ROUND = 1.0
 _LONGEST_ROUND = 10.0
 
 CLIENTS_WITHIN = 60.0
-"""Seconds after which a client that did not come to green counts as gone: twice what clients wait for an answer.
+"""Seconds after which a client that did not connect to green counts as missing: twice the timeout of clients.
 
-They count from the moment that nothing is left on blue, since consumers come when they have read all there.
+They count from the time when blue is drained, since consumers move when they have read everything there.
 """
 
-# A consumer whose connection was closed comes back sooner.
+# A consumer whose connection was closed reconnects sooner.
 _IDLE_FOR = 10.0
 
-_HELD_BACK = "writes to it stay held back, since its producers would stop for good if it was ended later"
-_CURE = "Restart its broker, and start the migration again"
+_HELD_BACK = "writes to it stay held back, since its producers would stop permanently if it was terminated later"
+_ADVICE = "Restart its broker, and start the migration again"
 
 
 @step(BatchTask)
 def drain(task: BatchTask) -> Drained:
-    """Watch a batch until nothing is left on blue, or the time is up."""
+    """Watch a batch until its topics on blue are drained, or `drain_timeout` is over."""
     guards, store = task.guards, task.store
     moving = guards_that_move(guards)
-    # An attempt before this one may have been lost while it had taken a flag off, to load topics again.
+    # An earlier attempt may have been lost after it took a flag off to load topics again.
     unended = ""
     if halfway := [guard for guard in moving if not read_flag(store, guard.namespace) or is_held_back(guard.require())]:
         unended = terminate_or_give_up(task, halfway, store)  # mutant: blue-green/flag-that-a-lost-attempt-took-off
-    found = DrainWatch(task, moving, store, unended=unended).run()
+    drained = DrainWatch(task, moving, store, unended=unended).run()
     stayed = tuple(
         FailedItem(path=f"persistent://{guard.namespace}/", reason="it was rolled back, and stays on blue")
         for guard in guards
         if guard not in moving
     )
-    return found.model_copy(
-        update={"remaining": (*stayed, *found.remaining), "remaining_count": found.remaining_count + len(stayed)}
+    return drained.model_copy(
+        update={"remaining": (*stayed, *drained.remaining), "remaining_count": drained.remaining_count + len(stayed)}
     )
 
 
-class Left(NamedTuple):
-    """What a topic still has on blue; empty where nothing is waited for."""
+class UndrainedTopic(NamedTuple):
+    """A topic on blue that is not drained, with the reason."""
 
-    look: TopicState
+    state: TopicState
     why: str
 
 
 class DrainWatch:
-    """The watch of one batch.
+    """Watch of one batch.
 
     Args:
         task: the step.
-        guards: the namespaces.
+        guards: guards of the namespaces.
         store: blue's metadata store, open.
-        unended: why topics were not ended within `drain_timeout`; then the watch looks once. Empty where they were.
+        unended: why topics were not terminated within `drain_timeout`, then the watch checks once; empty if they were.
     """
 
     def __init__(
@@ -111,7 +111,7 @@ class DrainWatch:
         self._before = {
             topic: clients for guard in guards for topic, clients in saved_clients(store, guard.namespace).items()
         }
-        self._begun = self._left_at = time.monotonic()
+        self._begun = self._undrained_at = time.monotonic()
         self._done: set[TopicName] = set()
         self._terminated: set[TopicName] = set()
         self._arrived: set[str] = set()
@@ -125,18 +125,18 @@ class DrainWatch:
         self._reopened: dict[TopicName, str] = {}
 
     def run(self) -> Drained:
-        """Watch until nothing is left, or the time is up."""
+        """Watch until the topics are drained, or `drain_timeout` is over; return the result."""
         end = self._begun + self._task.input.drain_timeout.total_seconds()
         while True:
             round_begun = time.monotonic()
-            found = {guard: self.look(guard) for guard in self._guards}
-            left = [one for those in found.values() for one in those]
+            by_guard = {guard: self.check(guard) for guard in self._guards}
+            undrained = [topic for topics in by_guard.values() for topic in topics]
             missing = self._missing()
-            if left:
-                self._left_at = time.monotonic()
-            waits_for_clients = bool(missing) and time.monotonic() < self._left_at + CLIENTS_WITHIN
-            self._tell(left, missing)
-            if not left and not waits_for_clients:
+            if undrained:
+                self._undrained_at = time.monotonic()
+            waits_for_clients = bool(missing) and time.monotonic() < self._undrained_at + CLIENTS_WITHIN
+            self._report(undrained, missing)
+            if not undrained and not waits_for_clients:
                 break
             if self._unended or time.monotonic() > end:
                 break
@@ -149,10 +149,10 @@ class DrainWatch:
                 lift_limit_if_terminated(self._task, guard)
         # mutant: blue-green/messages-that-green-gives-up-pass
         abandoned = {**self._abandoned(), **self._lost_on_green()}
-        for guard, those in found.items():
-            if not those and guard.namespace not in abandoned:
+        for guard, topics in by_guard.items():
+            if not topics and guard.namespace not in abandoned:
                 guard.note(stage=Stage.MOVED)
-        items = [FailedItem(path=str(one.look.topic), reason=one.why) for one in left]
+        items = [FailedItem(path=str(topic.state.topic), reason=topic.why) for topic in undrained]
         return Drained(
             seconds=round(time.monotonic() - self._begun, 3),
             remaining=named(items),
@@ -168,57 +168,59 @@ class DrainWatch:
 
     # Blue ------------------------------------------------------------------------------------------------------------
 
-    def look(self, guard: NamespaceGuard) -> list[Left]:
-        """What a namespace still has on blue; what cannot be drained as it is gets loaded again."""
+    def check(self, guard: NamespaceGuard) -> list[UndrainedTopic]:
+        """Return the undrained topics of a namespace, after unloaded ones were loaded again."""
         names = topics_of(self._task.blue, guard.namespace)
         waiting = [topic for topic in names if topic not in self._done]
-        looks = self._task.each(waiting, lambda topic: check_topic(self._task.blue, topic))
-        blocked = [look.topic for look in looks if look.blocked and self._is_undrainable(look.topic)]
+        states = self._task.each(waiting, lambda topic: check_topic(self._task.blue, topic))
+        blocked = [state.topic for state in states if state.blocked and self._is_undrainable(state.topic)]
         if blocked and not self._unended:
             self._repair(guard, blocked)  # mutant: blue-green/no-topic-is-loaded-again
-            looks = self._task.each(waiting, lambda topic: check_topic(self._task.blue, topic))
-        left = [Left(look, why) for look in looks if (why := self._why_left(guard, look))]
-        # Of the others only those that may never be looked at again.
-        waiting_for_more = {one.look.topic for one in left if one.look.topic in self._terminated}
-        ended = [look.topic for look in looks if look.stats and look.topic not in waiting_for_more]
-        opened = terminate_again(self._task, guard, self._store, ended)
-        self._reopened |= opened
-        left += [Left(look, opened[look.topic]) for look in looks if look.topic in opened]
-        busy = {one.look.topic for one in left}
-        others = [look for look in looks if look.stats and look.topic not in busy]
-        reasons = self._task.each(others, lambda look: not_replicated(self._task.blue, look.topic))
-        left += [Left(look, why) for look, why in zip(others, reasons, strict=True) if why]
-        self._done |= {look.topic for look in looks} - {one.look.topic for one in left}
-        return left
+            states = self._task.each(waiting, lambda topic: check_topic(self._task.blue, topic))
+        undrained = [UndrainedTopic(state, why) for state in states if (why := self._why_undrained(guard, state))]
+        # Other topics are checked here for the last time.
+        waiting_for_more = {topic.state.topic for topic in undrained if topic.state.topic in self._terminated}
+        ended = [state.topic for state in states if state.stats and state.topic not in waiting_for_more]
+        reopened = terminate_again(self._task, guard, self._store, ended)
+        self._reopened |= reopened
+        undrained += [UndrainedTopic(state, reopened[state.topic]) for state in states if state.topic in reopened]
+        busy = {topic.state.topic for topic in undrained}
+        others = [state for state in states if state.stats and state.topic not in busy]
+        reasons = self._task.each(others, lambda state: not_replicated(self._task.blue, state.topic))
+        undrained += [UndrainedTopic(state, why) for state, why in zip(others, reasons, strict=True) if why]
+        self._done |= {state.topic for state in states} - {topic.state.topic for topic in undrained}
+        return undrained
 
-    def _why_left(self, guard: NamespaceGuard, look: TopicState) -> str:
-        if look.gone:
+    def _why_undrained(self, guard: NamespaceGuard, state: TopicState) -> str:
+        if state.gone:
             return ""
-        if look.topic not in self._terminated:
-            if not is_terminated(self._task.blue, look.topic):
-                return self._why_not_ended(guard)
-            self._terminated.add(look.topic)
-        if look.stats is None:
+        if state.topic not in self._terminated:
+            if not is_terminated(self._task.blue, state.topic):
+                return self._why_not_terminated(guard)
+            self._terminated.add(state.topic)
+        if state.stats is None:
             return ""
         reasons: list[str] = []
-        if look.stats.publishers:
-            reasons.append(f"{len(look.stats.publishers)} producers are connected")
-        for remote, replication in look.stats.replication.items():
+        if state.stats.publishers:
+            reasons.append(f"{len(state.stats.publishers)} producers are connected")
+        for remote, replication in state.stats.replication.items():
             if replication.replication_backlog:
                 reasons.append(f"{replication.replication_backlog:,} messages are not replicated to {remote} yet")
-        waits = (self._why_waits(guard, look.topic, *one) for one in look.stats.client_subscriptions.items())
+        waits = (
+            self._why_waits(guard, state.topic, name, sub) for name, sub in state.stats.client_subscriptions.items()
+        )
         return "; ".join([*reasons, *filter(None, waits)])
 
-    def _why_not_ended(self, guard: NamespaceGuard) -> str:
+    def _why_not_terminated(self, guard: NamespaceGuard) -> str:
         if not self._unended:
             return "it is not terminated"
-        held = _HELD_BACK if read_flag(self._store, guard.namespace) else "its clients stay where they are"
-        return f"it is not terminated, and {held}. {_CURE}: {self._unended}"
+        consequence = _HELD_BACK if read_flag(self._store, guard.namespace) else "its clients stay on blue"
+        return f"it is not terminated, and {consequence}. {_ADVICE}: {self._unended}"
 
     def _why_waits(self, guard: NamespaceGuard, topic: TopicName, name: str, sub: SubscriptionStats) -> str:
-        """What a subscription still has on blue; empty where that is nothing, or was given up."""
-        if sub.msg_backlog and (late := self._left_of_copied(guard, topic, name)) is not None:
-            return f"subscription {name} has {late:,} entries left that came behind its copy" if late else ""
+        """Return why a subscription is not drained; empty if it is, or if its backlog was skipped."""
+        if sub.msg_backlog and (late := self._uncopied_entries(guard, topic, name)) is not None:
+            return f"subscription {name} has {late:,} entries left that came after its copy" if late else ""
         if sub.consumers:
             self._idle_since.pop((topic, name), None)
             if sub.msg_backlog:
@@ -232,11 +234,11 @@ class DrainWatch:
         return ""
 
     def _is_skipped(self, guard: NamespaceGuard, topic: TopicName, name: str, backlog: int) -> bool:
-        """Whether the backlog of an idle subscription was given up, as the input says."""
+        """Skip the backlog of an idle subscription, if the input says so; return whether it was skipped."""
         since = self._idle_since.setdefault((topic, name), time.monotonic())
         if self._task.input.idle_subscriptions is not IdleSubscriptions.SKIP:
             return False
-        # One that had consumers at LOAD or at the flag, or has come since, belongs to an application that is in use.
+        # A subscription that had consumers at LOAD or at the flag, or is newer, belongs to a running application.
         # mutant: blue-green/skip-of-what-is-in-use
         if self._clients(topic).consumers.get(name) != 0 or time.monotonic() - since < _IDLE_FOR:
             return False
@@ -247,24 +249,24 @@ class DrainWatch:
         self._skipped += backlog
         return True
 
-    def _left_of_copied(self, guard: NamespaceGuard, topic: TopicName, name: str) -> int | None:
-        """Give up on blue what of a subscription continues with its copy on green; what came behind that stays.
+    def _uncopied_entries(self, guard: NamespaceGuard, topic: TopicName, name: str) -> int | None:
+        """Skip on blue the entries of a subscription that were copied to green; later entries stay.
 
         Returns:
-            How many entries stay; None if the subscription was not copied.
+            The number of entries that stay; None if the subscription was not copied.
         """
-        known = read_record(self._store, topic)
-        # A copy of an earlier run may be gone from green.
+        copied = read_record(self._store, topic)
+        # The copy of an earlier run may have been deleted from green.
         # mutant: blue-green/copy-of-any-run-is-relied-upon
         if (
-            known is None
-            or name not in known.record.copied_subscriptions
-            or known.record.copied_in != guard.require().copied_in
+            copied is None
+            or name not in copied.record.copied_subscriptions
+            or copied.record.copied_in != guard.require().copied_in
         ):
             return None
         stats, ledgers = read_managed_ledger(self._task.blue, topic)
-        last = known.record.positions.last
-        at = last[0] if last else EntryPosition(*known.record.start)
+        last = copied.record.positions.last
+        at = last[0] if last else EntryPosition(*copied.record.start)
         late = count_after(ledgers, at)
         with suppress(AdminNotFound):
             if not late:
@@ -287,17 +289,17 @@ class DrainWatch:
         )
 
     def _is_undrainable(self, topic: TopicName) -> bool:
-        """Return whether a topic that is not loaded is still needed, which nobody could drain, or is not ended."""
+        """Return whether an unloaded topic is not terminated, or has messages that its consumers could not read."""
         info = stored(self._task.blue, topic)
         # mutant: blue-green/undrainable-replication-is-left
         return info is not None and (not info.migrated or bool(needed_by(info)))
 
     def _repair(self, guard: NamespaceGuard, topics: Sequence[TopicName]) -> None:
-        """Load stranded topics again, with writes held back until all of them are terminated.
+        """Load unloaded topics again, with writes held back until all of them are terminated.
 
         Raises:
-            StoreContention: they are not in time; writes are held back still, and the next attempt continues. From
-                `drain_timeout` on they count as left.
+            StoreContention: they are not terminated in time; writes are still held back, and the next attempt
+                continues. After `drain_timeout` they count as undrained instead.
         """
         try:
             self._load_again(guard, topics)
@@ -312,34 +314,34 @@ class DrainWatch:
         deadline = self._task.context.deadline(self._task.input.flip_timeout.total_seconds())
         while waiting := [topic for topic in topics if not is_terminated(self._task.blue, topic)]:
             if deadline.passed:
-                raise NotTerminated(f"{len(waiting)} topics that were loaded again are not terminated: {some(waiting)}")
+                raise NotTerminated(f"{len(waiting)} reloaded topics are not terminated: {some(waiting)}")
             self._task.context.pause(_ROUND)
         lift_publish_limit(self._task, guard)
 
     # Green -----------------------------------------------------------------------------------------------------------
 
     def _missing(self) -> list[str]:
-        """Clients that blue had, and that are not seen on green yet."""
+        """Return clients of blue that are not seen on green yet."""
         waiting = {topic: clients for topic, clients in self._before.items() if topic not in self._arrived}
-        found: list[str] = []
+        missing: list[str] = []
         self._absent.clear()
         for topic, there in zip(waiting, self._task.each(waiting, self._on_green), strict=True):
             if absent := list(_absent(waiting[topic], there)):
-                found += [f"{topic}: {one}" for one, _ in absent]
+                missing += [f"{topic}: {client}" for client, _ in absent]
                 self._absent[topic] = sum(count for _, count in absent)
             else:
                 self._arrived.add(topic)
-        return found
+        return missing
 
     def _abandoned(self) -> dict[str, FailedItem]:
-        """Namespaces of whose clients too many did not come to green: these may not be able to use it."""
+        """Return the namespaces with too many clients missing on green: these may be unable to use green."""
         noted, absent = Counter[str](), Counter[str]()
         for topic, clients in self._before.items():
             namespace = TopicName.parse(topic).namespace_path
             noted[namespace] += clients.total
             absent[namespace] += self._absent.get(topic, 0)
         input = self._task.input
-        why = f"clients did not come to {input.green_cluster} within {CLIENTS_WITHIN:.0f} s"
+        why = f"clients did not connect to {input.green_cluster} within {CLIENTS_WITHIN:.0f} s"
         return {
             namespace: FailedItem(path=f"persistent://{namespace}/", reason=f"{count} of {noted[namespace]} {why}")
             for namespace, count in absent.items()
@@ -347,74 +349,76 @@ class DrainWatch:
         }
 
     def _lost_on_green(self) -> dict[str, FailedItem]:
-        """Namespaces of which green has given up messages before their consumers came."""
+        """Return the namespaces whose messages green dropped before their consumers connected."""
         return {
             TopicName.parse(topic).namespace_path: FailedItem(path=topic, reason=why)
             for topic, why in sorted(self._lost.items())
         }
 
     def _on_green(self, topic: str) -> TopicClients:
-        look = check_topic(self._task.green, TopicName.parse(topic))
-        there = clients_of(look.stats) if look.stats else TopicClients()
-        self._publishers[topic] = len(there.producers)
-        if not look.blocked:
-            self._watch_backlogs(topic, look.stats.client_subscriptions if look.stats else {})
-        return there
+        state = check_topic(self._task.green, TopicName.parse(topic))
+        clients = clients_of(state.stats) if state.stats else TopicClients()
+        self._publishers[topic] = len(clients.producers)
+        if not state.blocked:
+            self._watch_backlogs(topic, state.stats.client_subscriptions if state.stats else {})
+        return clients
 
     def _watch_backlogs(self, topic: str, there: Mapping[str, SubscriptionStats]) -> None:
-        """Note what green gives up of subscriptions whose consumers still read on blue: they lack these messages."""
+        """Note subscriptions whose backlog shrinks on green while their consumers read on blue: messages are lost."""
         green = self._task.input.green_cluster
         for name, count in self._before[topic].consumers.items():
             sub, before = there.get(name), self._backlogs.get((topic, name), 0)
             if not count or before is None:
                 continue
             if sub is None:
-                self._lost[topic] = f"{green} deleted the subscription {name} before its consumers came"
+                self._lost[topic] = f"{green} deleted the subscription {name} before its consumers connected"
             elif sub.consumers or sub.last_consumed_flow_timestamp:
-                # From now on they read it.
+                # From now on its consumers read it.
                 self._backlogs[topic, name] = None
-            elif sub.msg_backlog < before and not sub.is_replicated:  # Consumers of another cluster move those.
-                self._lost[topic] = f"{green} gave up messages of the subscription {name} before its consumers came"
+            elif sub.msg_backlog < before and not sub.is_replicated:  # Consumers of another cluster move such cursors.
+                self._lost[topic] = (
+                    f"{green} dropped messages of the subscription {name} before its consumers connected"
+                )
             else:
                 self._backlogs[topic, name] = sub.msg_backlog
 
     def _clients(self, topic: TopicName) -> TopicClients:
         return self._before.get(str(topic), TopicClients())
 
-    # What is told ----------------------------------------------------------------------------------------------------
+    # Status ----------------------------------------------------------------------------------------------------------
 
-    def _tell(self, left: Sequence[Left], missing: Sequence[str]) -> None:
+    def _report(self, undrained: Sequence[UndrainedTopic], missing: Sequence[str]) -> None:
         context, total = self._task.context, len(self._before)
-        backlog = report_blue_backlog(context, (one.look.stats for one in left if one.look.stats))
+        backlog = report_blue_backlog(context, (topic.state.stats for topic in undrained if topic.state.stats))
         context.set_gauge(PUBLISHERS_GAUGE, "green", sum(self._publishers.values()))
         detail = f"{backlog:,} messages left on {self._task.input.cluster}" if backlog else ""
-        done = max(total - len(left), 0)
+        done = max(total - len(undrained), 0)
         context.progress(ProgressTask.DRAIN, ProgressUnit.TOPICS, done, total, detail=detail)
-        if left:
-            more = f" and {len(left) - 1} more topics" if len(left) > 1 else ""
-            context.waiting_for(WaitKind.CLIENTS, f"{left[0].look.topic}: {left[0].why}{more}")
+        if undrained:
+            more = f" and {len(undrained) - 1} more topics" if len(undrained) > 1 else ""
+            context.waiting_for(WaitKind.CLIENTS, f"{undrained[0].state.topic}: {undrained[0].why}{more}")
         elif missing:
             more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
             context.waiting_for(
-                WaitKind.CLIENTS, f"clients to come to {self._task.input.green_cluster}: {missing[0]}{more}"
+                WaitKind.CLIENTS, f"clients to connect to {self._task.input.green_cluster}: {missing[0]}{more}"
             )
         else:
             context.clear_waiting()
 
 
 def not_replicated(blue: PulsarAdminReader, topic: TopicName) -> str:
-    """Return what a topic has that other clusters have not acknowledged, in words; empty for nothing.
+    """Return the clusters to which messages of a topic are not replicated yet, in words; empty for none.
 
-    By its cursors: statistics name a replicator only once its broker has started it after a load.
+    The cursors decide: statistics lack a replicator until its broker has started it after a load.
 
     Args:
         blue: the cluster of the topic.
-        topic: that was ended.
+        topic: the terminated topic.
     """
     try:
         stats, ledgers = read_managed_ledger(blue, topic)
     except (AdminNotFound, AdminServerError):
-        # It is gone, or cannot be loaded, which the next look tells.
+        # It was deleted, or cannot be loaded; the next check reports that.
         return ""
     waiting = {
         name.removeprefix(REPLICATOR): count_after(ledgers, EntryPosition.parse(cursor.mark_delete_position))
@@ -426,39 +430,39 @@ def not_replicated(blue: PulsarAdminReader, topic: TopicName) -> str:
 
 
 def why_unread(subscription: str, backlog: int, consumers: int, cluster: str) -> str:
-    """Return why nobody reads the rest of a subscription on blue, with the cure.
+    """Return the reason that a subscription without consumers is not drained, and what to do.
 
     Args:
-        subscription: that has no consumer now.
-        backlog: messages that it has left.
-        consumers: how many it had before the flip.
+        subscription: the subscription; it has no consumer now.
+        backlog: number of its messages.
+        consumers: number of consumers that it had before the flip.
         cluster: blue's name.
     """
     why = f"subscription {subscription} has {backlog:,} messages left, and no consumer"
-    # C++ and Python consumers may have gone to green, or be dead, when their topic was unloaded during the flip.
+    # If a topic is unloaded during the flip, its C++ and Python consumers may move to green early, or stop.
     return f"{why}; it had {consumers}: restart them, with the address of {cluster}" if consumers else why
 
 
 def why_attached(subscription: str, seconds: float) -> str:
-    """Why consumers that have read all are not on green, for some seconds."""
-    why = f"subscription {subscription} has 0 messages left, and its consumers are not sent away"
-    # Two threads of a broker can block each other indefinitely here.
+    """Return the reason that consumers of a drained subscription are still on blue, after some seconds."""
+    why = f"subscription {subscription} has 0 messages left, and its consumers are not redirected"
+    # Two threads of a broker can deadlock here.
     return why if seconds < CLIENTS_WITHIN else f"{why} for {seconds:.0f} s. Its broker may hang: restart that broker"
 
 
 def are_too_many(missing: int, clients: int, limit: float) -> bool:
-    """Return whether so many clients are missing that their namespace may not be able to use green.
+    """Return whether too many clients of a namespace are missing on green.
 
     Args:
-        missing: clients that did not come.
-        clients: all that there were.
+        missing: number of missing clients.
+        clients: number of all clients before the flip.
         limit: largest share that may be missing, if not all are.
     """
     return missing > 0 and (missing == clients or missing / clients > limit)
 
 
 def _absent(before: TopicClients, there: TopicClients) -> Iterable[tuple[str, int]]:
-    """Clients that are not there: what they are, and how many."""
+    """Yield the missing clients of a topic: a description, and their number."""
     for producer in sorted(set(before.producers) - set(there.producers)):
         yield f"producer {producer}", 1
     consumers: Mapping[str, int] = there.consumers

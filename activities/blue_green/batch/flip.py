@@ -1,4 +1,4 @@
-"""FLIP: the flag of each namespace of a batch, until brokers have terminated all its topics."""
+"""FLIP: set the flag of each namespace of a batch, and wait until brokers have terminated its topics."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ from models.blue_green.results import Flipped
 
 @step(BatchTask)
 def flip(task: BatchTask) -> Flipped:
-    """Send the clients of a batch to green, and wait until each topic is terminated; then writes are released.
+    """Redirect the clients of a batch to green, wait until its topics are terminated, and release writes.
 
     Raises:
-        StoreConflict: nothing is flipped, or topics are not terminated in time; writes are held back still.
+        StoreConflict: nothing is flipped, or topics are not terminated in time; writes are still held back.
     """
     guards, store = task.guards, task.store
     _require_url(task)
@@ -52,18 +52,18 @@ def flip(task: BatchTask) -> Flipped:
 
 def _require_url(task: AnyBlueGreenTask) -> None:
     if not sends_to_green(task):
-        known = task.blue.clusters.migration(task.input.cluster)
+        flag = task.blue.clusters.migration(task.input.cluster)
         raise StoreConflict(
-            f"brokers of {task.input.cluster} would send clients to {known and known.migrated_cluster_url}, and not to "
-            f"{urls_of(task.input.green)}; somebody has changed the address, so nothing is flipped"
+            f"nothing is flipped: the address of {task.input.cluster} was changed. Its brokers would redirect clients "
+            f"to {flag and flag.migrated_cluster_url}, and not to {urls_of(task.input.green)}"
         )
 
 
 def _require_green(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
     names = [guard.namespace for guard in guards]
     topics = [topic for name in names for topic in topics_of(task.blue, name)]
-    if names and (trouble := green_not_ready_reason(task, names, topics)):
+    if names and (reason := green_not_ready_reason(task, names, topics)):
         raise StoreConflict(
-            f"{task.input.green_cluster} does not take the clients of {', '.join(names)} now, so nothing is flipped: "
-            f"{trouble}"
+            f"nothing is flipped: {task.input.green_cluster} is not ready for the clients of {', '.join(names)}: "
+            f"{reason}"
         )

@@ -1,4 +1,4 @@
-"""LOAD: all topics of a batch are in memory, and who uses them is written down."""
+"""LOAD: load all topics of a batch on blue, and store their clients."""
 
 from __future__ import annotations
 
@@ -22,57 +22,59 @@ from models.blue_green.results import Loaded
 
 @step(BatchTask)
 def load(task: BatchTask) -> Loaded:
-    """Load every topic of the batch, and keep in blue's metadata store who produces and consumes.
+    """Load every topic of the batch, and save its producers and consumers in blue's metadata store.
 
     Raises:
-        StoreConflict: both sides differ in what cannot be created, or topics cannot be moved as they are used now.
-        ApplicationError: something is in use that PRECHECK would refuse.
+        StoreConflict: green has differences that cannot be removed, or the use of a topic keeps it from moving.
+        ApplicationError: a feature is in use that PRECHECK would refuse.
     """
     guards, store = task.guards, task.store
     require_covered(task.input, lambda census: task.survey(census, task.input.batch))
-    found: list[TopicState] = []
+    states: list[TopicState] = []
     for guard in guards:
         lift_limit_if_terminated(task, guard)
-    there = redirected_namespaces(task, store, [guard.namespace for guard in guards])
-    # What an earlier run flipped stands on green.
-    begun = [guard for guard in guards if guard.namespace not in there]
+    redirected = redirected_namespaces(task, store, [guard.namespace for guard in guards])
+    # Namespaces that an earlier run flipped are on green already.
+    begun = [guard for guard in guards if guard.namespace not in redirected]
     for guard in guards:
-        if guard.namespace in there and guard.require().stage not in FLIPPED:
+        if guard.namespace in redirected and guard.require().stage not in FLIPPED:
             guard.note(stage=Stage.FLIPPED)
     recheck_namespaces(task, begun)  # mutant: blue-green/load-without-what-precheck-asked
     for guard in begun if was_blue(task) else ():
-        # Asked before topics of green are deleted, and again of all topics once green was brought up to date.
-        looks = load_topics(task, topics_of(task.blue, guard.namespace))
+        # Checked before topics of green are deleted, and again after green is up to date.
+        loaded = load_topics(task, topics_of(task.blue, guard.namespace))
         # mutant: blue-green/topics-of-green-are-deleted-before-the-refusal
-        require_movable(task, [(look.topic, look.stats) for look in looks if look.stats])
+        require_movable(task, [(state.topic, state.stats) for state in loaded if state.stats])
     for guard in begun:
-        # Whoever copies does so again; what an earlier run copied may be gone from green.
+        # SEED copies again: copies of an earlier run may have been deleted from green.
         guard.note(stage=Stage.CLAIMED, copied_in="")
         reopen_namespace(task, guard)
     provision_batch(task, begun)
     _await_green(task, begun)
     for guard in guards:
-        looks = load_topics(task, topics_of(task.blue, guard.namespace))
+        loaded = load_topics(task, topics_of(task.blue, guard.namespace))
         if guard in begun:
-            require_movable(task, [(look.topic, look.stats) for look in looks if look.stats])
-            save_clients(store, guard, {look.topic: clients_of(look.stats) for look in looks if look.stats})
-        found += looks
-    stats = [look.stats for look in found if look.stats]
+            require_movable(task, [(state.topic, state.stats) for state in loaded if state.stats])
+            save_clients(store, guard, {state.topic: clients_of(state.stats) for state in loaded if state.stats})
+        states += loaded
+    stats = [state.stats for state in states if state.stats]
     return Loaded(
         topics=len(stats),
-        producers=sum(len(stat.publishers) for stat in stats),
-        consumers=sum(len(sub.consumers) for stat in stats for sub in stat.client_subscriptions.values()),
+        producers=sum(len(topic.publishers) for topic in stats),
+        consumers=sum(len(sub.consumers) for topic in stats for sub in topic.client_subscriptions.values()),
         backlog=report_blue_backlog(task.context, stats),
     )
 
 
 def _await_green(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
-    """Ask green what is asked again right before the flip, where nothing waits for the answer.
+    """Check green as right before the flip, while writes are not held back yet.
 
     Raises:
-        StoreUnreachable: it does not take clients now; the step is tried again.
+        StoreUnreachable: green is not ready for clients; the step is tried again.
     """
     names = [guard.namespace for guard in guards]
     topics = [topic for name in names for topic in topics_of(task.blue, name)]
-    if names and (trouble := green_not_ready_reason(task, names, topics)):
-        raise StoreUnreachable(f"{task.input.green_cluster} does not take the clients of {', '.join(names)}: {trouble}")
+    if names and (reason := green_not_ready_reason(task, names, topics)):
+        raise StoreUnreachable(
+            f"{task.input.green_cluster} is not ready for the clients of {', '.join(names)}: {reason}"
+        )

@@ -1,4 +1,4 @@
-"""QUIESCE: green is brought up to date again, then writes to a batch are held back."""
+"""QUIESCE: create on green what is new on blue, then hold back writes to a batch."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from models.blue_green.results import Quiet
 
 @step(BatchTask)
 def catch_up(task: BatchTask) -> None:
-    """Create on green what came to blue since LOAD, which may be long ago: backlogs were copied, or people paused.
+    """Create on green what was created on blue since LOAD, which may be long ago: after a copy, or a pause.
 
     Raises:
-        StoreConflict: both sides differ by now in what cannot be created, or topics cannot be moved as they are used.
-        ApplicationError: something is in use that PRECHECK would refuse.
+        StoreConflict: green has differences that cannot be removed, or the use of a topic keeps it from moving.
+        ApplicationError: a feature is in use that PRECHECK would refuse.
     """
     guards, store = task.guards, task.store
-    # Where writes are held back already, blue has a limit that green must not get.
+    # A throttled namespace of blue has a publish limit that must not be copied to green.
     waiting = [guard for guard in _not_flipped(guards) if guard.require().stage is not Stage.THROTTLED]
     recheck_namespaces(task, waiting)
     provision_late(task, waiting, store)
@@ -36,7 +36,7 @@ def catch_up(task: BatchTask) -> None:
 
 @step(BatchTask)
 def quiesce(task: BatchTask) -> Quiet:
-    """Throttle the namespaces of a batch, and wait until nothing is sent to any of their topics."""
+    """Throttle the namespaces of a batch, and wait until no messages are sent to their topics."""
     guards = task.guards
     held = _not_flipped(guards)
     begun = time.monotonic()
@@ -47,5 +47,5 @@ def quiesce(task: BatchTask) -> Quiet:
 
 
 def _not_flipped(guards: Sequence[NamespaceGuard]) -> list[NamespaceGuard]:
-    """Who was flipped by an earlier run has no writes to hold back."""
+    """Return the guards without those of namespaces that an earlier run flipped: these have no writes on blue."""
     return [guard for guard in guards if guard.require().stage not in FLIPPED]

@@ -1,4 +1,4 @@
-"""The way back of one batch: free before its topics are terminated, and by hand of the store after that."""
+"""Rollback of a batch: free before its topics are terminated; after that it must change the metadata store."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ from models.blue_green.results import Undone
 from models.lifecycle.failures import NAMED
 from models.lifecycle.status import WaitKind
 
-# Before flags are taken off, when sweeps that were under way are over, and twice more if these have ended topics.
-_LOOKS = 4
+# One check before flags are taken off, one after running sweeps, and two more if these sweeps terminated topics.
+_CHECKS = 4
 _SWEEP_ENDS_WITHIN = 6.0
 _LOAD_EVERY = 0.3
 _LOADED_WITHIN = 30.0
@@ -36,81 +36,81 @@ _LOADED_WITHIN = 30.0
 
 @step(BatchTask)
 def undo(task: BatchTask) -> Undone:
-    """ROLLBACK: leave the batch's clients with blue; where that would lose messages, flip the whole batch."""
+    """Roll a batch back, so that clients stay on blue; complete the flip of namespaces that would lose messages."""
     if not holds_claim(task, task.store):
-        # The batch of a run that is gone must end, since that of the next one has its id.
-        return Undone(undone=True, notes=("this run has ended, or a later one has taken these namespaces over",))
+        # The batch of an earlier run must end, since the batch of the next run has the same id.
+        return Undone(undone=True, notes=("this run has ended, or a later run took over these namespaces",))
     return _undo(task, task.guards, task.store)
 
 
 def _undo(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> Undone:
-    """Leave the clients of namespaces with blue, or flip what cannot stay."""
-    # Taken first: whatever an earlier attempt still has on its way finds the record moved.
+    """Keep the clients of namespaces on blue, or complete the flip where that is impossible."""
+    # Taken first, so that late writes of an earlier attempt find a changed record.
     # mutant: blue-green/undo-of-an-earlier-run
-    mine = [guard for guard in guards if guard.take().flipped_in == task.attempt.run_id]
-    others = [guard.namespace for guard in guards if guard not in mine]
-    there = redirected_namespaces(task, store, others) | {name for name in others if read_flag(store, name)}
+    ours = [guard for guard in guards if guard.take().flipped_in == task.attempt.run_id]
+    others = [guard.namespace for guard in guards if guard not in ours]
+    redirected = redirected_namespaces(task, store, others) | {name for name in others if read_flag(store, name)}
     for guard in guards:
-        if guard not in mine and guard.namespace not in there:
+        if guard not in ours and guard.namespace not in redirected:
             _take_flag_off(guard, store)
-            _settle(task, guard)
-    whys = dict.fromkeys(sorted(there), "its clients were sent to green before this run; what is begun continues")
+            _keep_on_blue(task, guard)
+    obstacles = dict.fromkeys(sorted(redirected), "an earlier run redirected its clients to green; its flip continues")
     silent: set[str] = set()
-    taken_back, restored = _take_flags_back(task, mine, store, silent)
-    whys |= taken_back
-    lost = [guard for guard in guards if guard.namespace in whys]
-    # DRAIN continues with those that could not be ended.
+    our_obstacles, restored = _take_flags_off(task, ours, store, silent)
+    obstacles |= our_obstacles
+    flipping = [guard for guard in guards if guard.namespace in obstacles]
+    # DRAIN continues with topics that are not terminated in time.
     # mutant: blue-green/topics-that-cannot-be-undone-are-not-flipped
-    unended = terminate_or_give_up(task, lost, store) if lost else ""
-    stay = [guard for guard in guards if guard not in lost]
-    kept = [f"the broker {broker} of {task.input.cluster} does not answer; restart it" for broker in sorted(silent)]
-    kept += [unended] if unended else []
-    kept += [why for guard in stay if (why := restore_redirect(task, guard, store))]
-    kept += _used(task, store, [topic for topic in restored if topic.namespace_path not in whys])
-    terminated = sum(len(_terminated(task, guard)) for guard in lost)
-    why = next((f"{name}: {why}" for name, why in whys.items()), "")
-    return Undone(undone=not whys, terminated=terminated, restored=len(restored), why=why, notes=tuple(kept))
+    unended = terminate_or_give_up(task, flipping, store) if flipping else ""
+    staying = [guard for guard in guards if guard not in flipping]
+    notes = [f"the broker {broker} of {task.input.cluster} does not answer; restart it" for broker in sorted(silent)]
+    notes += [unended] if unended else []
+    notes += [why for guard in staying if (why := restore_redirect(task, guard, store))]
+    notes += _notes_on_use(task, store, [topic for topic in restored if topic.namespace_path not in obstacles])
+    terminated = sum(len(_terminated(task, guard)) for guard in flipping)
+    why = next((f"{name}: {obstacle}" for name, obstacle in obstacles.items()), "")
+    return Undone(undone=not obstacles, terminated=terminated, restored=len(restored), why=why, notes=tuple(notes))
 
 
 @step(BlueGreenTask)
 def undo_terminated_batch(task: BlueGreenTask, namespaces: list[str]) -> Undone:
-    """The same for a batch whose workflow was ended by somebody else, before it could continue or back."""
+    """Roll back the namespaces of a batch whose workflow was terminated by an operator."""
     with task.blue_store() as store:
         if not holds_claim(task, store):
             return Undone(undone=True)
         return _undo(task, [NamespaceGuard(store, task.attempt, name) for name in namespaces], store)
 
 
-def _take_flags_back(
+def _take_flags_off(
     task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, silent: set[str]
 ) -> tuple[dict[str, str], set[TopicName]]:
-    """Take flags off, and look twice whether a topic was terminated meanwhile.
+    """Take flags off, and check twice whether topics were terminated in between.
 
-    A broker that is at its sweep when the flag is taken off goes on with it. Until that is over writes are held back: a
-    producer that sends to a topic which is terminated without a flag is told that it has ended for good. The store is
-    the truth: brokers that do not answer are added to `silent`, and writes do not wait for them.
+    A broker that has started a sweep completes it after the flag was taken off. Until then writes are held back: a
+    producer that sends to a topic that is terminated without a flag gets the error that the topic has ended. The store
+    decides: brokers that do not answer are added to `silent`, and writes do not wait for them.
 
     Returns:
-        Namespaces that must be flipped all the same, with the reason; which topics take messages again.
+        Namespaces whose flip must be completed, each with the reason; topics whose termination was removed.
     """
-    whys: dict[str, str] = {}
+    obstacles: dict[str, str] = {}
     restored: set[TopicName] = set()
     waiting = list(guards)
-    for look in range(_LOOKS):
+    for check in range(_CHECKS):
         changed: list[NamespaceGuard] = []
         for guard in waiting:
             fresh = dict(_terminated(task, guard))
             ended = {**_noted_ends(store, guard), **fresh}
             if why := _obstacle(task, store, list(ended)):
-                whys[guard.namespace] = why
-            elif not fresh and look:
+                obstacles[guard.namespace] = why
+            elif not fresh and check:
                 _note_ends(store, guard, {})
-                _settle(task, guard)
+                _keep_on_blue(task, guard)
             else:
-                _clear(task, guard, store, silent)
-                # Clients that were told before that may have come to green meanwhile.
+                _clear_flag(task, guard, store, silent)
+                # Clients that were redirected before may have connected to green by now.
                 if why := _obstacle(task, store, list(ended)):
-                    whys[guard.namespace] = why
+                    obstacles[guard.namespace] = why
                     continue
                 _note_ends(store, guard, ended)  # mutant: blue-green/ends-that-were-not-recorded
                 for topic in fresh:
@@ -124,31 +124,30 @@ def _take_flags_back(
         if waiting:
             task.context.pause(_SWEEP_ENDS_WITHIN)
     if waiting:
-        raise StoreContention(f"topics of {waiting[0].namespace} are terminated again and again without a flag")
-    return whys, restored
+        raise StoreContention(f"brokers still terminate topics of {waiting[0].namespace}, although its flag is off")
+    return obstacles, restored
 
 
 def _noted_ends(store: CasStore, guard: NamespaceGuard) -> dict[TopicName, Position]:
-    """Where topics had ended whose termination an attempt before this one began to take back."""
-    known = saved_clients(store, guard.namespace)
-    ends = ((topic, clients.ended) for topic, clients in known.items())
+    """Return the ends of topics whose termination an earlier attempt started to remove."""
+    ends = ((topic, clients.ended) for topic, clients in saved_clients(store, guard.namespace).items())
     return {TopicName.parse(topic): Position(ledger_id=end[0], entry_id=end[1]) for topic, end in ends if end}
 
 
 def _note_ends(store: CasStore, guard: NamespaceGuard, ends: Mapping[TopicName, Position]) -> None:
-    """Note them before the store forgets them; their subscriptions begin there again."""
-    known = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
+    """Save the ends of topics before their termination is removed: restored subscriptions start there."""
+    saved = {TopicName.parse(topic): clients for topic, clients in saved_clients(store, guard.namespace).items()}
     noted = {topic: (at.ledger_id, at.entry_id) for topic, at in ends.items()}
     after = {
-        topic: known.get(topic, TopicClients()).model_copy(update={"ended": noted.get(topic)})
-        for topic in {**known, **noted}
+        topic: saved.get(topic, TopicClients()).model_copy(update={"ended": noted.get(topic)})
+        for topic in {**saved, **noted}
     }
-    if after != known:
+    if after != saved:
         save_clients(store, guard, after)
 
 
-def _used(task: AnyBlueGreenTask, store: CasReader, topics: Sequence[TopicName]) -> list[str]:
-    """What people must know of topics that stay with blue, and that somebody uses on green all the same."""
+def _notes_on_use(task: AnyBlueGreenTask, store: CasReader, topics: Sequence[TopicName]) -> list[str]:
+    """Return notes on topics that stay on blue, and that clients also use on green."""
     uses = task.each(topics, lambda topic: used_on_green(task, store, topic))
     return [
         f"{topic} stays on {task.input.cluster}, and has clients or messages on {task.input.green_cluster} as well"
@@ -158,7 +157,7 @@ def _used(task: AnyBlueGreenTask, store: CasReader, topics: Sequence[TopicName])
 
 
 def _terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[tuple[TopicName, Position]]:
-    """Topics that were ended, and where."""
+    """Return the terminated topics of a namespace, each with its end."""
     topics = topics_of(task.blue, guard.namespace)
     infos = task.each(topics, lambda topic: stored(task.blue, topic))
     ended = ((topic, info and info.terminated_position) for topic, info in zip(topics, infos, strict=True))
@@ -166,50 +165,50 @@ def _terminated(task: AnyBlueGreenTask, guard: NamespaceGuard) -> list[tuple[Top
 
 
 def _obstacle(task: AnyBlueGreenTask, store: CasReader, terminated: Sequence[TopicName]) -> str:
-    """Why the termination of topics cannot be taken back; empty where it can."""
+    """Return why the termination of topics cannot be removed; empty if it can."""
     if not terminated:
         return ""
     if not task.input.unterminate:
         return (
-            f"{len(terminated)} topics are terminated on {task.input.cluster}, {terminated[0]} among them, and "
-            '"unterminate" is not set; what is begun continues to its end'
+            f"{len(terminated)} topics are terminated on {task.input.cluster}, such as {terminated[0]}, and "
+            '"unterminate" is not set; the flip continues'
         )
     try:
         used = task.each(terminated, lambda topic: used_on_green(task, store, topic))
     except AdminUnreachable as error:
-        # Writes must not wait for green, which may be away for good.
-        return f"whether {task.input.green_cluster} has clients or messages of these topics is not known: {error}"
-    if moved := [topic for topic, there in zip(terminated, used, strict=True) if there]:
+        # Writes must not wait for green, which may be lost.
+        return f"could not check whether {task.input.green_cluster} has clients or messages of these topics: {error}"
+    if moved := [topic for topic, is_used in zip(terminated, used, strict=True) if is_used]:
         return (
-            f"{len(moved)} topics have clients or messages on {task.input.green_cluster} already, {moved[0]} among "
-            "them; their way back is a migration from green to blue"
+            f"{len(moved)} topics have clients or messages on {task.input.green_cluster} already, such as {moved[0]}; "
+            "to move them back, start a migration with blue and green swapped"
         )
     return ""
 
 
-def _clear(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, silent: set[str]) -> None:
+def _clear_flag(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, silent: set[str]) -> None:
     _take_flag_off(guard, store)
     # mutant: blue-green/rollback-that-waits-for-a-silent-broker
     wait_until_seen(task, guard.namespace, migrated=False, silent=silent)
 
 
 def _take_flag_off(guard: NamespaceGuard, store: CasStore) -> None:
-    # Written in any case: an attempt that froze between its look at the flag and its write must find it changed.
+    # Written in any case: an earlier attempt that froze before its write must find a changed version.
     with suppress(StoreNotFound):
         set_flag(store, guard.namespace, guard.require, migrated=False)
 
 
-def _settle(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
-    """Let writes go to a namespace that stays, and put back what else was changed."""
+def _keep_on_blue(task: AnyBlueGreenTask, guard: NamespaceGuard) -> None:
+    """Release writes to a namespace that stays on blue, and restore its policies."""
     lift_publish_limit(task, guard)
     restore_policy(task, guard, INACTIVE)
     guard.note(stage=Stage.RETURNED, copied_in="")
 
 
 def _unterminate(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName) -> None:
-    """Take the termination of a topic out of the metadata store while no broker has it loaded.
+    """Remove the termination of a topic from the metadata store while no broker has loaded the topic.
 
-    A broker that loads the topic in between has the old state in memory; it is unloaded again then.
+    If a broker loads the topic in between, it has the old state in memory, and the topic is unloaded again.
     """
     path = topic.managed_ledger_path
 
@@ -228,11 +227,11 @@ def _unterminate(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore,
     task.context.waiting_for(WaitKind.CLIENTS, f"{topic} to take messages again")
     for _ in range(int(_LOADED_WITHIN / _LOAD_EVERY)):
         retry(change, path)
-        # The broker that had it in memory may have written it back.
-        look = check_topic(task.blue, topic)
+        # A broker with the old state may have written it again.
+        state = check_topic(task.blue, topic)
         info = stored(task.blue, topic)
-        stays = info is not None and info.terminated_position is None
-        if look.stats is not None and stays and task.blue.topics.internal_stats(topic).state == "LedgerOpened":
+        is_removed = info is not None and info.terminated_position is None
+        if state.stats is not None and is_removed and task.blue.topics.internal_stats(topic).state == "LedgerOpened":
             task.context.clear_waiting()
             return
         task.context.pause(_LOAD_EVERY)
@@ -242,7 +241,7 @@ def _unterminate(task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore,
 def _restore_subscriptions(
     task: AnyBlueGreenTask, guard: NamespaceGuard, store: CasStore, topic: TopicName, ended: Position
 ) -> None:
-    """Create those subscriptions again that brokers deleted because nothing was left for them to read."""
+    """Create subscriptions again that brokers deleted because they were drained."""
     before = saved_clients(store, guard.namespace).get(str(topic), TopicClients())
     for name in sorted(set(before.consumers) - set(task.blue.subscriptions.names(topic))):
         guard.require()

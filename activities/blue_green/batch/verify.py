@@ -1,4 +1,4 @@
-"""VERIFY: a batch on both sides, after its topics were drained."""
+"""VERIFY: compare a batch on both clusters after the drain."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ _SCALABLE = "it is a scalable topic: the flag cuts its clients off, and green ha
 
 
 class _Checked(NamedTuple):
-    """A topic on both sides.
+    """Comparison of a topic on both clusters.
 
     Attributes:
-        wrong: what is wrong with it; empty for nothing.
-        subscriptions: how many it has on green.
-        unused: those among them that blue did not have when its clients were counted, and nobody uses.
+        wrong: faults in words; empty for none.
+        subscriptions: number of its subscriptions on green.
+        unused: subscriptions of green without consumers that blue did not have at LOAD.
     """
 
     wrong: str
@@ -38,29 +38,29 @@ class _Checked(NamedTuple):
 
 @step(BatchTask)
 def verify(task: BatchTask) -> BatchCheck:
-    """Compare each namespace: nothing is left on blue, and green has every topic with its subscriptions."""
+    """Check that nothing of each namespace is in use on blue, and that green has all its topics and subscriptions."""
     guards, store = task.guards, task.store
     faults: list[FailedItem] = []
     topics = subscriptions = 0
     unused: list[str] = []
     for guard in guards_that_move(guards):
         terminate_again(task, guard, store, topics_of(task.blue, guard.namespace))
-        known = saved_clients(store, guard.namespace)
-        names = sorted({*known, *map(str, topics_of(task.blue, guard.namespace))})
+        saved = saved_clients(store, guard.namespace)
+        names = sorted({*saved, *map(str, topics_of(task.blue, guard.namespace))})
         own = guard.require().flipped_in == task.attempt.run_id
         checked = task.each(
-            names, lambda name, known=known, own=own: _check(task, TopicName.parse(name), known, flipped=own)
+            names, lambda name, saved=saved, own=own: _check(task, TopicName.parse(name), saved, flipped=own)
         )
-        if any(one.wrong for one in checked):
-            # What is left on blue is not deleted.
+        if any(topic.wrong for topic in checked):
+            # Keeps the cleanup from deleting these topics on blue.
             guard.note(stage=Stage.FLIPPED)
-        for name, one in zip(names, checked, strict=True):
-            faults += [FailedItem(path=name, reason=one.wrong)] if one.wrong else []
-            unused += [f"{subscription} of {name}" for subscription in one.unused]
-        # One that came right after the last check before the flag.
+        for name, topic in zip(names, checked, strict=True):
+            faults += [FailedItem(path=name, reason=topic.wrong)] if topic.wrong else []
+            unused += [f"{subscription} of {name}" for subscription in topic.unused]
+        # Scalable topics may be created between the last check and the flag.
         faults += [FailedItem(path=name, reason=_SCALABLE) for name in scalable_topics(task, guard.namespace)]
         topics += len(names)
-        subscriptions += sum(one.subscriptions for one in checked)
+        subscriptions += sum(topic.subscriptions for topic in checked)
     return BatchCheck(
         topics=topics,
         subscriptions=subscriptions,
@@ -71,41 +71,44 @@ def verify(task: BatchTask) -> BatchCheck:
     )
 
 
-def _check(task: AnyBlueGreenTask, topic: TopicName, known: Mapping[str, TopicClients], *, flipped: bool) -> _Checked:
-    """Check one topic; `flipped` says that this run has flipped its namespace, and noted all topics before."""
+def _check(task: AnyBlueGreenTask, topic: TopicName, saved: Mapping[str, TopicClients], *, flipped: bool) -> _Checked:
+    """Compare a topic; `flipped` is true if this run flipped its namespace, so that all topics were saved before."""
     wrong: list[str] = []
     blue = stored(task.blue, topic)
-    look = check_topic(task.blue, topic) if blue else None
+    state = check_topic(task.blue, topic) if blue else None
     if blue and not blue.migrated:
         wrong.append("it is not terminated on blue")
     # mutant: blue-green/topics-that-came-after-the-flip
-    if blue and flipped and str(topic) not in known and (entries := entries_of(blue)):
-        wrong.append(f"it came to blue after the flip, and {entries:,} entries are on blue only")
+    if blue and flipped and str(topic) not in saved and (entries := entries_of(blue)):
+        wrong.append(f"it was created on blue after the flip, and {entries:,} entries are only on blue")
     if blue and may_reopen(task) and (after := after_end(blue)):
-        wrong.append(f"blue has messages after its end, which no consumer gets (#26680): {after}")
-    if str(topic) in known and (missed := known[str(topic)].missed):
-        wrong.append(f"subscriptions lack what blue took after they had left (#26680): {', '.join(missed)}")
-    if look and look.stats:
-        busy = [name for name, sub in look.stats.client_subscriptions.items() if sub.msg_backlog or sub.consumers]
-        wrong += [f"blue still has {len(look.stats.publishers)} producers"] if look.stats.publishers else []
+        wrong.append(f"blue has messages after the topic's end, and no consumer gets them (#26680): {after}")
+    if str(topic) in saved and (missed := saved[str(topic)].missed):
+        wrong.append(
+            "subscriptions lack messages that blue took after it deleted the subscriptions (#26680): "
+            f"{', '.join(missed)}"
+        )
+    if state and state.stats:
+        busy = [name for name, sub in state.stats.client_subscriptions.items() if sub.msg_backlog or sub.consumers]
+        wrong += [f"blue still has {len(state.stats.publishers)} producers"] if state.stats.publishers else []
         wrong += [f"blue still has subscriptions with messages or consumers: {', '.join(busy)}"] if busy else []
     # mutant: blue-green/undrainable-replication-is-not-wrong
-    elif look and look.blocked and blue and (needs := needed_by(blue)):
-        wrong.append(f"it cannot be loaded on blue, and is needed there: {needs}")
+    elif state and state.blocked and blue and (needs := needed_by(blue)):
+        wrong.append(f"it cannot be loaded on blue, and its messages there are needed by {needs}")
     try:
-        there = set(task.green.subscriptions.names(topic))
+        on_green = set(task.green.subscriptions.names(topic))
     except AdminNotFound:
         return _Checked("; ".join([*wrong, "green has no such topic"]))
-    before = set(known[str(topic)].consumers if str(topic) in known else ())
-    lacking = sorted(before - there)
+    before = set(saved[str(topic)].consumers if str(topic) in saved else ())
+    lacking = sorted(before - on_green)
     wrong += [f"green lacks the subscriptions {', '.join(lacking)}"] if lacking else []
-    # Deleted on blue between PROVISION and LOAD, for example: green keeps messages for them.
-    unused = _unused(task, topic, there - before) if str(topic) in known and there - before else ()
-    return _Checked("; ".join(wrong), len(there), unused)
+    # For example deleted on blue between PROVISION and LOAD: green keeps messages for them.
+    unused = _unused(task, topic, on_green - before) if str(topic) in saved and on_green - before else ()
+    return _Checked("; ".join(wrong), len(on_green), unused)
 
 
 def _unused(task: AnyBlueGreenTask, topic: TopicName, names: Collection[str]) -> tuple[str, ...]:
-    """Those of green's subscriptions that have no consumer."""
+    """Return the subscriptions of green that have no consumer, from some names."""
     stats = check_topic(task.green, topic).stats
-    there = stats.client_subscriptions if stats else {}
-    return tuple(sorted(name for name, sub in there.items() if name in names and not sub.consumers))
+    subscriptions = stats.client_subscriptions if stats else {}
+    return tuple(sorted(name for name, sub in subscriptions.items() if name in names and not sub.consumers))

@@ -174,7 +174,7 @@ def test_what_comes_to_blue_after_the_flip_is_a_fault(clusters: Clusters, steps:
     (fault,) = steps.batch(verify.verify).faults
     assert (fault.path, fault.reason) == (
         str(newcomer),
-        "it came to blue after the flip, and 2 entries are on blue only",
+        "it was created on blue after the flip, and 2 entries are only on blue",
     )
 
 

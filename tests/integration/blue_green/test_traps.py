@@ -207,7 +207,7 @@ def test_limit_that_is_taken_off_before_the_flag(clusters: Clusters, steps: Step
     steps.begin()
     steps.quiesce()
     clusters.blue_admin.namespaces.remove_publish_rate(namespace)
-    with pytest.raises(StoreConflict, match="somebody has changed it, so nothing is flipped"):
+    with pytest.raises(StoreConflict, match=r"nothing is flipped: the publish rate of .* was changed during the flip"):
         steps.batch(flip.flip)
     assert not _is_flagged(clusters, namespace)
 
@@ -226,7 +226,7 @@ def test_worker_that_froze_after_its_last_look_does_not_flip(
         return require_quiet(task, guards) - task.input.quiesce_timeout.total_seconds() / 2
 
     monkeypatch.setattr(flip, "require_quiet", freeze)
-    with pytest.raises(StoreContention, match="that writes are held back was seen"):
+    with pytest.raises(StoreContention, match="the last check that writes are held back is"):
         steps.batch(flip.flip)
     assert not _is_flagged(clusters, namespace)
     monkeypatch.setattr(flip, "require_quiet", require_quiet)
@@ -250,7 +250,7 @@ def test_a_batch_that_takes_long_to_check_is_not_flipped(
         return look
 
     monkeypatch.setattr(write_limit, "check_topic", look_slowly)
-    with pytest.raises(StoreConflict, match=r"it takes \d s to see that 1 topics take no messages.*batch_size"):
+    with pytest.raises(StoreConflict, match=r"the check of 1 topics takes \d s.*batch_size"):
         steps.batch(flip.flip)
     assert not _is_flagged(clusters, namespace)
 
@@ -429,7 +429,7 @@ def test_nothing_is_flipped_while_green_is_away(clusters: Clusters, steps: Steps
     steps.quiesce()
     clusters.green["broker-1"].kill()
     try:
-        with pytest.raises(StoreConflict, match="green does not take the clients"):
+        with pytest.raises(StoreConflict, match="green is not ready for the clients"):
             steps.batch(flip.flip)
         assert steps.batch(undo.undo).undone
     finally:
@@ -501,7 +501,7 @@ def _with_backlog(clusters: Clusters, steps: Steps, *topics: str) -> list[TopicN
 def _drain_with(task: Any, guards: Any, store: Any, client: Any, topic: TopicName) -> Any:
     """Drain with a consumer that comes as soon as blue serves the topic again."""
     watch = drain.DrainWatch(task, guards, store)
-    look, received = watch.look, list[bytes]()
+    look, received = watch.check, list[bytes]()
 
     def consume_then_look(guard: Any) -> Any:
         left = look(guard)
@@ -513,7 +513,7 @@ def _drain_with(task: Any, guards: Any, store: Any, client: Any, topic: TopicNam
                 consumer.acknowledge(message)
         return left
 
-    watch.look = consume_then_look
+    watch.check = consume_then_look
     return watch.run()
 
 

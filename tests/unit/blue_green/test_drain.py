@@ -9,7 +9,14 @@ from typing import Any, cast
 import pytest
 
 from activities.blue_green.batch import drain
-from activities.blue_green.batch.drain import CLIENTS_WITHIN, DrainWatch, Left, are_too_many, why_attached, why_unread
+from activities.blue_green.batch.drain import (
+    CLIENTS_WITHIN,
+    DrainWatch,
+    UndrainedTopic,
+    are_too_many,
+    why_attached,
+    why_unread,
+)
 from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.topics import TopicState
 from activities.lifecycle.context import ActivityContext
@@ -48,7 +55,7 @@ _BOTH = TopicStats(subscriptions={"s": SubscriptionStats(consumers=(Client(), Cl
 
 def test_a_broker_that_hangs_is_told() -> None:
     """Consumers that read all, and are not sent away, are waited for; after a minute the cure is named."""
-    assert why_attached("s", 1) == "subscription s has 0 messages left, and its consumers are not sent away"
+    assert why_attached("s", 1) == "subscription s has 0 messages left, and its consumers are not redirected"
     assert why_attached("s", CLIENTS_WITHIN).endswith("for 60 s. Its broker may hang: restart that broker")
 
 
@@ -114,7 +121,7 @@ def _draining(monkeypatch: pytest.MonkeyPatch, green: list[TopicStats], consumer
     [
         ([_WAITING, _ARRIVED], {"s": 1}, ""),
         ([_WAITING, TopicStats(), _ARRIVED], {"s": 1}, "deleted the subscription s"),
-        ([_waiting(5), _waiting(3), _ARRIVED], {"s": 1}, "gave up messages of the subscription s"),
+        ([_waiting(5), _waiting(3), _ARRIVED], {"s": 1}, "dropped messages of the subscription s"),
         ([_waiting(5), _waiting(7), _ARRIVED], {"s": 1}, ""),
         # Consumers of another cluster have read it.
         ([_waiting(5), _waiting(3, isReplicated=True), _ARRIVED], {"s": 1}, ""),
@@ -132,7 +139,7 @@ def test_messages_that_green_gives_up(
     task = _draining(monkeypatch, green, consumers)
     guard = _Guard()
     found = DrainWatch(task, [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
-    assert [item.reason for item in found.abandoned] == ([f"g {lost} before its consumers came"] if lost else [])
+    assert [item.reason for item in found.abandoned] == ([f"g {lost} before its consumers connected"] if lost else [])
     assert guard.stages == ([] if lost else [Stage.MOVED])
 
 
@@ -141,11 +148,11 @@ def test_consumers_have_their_time_after_blue_is_empty(monkeypatch: pytest.Monke
     task, guard = _draining(monkeypatch, 40 * [_WAITING] + [_ARRIVED], {"s": 1}), _Guard()
     rounds = iter(range(30))
 
-    def look(_watch: DrainWatch, _guard: NamespaceGuard) -> list[Left]:
+    def check(_watch: DrainWatch, _guard: NamespaceGuard) -> list[UndrainedTopic]:
         reading = next(rounds, None) is not None
-        return [Left(TopicState(TopicName.parse(_TOPIC), None), "it is read")] if reading else []
+        return [UndrainedTopic(TopicState(TopicName.parse(_TOPIC), None), "it is read")] if reading else []
 
-    monkeypatch.setattr(DrainWatch, "look", look)
+    monkeypatch.setattr(DrainWatch, "check", check)
     found = DrainWatch(task, [cast("NamespaceGuard", guard)], cast("CasStore", None)).run()
     assert found.seconds > drain.CLIENTS_WITHIN
     assert (found.missing, found.abandoned, guard.stages) == ((), (), [Stage.MOVED])

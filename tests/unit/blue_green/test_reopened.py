@@ -47,4 +47,4 @@ def test_a_topic_that_its_broker_has_fenced_is_unloaded() -> None:
     guard = SimpleNamespace(require=lambda: None)
     ended = terminate_again(cast("BlueGreenTask", task), cast("NamespaceGuard", guard), cast("CasStore", None), [topic])
     assert topics.unloaded == 1
-    assert ended == {topic: f"{topic} was fenced by its broker, which could not store its end, and unloaded"}
+    assert ended == {topic: f"{topic} was fenced by its broker, which could not store the termination; it was unloaded"}

@@ -39,7 +39,7 @@ GUARD = cast("NamespaceGuard", _Guard())
 @pytest.fixture(autouse=True)
 def small_nodes(monkeypatch: pytest.MonkeyPatch) -> None:
     """Have a list of 40 topics take several nodes."""
-    monkeypatch.setattr("activities.blue_green.saved_clients._PART", 500)
+    monkeypatch.setattr("activities.blue_green.saved_clients._CHUNK", 500)
 
 
 def _clients(count: int) -> dict[TopicName, TopicClients]:

@@ -50,7 +50,7 @@ def test_messages_that_bookies_have_not_confirmed(looks: int, *, quiet: bool) ->
     )
     guard = cast("NamespaceGuard", object())
     found = wait_until_quiet(cast("BlueGreenTask", task), {guard: [topic]}, time.monotonic())
-    cause = f"{topic} (bookies have not confirmed what it took: look at their disks)"
+    cause = f"{topic} (bookies have not confirmed its last messages: check their disks)"
     assert found.busy == (() if quiet else (cause,))
     assert not quiet or topics.looks == -1
 

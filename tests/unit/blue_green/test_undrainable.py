@@ -105,7 +105,7 @@ def test_what_is_loaded_again(monkeypatch: pytest.MonkeyPatch, cursors: dict[str
 
     monkeypatch.setattr(DrainWatch, "_repair", repair)
     watch = DrainWatch(_task(cursors), [], cast("CasStore", None))
-    assert watch.look(cast("NamespaceGuard", _Guard())) == []
+    assert watch.check(cast("NamespaceGuard", _Guard())) == []
     assert repaired == ([_TOPIC] if needs else [])
 
 
@@ -122,7 +122,7 @@ def test_what_is_wrong(monkeypatch: pytest.MonkeyPatch, cursors: dict[str, objec
     task: Any = _task(cursors)
     task.guards, task.store = [guard], None
     check = verify(task)
-    wrong = f"it cannot be loaded on blue, and is needed there: {needs}"
+    wrong = f"it cannot be loaded on blue, and its messages there are needed by {needs}"
     assert [wrong in fault.reason for fault in check.faults] == ([True] if needs else [])
     assert guard.record.stage is (Stage.FLIPPED if needs else Stage.MOVED)
 
