@@ -27,6 +27,7 @@ from worker.catalog import ENTITIES, KINDS, Kind, Registered
 ROOT = Path(__file__).parents[3]
 PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/**/*.md"), ROOT / "bench/README.md"])
 OPERATIONS = (ROOT / "docs/operations.md").read_text()
+MONITORING = (ROOT / "docs/monitoring.md").read_text()
 LIFECYCLE = (ROOT / "docs/lifecycle.md").read_text()
 BOOKIES = (ROOT / "docs/bookie_cluster.md").read_text()
 
@@ -141,7 +142,7 @@ def test_settings_and_search_attributes_are_those_of_the_code() -> None:
     assert set(table) == {*expected, "PULSAR_MIGRATE_LOG"}
     for name, value in expected.items():
         assert table[name] == (value if isinstance(value, str) else json.dumps(value)), name
-    attributes = {row[0]: row[2] for row in rows(LIFECYCLE, "Search attributes")}
+    attributes = {row[0]: row[2] for row in rows(MONITORING, "Search attributes")}
     assert set(SEARCH_ATTRIBUTES) <= set(attributes)
 
 
