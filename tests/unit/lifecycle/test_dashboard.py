@@ -50,8 +50,8 @@ def test_queries_name_gauges_and_labels_that_exist(expression: str) -> None:
 
 
 def test_documented_gauges() -> None:
-    """Every gauge of ours is in the operations page."""
-    page = (ROOT / "docs/operations.md").read_text()
+    """Every gauge of the project is on the page about monitoring."""
+    page = (ROOT / "docs/monitoring.md").read_text()
     units = {f"{PROGRESS_GAUGES}{unit}" for unit in ProgressUnit}
     assert [name for name in LABELS.keys() - units if f"`{name}" not in page] == []
     assert all(f"_{unit}" in page for unit in ProgressUnit)
