@@ -21,12 +21,12 @@ _NAMES = {
 
 def main(arguments: list[str]) -> int:
     """Run what was asked for; returns the exit code."""
-    found = [package for name, package in _NAMES.items() if arguments and name.startswith(arguments[0])]
-    if len(found) != 1:
+    packages = [package for name, package in _NAMES.items() if arguments and name.startswith(arguments[0])]
+    if len(packages) != 1:
         sys.stderr.write(f"usage: python -m bench {' | '.join(_NAMES)} [OPTION]...\n")
         return 2
     export_java_home()
-    import_module(f"bench.{found[0]}.benchmark").main(arguments[1:])
+    import_module(f"bench.{packages[0]}.benchmark").main(arguments[1:])
     return 0
 
 

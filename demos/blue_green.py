@@ -36,7 +36,7 @@ HISTORY = 100
 
 
 def demo() -> int:
-    """Tell the whole story, from nothing to its verdict; returns the exit code."""
+    """Run the demo from start to end and verify it; return the exit code."""
     stage = Stage(BLUE_SPEC, "BlueGreenMigration", f"{KIND}/{BLUE}", second=GREEN_SPEC)
     stage.start_servers()
     access = AdminAccess(timeout=30)
@@ -50,23 +50,25 @@ def demo() -> int:
             traffic.wait_for_more(HISTORY)
             stage.rehearse(_plan(blue, green))
             _move(stage, traffic)
-            left = _clients(of_blue, topics)
+            clients_on_blue = _clients(of_blue, topics)
             traffic.wait_for_more(HISTORY)
             there = _clients(of_green, topics)
-            # Not `cleanup`: that waits until nobody has begun at blue for a while, and these clients just did.
+            # Not `cleanup`: it waits until no client has connected to blue for a while, and these clients just did.
             title("The end of the grace window: blue's topics stay")
             stage.signal("proceed", "demo: checks are done")
             report = stage.report()
             traffic.wait_for_more(HISTORY)
             audit = traffic.stop()
         title("Verified")
-        stage.check(f"no client is left on blue; {there} producers and consumers are on green", there and not left)
+        stage.check(
+            f"no client is left on blue; {there} producers and consumers are on green", there and not clients_on_blue
+        )
     _verify(stage, report, audit)
     return stage.conclude(f"no producer waited longer than {audit.longest_gap:.1f} s for an acknowledgement")
 
 
 def _live_namespaces(blue: PulsarAdmin) -> list[TopicPlan]:
-    """Namespaces of all kinds of topics: plain, partitioned, with batches, with schemas."""
+    """Create namespaces with all kinds of topics: plain, partitioned, with batches, with schemas."""
     title("A live cluster")
     plans: list[TopicPlan] = []
     for number, namespace in enumerate((CANARY, *OTHERS)):
@@ -79,15 +81,15 @@ def _live_namespaces(blue: PulsarAdmin) -> list[TopicPlan]:
 
 
 def _move(stage: Stage, traffic: Traffic) -> None:
-    def beside() -> str:
+    def client_counts() -> str:
         return f"{traffic.audit().acknowledged:>6,} messages"
 
     title("The migration: first the canary")
     stage.start({**_plan(stage.stack, stage.second), "grace_window": "PT1H"})
-    stage.follow(Phase.FLIP, beside, WaitKind.GATE)
+    stage.follow(Phase.FLIP, client_counts, WaitKind.GATE)
     title("The canary is on green, and does well: continue")
     stage.signal("proceed", "demo: the canary does well")
-    stage.follow(Phase.GRACE, beside)
+    stage.follow(Phase.GRACE, client_counts)
 
 
 def _plan(blue: Stack, green: Stack) -> dict[str, Any]:
@@ -110,10 +112,10 @@ def _reached(stack: Stack) -> dict[str, Any]:
 
 
 def _clients(admin: PulsarAdmin, topics: list[TopicPlan]) -> int:
-    """Producers and consumers that a cluster has of these topics."""
+    """Count the producers and consumers of these topics on a cluster."""
     there = {name for plan in topics for name in admin.topics.names(_namespace(plan))}
-    found = [admin.topics.stats(name) for plan in topics for name in pieces(plan) if str(name) in there]
-    return sum(map(_connected, found))
+    stats = [admin.topics.stats(name) for plan in topics for name in pieces(plan) if str(name) in there]
+    return sum(map(_connected, stats))
 
 
 def _connected(stats: TopicStats) -> int:

@@ -46,7 +46,7 @@ HISTORY = 300
 
 
 def demo() -> int:
-    """Tell the whole story, from nothing to its verdict; returns the exit code."""
+    """Run the demo from start to end and verify it; return the exit code."""
     stage = Stage(SPEC, "BookieClusterSwitch", f"{KIND}/{CLUSTER}", _broker_control)
     stage.start_servers()
     stack = stage.stack
@@ -84,7 +84,7 @@ def demo() -> int:
 
 
 def _broker_control(stack: Path) -> dict[str, str]:
-    """Let the worker stop and start the brokers by the dev stack's own commands."""
+    """Return commands of the dev stack by which the worker stops and starts brokers."""
     ours = [sys.executable, "-m", "pulsar_migrate", "dev"]
     return {
         "PULSAR_MIGRATE_BROKER_STOP_COMMAND": json.dumps([*ours, "stop-brokers", "--folder", str(stack)]),

@@ -41,7 +41,7 @@ NEW_TOPICS = 20
 
 
 def demo() -> int:
-    """Tell the whole story, from nothing to its verdict; returns the exit code."""
+    """Run the demo from start to end and verify it; return the exit code."""
     stage = Stage(SPEC, "MetadataStoreMigration", f"{KIND}/{CLUSTER}")
     stage.start_servers()
     stack = stage.stack
@@ -54,7 +54,7 @@ def demo() -> int:
     plan = {"cluster": CLUSTER, "source": stack.zk_url, "target": stack.oxia_url}
     with Traffic.here(stack.broker_url, busy, log=stage.folder / "traffic.log") as traffic, churn:
         say(f"from now on {len(traffic.plan.topics)} producers and {len(traffic.plan.topics)} consumers run,")
-        say("and somebody creates topics, one after the other")
+        say("and a client creates topics, one after the other")
         stage.rehearse(plan)
         before = admin.ledger_counts(topics)
         _migrate(stage, plan, traffic)
@@ -113,7 +113,7 @@ def _verify(stage: Stage, report: Report, traffic: Traffic) -> None:
 def _verify_churn(stage: Stage, admin: StackAdmin, churn: Churn) -> None:
     lost = sorted(set(churn.created) - set(admin.topics.names(churn.namespace)))
     stage.check(f"all {len(churn.created)} topics that were created while the migration ran are there", not lost)
-    say(f"       {churn.refused} creations were refused meanwhile, and tried again")
+    say(f"       {churn.refused} creations were rejected while writes were blocked, and retried")
     for name in lost:
         say(f"       lost: {name}")
 

@@ -44,7 +44,7 @@ TOPICS = (ORDERS, CLICKS)
 
 
 def demo() -> int:
-    """Tell the whole story, from nothing to its verdict; returns the exit code."""
+    """Run the demo from start to end and verify it; return the exit code."""
     stage = Stage(SPEC, "ScalableTopicMigration", _workflow(ORDERS))
     stage.start_servers()
     with PulsarAdmin.open(AdminAccess(timeout=30), stage.stack.admin_urls) as admin:
@@ -100,21 +100,21 @@ def _traffic(stage: Stage, admin: PulsarAdmin) -> Generator[ScalableTraffic]:
 
 
 def _migrate_ordered(stage: Stage, admin: PulsarAdmin, traffic: ScalableTraffic) -> None:
-    """The topic with ordered subscriptions: what waits for whom, and who ends it."""
+    """Migrate the topic with ordered subscriptions: show the waits, and how they end."""
     title("The topic with ordered subscriptions: these must be consumed first")
     stage.start({**_plan(stage, ORDERS), "cleanup": "remove", "grace_window": "PT1H"})
     stage.follow(Phase.CLIENTS, lambda: _messages(traffic), WaitKind.CLIENTS)
     title("Its producer is silent, and its old consumers read to the end")
     traffic.step_aside()
     stage.follow(Phase.CLIENTS, lambda: _messages(traffic), WaitKind.HOLD)
-    title("There is no way back from here on: the migration waits for a word")
+    title("Point of no return: the migration waits for approval")
     stage.signal("proceed", "demo: the plan is as we want it")
     stage.follow(Phase.GRACE, lambda: _messages(traffic))
     _show_layout(admin, ORDERS)
 
 
 def _migrate_under_traffic(stage: Stage, admin: PulsarAdmin, traffic: ScalableTraffic) -> None:
-    """The other one: nobody must wait."""
+    """Migrate the other topic under traffic, without any wait."""
     title("The topic without: it becomes scalable while messages are sent")
     stage.workflow_id = _workflow(CLICKS)
     plan = {**_plan(stage, CLICKS), "hold_before_cutover": False, "cleanup": "remove", "grace_window": "PT1H"}
@@ -129,9 +129,9 @@ def _messages(traffic: ScalableTraffic) -> str:
 
 def _show_layout(admin: PulsarAdmin, plan: ScalableTopicPlan) -> None:
     say(f"{plan.scalable_topic}:")
-    for _, one in sorted(admin.scalable_topics.layout(TopicName.parse(plan.topic)).segments.items()):
-        stored = one.legacy_topic_name or "its own"
-        say(f"  segment {one.segment_id}  hashes {one.hash_range}  {one.state:<6}  messages in {stored}")
+    for _, segment in sorted(admin.scalable_topics.layout(TopicName.parse(plan.topic)).segments.items()):
+        stored = segment.legacy_topic_name or "its own"
+        say(f"  segment {segment.segment_id}  hashes {segment.hash_range}  {segment.state:<6}  messages in {stored}")
 
 
 def _end(stage: Stage, plan: ScalableTopicPlan) -> Report:

@@ -1,4 +1,4 @@
-"""What every demonstration needs: servers, a worker, the `temporal` CLI in plain sight, checks and a verdict."""
+"""Shared parts of the demos: servers, a worker, visible `temporal` commands, checks and a verdict."""
 
 from __future__ import annotations
 
@@ -164,24 +164,24 @@ class Stage:
         words = ["workflow", "update", "execute", "--workflow-id", self.workflow_id, "--name", name]
         self.temporal(*words, "--input", json.dumps(argument, separators=(",", ":")))
 
-    def follow(self, window: str, beside: Callable[[], str], kind: WaitKind = WaitKind.WINDOW) -> None:
+    def follow(self, window: str, details: Callable[[], str], kind: WaitKind = WaitKind.WINDOW) -> None:
         """Print each phase as it ends and each change of progress, until the migration waits in a phase.
 
         Args:
             window: the phase in which it waits.
-            beside: what else to say of a phase that has ended.
+            details: returns more text for a phase that has ended.
             kind: what it waits for there.
         """
         begun, last = time.monotonic(), ("", "")
         while True:
-            status = self.look().status
+            status = self.view().status
             if status is None:
                 raise DemoFailed(f"the worker does not answer; see {self.folder / 'worker.log'}")
             for entry in status.history[self._printed :]:
                 if entry.ended is None:
                     break
                 self._printed += 1
-                say(_phase_line(entry, beside()))
+                say(_phase_line(entry, details()))
             # Not each second's estimate: how much is done, and what it waits for.
             step, running = _step(status), _running_line(status)
             if step != last:
@@ -194,26 +194,26 @@ class Stage:
                 raise DemoFailed(f"the migration is {status.outcome} in {status.phase}: {'; '.join(status.notes)}")
             time.sleep(_LOOK_EVERY)
 
-    def look(self) -> View:
-        """How the migration stands."""
+    def view(self) -> View:
+        """Return the status of the migration."""
         return against_temporal(lambda client: look(client, self.workflow_id))
 
     def report(self) -> Report:
-        """The report of the migration that has ended."""
+        """Return the report of the migration that has ended."""
         self.temporal("workflow", "result", "--workflow-id", self.workflow_id)
-        view = self.look()
+        view = self.view()
         if view.report is None:
             raise DemoFailed(f"the migration failed: {view.failure.message if view.failure else view.execution}")
         return view.report
 
     def check(self, text: str, held: object) -> None:
-        """Say whether something held; what did not makes the verdict."""
+        """Print whether a check passed; a failed check fails the demo."""
         say(f"{'ok    ' if held else 'FAILED'} {text}")
         if not held:
             self._failed.append(text)
 
     def conclude(self, what: str) -> int:
-        """Say where to look around, and the verdict; returns the exit code."""
+        """Print where to look around, and the verdict; return the exit code."""
         named = quote(self.workflow_id, safe="")
         title("Look around")
         run = against_temporal(lambda client: client.get_workflow_handle(self.workflow_id).describe()).run_id
@@ -250,10 +250,10 @@ class Stage:
         """Start one of our processes, which the commands of these names are."""
         command = [sys.executable, "-m", "pulsar_migrate", name, "--ready-file", str(self.folder / f"{name}.ready")]
         child = processes.spawn(command, cwd=_ROOT, log=self.folder / f"{name}.log", detach=True)
-        found = processes.inspect(child.pid)
-        if found is None:
+        process = processes.inspect(child.pid)
+        if process is None:
             raise DemoFailed(f"the {name} ended at once; see {self.folder / f'{name}.log'}")
-        ProcessRecord(self.folder / f"{name}.json").write(ProcessId(pid=child.pid, started=found[1]))
+        ProcessRecord(self.folder / f"{name}.json").write(ProcessId(pid=child.pid, started=process[1]))
 
     def _await(self, name: str) -> None:
         ready, process = self.folder / f"{name}.ready", ProcessRecord(self.folder / f"{name}.json").read()
@@ -283,9 +283,9 @@ def say(line: str) -> None:
     sys.stdout.flush()
 
 
-def _phase_line(entry: PhaseEntry, beside: str) -> str:
+def _phase_line(entry: PhaseEntry, details: str) -> str:
     seconds = entry.seconds(entry.started)
-    return f"  {entry.phase:<15} {entry.outcome:<5} {seconds:>6.1f} s   undo: {entry.undo:<10} {beside}"
+    return f"  {entry.phase:<15} {entry.outcome:<5} {seconds:>6.1f} s   undo: {entry.undo:<10} {details}"
 
 
 def _step(status: Status) -> tuple[str, str]:
@@ -300,7 +300,7 @@ def _running_line(status: Status) -> str:
 
 
 def _shell(*words: str) -> str:
-    """A command as one types it, folded where it is long; options stay next to their values."""
+    """Return a command as one types it, folded if it is long; options stay next to their values."""
     pairs: list[str] = []
     for word in words:
         if pairs and pairs[-1].startswith("-") and " " not in pairs[-1] and not word.startswith("-"):

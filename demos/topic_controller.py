@@ -43,7 +43,7 @@ LIMIT = 60.0
 
 
 def demo() -> int:
-    """Tell the whole story, from nothing to its verdict; returns the exit code."""
+    """Run the demo from start to end and verify it; return the exit code."""
     stage = Stage(SPEC, "ScalableTopicController", controller_id(CLUSTER, TOPIC))
     stage.start_servers()
     with PulsarAdmin.open(AdminAccess(timeout=30), stage.stack.admin_urls) as admin:
@@ -82,7 +82,7 @@ class Clients:
             name: self._client.subscribe_stream(TOPIC, ORDERED, ConsumerOptions(consumer_name=name))
             for name in ("a", "b")
         }
-        self._receiving = {name: Receiving(one, self.received[ORDERED]) for name, one in self.readers.items()}
+        self._receiving = {name: Receiving(reader, self.received[ORDERED]) for name, reader in self.readers.items()}
         self._receiving[SHARED] = Receiving(self._client.subscribe(TOPIC, SHARED), self.received[SHARED])
         self.sending = Sending(self._client.create_producer(TOPIC), 1 / RATE)
 
@@ -103,18 +103,18 @@ class Clients:
     @property
     def newest_segment(self) -> int:
         """The highest id of those from which a message came."""
-        return max((segment for one in self.received.values() for segment in one.segments), default=-1)
+        return max((segment for received in self.received.values() for segment in received.segments), default=-1)
 
     def missing(self) -> dict[str, int]:
-        """Messages that are not received yet, by subscription."""
-        return {name: self.sending.count - one.distinct for name, one in self.received.items()}
+        """Return the number of messages that are not received yet, by subscription."""
+        return {name: self.sending.count - received.distinct for name, received in self.received.items()}
 
     def finish(self) -> None:
         """Stop sending, and wait until all is received."""
         self.sending.stop()
         _until("all messages are received", lambda: not any(self.missing().values()))
-        for one in self._receiving.values():
-            one.stop()
+        for receiving in self._receiving.values():
+            receiving.stop()
 
 
 def _split_and_merge(stage: Stage, clients: Clients) -> None:
@@ -127,7 +127,7 @@ def _change(stage: Stage, clients: Clients, name: str, request: dict[str, Any]) 
     """Change the layout in plain sight; returns when messages come from the new segments."""
     new, begun = _layout(stage).next_segment_id, time.monotonic()
     stage.update(name, request)
-    _until(f"messages come behind the {name}", lambda: clients.newest_segment >= new)
+    _until(f"messages arrive after the {name}", lambda: clients.newest_segment >= new)
     _show(stage, clients)
     say(f"{time.monotonic() - begun:.2f} s from the request to the first message of a new segment")
 
@@ -141,11 +141,11 @@ def _kill_the_worker(stage: Stage, clients: Clients) -> None:
     stage.replace_worker()
     changing.join()
     _show(stage, clients)
-    say(f"{clients.sending.count - before:,} messages were sent meanwhile")
+    say(f"{clients.sending.count - before:,} messages were sent during the change")
 
 
 def _restart_a_consumer(stage: Stage, clients: Clients) -> None:
-    title("An ordered consumer is restarted: it gets the same segments, and nobody else is disturbed")
+    title("An ordered consumer is restarted: it gets the same segments, and no other consumer is disturbed")
     _until("all segments have a reader", lambda: _is_handed_out(stage))
     before = _assignments(stage)
     clients.restart("b")
@@ -157,7 +157,7 @@ def _restart_a_consumer(stage: Stage, clients: Clients) -> None:
 
 def _verify(stage: Stage, clients: Clients) -> None:
     sent = clients.sending.count
-    stage.check(f"all {sent:,} messages are stored, each told once", not clients.sending.faults())
+    stage.check(f"all {sent:,} messages are stored, each reported once", not clients.sending.faults())
     for name, received in clients.received.items():
         lost = sent - received.distinct
         stage.check(
@@ -172,8 +172,8 @@ def _verify(stage: Stage, clients: Clients) -> None:
 def _show(stage: Stage, clients: Clients) -> None:
     for line in layout_lines(_layout(stage)):
         say(f"  {line}")
-    told = ", ".join(f"{name} {one.distinct:,}" for name, one in clients.received.items())
-    say(f"  sent {clients.sending.count:,}, received: {told}")
+    counts = ", ".join(f"{name} {received.distinct:,}" for name, received in clients.received.items())
+    say(f"  sent {clients.sending.count:,}, received: {counts}")
 
 
 def _layout(stage: Stage) -> SegmentLayout:
@@ -189,16 +189,16 @@ def _assignments(stage: Stage) -> dict[str, tuple[int, ...]]:
 
 
 def _is_handed_out(stage: Stage) -> bool:
-    """Whether nothing is left of sealed segments, and each active one has a reader."""
+    """Return whether sealed segments are drained, and each active one has a reader."""
     read = [number for ids in _assignments(stage).values() for number in ids]
-    return sorted(read) == sorted(one.segment_id for one in _layout(stage).active)
+    return sorted(read) == sorted(segment.segment_id for segment in _layout(stage).active)
 
 
 def _ask(stage: Stage, name: str, kind: type[AnswerT], *arguments: str) -> AnswerT:
-    found = against_temporal(lambda client: query(client, stage.workflow_id, name, kind, *arguments))
-    if found is None:
+    answer = against_temporal(lambda client: query(client, stage.workflow_id, name, kind, *arguments))
+    if answer is None:
         raise DemoFailed(f"the controller does not know its {name} yet")
-    return found
+    return answer
 
 
 def _ids(segments: tuple[int, ...]) -> str:

@@ -37,12 +37,12 @@ from pulsar_devstack.traffic.two_clusters import flip_bare
 # Two seconds of what a producer sends.
 _MESSAGES = 100
 _MOVE_SECONDS = 60.0
-_SETTLE_SECONDS = 30.0
+_DELIVERY_SECONDS = 30.0
 # What is counted adds up, what lasts is as long as the longest.
 _SUMS = (*DELIVERY, "stuck_brokers")
 _LONGEST = ("longest_gap_seconds", "longest_send_seconds")
 _LABELS = DELIVERY | {
-    "stuck_brokers": "flips after which brokers had to be restarted",
+    "stuck_brokers": "flips after which brokers were restarted",
     "longest_gap_seconds": "longest gap (s)",
     "median_gap_seconds": "median of the flips' longest gaps (s)",
     "longest_send_seconds": "longest send (s)",
@@ -92,7 +92,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def measure(side: Side, number: int, servers: Servers, folder: Path, tools: Toolchain) -> Run:
-    """The figures of one flip.
+    """Return the figures of one flip.
 
     Args:
         side: who flips.
@@ -113,7 +113,7 @@ def measure(side: Side, number: int, servers: Servers, folder: Path, tools: Tool
         flipped = time.time()
         # Twice: who followed sends on green then, and who received there has got some of it.
         moved = traffic.flows(_MESSAGES, _MOVE_SECONDS) and traffic.flows(_MESSAGES, _MOVE_SECONDS)
-        audit = traffic.stop(_SETTLE_SECONDS)
+        audit = traffic.stop(_DELIVERY_SECONDS)
     longest = {"longest_send_seconds": audit.longest_send, "longest_gap_seconds": audit.longest_gap}
     figures = {"seconds": flipped - at, "moved": float(moved), **delivery_figures(audit), **longest, **own}
     with suppress(AdminError):
@@ -130,19 +130,19 @@ def _flip(side: Side, servers: Servers, namespace: str) -> dict[str, float]:
 
 
 class Flips(Results[Run]):
-    """All flips of one benchmark: by the migration, and by the broker's mechanism alone."""
+    """Flips of one benchmark: by the migration, and by the broker's mechanism alone."""
 
     def of(self, side: Side) -> dict[str, float] | None:
         """Return the figures of one side over all its flips; None without any."""
         flips = self.of_side(side)
         if not flips:
             return None
-        found = [flip.figures for flip in flips]
+        figures = [flip.figures for flip in flips]
         return {
-            "flips": len(found),
-            **_over(found, _SUMS, sum),
-            **_over(found, _LONGEST, max),
-            "median_gap_seconds": statistics.median(one["longest_gap_seconds"] for one in found),
+            "flips": len(figures),
+            **_over(figures, _SUMS, sum),
+            **_over(figures, _LONGEST, max),
+            "median_gap_seconds": statistics.median(flip["longest_gap_seconds"] for flip in figures),
             "flips_with_faults": sum(bool(flip.faults) for flip in flips),
         }
 
@@ -161,8 +161,8 @@ class Flips(Results[Run]):
 
     def table(self) -> str:
         """Return a Markdown table: both sides next to each other, sums and longest times over all flips."""
-        sides = {side: found for side in SIDES if (found := self.of(side))}
-        head = ["", *(f"{side.value}, {int(found['flips'])} flips" for side, found in sides.items())]
+        sides = {side: figures for side in SIDES if (figures := self.of(side))}
+        head = ["", *(f"{side.value}, {int(figures['flips'])} flips" for side, figures in sides.items())]
         return figures_table(head, _LABELS, [*sides.values()])
 
 

@@ -25,8 +25,8 @@ from pulsar_devstack.traffic.pulsar_client import send_to
 TOPICS = 25
 """Topics of a namespace."""
 _FLIPPED_SECONDS = 300.0
-# What a batch asks right after its flip is no steady watch.
-_SETTLE_SECONDS = 5.0
+# The calls right after a flip are not the steady state.
+_WARM_UP_SECONDS = 5.0
 _WATCH_SECONDS = 40.0
 _DRAIN = "PT60S"
 _LOOK_EVERY = 0.5
@@ -52,17 +52,17 @@ def run(sizes: Sequence[int], servers: Servers, out: Path, machine: Mapping[str,
         out: where the figures go, JSON.
         machine: what it runs on.
     """
-    found: list[dict[str, float]] = []
+    rows: list[dict[str, float]] = []
     for size in sizes:
-        found.append(_moved(size, servers))
-        out.write_text(json.dumps({"machine": dict(machine), "runs": found}, indent=1) + "\n")
+        rows.append(_moved(size, servers))
+        out.write_text(json.dumps({"machine": dict(machine), "runs": rows}, indent=1) + "\n")
     watch = _watched(servers)
-    out.write_text(json.dumps({"machine": dict(machine), "runs": found, "watch": watch}, indent=1) + "\n")
-    return _table(found, watch)
+    out.write_text(json.dumps({"machine": dict(machine), "runs": rows, "watch": watch}, indent=1) + "\n")
+    return _table(rows, watch)
 
 
 def _moved(size: int, servers: Servers) -> dict[str, float]:
-    """Seconds and calls of one migration of this many namespaces."""
+    """Return seconds and calls of one migration of this many namespaces."""
     tenant = f"scale-{size}"
     namespaces = [f"{tenant}/n{number:03}" for number in range(size)]
     for namespace in namespaces:
@@ -85,7 +85,7 @@ def _moved(size: int, servers: Servers) -> dict[str, float]:
 
 
 def _watched(servers: Servers) -> dict[str, float]:
-    """Calls a second while a batch waits for backlogs that nobody consumes."""
+    """Return the calls per second while a batch waits for backlogs without consumers."""
     namespace = "scale-watch/one"
     topics = _topics(namespace)
     servers.clusters.prepare(namespace, topics, on_green=False)
@@ -95,8 +95,8 @@ def _watched(servers: Servers) -> dict[str, float]:
         # It fails, since the backlogs stay.
         ended = pool.submit(_to_its_failure, servers, namespace, options)
         _await_flip(servers, TopicName.parse(topics[-1].topic))
-        begin = time.time() + _SETTLE_SECONDS
-        time.sleep(_SETTLE_SECONDS + _WATCH_SECONDS)
+        begin = time.time() + _WARM_UP_SECONDS
+        time.sleep(_WARM_UP_SECONDS + _WATCH_SECONDS)
         calls = count_calls(servers.broker_logs, begin, begin + _WATCH_SECONDS)
         ended.result()
     _leave(servers, [namespace])
@@ -137,9 +137,9 @@ def _leave_one(servers: Servers, namespace: str) -> None:
         servers.clusters.leave(namespace)
 
 
-def _table(found: Sequence[dict[str, float]], watch: dict[str, float]) -> str:
+def _table(rows: Sequence[dict[str, float]], watch: dict[str, float]) -> str:
     lines = [f"| {' | '.join(_COLUMNS.values())} |", "|" + "---:|" * len(_COLUMNS)]
-    lines += [f"| {' | '.join(f'{one[name]:,.5g}' for name in _COLUMNS)} |" for one in found]
+    lines += [f"| {' | '.join(f'{row[name]:,.5g}' for name in _COLUMNS)} |" for row in rows]
     lines.append("")
     lines.append(
         f"In the steady watch of {watch['topics']:.0f} topics: {watch['calls_per_second']:.1f} calls a second, "
@@ -149,7 +149,7 @@ def _table(found: Sequence[dict[str, float]], watch: dict[str, float]) -> str:
 
 
 def count_calls(logs: Iterable[Path], begin: float, end: float) -> int:
-    """How many requests of the admin interface brokers logged in a time.
+    """Count the admin requests that brokers logged in a period.
 
     Args:
         logs: of brokers.
@@ -162,6 +162,6 @@ def count_calls(logs: Iterable[Path], begin: float, end: float) -> int:
 def _times(log: Path) -> Iterable[float]:
     with log.open(errors="replace") as lines:
         for line in lines:
-            if found := _REQUEST.match(line):
+            if match := _REQUEST.match(line):
                 # Brokers write local time.
-                yield datetime.strptime(found[1], "%Y-%m-%dT%H:%M:%S,%f").astimezone().timestamp()
+                yield datetime.strptime(match[1], "%Y-%m-%dT%H:%M:%S,%f").astimezone().timestamp()

@@ -113,12 +113,12 @@ class Migrations:
     @classmethod
     @contextmanager
     def serving(cls, blue: Stack, green: Stack, temporal: str, logs: Path) -> Generator[Migrations]:
-        """With a worker that is ready, and ends with the context; its log is in `logs`."""
+        """Start a worker and wait until it is ready; it ends with the context. Its log is in `logs`."""
         with serving_worker(temporal, logs):
             yield cls(blue, green, temporal)
 
     def input(self, namespaces: str, **more: object) -> BlueGreenInput:
-        """The migration of the namespaces of a pattern, with further fields of the input."""
+        """Return the input for the namespaces of a pattern, with further fields."""
         return BlueGreenInput.model_validate(
             {
                 "cluster": BLUE,

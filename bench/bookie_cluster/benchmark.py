@@ -1,4 +1,4 @@
-"""Our copy of ledgers beside BookKeeper's own Java client: `make bench-bookie` (see `bench/README.md`)."""
+"""Our copy of ledgers compared with BookKeeper's own Java client: `make bench-bookie` (see `bench/README.md`)."""
 
 from __future__ import annotations
 
@@ -38,10 +38,13 @@ def _run_kind(kind: Kind, tools: Toolchain, passes: int, results: BookieResults)
         with Clusters(folder, tools) as clusters, CopyBench(clusters, kind, folder, cache_folder() / "bench") as bench:
             bench.generate()
             for number in range(1, _WARM_UP + passes + 1):
-                for one in bench.copy_in_turn(number, compare=number > _WARM_UP):
-                    results.passes.append(one)
-                    rate = one.entries / one.seconds
-                    tell(f"{kind.name} {number}: {one.copier} {rate:,.0f} entries/s, {one.cpu_seconds['client']:.2f} s")
+                for measured in bench.copy_in_turn(number, compare=number > _WARM_UP):
+                    results.passes.append(measured)
+                    rate = measured.entries / measured.seconds
+                    tell(
+                        f"{kind.name} {number}: {measured.copier} {rate:,.0f} entries/s,"
+                        f" {measured.cpu_seconds['client']:.2f} s"
+                    )
             if kind is KINDS[0]:
                 for parallelism in range(1, (os.cpu_count() or 1) + 1):
                     results.scaling[parallelism] = bench.copy_by_jobs(parallelism)
@@ -64,7 +67,7 @@ def _parse(arguments: list[str]) -> argparse.Namespace:
 
 
 def _kinds(text: str) -> list[Kind]:
-    known = {kind.name: kind for kind in KINDS}
-    if unknown := set(text.split(",")) - set(known):
-        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not among {', '.join(known)}")
-    return [known[name] for name in text.split(",")]
+    kinds = {kind.name: kind for kind in KINDS}
+    if unknown := set(text.split(",")) - set(kinds):
+        raise argparse.ArgumentTypeError(f"{', '.join(unknown)}: not among {', '.join(kinds)}")
+    return [kinds[name] for name in text.split(",")]

@@ -75,7 +75,7 @@ def _write_closed(stack: Stack, tools: Toolchain, folder: Path, cache: Path) -> 
 
 
 def plan(metadata_url: str, source: str, target: str) -> BookieClusterInput:
-    """What is measured."""
+    """Return the plan of what is measured."""
     return BookieClusterInput.model_validate(
         {
             "cluster": "bench",

@@ -12,7 +12,7 @@ from bench.lifecycle.results import Spread, markdown
 
 
 class Copier(StrEnum):
-    """Who copies: our process, or BookKeeper's Java client with single reads or with batch reads."""
+    """Copier: our process, or BookKeeper's Java client with single reads or with batch reads."""
 
     OURS = "ours"
     PEER_SINGLE = "peer, single reads"
@@ -71,7 +71,7 @@ class Pass:
 
 @dataclass
 class BookieResults:
-    """All passes of one benchmark.
+    """Passes of one benchmark.
 
     Attributes:
         machine: what it ran on, and with which versions and options.
@@ -88,19 +88,21 @@ class BookieResults:
     pause: dict[str, float] = field(default_factory=dict[str, float])
 
     def throughput(self, kind: Kind, copier: Copier) -> float:
-        """Median of entries (of small ledgers: of ledgers) per second."""
-        return statistics.median(self._counted(kind, one) / one.seconds for one in self._measured(kind, copier))
+        """Return the median of entries (for small ledgers: of ledgers) per second."""
+        return statistics.median(
+            self._counted(kind, measured_pass) / measured_pass.seconds for measured_pass in self._measured(kind, copier)
+        )
 
     def cpu(self, kind: Kind, copier: Copier, process: str = "client") -> float:
-        """Median of processor seconds of one pass; `servers` adds up all bookies and ZooKeeper."""
-        return statistics.median(_cpu(one, process) for one in self._measured(kind, copier))
+        """Return the median of a pass's processor seconds; `servers` is the sum of all bookies and ZooKeeper."""
+        return statistics.median(_cpu(measured_pass, process) for measured_pass in self._measured(kind, copier))
 
     def peer(self, kind: Kind) -> Copier:
-        """The peer's faster way."""
+        """Return the peer's faster copier."""
         return max(PEERS, key=lambda copier: self.throughput(kind, copier))
 
     def summary(self) -> dict[str, Any]:
-        """The content of `bench/out/bookie.json`: ours to peer."""
+        """Return the content of `bench/out/bookie.json`: ours to peer."""
         kinds = self._kinds()
         summary: dict[str, Any] = {
             "throughput_ratio": {
@@ -116,7 +118,7 @@ class BookieResults:
         return {**summary, "pause_seconds": self.pause["pause_seconds"]} if self.pause else summary
 
     def details(self) -> dict[str, Any]:
-        """The content of `bench/out/bookie-details.json`: every single pass."""
+        """Return the content of `bench/out/bookie-details.json`: every single pass."""
         return {
             "machine": self.machine,
             "warm_up": self.warm_up,
@@ -127,7 +129,7 @@ class BookieResults:
         }
 
     def table(self) -> str:
-        """Markdown."""
+        """Return a table in Markdown."""
         parts = [self._kind_table(kind) for kind in self._kinds()]
         if self.scaling:
             parts.append(self._scaling_table())
@@ -153,8 +155,8 @@ class BookieResults:
         ]
 
     @staticmethod
-    def _counted(kind: Kind, one: Pass) -> int:
-        return one.entries if kind.size else kind.ledgers
+    def _counted(kind: Kind, measured_pass: Pass) -> int:
+        return measured_pass.entries if kind.size else kind.ledgers
 
     def _kind_table(self, kind: Kind) -> str:
         what = (
@@ -165,15 +167,17 @@ class BookieResults:
         for copier in Copier:
             mark = " (faster)" if copier is self.peer(kind) else ""
             measured = self._measured(kind, copier)
-            rates = [self._counted(kind, one) / one.seconds for one in measured]
+            rates = [self._counted(kind, measured_pass) / measured_pass.seconds for measured_pass in measured]
             megabytes = f"{statistics.median(rates) * kind.size / 1e6:,.1f}" if kind.size else "–"
-            times = ([_cpu(one, process) for one in measured] for process in ("client", "servers"))
+            times = ([_cpu(measured_pass, process) for measured_pass in measured] for process in ("client", "servers"))
             shown = [_shown(rates, "{:,.0f}"), megabytes, *(_shown(seconds, "{:.2f}") for seconds in times)]
             rows.append([f"{copier.value}{mark}", *shown])
         title = f"### {what}; median (range) of the passes after the first {self.warm_up}"
         head = ["", f"{unit}/s", "MB/s", "client's processor time (s)", "servers' (s)"]
         lines = [title, "", markdown(head, rows)]
-        compares = [one.compare for one in self._measured(kind, Copier.OURS) if one.compare]
+        compares = [
+            measured_pass.compare for measured_pass in self._measured(kind, Copier.OURS) if measured_pass.compare
+        ]
         if compares:
             seconds, cpu = (statistics.median(values) for values in zip(*compares, strict=True))
             lines += [
@@ -191,10 +195,10 @@ class BookieResults:
         return "\n".join([*head, "|---:|---:|", *(f"| {jobs} | {rate:,.0f} |" for jobs, rate in self.scaling.items())])
 
 
-def _cpu(one: Pass, process: str) -> float:
+def _cpu(measured_pass: Pass, process: str) -> float:
     if process != "servers":
-        return one.cpu_seconds[process]
-    return sum(seconds for name, seconds in one.cpu_seconds.items() if name != "client")
+        return measured_pass.cpu_seconds[process]
+    return sum(seconds for name, seconds in measured_pass.cpu_seconds.items() if name != "client")
 
 
 def _shown(values: Iterable[float], form: str) -> str:

@@ -84,7 +84,7 @@ class CopyBench:
             generator.figures(_RUN_SECONDS)
 
     def copy_in_turn(self, number: int, *, compare: bool) -> list[Pass]:
-        """Let each copier copy one set of the ledgers; who begins changes from pass to pass.
+        """Run each copier on one set of the ledgers; the first one changes from pass to pass.
 
         Args:
             number: of the pass, from 1 on.
@@ -114,8 +114,8 @@ class CopyBench:
         figures, cpu = self._order(copier, order)
         compared = None
         if ours and compare:
-            found, compare_cpu = self._order(copier, f"compare {first} {ledgers}")
-            compared = found["seconds"], compare_cpu["client"]
+            differences, compare_cpu = self._order(copier, f"compare {first} {ledgers}")
+            compared = differences["seconds"], compare_cpu["client"]
         # The next one must find the target as this one did: without these ledgers.
         self._delete(target, ledgers)
         return Pass(self._kind.name, copier, number, figures["seconds"], int(figures["entries"]), cpu, compared)

@@ -4,8 +4,8 @@ SOURCE and TARGET are metadata service URIs, STORE is the metadata store that ho
 for each line of its standard input one line of JSON:
 
 `copy FIRST LEDGERS`: copy ledgers, without reading them back. `compare FIRST LEDGERS`: compare them in full.
-`jobs LANES FIRST LEDGERS`: copy and compare them by Spark jobs, with as many at once; the session starts before the
-time is taken.
+`jobs SLOTS FIRST LEDGERS`: copy and compare them by Spark jobs, with as many tasks at once; the session starts before
+the time is taken.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class Copier:
     def copy(self, first: int, ledgers: int) -> list[CopyOutcome]:
         """Copy ledgers, batch by batch."""
         parts = self._processes.map(_copy_part, _packed(first, ledgers), chunksize=1)
-        return [outcome for part in parts for outcome in part]
+        return [outcome for batch in parts for outcome in batch]
 
     def compare(self, first: int, ledgers: int) -> list[CopyOutcome]:
         """Compare ledgers."""
@@ -87,8 +87,8 @@ class Copier:
         assert self._engine is not None, "the session was started"
         outcomes: list[CopyOutcome] = []
 
-        found = self._hands.source.directory.read(range(first, first + ledgers))
-        packed = batches(LedgerTable(record.facts for record in found if record), recover=False)
+        ledgers_read = self._hands.source.directory.read(range(first, first + ledgers))
+        packed = batches(LedgerTable(record.facts for record in ledgers_read if record), recover=False)
         ledger_jobs.copy(
             self._engine,
             self._pair,
@@ -100,7 +100,7 @@ class Copier:
         return outcomes
 
     def start_session(self, parallelism: int) -> None:
-        """Start a Spark session with so many lanes, in place of the one before."""
+        """Start a Spark session with this many slots, in place of the previous one."""
         self.close()
         self._parallelism = parallelism
         self._engine = SparkEngine(f"local[{parallelism}]")
@@ -120,7 +120,7 @@ class Copier:
 
 
 def _packed(first: int, ledgers: int) -> list[range]:
-    """Ids in batches, as the plan of a job makes them of small ledgers."""
+    """Return ids in batches, as the plan of a job groups small ledgers."""
     end = first + ledgers
     return [range(start, min(end, start + BATCH_LEDGERS)) for start in range(first, end, BATCH_LEDGERS)]
 

@@ -1,4 +1,4 @@
-"""What benchmarks share around their measurements: the machine they ran on, their options, their children's path."""
+"""Shared parts of benchmarks: description of the machine, options, and paths of child processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _ROOT = Path(__file__).resolve().parents[2]
 
 
 def machine(tools: Toolchain) -> dict[str, Any]:
-    """What a benchmark ran on, when, and with which Java and Python."""
+    """Return the machine, the time, and the versions of Java and Python of a benchmark."""
     return {
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "cores": os.cpu_count(),
@@ -29,22 +29,22 @@ def machine(tools: Toolchain) -> dict[str, Any]:
 
 
 def importable() -> dict[str, str]:
-    """Variables by which a child finds the packages of this checkout."""
+    """Return the variables by which a child process finds the packages of this checkout."""
     return {"PYTHONPATH": os.pathsep.join(filter(None, (str(_ROOT), os.environ.get("PYTHONPATH"))))}
 
 
 def positive(text: str) -> int:
-    """An option that is a whole number above 0."""
+    """Return an option that is a whole number above 0."""
     if not text.isdecimal() or int(text) < 1:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number above 0")
+        raise argparse.ArgumentTypeError(f"invalid number {text!r}; expected a whole number above 0")
     return int(text)
 
 
 def positives(text: str) -> list[int]:
-    """An option that is whole numbers above 0, separated by commas."""
-    return [positive(part) for part in text.split(",")]
+    """Return an option that is whole numbers above 0, separated by commas."""
+    return [positive(number) for number in text.split(",")]
 
 
 def tell(line: str) -> None:
-    """A line for whoever waits for the benchmark, beside what it prints as its result."""
+    """Print a line of progress, separate from the result."""
     print(f"[bench] {line}", file=sys.stderr, flush=True)

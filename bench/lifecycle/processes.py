@@ -16,25 +16,25 @@ _SAMPLE_EVERY = 0.2
 
 
 def tree(roots: Iterable[int]) -> set[int]:
-    """The processes `roots` and all that descend from them, as far as they are alive."""
+    """Return the processes `roots` and all their descendants that are alive."""
     children: dict[int, list[int]] = {}
     alive: set[int] = set()
     for entry in _PROC.iterdir():
         if entry.name.isdigit() and (fields := _stat(int(entry.name))):
             alive.add(int(entry.name))
             children.setdefault(int(fields[1]), []).append(int(entry.name))
-    found: set[int] = set()
+    tree_pids: set[int] = set()
     waiting = [root for root in roots if root in alive]
     while waiting:
         pid = waiting.pop()
-        if pid not in found:
-            found.add(pid)
+        if pid not in tree_pids:
+            tree_pids.add(pid)
             waiting += children.get(pid, [])
-    return found
+    return tree_pids
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:
-    """Processor time of `pids`, with that of their children which have ended and were waited for."""
+    """Return the processor time of `pids`, including children that ended and were waited for."""
     return sum(sum(int(ticks) for ticks in fields[11:15]) for pid in pids if (fields := _stat(pid))) / _TICKS
 
 
@@ -44,7 +44,7 @@ def rss_bytes(pids: Iterable[int]) -> int:
 
 
 def pss_bytes(pid: int) -> int:
-    """Memory of one process, with its share of what it has in common with others; 0 when it is gone."""
+    """Return the memory of a process, with its share of shared memory; 0 if it has ended."""
     try:
         text = (_PROC / str(pid) / "smaps_rollup").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -53,7 +53,7 @@ def pss_bytes(pid: int) -> int:
 
 
 def program(pid: int) -> str:
-    """The name of the program that a process runs; empty when it is gone."""
+    """Return the name of the program of a process; empty if it has ended."""
     try:
         return (_PROC / str(pid) / "comm").read_text().strip()
     except (FileNotFoundError, ProcessLookupError):
@@ -61,7 +61,7 @@ def program(pid: int) -> str:
 
 
 def _stat(pid: int) -> list[str] | None:
-    """The fields of `/proc/<pid>/stat` from the third (state) on; None when the process is gone."""
+    """Return the fields of `/proc/<pid>/stat` from the third (state) on; None if the process has ended."""
     try:
         text = (_PROC / str(pid) / "stat").read_text()
     except (FileNotFoundError, ProcessLookupError):
@@ -78,7 +78,7 @@ class Meter:
     """
 
     def __init__(self, roots: dict[str, int]) -> None:
-        """`roots`: a name for each tree, and the process id at its top."""
+        """Start to measure. `roots`: a name for each tree, and the process id of its root."""
         self.cpu_seconds: dict[str, float] = {}
         self.peak_rss_bytes = dict.fromkeys(roots, 0)
         self._roots = roots

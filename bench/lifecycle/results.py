@@ -19,7 +19,7 @@ OUT = Path(__file__).parents[1] / "out"
 
 
 class Side(StrEnum):
-    """Whose figures: the whole workflow, its Spark jobs alone with nothing else running, or what Pulsar itself has."""
+    """Side of a comparison: the whole workflow, its Spark jobs alone in an idle session, or Pulsar's own program."""
 
     OURS = "ours"
     JOBS = "jobs"
@@ -43,7 +43,7 @@ class OfSide(Protocol):
 
     @property
     def side(self) -> Side:
-        """Whose run it is."""
+        """Side that the run belongs to."""
         ...
 
 
@@ -67,7 +67,7 @@ class Run:
 
 @dataclass
 class Results(Generic[RunT]):
-    """All runs of one benchmark.
+    """Runs of one benchmark.
 
     Attributes:
         machine: what it ran on, and with which versions and options.
@@ -98,8 +98,12 @@ class Spread:
     @classmethod
     def of(cls, values: Iterable[float]) -> Spread | None:
         """Return median and range; None where there is no value."""
-        found = list(values)
-        return cls(statistics.median(found), min(found), max(found), len(found)) if found else None
+        sorted_values = list(values)
+        return (
+            cls(statistics.median(sorted_values), min(sorted_values), max(sorted_values), len(sorted_values))
+            if sorted_values
+            else None
+        )
 
     def shown(self, form: str | None = None, scale: float = 1.0) -> str:
         """Return it as text: the median, and the range of more than one run."""

@@ -61,7 +61,7 @@ class Servers(ABC):
         return lambda: self._await(name, ready)
 
     def java(self, main: Sequence[str], *options: str) -> list[str]:
-        """The command line of a Java server, fully compiled as it runs, as in production."""
+        """Return the command line of a Java server with full just-in-time compilation, as in production."""
         logging = f"-Dlog4j2.configurationFile={DATA / 'log4j2.xml'}"
         return [str(self.tools.java), *options, logging, "-cp", f"{self.tools.jars}/*", *main]
 

@@ -104,10 +104,10 @@ def _run(kind: str, input: Row, options: argparse.Namespace, folder: Path, befor
         for step in [step for step in _STEPS[kind] if step not in options.leave_out]:
             before.get(step, lambda: None)()
             begun = time.monotonic()
-            with meter.peak() as found:
+            with meter.peak() as usages:
                 child.order(step)
                 facts = child.figures(_STEP_SECONDS)
-            yield _row(kind, step, found[0], time.monotonic() - begun, facts)
+            yield _row(kind, step, usages[0], time.monotonic() - begun, facts)
 
 
 def _row(kind: str, step: str, usage: Usage, seconds: float, facts: dict[str, float]) -> Row:

@@ -36,49 +36,49 @@ class _Switch:
         self._scheduler = Scheduler()
 
     def register(self) -> Mapping[str, float]:
-        """REGISTER."""
+        """Run REGISTER."""
         return {"registered": len(self._run(registry.register).added)}
 
     def precheck(self) -> Mapping[str, float]:
-        """PRECHECK."""
-        found = self._run(_precheck)
-        assert not found.blockers, found.blockers
-        assert found.survey is not None
-        return {"ledgers": found.survey.ledgers, "references": found.survey.references}
+        """Run PRECHECK."""
+        result = self._run(_precheck)
+        assert not result.blockers, result.blockers
+        assert result.survey is not None
+        return {"ledgers": result.survey.ledgers, "references": result.survey.references}
 
     def build(self) -> Mapping[str, float]:
-        """BUILD."""
+        """Run BUILD."""
         done = self._run(building.build, Direction.FORWARD)
         return {"copied": done.copied, "known": done.known, "compared": done.compared, "failed": done.failed.count}
 
     def census(self) -> Mapping[str, float]:
-        """The census of the window."""
-        found = self._run(cleanup.take_census)
-        return {"to_delete": found.targets.ledgers}
+        """Run the census of the rollback window."""
+        result = self._run(cleanup.take_census)
+        return {"to_delete": result.targets.ledgers}
 
     def tail(self) -> Mapping[str, float]:
-        """SWITCH without brokers."""
-        found = self._run(tail.copy_tail, Direction.FORWARD)
-        return {"checked": found.checked, "references": found.references, "missing": found.missing.count}
+        """Run SWITCH without brokers."""
+        result = self._run(tail.copy_tail, Direction.FORWARD)
+        return {"checked": result.checked, "references": result.references, "missing": result.missing.count}
 
     def full_compare(self) -> Mapping[str, float]:
-        """The same, with all entries compared again."""
-        found = self._run(tail.copy_tail, Direction.FORWARD, full_verify=True)
-        return {"checked": found.checked, "compared": found.copy_summary.compared}
+        """Run SWITCH, and compare all entries again."""
+        result = self._run(tail.copy_tail, Direction.FORWARD, full_verify=True)
+        return {"checked": result.checked, "compared": result.copy_summary.compared}
 
     def direct(self) -> Mapping[str, float]:
-        """The commit: brokers belong to the target."""
+        """Run the commit: brokers belong to the target."""
         self._run(registry.set_target, Direction.FORWARD)
         self._run(registry.flip_statuses)
         return {}
 
     def cleanup(self) -> Mapping[str, float]:
-        """CLEANUP, step by step."""
-        deleted, left = 0, 1
+        """Run CLEANUP, step by step."""
+        deleted, remaining = 0, 1
         order = CleanupOrder(src_cluster=self._input.source.name)
-        while left:
+        while remaining:
             step = self._run(cleanup.delete_ledgers, order)
-            deleted, left = deleted + step.deleted, step.left
+            deleted, remaining = deleted + step.deleted, step.left
             assert step.deleted, "a step deletes something"
         return {"deleted": deleted}
 
@@ -93,18 +93,18 @@ def _precheck(task: BookieClusterTask) -> SwitchPrecheck:
 
 
 def steps(runtime: Runtime, text: str) -> Steps:
-    """What can be ordered, by name."""
-    one = _Switch(runtime, BookieClusterInput.model_validate_json(text))
+    """Return the steps by name."""
+    switch = _Switch(runtime, BookieClusterInput.model_validate_json(text))
     orders = (
-        one.register,
-        one.precheck,
-        one.build,
-        one.build,
-        one.census,
-        one.tail,
-        one.full_compare,
-        one.direct,
-        one.cleanup,
+        switch.register,
+        switch.precheck,
+        switch.build,
+        switch.build,
+        switch.census,
+        switch.tail,
+        switch.full_compare,
+        switch.direct,
+        switch.cleanup,
     )
     return dict(zip(STEPS, orders, strict=True))
 

@@ -42,56 +42,56 @@ class _Migration:
         self._pre: PreCopy | None = None
 
     def precheck(self) -> Mapping[str, float]:
-        """PRECHECK."""
+        """Run PRECHECK."""
 
         def run(task: MetadataStoreTask) -> Mapping[str, float]:
             check = PrecheckRun(task.input, task.workflow_id, task.runtime.access, task.runtime.admin, lambda: None)
-            found = check.run(task.engine, task.pair, tag=task.tag())
-            assert not found.blockers, found.blockers
-            assert found.survey is not None
-            self._records = found.survey.records
-            return {"records": found.survey.records}
+            result = check.run(task.engine, task.pair, tag=task.tag())
+            assert not result.blockers, result.blockers
+            assert result.survey is not None
+            self._records = result.survey.records
+            return {"records": result.survey.records}
 
         return self._run(run)
 
     def copy(self) -> Mapping[str, float]:
-        """PRE_COPY, and what a second attempt finds and repairs."""
+        """Run PRE_COPY, and a second attempt that repairs the copy."""
         pre = self._pre = self._run(lambda task: copying.pre_copy(task, self._records))
         return {"records": pre.copied, "compared": pre.compared, "differed": pre.repaired}
 
     def scan(self) -> Mapping[str, float]:
-        """CATCH_UP on a worker that did not watch the source from the start."""
+        """Run CATCH_UP on a worker that did not watch the source from the start."""
         self._run(MetadataStoreTask.forget_watch)
-        found = self._run(lambda task: catching_up.catch_up(task, self._copied, 0.0))
-        return {"changed": found.changed}
+        result = self._run(lambda task: catching_up.catch_up(task, self._copied, 0.0))
+        return {"changed": result.changed}
 
     def prepare(self) -> Mapping[str, float]:
-        """PREPARATION and COPYING."""
+        """Run PREPARATION and COPYING."""
         self._run(preparation.prepare)
         changes = self._run(lambda task: cutover.copy_changes(task, self._copied))
         return {"changed": changes.changed}
 
     def verify(self) -> Mapping[str, float]:
-        """VERIFY, of everything."""
-        found = self._run(lambda task: cutover.verify(task, self._copied))
-        return {"compared": found.compared, "differed": found.repaired}
+        """Run VERIFY of everything."""
+        result = self._run(lambda task: cutover.verify(task, self._copied))
+        return {"compared": result.compared, "differed": result.repaired}
 
     def complete(self) -> Mapping[str, float]:
-        """COMPLETED."""
+        """Run COMPLETED."""
         done = self._run(lambda task: cutover.complete(task, self._copied))
         return {"late": done.late_copied}
 
     def cleanup(self) -> Mapping[str, float]:
-        """CLEANUP, step by step."""
-        removed, left = 0, 1
+        """Run CLEANUP, step by step."""
+        removed, remaining = 0, 1
 
         def run(task: MetadataStoreTask) -> tuple[int, int]:
             cleanup.take_source(task)
             limit = task.input.cleanup_limit
             return jobs.clear(task.engine, task.fenced_pair, "source", limit=limit, tag=task.tag())
 
-        while left:
-            more, left = self._run(run)
+        while remaining:
+            more, remaining = self._run(run)
             removed += more
         return {"removed": removed}
 
@@ -107,23 +107,32 @@ class _Migration:
 
 
 def steps(runtime: Runtime, text: str) -> Steps:
-    """What can be ordered, by name."""
-    one = _Migration(runtime, MetadataStoreInput.model_validate_json(text))
-    orders = one.precheck, one.copy, one.copy, one.scan, one.prepare, one.verify, one.complete, one.cleanup
+    """Return the steps by name."""
+    migration = _Migration(runtime, MetadataStoreInput.model_validate_json(text))
+    orders = (
+        migration.precheck,
+        migration.copy,
+        migration.copy,
+        migration.scan,
+        migration.prepare,
+        migration.verify,
+        migration.complete,
+        migration.cleanup,
+    )
     return dict(zip(STEPS, orders, strict=True))
 
 
 def damage(source: str, target: str, records: int) -> None:
     """Write another value over so many migrated records of the target."""
-    access, left = Access(), records
+    access, remaining = Access(), records
     with (
         open_reader(parse_store_url(source), access) as reader,
         open_writer(parse_store_url(target), access, keep_versions=True) as writer,
     ):
         for partition in reader.partitions(_PARTS):
             for batch in reader.scan(partition):
-                for record in batch[:left]:
+                for record in batch[:remaining]:
                     if isinstance(record, Record) and migrates(record) and record.value:
                         writer.put(record._replace(value=b"damaged"), over=None)
-                        left -= 1
+                        remaining -= 1
         writer.flush()

@@ -27,7 +27,7 @@ class Usage(NamedTuple):
 
     @property
     def total(self) -> int:
-        """All of them."""
+        """Sum of all processes."""
         return sum(self)
 
 
@@ -44,27 +44,27 @@ class MemoryMeter:
     @contextmanager
     def peak(self) -> Generator[list[Usage]]:
         """Sample while what is inside runs; the list holds the largest sample afterwards."""
-        found: list[Usage] = [Usage()]
+        peak_usage: list[Usage] = [Usage()]
         ended = threading.Event()
 
         def sample() -> None:
             while True:
-                found[0] = max(found[0], self.now(), key=lambda usage: usage.total)
+                peak_usage[0] = max(peak_usage[0], self.now(), key=lambda usage: usage.total)
                 if ended.wait(_SAMPLE_EVERY):
                     return
 
         thread = threading.Thread(target=sample, name="memory", daemon=True)
         thread.start()
         try:
-            yield found
+            yield peak_usage
         finally:
             ended.set()
             thread.join()
 
     def now(self) -> Usage:
-        """As it is at this moment."""
+        """Return the current usage."""
         usage = dict.fromkeys(Usage._fields, 0)
         for pid in tree([self._root]):
-            part = "worker" if pid == self._root else "driver" if program(pid) == "java" else "executors"
-            usage[part] += pss_bytes(pid)
+            role = "worker" if pid == self._root else "driver" if program(pid) == "java" else "executors"
+            usage[role] += pss_bytes(pid)
         return Usage(**usage)

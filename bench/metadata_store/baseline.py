@@ -23,9 +23,9 @@ class Peer:
         self._program = JavaProgram(Path(__file__).with_name("Peer.java"), tools, cache=cache)
 
     def coordinator(self, source: str, target: str) -> list[str]:
-        """Command line of Pulsar's MigrationCoordinator."""
+        """Return the command line of Pulsar's MigrationCoordinator."""
         return self._program.command("coordinator", source, target, options=("-Xmx1g",))
 
     def participant(self, source: str) -> list[str]:
-        """Command line of what stands for the cluster's broker."""
+        """Return the command line of the program that plays a broker of the cluster."""
         return self._program.command("participant", source, options=("-Xmx256m",))

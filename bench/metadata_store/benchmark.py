@@ -1,4 +1,4 @@
-"""The metadata store migration beside Pulsar's own: `make bench-metadata` (see `bench/README.md`)."""
+"""The metadata store migration compared with Pulsar's own: `make bench-metadata` (see `bench/README.md`)."""
 
 from __future__ import annotations
 

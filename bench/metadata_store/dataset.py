@@ -2,8 +2,9 @@
 
 The mix for each topic: its managed ledger (150 to 900 bytes), two cursors (20 to 200), every other topic a schema
 (80 to 200) and eight ledgers (300 to 1,000); for every 200 topics one namespace with its policies (800 to 1,500) and
-local policies (about 310). Three nodes in ten carry a data version above 0, and `/ledgers/idgen` stands where a cluster
-would that has created all these ledgers. Values are random, thus do not compress, and each begins with its own number.
+local policies (about 310). Three nodes in ten carry a data version above 0, and `/ledgers/idgen` is at the value that a
+cluster would that has created all these ledgers. Values are random, thus do not compress, and each begins with its own
+number.
 
 Format: ZooKeeper 3.9, `FileSnap` and `DataTree.serialize`: a header, no sessions, no ACLs next to the open one, every
 node after its parent, a closing `/`, and the Adler-32 sum of all that.
@@ -65,7 +66,7 @@ class Dataset:
 
 
 def cached(mb: int, folder: Path) -> Dataset:
-    """The dataset with `mb` megabytes of values, generated into `folder` if it is not there yet.
+    """Return the dataset with `mb` megabytes of values; generate it into `folder` if it is missing.
 
     Raises:
         ValueError: `mb` is below 1 or above 10,000.
@@ -91,7 +92,7 @@ def generate(mb: int, file: Path) -> Dataset:
         ValueError: `mb` is below 1 or above 10,000.
     """
     if not 1 <= mb <= 10_000:
-        raise ValueError(f"{mb} MB is no size for a dataset; give 1 to 10000")
+        raise ValueError(f"invalid dataset size {mb} MB; expected 1 to 10000")
     topics = round(mb * 1_000_000 / BYTES_PER_TOPIC)
     counts = _Counts()
     with file.open("wb") as out:
@@ -133,7 +134,7 @@ def _content(topics: int, counts: _Counts) -> Iterator[bytes]:
 
 
 def _parents(topics: int, counts: _Counts) -> bytes:
-    """Every node that only holds others, with the number of children it was given."""
+    """Return the nodes without own data, with the number of their children."""
     namespaces = -(-topics // TOPICS_PER_NAMESPACE)
     tenants = -(-namespaces // NAMESPACES_PER_TENANT)
     ledgers = topics * LEDGERS_PER_TOPIC
@@ -240,7 +241,7 @@ def _stat(version: int, created: int) -> bytes:
 
 
 def _gapped(path: bytes, head: bytes, rest: bytes, gaps: tuple[bytes, ...], *, version: int, created: int = 0) -> bytes:
-    """A node with `%b` gaps in its path and in the head of its value; what will fill them is as long as `gaps`."""
+    """Return a node with `%b` gaps in its path and in the head of its value; `gaps` has the same lengths."""
     in_path = path.count(b"%b")
     path_size, head_size = len(path % gaps[:in_path]), len(head % gaps[in_path:])
     before, between = _LENGTH.pack(path_size), _LENGTH.pack(head_size + len(rest))

@@ -35,7 +35,7 @@ _TIMEOUT = 10
 
 @dataclass(frozen=True)
 class Bench:
-    """What all runs share.
+    """Shared settings of all runs.
 
     Attributes:
         peer: Pulsar's classes.
@@ -46,7 +46,7 @@ class Bench:
     temporal: str
 
     def measure(self, side: Side, name: str, dataset: Dataset, stores: Stores, logs: Path) -> dict[str, float]:
-        """The figures of one run.
+        """Return the figures of one run.
 
         Args:
             side: who migrates.
@@ -76,7 +76,7 @@ class Bench:
             copying = flag.seconds(FlagPhase.COPYING, FlagPhase.COMPLETED)
             figures = _blocked(flag, participant)
         figures["total_seconds"] = own["seconds"]
-        # Its copying alone, without its wait for the participants, is the fairer figure to stand beside our copy.
+        # Only its copying, without its wait for participants: a fairer comparison with our copy.
         figures["copy_seconds"] = own["seconds"] if copying is None else copying
         figures["peak_rss_bytes"] = meter.peak_rss_bytes["client"]
         return figures | _cpu("copy", meter)
@@ -99,14 +99,14 @@ class Bench:
 
 
 def plan(name: str, source: str, target: str) -> MetadataStoreInput:
-    """What is measured."""
+    """Return the plan of what is measured."""
     return MetadataStoreInput.model_validate(
         {
             "cluster": name,
             "source": source,
             "target": target,
             "validation_window": "PT0S",
-            # A store of this size without brokers is what is measured; the one participant is no broker.
+            # The cluster has no brokers; the one participant is not a broker.
             "allow_no_brokers": True,
             # Where the participant writes.
             "accept": ["path:/bench"],
@@ -131,7 +131,7 @@ def _measure_jobs(dataset: Dataset, stores: Stores, logs: Path) -> dict[str, flo
 
 
 def _blocked(flag: FlagWatch, participant: Child) -> dict[str, float]:
-    """The time with writes blocked, by the flag and as the participant's writes felt it."""
+    """Return the time with writes blocked, by the flag and by the participant's writes."""
     participant.end_of_orders()
     felt = participant.figures(_END_SECONDS)
     blocked = flag.seconds(FlagPhase.PREPARATION, FlagPhase.COMPLETED)
@@ -155,7 +155,7 @@ class _Times(Protocol):
 
 
 class FlagError(Exception):
-    """The flag did not go the way that it has to."""
+    """The flag did not take the expected states."""
 
 
 class FlagWatch:
@@ -165,7 +165,7 @@ class FlagWatch:
     """
 
     def __init__(self, address: str) -> None:
-        """`address`: `host:port`."""
+        """Connect to `address`, `host:port`."""
         self._client = KazooClient(hosts=address, timeout=_TIMEOUT)
         self._changed = threading.Condition()
         self._entered: dict[FlagPhase, int] = {}

@@ -21,7 +21,7 @@ class SizedRun(Run):
 
 @dataclass(frozen=True)
 class Line:
-    """One line of the table: which figure of ours stands beside which of the peer's."""
+    """One line of the table: a figure of ours and the peer's figure to compare with."""
 
     label: str
     ours: tuple[Side, str]
@@ -46,7 +46,7 @@ LINES = (
 
 @dataclass
 class SizedResults(Results[SizedRun]):
-    """All runs of one benchmark.
+    """Runs of one benchmark.
 
     Attributes:
         datasets: for each size in MB its number of records and bytes of values.
@@ -59,19 +59,19 @@ class SizedResults(Results[SizedRun]):
         return Spread.of(run.figures[figure] for run in self.of_side(side) if run.mb == mb and figure in run.figures)
 
     def median(self, side: Side, mb: int, figure: str) -> float | None:
-        """Median of one figure; None if no run has it."""
+        """Return the median of a figure; None if no run has it."""
         spread = self.spread(side, mb, figure)
         return spread.median if spread else None
 
     def table(self) -> str:
-        """Markdown: a table of medians and ranges for each size, and how both sides grow with it."""
+        """Return Markdown: medians and ranges for each size, and how both sides grow with it."""
         parts = [self._size_table(mb) for mb in sorted(self.datasets)]
         if len(self.datasets) > 1:
             parts.append(self._growth())
         return "\n\n".join(parts)
 
     def summary(self) -> dict[str, Any]:
-        """The content of `bench/out/metadata.json`: the largest size at the top, everything under `detail`."""
+        """Return the content of `bench/out/metadata.json`: the largest size at the top, everything under `detail`."""
         main = max(self.datasets)
         return {
             "blocked_seconds": {
@@ -129,7 +129,7 @@ class SizedResults(Results[SizedRun]):
 
 
 def ratio(ours: Spread | None, peer: Spread | None) -> str:
-    """How many times ours the peer's median is, as text; a dash where one is missing or zero."""
+    """Return the peer's median divided by ours, as text; a dash if one is missing or zero."""
     if ours is None or peer is None or not ours.median:
         return "–"
     return f"{peer.median / ours.median:.2f}×"

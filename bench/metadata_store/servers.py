@@ -67,7 +67,7 @@ class Stores(Servers):
         return self.spawn("oxia", command, lambda: probes.oxia_serves(address))
 
     def _warm(self) -> None:
-        """Read everything once: the first read after a start is several times slower, whoever does it."""
+        """Read everything once: the first read after a start is several times slower."""
         with open_reader(parse_store_url(self.source), Access()) as reader:
             for partition in reader.partitions(_WARM_PARTS):
                 for _ in reader.scan(partition):

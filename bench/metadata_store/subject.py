@@ -62,14 +62,14 @@ class Jobs:
             OursFailed: the stores differ.
         """
         begin = time.perf_counter()
-        found = jobs.compare(self._engine, self._pair, records=self._records, tag="compare")
+        result = jobs.compare(self._engine, self._pair, records=self._records, tag="compare")
         seconds = time.perf_counter() - begin
-        if found.different.paths or found.records < self._records:
-            raise OursFailed(f"{found.records} records compared, different: {found.different}")
-        return {"seconds": seconds, "records": found.records}
+        if result.different.paths or result.records < self._records:
+            raise OursFailed(f"{result.records} records compared, different: {result.different}")
+        return {"seconds": seconds, "records": result.records}
 
     def _claim(self) -> None:
-        """Say in the target who may write it, as a migration does before its copy."""
+        """Claim the target for this process, as a migration does before its copy."""
         claim = PacedClaim(**BENCH._asdict()).encode()
         with open_writer(self._pair.target, self._pair.access, keep_versions=True) as writer:
             writer.put(Record(CLAIM.encode(), claim, 0, 0, 0, 0, 0), over=None)

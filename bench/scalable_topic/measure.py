@@ -28,7 +28,7 @@ _FLOW_SECONDS = 60.0
 _BACK_SECONDS = 90.0
 # Brokers look for old segments every 60 s, and the last consumer comes 75 s after the flip.
 _PEER_SECONDS = 150.0
-_SETTLE_SECONDS = 45.0
+_DELIVERY_SECONDS = 45.0
 _SUBSCRIPTIONS = (STAYS, RETURNS, WAITS, Subscribed.EXCLUSIVE.value, Subscribed.FAILOVER.value)
 
 
@@ -38,7 +38,7 @@ _LOOK_SECONDS = 60.0
 def measure(
     side: Side, topics: Sequence[ScalableTopicPlan], servers: Servers, folder: Path, tools: Toolchain
 ) -> TopicRun:
-    """The figures of one side.
+    """Return the figures of one side.
 
     Args:
         side: who makes topics scalable.
@@ -60,9 +60,9 @@ def measure(
         flips = _make_scalable(side, servers, namespace, topics)
         seconds = time.time() - begin
         merged = watch.merged
-        absent = _go_on(side, traffic, begin + seconds)
-        audit = traffic.stop(_SETTLE_SECONDS)
-        watch.look()
+        absent = _resume_clients(side, traffic, begin + seconds)
+        audit = traffic.stop(_DELIVERY_SECONDS)
+        watch.scan()
         figures = {
             "seconds": seconds,
             **_figures(audit),
@@ -86,8 +86,8 @@ def _make_scalable(
     return migrate_bare(servers.admin, servers.stack.admin_urls[0], names)
 
 
-def _go_on(side: Side, traffic: ScalableTraffic, done: float) -> dict[str, str]:
-    """Let clients continue; returns those that did not come, and why."""
+def _resume_clients(side: Side, traffic: ScalableTraffic, done: float) -> dict[str, str]:
+    """Resume clients; return those that did not connect, and why."""
     absent = traffic.wait_until_all_are_back(_BACK_SECONDS)
     if side is Side.PEER:
         time.sleep(max(done + _PEER_SECONDS - time.time(), 0))

@@ -27,7 +27,7 @@ class TopicFlip:
 
     @property
     def overhead_seconds(self) -> float:
-        """What the phase took beyond the brokers' own call."""
+        """Duration of the phase without the brokers' own call."""
         return self.flip_seconds - self.call_seconds
 
 
@@ -73,24 +73,24 @@ class TopicResults(Results[TopicRun]):
     topics: int = 0
 
     def of(self, side: Side) -> dict[str, float] | None:
-        """The figures of one side; None where it was left out."""
+        """Return the figures of one side; None if it was left out."""
         run = self.first_of(side)
         return run and {**run.figures, "call_seconds": statistics.median(flip.call_seconds for flip in run.flips)}
 
     @property
     def overhead_seconds(self) -> float | None:
-        """What our step takes for a topic beyond the brokers' own call in it, as a median."""
+        """Median overhead of our step for a topic, without the brokers' own call in it."""
         run = self.first_of(Side.OURS)
         return run and statistics.median(flip.overhead_seconds for flip in run.flips)
 
     @property
     def overhead_alone_seconds(self) -> float | None:
-        """The same of the canary, beside which no other topic becomes scalable."""
+        """Overhead of the canary, during which no other topic becomes scalable."""
         run = self.first_of(Side.OURS)
         return run and run.flips[0].overhead_seconds
 
     def summary(self) -> dict[str, Any]:
-        """The content of `bench/out/scalable_topic.json`."""
+        """Return the content of `bench/out/scalable_topic.json`."""
         return {
             "topics": self.topics,
             **{side.value: self.of(side) for side in SIDES},
@@ -106,8 +106,8 @@ class TopicResults(Results[TopicRun]):
         }
 
     def table(self) -> str:
-        """Markdown: both sides next to each other."""
-        sides = {side: found for side in SIDES if (found := self.of(side))}
+        """Return Markdown with both sides next to each other."""
+        sides = {side: figures for side in SIDES if (figures := self.of(side))}
         head = [f"{self.topics} topics", *(side.value for side in sides)]
         lines = [figures_table(head, LABELS, [*sides.values()])]
         if self.overhead_seconds is not None:

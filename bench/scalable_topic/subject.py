@@ -41,7 +41,7 @@ class Migrations:
     @classmethod
     @contextmanager
     def serving(cls, stack: Stack, cluster: str, logs: Path) -> Generator[Migrations]:
-        """With a worker that is ready, and ends with the context; its log is in `logs`."""
+        """Start a worker and wait until it is ready; it ends with the context. Its log is in `logs`."""
         with serving_worker(stack.temporal_address, logs):
             yield cls(stack, cluster)
 
@@ -75,11 +75,11 @@ class Migrations:
 
     async def _flips(self, parent: str, topics: Sequence[str]) -> list[TopicFlip]:
         client = await Client.connect(self.stack.temporal_address, data_converter=DATA_CONVERTER)
-        found: list[TopicFlip] = []
+        flips: list[TopicFlip] = []
         for topic in topics:
             child = client.get_workflow_handle(f"{parent}/{topic.partition('://')[2]}", result_type=Report)
-            found.append(_flip(topic, await child.result()))
-        return found
+            flips.append(_flip(topic, await child.result()))
+        return flips
 
 
 def _flip(topic: str, report: Report[Any, Any]) -> TopicFlip:

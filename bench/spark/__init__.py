@@ -1,1 +1,1 @@
-"""Who waits for whom in one Spark session: one job per item with slots of ours, or one job per run in FAIR pools."""
+"""Waiting times in one Spark session: one job per item with our slots, or one job per run in FAIR pools."""

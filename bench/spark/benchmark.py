@@ -44,11 +44,11 @@ class Mode(Protocol):
 
 
 class Figures(NamedTuple):
-    """What one process measured, in seconds.
+    """Measurements of one process, in seconds.
 
     Attributes:
         urgent: an urgent run of two short tasks, while one bulk run has more tasks than there are cores.
-        second: the first short task of a second bulk run meanwhile.
+        second: the first short task of a second bulk run at the same time.
         short: all of many short tasks, with nothing else.
     """
 
@@ -65,7 +65,7 @@ class Slots:
         self._engine.start()
 
     def run(self, seconds: Sequence[float], *, urgent: bool) -> None:
-        """See `Mode`."""
+        """Run the tasks; see `Mode`."""
         self._engine.run(list(seconds), _work, tag=self._engine.new_tag("bench"), urgent=urgent)
 
 
@@ -84,7 +84,7 @@ class Pools:
         self._context.setLogLevel("ERROR")
 
     def run(self, seconds: Sequence[float], *, urgent: bool) -> None:
-        """See `Mode`."""
+        """Run the tasks; see `Mode`."""
         self._context.setLocalProperty("spark.scheduler.pool", "urgent" if urgent else "bulk")
         self._context.parallelize(list(seconds), len(seconds)).foreach(_work)
 
@@ -127,22 +127,22 @@ def main(arguments: Sequence[str]) -> None:
     if options.mode:
         print(json.dumps(measure(MODES[options.mode]())))
         return
-    found: dict[str, list[Figures]] = {name: [] for name in MODES}
+    measured: dict[str, list[Figures]] = {name: [] for name in MODES}
     for run in range(options.runs):
-        for name, figures in found.items():
+        for name, figures in measured.items():
             tell(f"run {run + 1}: {name}")
             figures.append(_in_process(name))
-    columns = {name: zip(*figures, strict=True) for name, figures in found.items()}
+    columns = {name: zip(*figures, strict=True) for name, figures in measured.items()}
     print(table({name: Figures(*map(statistics.median, column)) for name, column in columns.items()}))
 
 
 def table(medians: dict[str, Figures]) -> str:
-    """The table of medians, each with its ratio to ours."""
+    """Return the table of medians, each with its ratio to ours."""
     ours = medians["ours"]
     lines = ["| seconds (other / ours) | " + " | ".join(medians) + " |", "|---|" + "--:|" * len(medians)]
     titles = (
         "an urgent run while a bulk run has more tasks than cores",
-        "a task of a second bulk run meanwhile",
+        "a task of a second bulk run at the same time",
         f"{SHORT_ITEMS} short tasks, nothing else",
     )
     for title, base, row in zip(titles, ours, zip(*medians.values(), strict=True), strict=True):

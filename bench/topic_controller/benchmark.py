@@ -41,15 +41,15 @@ def main(arguments: list[str]) -> None:
 
 
 def _measure(run: ControllerRun, servers: Servers, folder: Path, tools: Toolchain, options: argparse.Namespace) -> None:
-    for part in ("changes", "deaths"):
-        path = f"persistent://{NAMESPACE}/{run.side.value}-{part}"
+    for kind in ("changes", "deaths"):
+        path = f"persistent://{NAMESPACE}/{run.side.value}-{kind}"
         topic = Topic.create(run.side, servers.admin(run.side), path, _SEGMENTS)
         if run.side is Side.OURS:
             servers.shorten_grace(path)
-        logs = folder / f"{run.side.value}-{part}"
+        logs = folder / f"{run.side.value}-{kind}"
         logs.mkdir()
         with Clients(topic, servers.stack.broker_url, logs, tools, options.rate) as clients:
-            if part == "changes":
+            if kind == "changes":
                 changes(topic, clients, run, options.operations, random.Random(options.seed))
             else:
                 deaths(topic, clients, run, options.deaths, GRACE)

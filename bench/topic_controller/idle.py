@@ -1,4 +1,4 @@
-"""What controllers of many idle topics cost one worker, and what a split takes next to them.
+"""Cost of controllers of many idle topics on one worker, and the time of a split next to them.
 
 `python -m bench.topic_controller.idle`, on servers of its own.
 """
@@ -37,7 +37,7 @@ from temporal.converter import DATA_CONVERTER
 
 _CLUSTER, _NAMESPACE, _SUBSCRIPTION = "bench", "bench/idle", "bill"
 _AT_ONCE = 16
-_PATIENCE = 600.0
+_TIMEOUT = 600.0
 _SPLITS = 5
 _OBSERVE = "topic_controller_observe"
 
@@ -47,7 +47,7 @@ ResultT = TypeVar("ResultT")
 
 @dataclass(frozen=True)
 class Idle:
-    """What was measured.
+    """Measured figures.
 
     Attributes:
         topics: with a controller.
@@ -56,10 +56,10 @@ class Idle:
         rss_bytes_before: of the worker's own process, before there were any.
         rss_bytes: of the same with all of them.
         cpu_seconds: of the same while nothing changed.
-        temporal_cpu_seconds, broker_cpu_seconds: of these servers meanwhile.
+        temporal_cpu_seconds, broker_cpu_seconds: of these servers in the measured time.
         idle_seconds: how long that was.
-        events: by which all histories together grew meanwhile.
-        split_seconds: of each split beside all of that, of topics with a session and without.
+        events: growth of all histories together in the measured time.
+        split_seconds: of each split, with all other topics idle, with and without a session.
     """
 
     topics: int
@@ -100,9 +100,9 @@ class Topics:
         await _each(self._observed, self._until_observed)
 
     async def events(self) -> int:
-        """The length of all histories together."""
-        found = await _each(self._numbers, lambda number: self._handle(number).describe())
-        return sum(int(one.history_length) for one in found)
+        """Return the length of all histories together."""
+        descriptions = await _each(self._numbers, lambda number: self._handle(number).describe())
+        return sum(int(description.history_length) for description in descriptions)
 
     async def split(self) -> dict[str, list[float]]:
         """Split some topics, one after the other; the seconds of each."""
@@ -137,18 +137,18 @@ class Topics:
             await self._handle(number).execute_update(update, request)
 
         await ask("create_subscription", SubscriptionRequest(name=_SUBSCRIPTION))
-        # Nobody reads, and nobody is evicted: that would be no idle topic.
+        # No consumer reads, and none is evicted: otherwise the topic would not be idle.
         await ask("set_grace", GraceChange(grace=timedelta(days=1)))
         await ask("register", Registrations(subscription=_SUBSCRIPTION, consumers=("a",)))
 
     async def _until_observed(self, number: int) -> None:
         async def is_observed() -> bool:
-            # Behind the first look, which misses the consumer.
+            # After the first poll, which misses the consumer.
             if not (await self._handle(number).query("status"))["away"]:
                 return False
             pending = (await self._handle(number).describe()).raw_description.pending_activities
             started = PendingActivityState.PENDING_ACTIVITY_STATE_STARTED
-            return any(one.activity_type.name == _OBSERVE and one.state == started for one in pending)
+            return any(activity.activity_type.name == _OBSERVE and activity.state == started for activity in pending)
 
         await _until(is_observed)
 
@@ -165,7 +165,7 @@ async def _measure(stack: Stack, worker: int, options: argparse.Namespace) -> Id
     await topics.begin()
     took = time.monotonic() - begun
     # What came of the last change has been done.
-    await asyncio.sleep(options.settle)
+    await asyncio.sleep(options.warm_up)
     events = await topics.events()
     watched = {"worker": [worker], "temporal": _pids(stack, "temporal"), "broker": _pids(stack, "broker")}
     spent = {name: cpu_seconds(tree(pids) if name != "worker" else pids) for name, pids in watched.items()}
@@ -197,18 +197,18 @@ def _pids(stack: Stack, name: str) -> list[int]:
 
 
 async def _each(items: Iterable[ItemT], work: Callable[[ItemT], Awaitable[ResultT]]) -> list[ResultT]:
-    """Do the same for many, some at once."""
+    """Call a function for each item, several at once."""
     turn = asyncio.Semaphore(_AT_ONCE)
 
-    async def one(item: ItemT) -> ResultT:
+    async def limited(item: ItemT) -> ResultT:
         async with turn:
             return await work(item)
 
-    return await asyncio.gather(*map(one, items))
+    return await asyncio.gather(*map(limited, items))
 
 
 async def _until(holds: Callable[[], Awaitable[object]]) -> None:
-    async with asyncio.timeout(_PATIENCE):
+    async with asyncio.timeout(_TIMEOUT):
         while True:
             if await holds():
                 return
@@ -220,7 +220,7 @@ def _main() -> None:
     parser.add_argument("--topics", type=positive, default=1000, help="with a controller (1000)")
     parser.add_argument("--observed", type=positive, default=200, help="with an ordered consumer's session (200)")
     parser.add_argument("--seconds", type=positive, default=60, help="of the idle time that is measured (60)")
-    parser.add_argument("--settle", type=positive, default=30, help="seconds before it (30)")
+    parser.add_argument("--warm-up", type=positive, default=30, help="seconds before the measured time (30)")
     options = parser.parse_args()
     tools = provision()
     ran_on = machine(tools)
@@ -232,9 +232,9 @@ def _main() -> None:
             create_namespace(admin, _CLUSTER, _NAMESPACE, [])
         serving = serving_worker(stack.temporal_address, folder, PULSAR_MIGRATE_ADMIN_TIMEOUT="PT30S")
         worker = opening.enter_context(serving)
-        found = asyncio.run(_measure(stack, worker.pid, options))
-        print(json.dumps({"machine": ran_on, **asdict(found)}, indent=1))
-        for kind, seconds in found.split_seconds.items():
+        figures = asyncio.run(_measure(stack, worker.pid, options))
+        print(json.dumps({"machine": ran_on, **asdict(figures)}, indent=1))
+        for kind, seconds in figures.split_seconds.items():
             tell(f"a split of a topic {kind}: {statistics.median(seconds or [0.0]):.2f} s")
 
 

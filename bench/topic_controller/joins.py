@@ -21,7 +21,7 @@ import httpx
 from bench.lifecycle.machine import positive
 
 _SUBSCRIPTION = "joins"
-_PATIENCE = 60.0
+_TIMEOUT = 60.0
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ class Joins:
 
 
 def measure(url: str, topic: str, consumers: int, *, token: str = "", authorities: str = "") -> Joins:
-    """Let consumers of a new topic of four segments join at once, return at once, and leave at once.
+    """Measure consumers of a new topic of four segments that join, return and leave, all at once.
 
     Args:
         url: of the gateway.
@@ -76,12 +76,12 @@ def measure(url: str, topic: str, consumers: int, *, token: str = "", authoritie
 
 
 def connections(url: str, *, token: str = "", authorities: str = "") -> httpx.AsyncClient:
-    """As many connections to a gateway as there are requests; arguments are those of `measure`."""
+    """Open as many connections to a gateway as there are requests; arguments are those of `measure`."""
     return httpx.AsyncClient(
         base_url=url,
         headers={"Authorization": f"Bearer {token}"} if token else {},
         limits=httpx.Limits(max_connections=None, max_keepalive_connections=0),
-        timeout=_PATIENCE,
+        timeout=_TIMEOUT,
         verify=ssl.create_default_context(cafile=authorities or None),
     )
 
@@ -104,10 +104,10 @@ async def at_once(client: httpx.AsyncClient, method: str, paths: list[str]) -> W
     others: Counter[str] = Counter()
 
     async def ask(path: str) -> float:
-        """As consumers do: again where the gateway says so. Returns the seconds until its answer, or -1 without one."""
+        """Send a request, and retry as consumers do; return the seconds until the answer, or -1 without one."""
         begin = time.monotonic()
         body = {"kind": "STREAM"} if method == "POST" else None
-        while time.monotonic() < begin + _PATIENCE:
+        while time.monotonic() < begin + _TIMEOUT:
             try:
                 answer = await client.request(method, path, json=body)
             except httpx.HTTPError as error:
@@ -122,9 +122,9 @@ async def at_once(client: httpx.AsyncClient, method: str, paths: list[str]) -> W
         return -1.0
 
     begin = time.monotonic()
-    found = await asyncio.gather(*map(ask, paths))
+    durations = await asyncio.gather(*map(ask, paths))
     seconds = time.monotonic() - begin
-    good = [one for one in found if one >= 0]
+    good = [duration for duration in durations if duration >= 0]
     return Wave(len(paths), len(good), seconds, statistics.median(good) if good else 0.0, dict(others))
 
 
@@ -134,8 +134,8 @@ def _main() -> None:
     parser.add_argument("--consumers", type=positive, default=1000, help="how many (1000)")
     parser.add_argument("--topic", default=f"public/default/joins-{os.getpid()}", help="a new topic")
     options = parser.parse_args()
-    found = measure(options.url, options.topic, options.consumers, token=os.environ.get("GATEWAY_TOKEN", ""))
-    print(json.dumps(asdict(found), indent=1))
+    figures = measure(options.url, options.topic, options.consumers, token=os.environ.get("GATEWAY_TOKEN", ""))
+    print(json.dumps(asdict(figures), indent=1))
 
 
 if __name__ == "__main__":

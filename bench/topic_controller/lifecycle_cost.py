@@ -48,7 +48,7 @@ class Period:
 
 @dataclass(frozen=True)
 class Life:
-    """All waves, and what Temporal keeps.
+    """Waves, and the histories that Temporal keeps.
 
     Attributes:
         periods: the waves.
@@ -64,7 +64,7 @@ class Life:
 
 
 def measure(servers: Servers, waves: int, consumers: int, changes: int) -> Life:
-    """Let one controller live for so many waves of consumers and changes."""
+    """Measure one controller during this many waves of consumers and changes."""
     topic = Topic.create(Side.OURS, servers.admin(Side.OURS), _TOPIC, _SEGMENTS)
     return asyncio.run(_measure(servers, topic, waves, consumers, changes))
 
@@ -95,9 +95,9 @@ async def _period(client: httpx.AsyncClient, topic: Topic, wave: int, consumers:
 async def _life(temporal: str, periods: list[Period]) -> Life:
     client = await Client.connect(temporal, data_converter=DATA_CONVERTER)
     runs = [workflow async for workflow in client.list_workflows(f"WorkflowId = '{controller_id(CLUSTER, _TOPIC)}'")]
-    found = [await client.get_workflow_handle(run.id, run_id=run.run_id).describe() for run in runs]
-    sizes = [one.raw_description.workflow_execution_info.history_size_bytes for one in found]
-    return Life(periods, len(found), max(one.history_length for one in found), max(sizes))
+    descriptions = [await client.get_workflow_handle(run.id, run_id=run.run_id).describe() for run in runs]
+    sizes = [description.raw_description.workflow_execution_info.history_size_bytes for description in descriptions]
+    return Life(periods, len(descriptions), max(description.history_length for description in descriptions), max(sizes))
 
 
 def _main() -> None:
@@ -107,9 +107,12 @@ def _main() -> None:
     parser.add_argument("--changes", type=positive, default=20, help="splits and merges in each wave (20)")
     options = parser.parse_args()
     tools = provision()
-    with tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch, Servers(Path(scratch), tools) as one:
-        found = measure(one, options.waves, options.consumers, options.changes)
-    print(json.dumps(asdict(found), indent=1))
+    with (
+        tempfile.TemporaryDirectory(prefix="pulsar-migrate-bench-") as scratch,
+        Servers(Path(scratch), tools) as servers,
+    ):
+        figures = measure(servers, options.waves, options.consumers, options.changes)
+    print(json.dumps(asdict(figures), indent=1))
 
 
 if __name__ == "__main__":

@@ -22,7 +22,7 @@ _KEYS = 100
 _UNDISTURBED = 0.5
 _WARM_UP = 6
 _FLOW_SECONDS = 60.0
-_SETTLE_SECONDS = 60.0
+_DELIVERY_SECONDS = 60.0
 _SEND_SECONDS = 60.0
 
 
@@ -52,12 +52,12 @@ class Clients(Traffic):
 
     @property
     def shared(self) -> list[Received]:
-        """What arrived at the consumer of all segments."""
+        """Messages of the consumer of all segments."""
         return self._common.collect()[1][0].received
 
     def ordered(self, *names: str) -> list[Received]:
-        """What arrived at ordered consumers, all of them by default."""
-        return [one for name in names or READERS for one in self._readers[name].collect()[1][0].received]
+        """Return the messages of ordered consumers, by default of all."""
+        return [message for name in names or READERS for message in self._readers[name].collect()[1][0].received]
 
     def kill(self, name: str) -> float:
         """End an ordered consumer without a word; returns when."""
@@ -105,7 +105,7 @@ def changes(topic: Topic, clients: Clients, run: ControllerRun, count: int, dice
         _change(topic, clients, number, dice)
     for number in range(count):
         run.changes.append(_change(topic, clients, number, dice))
-    audit = clients.stop(_SETTLE_SECONDS)
+    audit = clients.stop(_DELIVERY_SECONDS)
     run.acknowledged, run.lost, run.order_violations = audit.acknowledged, audit.lost, audit.reordered
     duplicates = audit.duplicates
     run.duplicates = duplicates.other + duplicates.resent + duplicates.unconfirmed
@@ -124,15 +124,15 @@ def deaths(topic: Topic, clients: Clients, run: ControllerRun, count: int, grace
 
 
 def _death(clients: Clients, victim: str, other: str, limit: float) -> float | None:
-    """Seconds from a consumer's death to the first message of its segments at another one; None for never."""
+    """Return the seconds from a consumer's death to its segments' first message at another one; None for never."""
 
     def lately() -> tuple[set[int], set[int]]:
         since = time.time() - 1
         return _segments(clients.ordered(victim), since), _segments(clients.ordered(other), since)
 
     def apart() -> bool:
-        one, another = lately()
-        return bool(one and another) and not one & another
+        first, another = lately()
+        return bool(first and another) and not first & another
 
     # Segments that move when a consumer has come back have moved.
     await_that(apart, _FLOW_SECONDS)
@@ -143,12 +143,12 @@ def _death(clients: Clients, victim: str, other: str, limit: float) -> float | N
 
 
 def _change(topic: Topic, clients: Clients, number: int, dice: random.Random) -> Change:
-    before = {one.segment_id for one in topic.active}
+    before = {segment.segment_id for segment in topic.active}
     name, ask = topic.plan(number, dice)
     begin = time.time()
     ask()
     answered = time.time()
-    new = {one.segment_id for one in topic.active} - before
+    new = {segment.segment_id for segment in topic.active} - before
     shared = _first(lambda: clients.shared, begin, new, _FLOW_SECONDS)
     ordered = _first(clients.ordered, begin, new, _FLOW_SECONDS)
     return Change(name, answered - begin, shared and shared - begin, ordered and ordered - begin)
@@ -156,7 +156,7 @@ def _change(topic: Topic, clients: Clients, number: int, dice: random.Random) ->
 
 def _flows(clients: Clients, topic: Topic) -> None:
     """Wait until messages of all active segments come, everywhere, and each ordered consumer has some."""
-    begin, wanted = time.time(), {one.segment_id for one in topic.active}
+    begin, wanted = time.time(), {segment.segment_id for segment in topic.active}
 
     def flow() -> bool:
         places = [clients.shared, clients.ordered()]
@@ -167,22 +167,24 @@ def _flows(clients: Clients, topic: Topic) -> None:
     await_that(flow, _FLOW_SECONDS)
 
 
-def _first(look: Callable[[], Iterable[Received]], begin: float, segments: set[int], limit: float) -> float | None:
-    """When the first message of some segments came behind a time; None for never."""
-    found: list[float] = []
+def _first(
+    read_received: Callable[[], Iterable[Received]], begin: float, segments: set[int], limit: float
+) -> float | None:
+    """Return the time of the first message of some segments after a time; None for never."""
+    times: list[float] = []
     # Clients note times by themselves, and each look takes processor time from them.
     time.sleep(_UNDISTURBED)
 
     def came() -> bool:
-        found[:] = [one.at for one in look() if one.at > begin and _segment(one) in segments]
-        return bool(found)
+        times[:] = [message.at for message in read_received() if message.at > begin and _segment(message) in segments]
+        return bool(times)
 
-    return min(found) if await_that(came, limit) else None
+    return min(times) if await_that(came, limit) else None
 
 
 def _segments(received: Iterable[Received], begin: float) -> set[int]:
-    return {_segment(one) for one in received if one.at > begin}
+    return {_segment(message) for message in received if message.at > begin}
 
 
-def _segment(one: Received) -> int:
-    return int(one.place.partition(":")[0])
+def _segment(message: Received) -> int:
+    return int(message.place.partition(":")[0])

@@ -38,7 +38,7 @@ class ControllerRun:
             grace period, each None where that never came.
         acknowledged: messages that brokers acknowledged to producers, in the part with changes.
         lost: of those, summed over subscriptions.
-        order_violations: messages that first arrived behind a later one of their key, at ordered consumers.
+        order_violations: messages that first arrived after a later one of their key, at ordered consumers.
         duplicates: arrivals beyond the first.
         longest_send: seconds from sending to the acknowledgement.
         faults: what went wrong, in words.
@@ -69,7 +69,7 @@ class ControllerResults(Results[ControllerRun]):
     """Both sides: the workflow with Python clients, and a broker of Pulsar 5.0 with Java's V5 clients."""
 
     def summary(self) -> dict[str, Any]:
-        """The content of `bench/out/controller.json`."""
+        """Return the content of `bench/out/controller.json`."""
         ours, peer = self.first_of(Side.OURS), self.first_of(Side.PEER)
         return {
             "operations": len(ours.changes) if ours else 0,
@@ -81,14 +81,14 @@ class ControllerResults(Results[ControllerRun]):
         }
 
     def table(self) -> str:
-        """Markdown: both sides next to each other."""
+        """Return Markdown with both sides next to each other."""
         rows = ([label, *values] for label, values in self._rows().items())
         return markdown(["", *(run.side for run in self.runs)], rows)
 
     def _rows(self) -> dict[str, list[str]]:
         def seconds(name: str, change: str) -> list[str]:
-            found = ([getattr(one, name) for one in run.changes if one.name == change] for run in self.runs)
-            return [_shown(median(one)) for one in found]
+            values_by_run = ([getattr(step, name) for step in run.changes if step.name == change] for run in self.runs)
+            return [_shown(median(values_of_run)) for values_of_run in values_by_run]
 
         return {
             "splits and merges": [str(len(run.changes)) for run in self.runs],
@@ -108,9 +108,9 @@ class ControllerResults(Results[ControllerRun]):
 
 
 def median(values: Sequence[float | None]) -> float | None:
-    """The median; None where there is no value, or one is missing."""
-    known = [value for value in values if value is not None]
-    return statistics.median(known) if known and len(known) == len(values) else None
+    """Return the median; None without values, or if one is missing."""
+    present = [value for value in values if value is not None]
+    return statistics.median(present) if present and len(present) == len(values) else None
 
 
 def _shown(value: float | None) -> str:

@@ -42,7 +42,7 @@ _SETTINGS = {
 
 
 class Servers:
-    """All of them, from the entry of the context to its end.
+    """Servers of both sides, from the entry of the context to its end.
 
     Args:
         folder: for data and logs.
@@ -77,11 +77,11 @@ class Servers:
         self._open.__exit__(kind, error, trace)
 
     def admin(self, side: Side) -> PulsarAdmin:
-        """Where topics of a side are made and changed."""
+        """Return the admin client for the topics of a side."""
         return self._admins[side]
 
     def shorten_grace(self, topic: str) -> None:
-        """Let sessions of one of our topics have the grace of this benchmark; brokers have it from their settings."""
+        """Set the grace period of one of our topics to this benchmark's; brokers have it in their settings."""
 
         async def send() -> None:
             client = await Client.connect(self.stack.temporal_address, data_converter=DATA_CONVERTER)
@@ -104,5 +104,5 @@ class Servers:
 
 
 def settings_of(stack: Stack) -> dict[str, str]:
-    """Variables of our processes next to a stack."""
+    """Return the variables of our processes next to a stack."""
     return {"TEMPORAL_ADDRESS": stack.temporal_address, "PULSAR_MIGRATE_METRICS_ADDRESS": "", **importable()}

@@ -33,7 +33,7 @@ class Topic:
 
     @classmethod
     def create(cls, side: Side, admin: PulsarAdmin, path: str, segments: int) -> Topic:
-        """A new topic that nobody else changes, with an ordered subscription and a shared one."""
+        """Create a topic without auto-scaling, with an ordered subscription and a shared one."""
         topic = cls(side, admin, TopicName.parse(path))
         admin.scalable_topics.create(topic.name, segments)
         if side is Side.PEER:
@@ -49,7 +49,7 @@ class Topic:
 
     @property
     def url(self) -> str:
-        """What clients call it."""
+        """Name of the topic for clients."""
         domain = "persistent" if self.side is Side.OURS else "topic"
         return f"{domain}://{self.name.local_path}"
 
@@ -63,7 +63,7 @@ class Topic:
         active, topics = self.active, self.admin.scalable_topics
         if (number % 2 and len(active) > 1) or len(active) >= _MOST_SEGMENTS:
             place = dice.randrange(len(active) - 1)
-            one, other = (segment.segment_id for segment in active[place : place + 2])
-            return "merge", lambda: topics.merge(self.name, one, other)
+            first, other = (segment.segment_id for segment in active[place : place + 2])
+            return "merge", lambda: topics.merge(self.name, first, other)
         parent = dice.choice(active).segment_id
         return "split", lambda: topics.split(self.name, parent)
