@@ -157,6 +157,6 @@ def _is_frozen(policy: Record | None) -> bool:
 
 
 def _stored(record: Record) -> Record | None:
-    """The policy without what is not set, which brokers may write as null."""
+    """Return the policy without what is not set, which brokers may write as null."""
     found = record.get(_FIELD)
     return None if found is None else {name: value for name, value in found.items() if value is not None}

@@ -61,7 +61,7 @@ def forget_all(task: NamespaceTask) -> CleanedUp:
 
 
 def why_kept(topic: TopicInventory, layout: SegmentLayout | None) -> str:
-    """Why a regular topic must stay; empty where nobody needs it any more.
+    """Return why a regular topic must stay; empty where nobody needs it any more.
 
     Args:
         topic: as it is.

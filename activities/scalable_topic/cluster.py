@@ -110,13 +110,13 @@ def release_cluster(task: ClusterTask[ClusterInput]) -> Released:
 
 
 def holds_cluster(task: ClusterTask[ClusterInput], store: CasStore) -> bool:
-    """Whether this run holds the cluster: it may never have taken it, or given it up already."""
+    """Return whether this run holds the cluster: it may never have taken it, or given it up already."""
     found = task.keeper(store).read()
     return found is not None and found.claim.is_of(task.attempt)
 
 
 def own_topics(task: ClusterTask[ClusterInput], store: CasStore) -> list[TopicName]:
-    """Topics that this migration has made scalable, and has not forgotten."""
+    """Return topics that this migration has made scalable, and has not forgotten."""
     records = ((name, task.topic_guard(store, name).read()) for name in recorded_topics(store))
     mine = task.attempt.workflow_id
     return [name for name, one in records if one and one.stage is Stage.FLIPPED and one.workflow_id == mine]
@@ -145,7 +145,7 @@ def require_held(guard: Guard) -> None:
 
 
 def recorded_topics(store: CasReader) -> Iterator[TopicName]:
-    """All topics that have a record."""
+    """Yield all topics that have a record."""
     for name in store.children(TOPICS):
         yield TopicName.parse(unquote(name))
 
@@ -159,7 +159,7 @@ def _finish(task: ClusterTask[ClusterInput], store: CasStore) -> Iterator[str]:
 
 
 def _finish_topics(task: ClusterTask[ClusterInput], store: CasStore, half: set[str]) -> Iterator[str]:
-    """The former; adds to `half` the namespaces of topics that could not be completed."""
+    """Yield the former; adds to `half` the namespaces of topics that could not be completed."""
     left: dict[TopicName, TopicClaim] = {}
     for name in recorded_topics(store):
         guard = task.topic_guard(store, name)

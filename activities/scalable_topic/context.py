@@ -58,7 +58,7 @@ class Owners:
         self._runtime = runtime
 
     def is_open(self, claim: Claim, url: StoreUrl) -> bool:
-        """Whether the run that holds a claim still runs.
+        """Return whether the run that holds a claim still runs.
 
         One whose workflow Temporal does not know may run under another Temporal: nobody takes it over.
 
@@ -132,7 +132,7 @@ class ClusterTask(StepTask[InputT_co]):
         )
 
     def keeper(self, store: CasStore) -> ClaimKeeper[Claim]:
-        """The claim on the cluster."""
+        """Return the claim on the cluster."""
         return ClaimKeeper(store, Claim, self.attempt, ended=self._ended)
 
     def take_cluster(self, store: CasStore) -> None:
@@ -164,7 +164,7 @@ class ClusterTask(StepTask[InputT_co]):
             raise Superseded(f"the run of {self.attempt} has ended; a late attempt stops")
 
     def is_running(self, claim: Claim, store: CasStore) -> bool:
-        """Whether the run that has written a record still runs; one that this Temporal does not know may.
+        """Return whether the run that has written a record still runs; one that this Temporal does not know may.
 
         A run is asked for once: there may be hundreds of its records.
         """
@@ -176,7 +176,7 @@ class ClusterTask(StepTask[InputT_co]):
         return self._running[claim.run_id]
 
     def is_orphaned(self, store: CasStore) -> bool:
-        """Whether a run of this or another migration to scalable topics holds the cluster, and has ended."""
+        """Return whether a run of this or another migration to scalable topics holds the cluster, and has ended."""
         if (found := self.keeper(store).read()) is None or found.claim.is_of(self.attempt):
             return False
         mine = found.claim.workflow_id == self.attempt.workflow_id
@@ -187,16 +187,16 @@ class ClusterTask(StepTask[InputT_co]):
         self._ended.add(claim.run_id)
 
     def namespace_guard(self, store: CasStore, namespace: str) -> NamespaceGuard[GuardedNamespace]:
-        """The right to change a namespace."""
+        """Return the right to change a namespace."""
         return NamespaceGuard(store, self.attempt, namespace, GuardedNamespace, ended=self._ended)
 
     def topic_guard(self, store: CasStore, topic: TopicName) -> RecordGuard[TopicClaim]:
-        """The right to change a topic."""
+        """Return the right to change a topic."""
         path = topic_record(f"{topic.namespace_path}/{topic.topic}")
         return RecordGuard(store, self.attempt, TopicClaim, path, ended=self._ended)
 
     def operation_guard(self, store: CasStore, topic: TopicName) -> RecordGuard[OperatedTopic]:
-        """The right to carry out an operation on a topic."""
+        """Return the right to carry out an operation on a topic."""
         path = operation_record(f"{topic.namespace_path}/{topic.topic}")
         return RecordGuard(store, self.attempt, OperatedTopic, path, ended=self._ended)
 
@@ -214,7 +214,7 @@ class ClusterTask(StepTask[InputT_co]):
         return found
 
     def find_topic(self, name: TopicName, *, described: bool = False) -> TopicInventory | None:
-        """A regular topic as it is, without what keeps it for the grace window; None where there is none.
+        """Return a regular topic as it is, without what keeps it for the grace window; None where there is none.
 
         Args:
             name: its name.
@@ -229,7 +229,7 @@ class ClusterTask(StepTask[InputT_co]):
         return topic and _without_grace(topic)
 
     def read_topic(self, name: TopicName, *, described: bool = False) -> TopicInventory:
-        """A regular topic as it is; see `find_topic`.
+        """Return a regular topic as it is; see `find_topic`.
 
         Raises:
             StoreNotFound: it is gone.

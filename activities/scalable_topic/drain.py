@@ -93,13 +93,13 @@ def _after_ends(task: TopicTask, topic: TopicInventory) -> list[str]:
 
 
 def _find(task: TopicTask, types: Mapping[str, str]) -> TopicInventory | None:
-    """The regular topic, with types of subscriptions that brokers may have forgotten; None where it is gone."""
+    """Return the regular topic, with types of subscriptions that brokers may have forgotten; None where it is gone."""
     topic = task.find_topic(task.name)
     return topic and with_types(topic, types)
 
 
 def _awaited(topic: TopicInventory | None, left: dict[str, int]) -> tuple[str, str]:
-    """What is waited for, and what ends that."""
+    """Return what is waited for, and what ends that."""
     if not left:
         return f"brokers to load {_unloadable(topic)}", _LOAD
     told = some([f"{name} ({backlog} messages)" for name, backlog in left.items()])
@@ -107,7 +107,7 @@ def _awaited(topic: TopicInventory | None, left: dict[str, int]) -> tuple[str, s
 
 
 def _unloadable(topic: TopicInventory | None) -> str:
-    """What no broker can load, with the reasons; empty for nothing."""
+    """Return what no broker can load, with the reasons; empty for nothing."""
     parts = topic.unloadable if topic else ()
     return some([f"{part.name} ({part.trouble})" for part in parts]) if parts else ""
 
@@ -122,12 +122,12 @@ def _show(task: TopicTask, topic: TopicInventory | None, messages: int) -> None:
 
 
 def old_messages(topic: TopicInventory | None) -> dict[str, int]:
-    """Messages that durable subscriptions have left in a regular topic, by their names."""
+    """Return messages that durable subscriptions have left in a regular topic, by their names."""
     return {one.name: one.backlog for one in topic.durable if one.backlog} if topic else {}
 
 
 def _without_cursors(task: TopicTask, layout: SegmentLayout, subscriptions: Iterable[str]) -> list[str]:
-    """Subscriptions without a place on a segment that takes new messages, in words."""
+    """Return subscriptions without a place on a segment that takes new messages, in words."""
     places = [(segment, name) for segment in layout.active for name in subscriptions]
 
     def fault(place: tuple[SegmentInfo, str]) -> str:

@@ -115,12 +115,12 @@ def _planned(found: Precheck, topic: TopicInventory) -> Precheck:
 
 
 def _stored_bytes(topic: TopicInventory) -> int:
-    """What a topic has stored; so much at least is kept while policies are held."""
+    """Return what a topic has stored; so much at least is kept while policies are held."""
     return sum(part.stats.storage_size for part in topic.parts if part.stats)
 
 
 def _survey_of(task: NamespaceTask, store: CasReader, name: str) -> Survey:
-    """How one topic stands, as a survey of it alone."""
+    """Return how one topic stands, as a survey of it alone."""
     topic = task.find_topic(full_name(name), described=True)
     if topic is None:
         return Survey()

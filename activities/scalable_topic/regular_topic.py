@@ -36,7 +36,7 @@ ORDERED = ("Exclusive", "Failover")
 
 
 def unrecordable(topic: TopicInventory) -> list[str]:
-    """Subscriptions that brokers cannot record, in words."""
+    """Return subscriptions that brokers cannot record, in words."""
     return [
         f"brokers cannot record {one.name!r} of {topic.name} under its name: its consumers get nothing new; "
         "move them to a subscription of another name, and delete it"
@@ -51,12 +51,12 @@ def with_types(topic: TopicInventory, known: Mapping[str, str]) -> TopicInventor
 
 
 def ordered_types(topic: TopicInventory) -> dict[str, str]:
-    """Types of ordered subscriptions, by name."""
+    """Return types of ordered subscriptions, by name."""
     return {one.name: one.type for one in topic.durable if one.type in ORDERED}
 
 
 def is_terminated(admin: PulsarAdminReader, part: TopicName) -> bool:
-    """Whether a regular topic, or a partition, takes no messages any more; one that is not there takes none."""
+    """Return whether a regular topic, or a partition, takes no messages any more; one that is not there takes none."""
     try:
         return admin.topics.internal_stats(part).terminated
     except AdminNotFound:
@@ -64,22 +64,22 @@ def is_terminated(admin: PulsarAdminReader, part: TopicName) -> bool:
 
 
 def regular_parts(topic: TopicInventory) -> list[TopicName]:
-    """The partitions of a topic in their order, or itself."""
+    """Return the partitions of a topic in their order, or itself."""
     return parts_of(topic.name, topic.partitions)
 
 
 def planned(name: TopicName, partitions: int) -> SegmentLayout:
-    """The layout right after the migration of a topic, without its times."""
+    """Return the layout right after the migration of a topic, without its times."""
     return SegmentLayout.migrated([str(part) for part in parts_of(name, partitions)], 0)
 
 
 def parts_of(name: TopicName, partitions: int) -> list[TopicName]:
-    """The partitions of a regular topic in their order, or itself."""
+    """Return the partitions of a regular topic in their order, or itself."""
     return [name.of_partition(number) for number in range(partitions)] or [name]
 
 
 def kind_of(subscription: SubscriptionInventory) -> SubscriptionKind:
-    """What a subscription becomes: ordered ones are read by stream consumers, all others by queue consumers."""
+    """Return what a subscription becomes: ordered ones are read by stream consumers, all others by queue consumers."""
     return SubscriptionKind.STREAM if subscription.type in ORDERED else SubscriptionKind.QUEUE
 
 
@@ -118,7 +118,7 @@ def obstacles(topic: TopicInventory, *, force: bool) -> dict[str, str]:
 
 
 def until_next_look(age: float) -> float:
-    """Seconds until a topic is looked at again: what has lasted for long need not be seen to end at once.
+    """Return seconds until a topic is looked at again: what has lasted for long need not be seen to end at once.
 
     Args:
         age: seconds that it has been waited for.
@@ -127,7 +127,7 @@ def until_next_look(age: float) -> float:
 
 
 def census(topic: TopicInventory) -> ClientCensus:
-    """Clients of a topic, partition by partition, as brokers count them before they migrate it."""
+    """Return clients of a topic, partition by partition, as brokers count them before they migrate it."""
     legacy: dict[str, list[TopicName]] = defaultdict(list)
     managed = 0
     for part in topic.parts:
@@ -192,6 +192,6 @@ def _named(role: str, client: Client) -> str:
 
 
 def _placed(who: str, parts: Sequence[TopicName]) -> str:
-    """A client with where it is: it is connected to each partition, of which there may be hundreds."""
+    """Return a client with where it is: it is connected to each partition, of which there may be hundreds."""
     more = f" and {len(parts) - 1} more partitions" if len(parts) > 1 else ""
     return f"{who} on {parts[0]}{more}"

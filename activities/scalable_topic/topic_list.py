@@ -29,14 +29,14 @@ def selected(task: NamespaceTask) -> list[str]:
 
 
 def in_order(input: NamespaceScalableInput, found: Iterable[str]) -> list[str]:
-    """Those topics that become scalable, by the order of their patterns and by name."""
+    """Return those topics that become scalable, by the order of their patterns and by name."""
     ranked = [(rank, topic) for topic in found if (rank := input.rank(topic)) is not None]
     return [topic for _, topic in sorted(ranked)]
 
 
 @step(NamespaceTask, name="list_topics", reads_only=True)
 def page(task: NamespaceTask, cursor: str, limit: int) -> Page:
-    """The topics behind a cursor; one that came meanwhile, and would stand before it, stays regular."""
+    """Return the topics behind a cursor; one that came meanwhile, and would stand before it, stays regular."""
     if not cursor:
         return page_of(task.input, selected(task), cursor, limit)
     listed = _listed(task)
@@ -71,7 +71,7 @@ def page_of(
 
 
 def namespace_of(topic: str) -> str:
-    """`tenant/namespace` of `tenant/namespace/topic`."""
+    """Return `tenant/namespace` of `tenant/namespace/topic`."""
     return "/".join(topic.split("/")[:2])
 
 

@@ -105,7 +105,7 @@ class OperatedTopic(Claim):
 
 
 def operation_record(name: str) -> str:
-    """The path of a topic's record; of one level, since Oxia lists no children of what is not.
+    """Return the path of a topic's record; of one level, since Oxia lists no children of what is not.
 
     Args:
         name: `tenant/namespace/topic`.
@@ -114,7 +114,7 @@ def operation_record(name: str) -> str:
 
 
 def topic_record(local_name: str) -> str:
-    """The path of a topic's record; of one level, since Oxia lists no children of what is not.
+    """Return the path of a topic's record; of one level, since Oxia lists no children of what is not.
 
     Args:
         local_name: `tenant/namespace/topic`.

@@ -21,7 +21,7 @@ _TOPIC = re.compile(r"persistent://[^/]+/[^/]+/.+")
 
 
 def whole_topic(name: str) -> str:
-    """A name that is one of a whole stored topic.
+    """Return a name that is one of a whole stored topic.
 
     Raises:
         ValueError: it is another.

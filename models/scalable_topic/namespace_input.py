@@ -65,7 +65,7 @@ class NamespaceScalableInput(TopicOptions):
         return f"{self.target_name} of {self.cluster} become scalable{' (dry run)' if self.dry_run else ''}"
 
     def rank(self, topic: str) -> int | None:
-        """The place of a topic's pattern in the order of the patterns; None for one that stays.
+        """Return the place of a topic's pattern in the order of the patterns; None for one that stays.
 
         Args:
             topic: `tenant/namespace/topic`.

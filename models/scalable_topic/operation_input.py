@@ -53,7 +53,7 @@ _READING = (Operation.AUDIT,)
 
 
 def local_name(text: str) -> str:
-    """`tenant/namespace/topic` of a topic or a pattern, as operators write it.
+    """Return `tenant/namespace/topic` of a topic or a pattern, as operators write it.
 
     Raises:
         ValueError: it is none.
@@ -130,7 +130,7 @@ class ScalableOperationInput(ClusterInput):
         return self.operation not in _READING or self.fix
 
     def copy_of(self, topic: str) -> str:
-        """The full name of the regular topic to which a scalable one is copied.
+        """Return the full name of the regular topic to which a scalable one is copied.
 
         Args:
             topic: `tenant/namespace/topic`.
@@ -139,7 +139,7 @@ class ScalableOperationInput(ClusterInput):
 
     @staticmethod
     def is_pattern(name: str) -> bool:
-        """Whether a name stands for any number of topics."""
+        """Return whether a name stands for any number of topics."""
         return "*" in name
 
     @property

@@ -85,7 +85,7 @@ class OperationOutcome(Result):
 
     @staticmethod
     def of(each: Iterable[TopicOutcome]) -> OperationOutcome:
-        """What became of all; long lists are cut."""
+        """Return what became of all; long lists are cut."""
         all_ = list(each)
         by = {verdict: [one for one in all_ if one.verdict is verdict] for verdict in Verdict}
         named = [*by[Verdict.CHANGED], *by[Verdict.FOUND]]

@@ -43,7 +43,7 @@ class SegmentLayout(Stored):
 
     @classmethod
     def parse(cls, value: bytes) -> Self:
-        """A layout as brokers store it.
+        """Return a layout as brokers store it.
 
         Raises:
             pydantic.ValidationError: it is not one; nothing at all, for example.
@@ -51,7 +51,7 @@ class SegmentLayout(Stored):
         return cls.model_validate_json(value)
 
     def encode(self) -> bytes:
-        """The layout as brokers store it."""
+        """Return the layout as brokers store it."""
         return self.model_dump_json(by_alias=True).encode()
 
     # What brokers make ------------------------------------------------------------------------------------------------
@@ -80,7 +80,7 @@ class SegmentLayout(Stored):
 
     @classmethod
     def synthetic(cls, topics: Sequence[str], now_ms: int) -> Self:
-        """A regular topic as V5 clients see it (PIP-475, "Special segments").
+        """Return a regular topic as V5 clients see it (PIP-475, "Special segments").
 
         Args:
             topics: its partitions in their order, or the topic itself where it has none; in full.
@@ -169,7 +169,7 @@ class SegmentLayout(Stored):
         return self._changed([parent.hash_range], (parent,), now_ms, buckets=buckets)
 
     def prune(self, segment_id: int) -> Self:
-        """The layout without a sealed segment, whose neighbours forget it.
+        """Return the layout without a sealed segment, whose neighbours forget it.
 
         Raises:
             LayoutError: it is not there, or still takes messages.
@@ -197,7 +197,7 @@ class SegmentLayout(Stored):
         return sorted(found, key=lambda one: (one.hash_range.start, one.hash_range.end, one.segment_id))
 
     def find(self, value: int) -> SegmentInfo:
-        """The active segment of a hash.
+        """Return the active segment of a hash.
 
         Raises:
             LayoutError: no active segment has it.
@@ -215,7 +215,7 @@ class SegmentLayout(Stored):
         return self.find(raw >> 16)
 
     def ancestors(self, segment_id: int) -> list[SegmentInfo]:
-        """Those from which a segment came, each once, parents before their children."""
+        """Return those from which a segment came, each once, parents before their children."""
         found: set[int] = set()
         left = [*self._segment(segment_id).parent_ids]
         while left:

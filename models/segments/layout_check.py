@@ -10,7 +10,7 @@ from models.segments.segment import HASHES, NOT_SEALED, SegmentInfo
 
 
 def layout_faults(layout: SegmentLayout) -> list[str]:
-    """All faults of the layout of a scalable topic, in words; empty for none.
+    """Return all faults of the layout of a scalable topic, in words; empty for none.
 
     Layouts of regular topics, as V5 clients see them, are not meant: their segments are active and legacy at once.
     """
@@ -21,7 +21,7 @@ def layout_faults(layout: SegmentLayout) -> list[str]:
 
 
 def migration_faults(layout: SegmentLayout, topics: Sequence[str]) -> list[str]:
-    """How the layout of a topic that was just migrated differs from what its migration must make (PIP-475).
+    """Return how the layout of a topic that was just migrated differs from what its migration must make (PIP-475).
 
     Times are not compared. What brokers split or merge afterwards is a difference.
 

@@ -25,7 +25,7 @@ def comes_from(layout: SegmentLayout, topics: Collection[str]) -> bool:
 
 
 def with_kept_parents(layout: SegmentLayout) -> SegmentLayout:
-    """The layout with regular parents that brokers never drop: they were sealed at the end of time."""
+    """Return the layout with regular parents that brokers never drop: they were sealed at the end of time."""
     kept = {
         number: one.model_copy(update={"sealed_at_ms": NEVER_DROPPED}) if one.legacy else one
         for number, one in layout.segments.items()

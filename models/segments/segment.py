@@ -85,7 +85,7 @@ class HashRange(Stored):
         return f"{self.start:04x}-{self.end:04x}"
 
     def split(self) -> tuple[HashRange, HashRange]:
-        """Both halves; where the size is odd, the first has one more.
+        """Return both halves; where the size is odd, the first has one more.
 
         Raises:
             LayoutError: it has one hash only.
@@ -96,12 +96,12 @@ class HashRange(Stored):
         return HashRange(start=self.start, end=middle), HashRange(start=middle + 1, end=self.end)
 
     def precedes(self, other: HashRange) -> bool:
-        """Whether another range begins right after this one."""
+        """Return whether another range begins right after this one."""
         return self.end + 1 == other.start
 
     @classmethod
     def divided(cls, count: int) -> list[HashRange]:
-        """The whole space in equal parts; the last takes the remainder.
+        """Return the whole space in equal parts; the last takes the remainder.
 
         Raises:
             LayoutError: there are not so many hashes.
@@ -207,7 +207,7 @@ class SegmentInfo(Stored):
         return f"{self.hash_range}-{self.segment_id}"
 
     def topic(self, scalable: str) -> str:
-        """The topic that holds its messages.
+        """Return the topic that holds its messages.
 
         Args:
             scalable: `tenant/namespace/topic`.
@@ -215,7 +215,7 @@ class SegmentInfo(Stored):
         return self.legacy_topic_name or f"segment://{scalable}/{self.descriptor}"
 
     def sealed_by(self, children: Sequence[int], epoch: int, now_ms: int) -> SegmentInfo:
-        """The same segment once children have taken over."""
+        """Return the same segment once children have taken over."""
         return self.model_copy(
             update={
                 "state": SegmentState.SEALED,

@@ -32,7 +32,7 @@ class TopicSource:
         self._migration = migration
 
     async def next_items(self, cursor: str, limit: int) -> Page:
-        """The topics behind a cursor."""
+        """Return the topics behind a cursor."""
         call = Call("Which topics come next?")
         return await self._migration.activities.ask(topic_list.page, call, cursor, limit)
 
@@ -42,7 +42,7 @@ class TopicSource:
         return await self._migration.activities.ask(hold_release.record_failures, call, list(failures), offset)
 
     def child(self, items: tuple[str, ...]) -> ChildSpec:
-        """The child workflow that makes a topic scalable; claim and policies are its parent's."""
+        """Return the child workflow that makes a topic scalable; claim and policies are its parent's."""
         (name,) = items
         shared: dict[str, Any] = self._migration.input.model_dump(include=set(TopicOptions.model_fields))
         own = {
@@ -60,7 +60,7 @@ class TopicSource:
         )
 
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
-        """What became of a topic; its figures are added to the migration's."""
+        """Return what became of a topic; its figures are added to the migration's."""
         report = Report[TopicFigures, TopicCertificate].model_validate(result)
         if report.outcome is Outcome.ROLLED_BACK:
             return BatchResult(failed=tuple(failed_item(name, report.summary) for name in items))

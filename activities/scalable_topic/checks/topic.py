@@ -130,7 +130,7 @@ def check_segments(findings: Findings, topic: TopicInventory, there: Collection[
 
 
 def _is_begun(store: CasReader, name: TopicName, workflow_id: str) -> bool:
-    """Whether there is something to continue with: what another migration has made scalable is only scalable."""
+    """Return whether there is something to continue with: what another migration has made scalable is only scalable."""
     node = store.get(topic_record(f"{name.namespace_path}/{name.topic}"))
     record = None if node is None else TopicClaim.model_validate_json(node.value)
     if record is None or not record.begun:

@@ -183,7 +183,7 @@ class TopicConversion:
             self.withdrawal.run(topic.name, before, self._may_have_it)
 
     def _made_scalable(self, topic: TopicInventory, *, force: bool) -> tuple[SegmentLayout, float]:
-        """The layout, and the seconds of the brokers' own call; 0 where the topic was scalable."""
+        """Return the layout, and the seconds of the brokers' own call; 0 where the topic was scalable."""
         name, partitions = topic.name, topic.partitions
         subscriptions = [*self._to_record(topic)]
         call = _Call({*self._may_have_it}, unclear=self.stage is not Stage.CLAIMED)
@@ -301,7 +301,7 @@ class TopicConversion:
         record_all(self.admin, self.store, name, subscriptions, fence=self.guard.check, each=self.each, cure=cure)
 
     def _terminated(self, part: TopicName) -> bool:
-        """Whether a regular topic had to be ended."""
+        """Return whether a regular topic had to be ended."""
         if is_terminated(self.admin, part):
             return False
         # A late one would end another topic of the same name for good.

@@ -17,7 +17,7 @@ from models.segments.layout_check import layout_faults
 
 
 def audit(view: TopicView) -> TopicOutcome:
-    """What is wrong with a topic, in words.
+    """Return what is wrong with a topic, in words.
 
     Raises:
         StoreConflict: the record is no good.

@@ -67,7 +67,7 @@ class TopicView:
         return self.task.admin
 
     def layout(self) -> SegmentLayout:
-        """The layout as it stands.
+        """Return the layout as it stands.
 
         Raises:
             StoreNotFound: the topic is not scalable.
@@ -95,7 +95,7 @@ class TopicView:
         return known_subscriptions(self.task, self.store, self.name, layout)
 
     def outcome(self, verdict: Verdict, told: str = "", **more: int) -> TopicOutcome:
-        """What became of the topic."""
+        """Return what became of the topic."""
         return TopicOutcome(topic=local(self.name), verdict=verdict, told=told, **more)
 
 
@@ -117,7 +117,7 @@ class TopicEditor(TopicView):
         return self.task.admin
 
     def noted(self) -> OperatedTopic:
-        """What this operation has noted of the topic.
+        """Return what this operation has noted of the topic.
 
         Raises:
             ClaimHeld, Superseded: somebody else is in charge.
@@ -146,7 +146,7 @@ class TopicEditor(TopicView):
 
 
 def local(name: TopicName) -> str:
-    """`tenant/namespace/topic`."""
+    """Return `tenant/namespace/topic`."""
     return f"{name.namespace_path}/{name.topic}"
 
 
@@ -170,7 +170,7 @@ def ask_leader(editor: TopicEditor, change: Callable[[PulsarAdmin], object]) -> 
 
 
 def leader_urls(view: TopicView) -> list[str]:
-    """Addresses of the broker that leads the topic; none where no broker does, or it is gone."""
+    """Return addresses of the broker that leads the topic; none where no broker does, or it is gone."""
     leader = controller_of(view.store, view.name)
     node = view.store.get(f"{BROKERS.decode()}/{leader}") if leader else None
     access = view.task.runtime.admin_of(view.task.input.credentials)
@@ -178,7 +178,7 @@ def leader_urls(view: TopicView) -> list[str]:
 
 
 def zombie(broker: str) -> str:
-    """Why a topic cannot be changed whose leader does not lead, and what to do about it."""
+    """Return why a topic cannot be changed whose leader does not lead, and what to do about it."""
     return (
         f"the metadata store says that {broker} leads it, and that broker refuses to: it took part in an election "
         f"once, and does not know that it has won. Restart {broker}, and have nobody ask brokers for the statistics of "

@@ -10,7 +10,7 @@ from models.scalable_topic.operation_state import TopicOutcome, Verdict
 
 
 def preview_copy(view: TopicView) -> TopicOutcome:
-    """What would be copied."""
+    """Return what would be copied."""
     view.layout()
     found = _copied(view, dry_run=True)
     told = f"{found.entries} stored entries of {found.segments} segments would be copied to {found.target}"
@@ -36,7 +36,7 @@ def copy(editor: TopicEditor) -> TopicOutcome:
 
 
 def preview_end_copy(view: TopicView) -> TopicOutcome:
-    """Which copy would be ended."""
+    """Return which copy would be ended."""
     return view.outcome(Verdict.CHANGED, f"the copy to {_target(view)} would be ended: it is not carried on after that")
 
 

@@ -114,7 +114,7 @@ def complete(task: OperationTask) -> Released:
 
 
 def _selected(task: OperationTask, store: CasReader) -> list[TopicName]:
-    """All topics that are named, and those with a record that fit a pattern, in the order of their names."""
+    """Return all topics that are named, and those with a record that fit a pattern, in the order of their names."""
     input = task.input
     names = {topic for topic in input.topics if not input.is_pattern(topic)}
     patterns = [topic for topic in input.topics if input.is_pattern(topic)]
@@ -127,7 +127,7 @@ def _selected(task: OperationTask, store: CasReader) -> list[TopicName]:
 
 
 def _recorded(store: CasReader, namespace: str) -> list[str]:
-    """`tenant/namespace/topic` of all topics of a namespace that have a record, however it stands."""
+    """Return `tenant/namespace/topic` of all topics of a namespace that have a record, however it stands."""
     # As brokers name nodes: see `TopicName.scalable_path`.
     return [f"{namespace}/{unquote_plus(topic)}" for topic in store.children(f"{_TOPICS}/{namespace}")]
 
@@ -180,7 +180,7 @@ def _done(task: OperationTask, store: CasStore, name: TopicName) -> TopicOutcome
 
 
 def _judged(view: TopicView, work: Callable[[], TopicOutcome]) -> TopicOutcome:
-    """What became of a topic; an error that is its own is its outcome.
+    """Return what became of a topic; an error that is its own is its outcome.
 
     Raises:
         StoreError: the metadata store does not answer, or somebody else is in charge: that concerns all topics.

@@ -29,7 +29,7 @@ Choose = Callable[[TopicView, SegmentLayout], SegmentChange]
 
 
 def to_split(view: TopicView, layout: SegmentLayout) -> SegmentChange:
-    """The split that is asked for.
+    """Return the split that is asked for.
 
     Raises:
         LayoutError: there is no such segment, or it has one hash only.
@@ -47,7 +47,7 @@ def to_rebucket(view: TopicView, layout: SegmentLayout) -> SegmentChange:
 
 
 def to_merge(view: TopicView, layout: SegmentLayout) -> SegmentChange:
-    """The merge that is asked for.
+    """Return the merge that is asked for.
 
     Raises:
         LayoutError: there are no such segments, they are no neighbours, or there is one segment only.
@@ -67,7 +67,7 @@ def to_merge(view: TopicView, layout: SegmentLayout) -> SegmentChange:
 
 
 def planned(choose: Choose, view: TopicView) -> TopicOutcome:
-    """What would be done."""
+    """Return what would be done."""
     layout = view.layout()
     change = choose(view, layout)
     if children := change.children(layout):
@@ -147,7 +147,7 @@ def _traffic(view: TopicView, segment: SegmentInfo) -> tuple[float, float]:
 
 
 def _noted(editor: TopicEditor) -> SegmentChange | None:
-    """What an earlier attempt has chosen."""
+    """Return what an earlier attempt has chosen."""
     noted = editor.noted()
     return SegmentChange(noted.segments, noted.next_segment_id, noted.buckets) if noted.segments else None
 

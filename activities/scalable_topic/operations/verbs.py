@@ -39,7 +39,7 @@ def set_policy(editor: TopicEditor) -> TopicOutcome:
 
 
 def preview_record(view: TopicView) -> TopicOutcome:
-    """Whether the record would be removed."""
+    """Return whether the record would be removed."""
     match state := read_scalable(view.store, view.name).state:
         case RecordState.EMPTY:
             return view.outcome(Verdict.CHANGED, "its record, which has no value, would be removed")

@@ -55,11 +55,11 @@ class ScalableCluster(SharedCluster):
                 self.admin.topics.create(name)
 
     def one(self, topic: str, **more: object) -> ScalableTopicInput:
-        """The migration of a topic, with limits that end soon what cannot continue."""
+        """Return the migration of a topic, with limits that end soon what cannot continue."""
         return ScalableTopicInput.model_validate({**self._common, "topic": topic, **more})
 
     def many(self, namespace: str, **more: object) -> NamespaceScalableInput:
-        """The migration of all topics of a namespace, one after the other."""
+        """Return the migration of all topics of a namespace, one after the other."""
         waves = {"canary": 0, "gate": "none", "parallelism": 1, "when_held": "stop", "error_budget": {"items": 3}}
         return NamespaceScalableInput.model_validate(
             {**self._common, "topics": [f"{namespace}/*"], "waves": waves, **more}
@@ -80,12 +80,12 @@ class ScalableCluster(SharedCluster):
     # How everything stands ------------------------------------------------------------------------------------------
 
     def standing(self, namespace: str, topics: Iterable[TopicName]) -> Standing:
-        """How everything stands now."""
+        """Return how everything stands now."""
         with self._reader() as store:
             return read_standing(self.admin, store, self.stack.admin_urls, namespace, topics)
 
     def faults(self, plan: ScalableTopicPlan, *, cleaned_up: bool) -> list[str]:
-        """What is wrong with a topic that has become scalable; empty for nothing.
+        """Return what is wrong with a topic that has become scalable; empty for nothing.
 
         Args:
             plan: of the topic with its clients.
@@ -114,23 +114,23 @@ class ScalableCluster(SharedCluster):
         return found
 
     def is_scalable(self, topic: str) -> bool:
-        """Whether a topic has become scalable."""
+        """Return whether a topic has become scalable."""
         with self._reader() as store:
             return read_scalable(store, TopicName.parse(topic)).state is RecordState.GOOD
 
     def old_parents(self, topic: str) -> int:
-        """How many regular topics the layout of a scalable one still names."""
+        """Return how many regular topics the layout of a scalable one still names."""
         with self._reader() as store:
             layout = read_scalable(store, TopicName.parse(topic)).layout
         return sum(segment.legacy_topic_name is not None for segment in layout.segments.values()) if layout else 0
 
     def failures(self) -> Mapping[str, bytes]:
-        """Topics that a migration of many has noted as failed."""
+        """Return topics that a migration of many has noted as failed."""
         with self._reader() as store:
             return dict(below(store, _FAILED))
 
     def leading_broker(self, plan: ScalableTopicPlan) -> Server:
-        """The broker that is the controller of a topic, or the owner of it where it has none."""
+        """Return the broker that is the controller of a topic, or the owner of it where it has none."""
         name = TopicName.parse(plan.topic)
         with self._reader() as store:
             controller = controller_of(store, name)
@@ -138,7 +138,7 @@ class ScalableCluster(SharedCluster):
         return self.stack[f"broker-{1 + next(n for n, url in enumerate(self.stack.admin_urls) if url in urls)}"]
 
     def other_broker(self, plan: ScalableTopicPlan) -> Server:
-        """The other one."""
+        """Return the other one."""
         return self.stack["broker-1" if self.leading_broker(plan).name == "broker-2" else "broker-2"]
 
     # Inside ---------------------------------------------------------------------------------------------------------

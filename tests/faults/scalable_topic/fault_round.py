@@ -155,7 +155,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
         self.end = self.environment.end_of(run, _END_LIMIT)
 
     def server(self, victim: str, fault: ScalableTopicRound) -> Server:
-        """A server by its name among the victims."""
+        """Return a server by its name among the victims."""
         cluster = self._cluster
         match victim:
             case Victim.BROKER:

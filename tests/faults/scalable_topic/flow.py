@@ -54,7 +54,7 @@ class Flow(ScalableTraffic):
         return self.audit()
 
     def faults(self, *, again: bool = True) -> list[str]:
-        """What is wrong with messages once the traffic was stopped.
+        """Return what is wrong with messages once the traffic was stopped.
 
         Args:
             again: a message may come twice: what a broker was not told before it was killed is delivered again.

@@ -175,7 +175,7 @@ def matrix(seed: int) -> list[ScalableTopicRound]:
 
 
 def sample(seed: int) -> list[ScalableTopicRound]:
-    """Two rounds on one cluster: a late worker, and a worker whose flip is done and not reported."""
+    """Return two rounds on one cluster: a late worker, and a worker whose flip is done and not reported."""
     return [
         _first(Victim.ZOMBIE, "flip", DURING, seed, lambda one: not one.loses_run),
         _first(Victim.WORKER, "flip", Edge.AFTER, seed, lambda one: one.partitions > 0 and one.ordered),
@@ -185,13 +185,13 @@ def sample(seed: int) -> list[ScalableTopicRound]:
 def _first(
     victim: Victim, step: str, instant: str, seed: int, wanted: Callable[[ScalableTopicRound], bool]
 ) -> ScalableTopicRound:
-    """The first round of one topic, from a seed on, that is as wanted, on a single ZooKeeper."""
+    """Return the first round of one topic, from a seed on, that is as wanted, on a single ZooKeeper."""
     rounds = (ScalableTopicRound(victim, f"{PREFIX}{step}", instant, number) for number in itertools.count(seed))
     return next(one for one in rounds if wanted(one) and not one.ensemble and not one.many)
 
 
 def at_random(seed: int) -> ScalableTopicRound:
-    """A round that the seed decides."""
+    """Return a round that the seed decides."""
     choice = random.Random(seed)
     victim = choice.choice(list(Victim))
     instants = tuple(Edge) if victim is Victim.LOST_ATTEMPT else INSTANTS

@@ -47,15 +47,15 @@ class Topics:
         self.stack, self.admin, self.store = stack, admin, store
 
     def make(self, namespace: str) -> TopicName:
-        """One whose ordered subscription has nothing left."""
+        """Return one whose ordered subscription has nothing left."""
         return make_topic(self.stack, self.admin, namespace)
 
     def standing(self, name: TopicName) -> Standing:
-        """How everything stands."""
+        """Return how everything stands."""
         return read_standing(self.admin, self.store, self.stack.admin_urls, name.namespace_path, [name])
 
     def is_whole(self, name: TopicName) -> bool:
-        """Whether a topic is scalable with all that belongs to it."""
+        """Return whether a topic is scalable with all that belongs to it."""
         return topic_faults(self.admin, self.store, name, partitions=0, subscriptions=(QUEUE, STREAM)) == []
 
     def steps(self, name: TopicName, **fields: object) -> TopicSteps:
@@ -63,7 +63,7 @@ class Topics:
         return TopicSteps(self.stack, name, run_id=f"run of {name}", **fields)
 
     def flipped(self, name: TopicName, **fields: object) -> TopicSteps:
-        """The same, once the topic is scalable."""
+        """Return the same, once the topic is scalable."""
         steps = self.steps(name, **fields)
         steps.run(hold_release.guard)
         assert steps.run(flip.flip).flipped

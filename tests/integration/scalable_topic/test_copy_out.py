@@ -222,7 +222,7 @@ def test_what_a_lost_attempt_has_on_its_way(stack: Stack, admin: PulsarAdmin, co
 
 
 def _take_again(job: CopyOut, record: SegmentRecord, pieces: Sequence[Piece]) -> Iterator[bool]:
-    """Whether each piece is there by itself, without sending those that are not."""
+    """Yield whether each piece is there by itself, without sending those that are not."""
     with Lanes(job, 0) as lanes:
         lanes.begin(record.lanes, record.sequence)
         for number, piece in enumerate(pieces[10:], 10):
@@ -236,7 +236,7 @@ def _send(producer: RawProducer, entries: list[Message]) -> None:
 
 
 def _messages(admin: PulsarAdmin, target: TopicName) -> int:
-    """How many entries there are in both partitions."""
+    """Return how many entries there are in both partitions."""
     return sum(admin.topics.internal_stats(target.of_partition(number)).number_of_entries for number in range(2))
 
 

@@ -131,7 +131,7 @@ def test_producers_go_on_while_their_topic_is_copied(
 
 
 def _by_key(stack: Stack, topics: Sequence[StoredTopic]) -> dict[str, list[int]]:
-    """The numbers of each key's messages in the order in which they are stored."""
+    """Return the numbers of each key's messages in the order in which they are stored."""
     found: defaultdict[str, list[int]] = defaultdict(list)
     for one in topics:
         for key, properties in _messages(stack, one):
@@ -226,7 +226,7 @@ def test_schema_versions(stack: Stack, admin: PulsarAdmin, copier: Copier) -> No
 
 
 def _messages(stack: Stack, topic: StoredTopic) -> Iterator[tuple[str, dict[str, str]]]:
-    """Key and properties of each message of a partition, or a segment."""
+    """Yield key and properties of each message of a partition, or a segment."""
     for entry in stored_in(stack, topic):
         for one in [single.metadata for single in unpack(entry)] if entry.is_batch else [entry.metadata]:
             yield one.partition_key, {pair.key: pair.value for pair in one.properties}

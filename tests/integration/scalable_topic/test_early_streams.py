@@ -50,7 +50,7 @@ def test_a_subscription_without_a_record_is_forgotten_with_its_consumer(
 
 
 def _early_consumer(stack: Stack, admin: PulsarAdmin, clients: ClientProgram, topic: str) -> TopicName:
-    """A scalable topic, one of whose subscriptions had a consumer before it was registered."""
+    """Return a scalable topic, one of whose subscriptions had a consumer before it was registered."""
     name = TopicName.parse(f"persistent://public/default/{topic}")
     fill(stack, admin, name, 0)
     drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)

@@ -47,7 +47,7 @@ class Topics:
         self._runs: list[Run] = []
 
     def make(self, namespace: str, *, drained: bool = True) -> TopicName:
-        """One with a backlog of its queue subscription, and of the ordered one unless that is drained."""
+        """Return one with a backlog of its queue subscription, and of the ordered one unless that is drained."""
         return make_topic(self.stack, self.admin, namespace, PARTS, drained=drained)
 
     def input(self, name: TopicName, *, url: str = "", **more: object) -> ScalableTopicInput:
@@ -74,11 +74,11 @@ class Topics:
                 run.terminate()
 
     def standing(self, name: TopicName) -> Standing:
-        """How everything stands."""
+        """Return how everything stands."""
         return read_standing(self.admin, self.store, self.stack.admin_urls, name.namespace_path, [name])
 
     def is_scalable(self, name: TopicName) -> bool:
-        """Whether it is."""
+        """Return whether it is."""
         return read_scalable(self.store, name).state is RecordState.GOOD
 
     def drain(self, name: TopicName, subscription: str = QUEUE) -> None:

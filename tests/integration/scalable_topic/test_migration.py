@@ -52,7 +52,7 @@ def _input(stack: Stack, admin: PulsarAdmin, topic: TopicName, **more: object) -
 
 
 def _topic(stack: Stack, admin: PulsarAdmin, namespace: str, partitions: int = 2) -> TopicName:
-    """A topic with a backlog, in a namespace that has a retention of its own."""
+    """Return a topic with a backlog, in a namespace that has a retention of its own."""
     create_namespace(admin, namespace)
     admin.namespaces.set_retention(namespace, OWN)
     name = TopicName.parse(f"persistent://{namespace}/topic")

@@ -178,7 +178,7 @@ def _is_refused(admin: PulsarAdmin, steps: TopicSteps, name: TopicName, why: str
 
 
 def _drained(stack: Stack, admin: PulsarAdmin, topic: str) -> TopicName:
-    """A regular topic whose ordered subscription has read everything."""
+    """Return a regular topic whose ordered subscription has read everything."""
     name = TopicName.parse(f"persistent://public/default/{topic}")
     fill(stack, admin, name, 0)
     drain(stack, admin, name, STREAM, pulsar.ConsumerType.Failover)

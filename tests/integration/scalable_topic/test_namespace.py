@@ -38,7 +38,7 @@ def _input(stack: Stack, admin: PulsarAdmin, *topics: str, **more: object) -> Na
 
 
 def _topics(admin: PulsarAdmin, namespace: str, count: int) -> list[TopicName]:
-    """Topics with and without partitions in turn, each with a subscription."""
+    """Return topics with and without partitions in turn, each with a subscription."""
     create_namespace(admin, namespace)
     admin.namespaces.set_retention(namespace, OWN)
     names = [TopicName.parse(f"persistent://{namespace}/t{number:03d}") for number in range(count)]

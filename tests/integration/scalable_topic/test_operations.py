@@ -44,7 +44,7 @@ def stack(shared_stack: SharedStack) -> Stack:
 
 
 def _native(admin: PulsarAdmin, topic: str, segments: int = 2) -> TopicName:
-    """A scalable topic with a policy of its own, and a subscription that only its segments know."""
+    """Return a scalable topic with a policy of its own, and a subscription that only its segments know."""
     name = TopicName.parse(f"{SPACE}/{topic}")
     admin.scalable_topics.create(name, segments)
     admin.scalable_topics.set_auto_scale_policy(name, OWN)
@@ -68,7 +68,7 @@ def _policy(store: CasStore, name: TopicName) -> AutoScalePolicy:
 
 
 def _has_all(admin: PulsarAdmin, store: CasStore, name: TopicName, *subscriptions: str) -> SegmentLayout:
-    """The layout is whole, the policy as before, and each subscription has its record and its places."""
+    """Return the layout is whole, the policy as before, and each subscription has its record and its places."""
     layout = admin.scalable_topics.layout(name)
     assert layout_faults(layout) == []
     assert _policy(store, name) == OWN

@@ -32,7 +32,7 @@ def stack(shared_stack: SharedStack) -> Stack:
 
 
 def _led(admin: PulsarAdmin, topic: str, segments: int = 1) -> TopicName:
-    """A topic that a broker leads."""
+    """Return a topic that a broker leads."""
     name = TopicName.parse(f"{SPACE}/{topic}")
     admin.scalable_topics.create(name, segments)
     admin.scalable_topics.register(name, "queue", SubscriptionKind.QUEUE)

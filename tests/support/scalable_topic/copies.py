@@ -66,7 +66,7 @@ class Sent(NamedTuple):
 
     @classmethod
     def make(cls, number: int) -> Sent:
-        """One of these messages; each eleventh has no key."""
+        """Return one of these messages; each eleventh has no key."""
         key = "" if number % 11 == 0 else f"key {number % KEYS}"
         properties = {"number": str(number), "of": "app"}
         return cls(number, key, b"message %d" % number + _PADDING, properties, 1_000 + number)
@@ -93,11 +93,11 @@ class Copier:
         self.runtime = Runtime(Settings(), cast("Any", None), "queue")
 
     def attempt(self) -> Attempt:
-        """The next attempt."""
+        """Return the next attempt."""
         return Attempt("scalable-operation/copies", "run-1", 1, next(_EPOCHS), 1)
 
     def task(self, context: ActivityContext | None = None) -> OperationTask:
-        """What the activity of the next attempt gets; the run holds the claim."""
+        """Return what the activity of the next attempt gets; the run holds the claim."""
         attempt = self.attempt()
         task = OperationTask(self.runtime, execution_of(self._input, attempt), attempt, context or ActivityContext())
         with task.cluster.store() as store:
@@ -195,14 +195,14 @@ def send_to_segments(stack: Stack, admin: PulsarAdmin, name: TopicName, numbers:
 
 
 def stored_in(stack: Stack, topic: StoredTopic) -> list[Message]:
-    """All entries of a topic without partitions, of one partition, or of a segment."""
+    """Return all entries of a topic without partitions, of one partition, or of a segment."""
     with RawReader(stack.broker_url, topic, WireAccess(), notes={}) as reader:
         last = reader.last()
         return [one for _, one in reader.entries(last)] if last else []
 
 
 def received(stack: Stack, topic: TopicName, subscription: str, count: int) -> list[Sent]:
-    """What a consumer gets of a whole topic, `count` messages and whatever comes right behind them."""
+    """Return what a consumer gets of a whole topic, `count` messages and whatever comes right behind them."""
     found: list[Sent] = []
     with closing(quiet_client(stack.broker_url)) as client:
         consumer: Any = client.subscribe(str(topic), subscription, pulsar.ConsumerType.Exclusive)
@@ -231,7 +231,7 @@ def require_all(found: list[Sent], numbers: Iterable[int]) -> None:
 
 
 def make_space(admin: PulsarAdmin) -> str:
-    """A namespace of which brokers delete nothing; also where an earlier module has made it."""
+    """Return a namespace of which brokers delete nothing; also where an earlier module has made it."""
     with suppress(AdminConflict):
         create_namespace(admin, SPACE)
     admin.namespaces.set_retention(SPACE, Retention(retention_time_in_minutes=-1, retention_size_in_m_b=-1))
@@ -251,12 +251,12 @@ def open_copier(stack: Stack) -> Generator[Copier]:
 
 
 def topic(name: str) -> TopicName:
-    """A topic of the namespace."""
+    """Return a topic of the namespace."""
     return TopicName.parse(f"persistent://{SPACE}/{name}")
 
 
 def native(stack: Stack, admin: PulsarAdmin, name: str, messages: int) -> TopicName:
-    """A scalable topic of one segment, which nobody changes, with messages."""
+    """Return a scalable topic of one segment, which nobody changes, with messages."""
     admin.scalable_topics.create(topic(name), 1)
     admin.scalable_topics.set_auto_scale_policy(topic(name), AutoScalePolicy(enabled=False))
     send_to_segments(stack, admin, topic(name), range(messages))

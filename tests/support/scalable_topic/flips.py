@@ -25,7 +25,7 @@ class FreeTopic:
         """Nobody else is."""
 
     def check(self) -> Check:
-        """What holds in every cluster."""
+        """Return what holds in every cluster."""
         self.require()
         return Check("/admin", -1)
 
@@ -38,7 +38,7 @@ class FreeTopic:
 def flip_of(
     admin: PulsarAdmin, store: CasStore, name: TopicName, partitions: int, guard: FreeTopic | None = None
 ) -> TopicConversion:
-    """The flip of a topic."""
+    """Return the flip of a topic."""
     reader = TopicReader(admin, lambda: None)
 
     def read() -> TopicInventory:

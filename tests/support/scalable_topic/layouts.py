@@ -29,7 +29,7 @@ class Step(NamedTuple):
     buckets: int = 0
 
     def after(self, layout: SegmentLayout) -> SegmentLayout:
-        """The layout with this change."""
+        """Return the layout with this change."""
         first, *others = self.ids
         if self.what == "split":
             return layout.split(first, self.now_ms)
@@ -72,7 +72,7 @@ class JavaLayouts(JavaTool):
         super().__init__(Path(__file__).parent / "java" / "SegmentLayouts.java", tools, folder)
 
     def change(self, value: bytes, steps: Sequence[Step]) -> list[bytes]:
-        """What brokers store after each of the changes.
+        """Return what brokers store after each of the changes.
 
         Args:
             value: stored before.
@@ -82,5 +82,5 @@ class JavaLayouts(JavaTool):
         return [one.encode() for one in changed]
 
     def hashes(self, keys: Sequence[str]) -> list[int]:
-        """What Pulsar's client computes of the keys of messages."""
+        """Return what Pulsar's client computes of the keys of messages."""
         return list(self.ask("hash", keys=list(keys)))

@@ -87,7 +87,7 @@ class Operations:
 def carried_out(
     stack: Stack, operation: Operation, *topics: str, run_id: str = "run-1", **fields: object
 ) -> OperationOutcome:
-    """A whole operation."""
+    """Return a whole operation."""
     operations = Operations(stack, operation, *topics, run_id=run_id, **fields)
     outcome = operations.operate()
     assert operations.complete() == ()

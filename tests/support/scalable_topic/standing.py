@@ -68,7 +68,7 @@ StandingT = TypeVar("StandingT", Standing, TopicStanding)
 def read_standing(
     admin: PulsarAdminReader, store: CasReader, urls: Iterable[str], namespace: str, topics: Iterable[TopicName]
 ) -> Standing:
-    """How everything stands now.
+    """Return how everything stands now.
 
     Args:
         admin: of any broker.
@@ -86,7 +86,7 @@ def read_standing(
 
 
 def changes(before: Standing, after: Standing) -> list[str]:
-    """What is different, in words; empty for nothing."""
+    """Return what is different, in words; empty for nothing."""
     found = _differences(before._replace(topics={}), after._replace(topics={}))
     for name, was in before.topics.items():
         found += [f"{name}: {difference}" for difference in _differences(was, after.topics[name])]
@@ -107,7 +107,7 @@ def topic_faults(
     subscriptions: Iterable[str],
     cleaned_up: bool = False,
 ) -> list[str]:
-    """What is wrong with a topic that has become scalable; empty for nothing.
+    """Return what is wrong with a topic that has become scalable; empty for nothing.
 
     Args:
         admin: of any broker.
@@ -142,7 +142,7 @@ def topic_faults(
 
 
 def regular_states(admin: PulsarAdminReader, store: CasReader, name: TopicName) -> dict[str, str]:
-    """The state of each stored regular topic, a partition or the topic itself."""
+    """Return the state of each stored regular topic, a partition or the topic itself."""
     folder = name.managed_ledger_path.rpartition("/")[0]
     there = [TopicName(name.tenant, name.namespace, topic) for topic in store.children(folder)]
     mine = [part for part in there if part.whole == name]
@@ -150,7 +150,7 @@ def regular_states(admin: PulsarAdminReader, store: CasReader, name: TopicName) 
 
 
 def below(store: CasReader, path: str) -> Iterator[tuple[str, bytes]]:
-    """A record with all below it that hold something."""
+    """Yield a record with all below it that hold something."""
     if (node := store.get(path)) and node.value:
         yield path, node.value
     for child in store.children(path):

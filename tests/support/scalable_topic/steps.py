@@ -77,7 +77,7 @@ class TopicSteps:
         self._runtime = Runtime(Settings(), cast("Any", None), "queue")
 
     def attempt(self) -> Attempt:
-        """The next attempt."""
+        """Return the next attempt."""
         return Attempt(self.input.workflow_id, self._run_id, self._started, next(_EPOCHS), 1)
 
     @contextmanager

@@ -129,12 +129,12 @@ def drain_all(stack: Stack, admin: PulsarAdmin, name: TopicName) -> None:
 
 
 def stream_plan(name: TopicName) -> ConsumerPlan:
-    """A V5 stream consumer of the ordered subscription, named after the topic."""
+    """Return a V5 stream consumer of the ordered subscription, named after the topic."""
     return ConsumerPlan(name.topic, f"topic://{name.local_path}", Language.JAVA_V5, Subscribed.FAILOVER, named=STREAM)
 
 
 def regular_parents_of(admin: PulsarAdmin, name: TopicName) -> list[SegmentInfo]:
-    """Segments of a scalable topic whose messages are in a regular one, as brokers tell them."""
+    """Return segments of a scalable topic whose messages are in a regular one, as brokers tell them."""
     return _regular_parents(admin.scalable_topics.layout(name))
 
 

@@ -31,7 +31,7 @@ def _topics(count: int) -> list[str]:
 
 @st.composite
 def layouts(draw: st.DrawFn, fewest: int = 0) -> SegmentLayout:
-    """Layouts of new and of migrated topics, after some changes that are possible."""
+    """Return layouts of new and of migrated topics, after some changes that are possible."""
     count = draw(st.integers(1, 20))
     start = SegmentLayout.migrated(_topics(count), 999) if draw(st.booleans()) else SegmentLayout.initial(count, 999)
     steps = random_steps(start, draw(choosers), draw(st.integers(fewest, 12)))

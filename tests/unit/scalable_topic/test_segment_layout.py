@@ -23,7 +23,7 @@ _TOPICS = ("persistent://t/n/x-partition-0", "persistent://t/n/x-partition-1", "
 
 
 def _grown(layout: SegmentLayout, chooser: random.Random, steps: int) -> SegmentLayout:
-    """A layout after some changes that are possible."""
+    """Return a layout after some changes that are possible."""
     return [layout, *(after for _, after in random_steps(layout, chooser, steps))][-1]
 
 

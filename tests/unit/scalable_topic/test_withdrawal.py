@@ -66,7 +66,7 @@ class _Cluster:
         self.paused: Callable[[], object] = lambda: None
 
     def withdrawal(self) -> Withdrawal:
-        """What gives it up."""
+        """Return what gives it up."""
 
         def delete(**_: Any) -> None:
             self.deleted += 1

@@ -139,7 +139,7 @@ class NamespaceScript(doubles.Script):
         return await own.play(call)
 
     def steps_of(self, topic: str) -> list[str]:
-        """The steps of one topic, in the order of their calls."""
+        """Return the steps of one topic, in the order of their calls."""
         return [call.step for call in self.calls if topic_of(call) == topic]
 
     @property
@@ -159,5 +159,5 @@ class NamespaceScript(doubles.Script):
 
 
 def topic_of(call: doubles.Call) -> str:
-    """`tenant/namespace/topic` that a step is about; empty for one that concerns all."""
+    """Return `tenant/namespace/topic` that a step is about; empty for one that concerns all."""
     return call.input.topic.removeprefix("persistent://") if isinstance(call.input, ScalableTopicInput) else ""

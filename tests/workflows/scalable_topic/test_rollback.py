@@ -30,7 +30,7 @@ BEHIND = ("flip", "drain", "verify", "complete")
 
 
 async def _at(stage: Harness, step: str, hang: Hang | None = None, **answers: object) -> tuple[Run, Hang]:
-    """A migration that is in the midst of a step, the first time that it takes it."""
+    """Return a migration that is in the midst of a step, the first time that it takes it."""
     hang = hang or Hang()
     run = await stage.start(Script(**{step: [hang, ANSWERS[step]], **answers}))
     await hang.entered()

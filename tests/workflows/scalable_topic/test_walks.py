@@ -52,7 +52,7 @@ class Case:
     hold: bool = False
 
     def script(self, steps: list[str]) -> tuple[dict[str, Any], list[Any]]:
-        """What steps answer, and what hangs until a move ends it: each step, the first time that it is taken."""
+        """Return what steps answer, and what hangs until a move ends it: each step, the first time that it is taken."""
         answers = {**MANY_ANSWERS, "undo": TURNED_OUT if self.scalable else Undone()}
         first = {**answers, "flip": CAME} if self.refused else answers
         hangs = {name: hang(self.faults.get(name, ""), first[name]) for name in steps}
@@ -127,5 +127,5 @@ async def test_every_walk_of_many_ends(stage: Harness, case: Case) -> None:
 
 
 def _stands(status: Status) -> bool:
-    """A migration that gives a reason to wait waits for time, or for its operator."""
+    """Return a migration that gives a reason to wait waits for time, or for its operator."""
     return True

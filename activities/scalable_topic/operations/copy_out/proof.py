@@ -95,13 +95,13 @@ class _Reading:
         self.differences: list[str] = []
 
     def record(self, number: int) -> PartRecord:
-        """How far a partition was read."""
+        """Return how far a partition was read."""
         record, held = read_stored(self._store, PartRecord, part_path(self._job.target, number))
         self._held[number] = held
         return record or PartRecord()
 
     def look(self, number: int) -> PartCheck:
-        """Where the next part of a partition begins."""
+        """Return where the next part of a partition begins."""
         record = self.record(number)
         sums = {segment: one.sum for segment, one in record.sums.items()}
         return PartCheck(number, place_of(record.after), sums, self._descendants)

@@ -23,7 +23,7 @@ def parents_of(layout: SegmentLayout) -> dict[int, tuple[int, ...]]:
 
 
 def descendants_of(parents: Mapping[int, tuple[int, ...]]) -> dict[int, frozenset[int]]:
-    """Which segments came from each one, over any number of changes."""
+    """Return which segments came from each one, over any number of changes."""
     found: dict[int, frozenset[int]] = {}
     # A child's id is always the higher one.
     for segment in sorted(parents, reverse=True):
@@ -49,7 +49,7 @@ class CopySource:
         self._wire = wire
 
     def layout(self) -> SegmentLayout:
-        """All segments as they are now.
+        """Return all segments as they are now.
 
         Raises:
             StoreNotFound: the topic is no scalable one.
@@ -63,11 +63,11 @@ class CopySource:
         raise StoreConflict(f"the record of {self._name} is {record.state}: repair it first, and copy then")
 
     def topic(self, segment: SegmentInfo) -> StoredTopic:
-        """The topic that holds a segment's messages."""
+        """Return the topic that holds a segment's messages."""
         return stored_topic(segment.topic(f"{self._name.namespace_path}/{self._name.topic}"))
 
     def ended(self, segment: SegmentInfo) -> bool:
-        """Whether nothing can be sent to a segment any more.
+        """Return whether nothing can be sent to a segment any more.
 
         Raises:
             StoreUnreachable: a sealed one is not ended, so that messages may come behind what its children have.
@@ -81,11 +81,11 @@ class CopySource:
         return ended
 
     def left(self, segment: SegmentInfo, after: EntryPosition) -> bool:
-        """Whether a segment holds anything behind a place."""
+        """Return whether a segment holds anything behind a place."""
         return self._last(segment, after) is not None
 
     def entries(self, segment: SegmentInfo) -> int:
-        """How many entries a segment holds; those that consumers never get count too."""
+        """Return how many entries a segment holds; those that consumers never get count too."""
         if (last := self._last(segment, EARLIEST)) is None:
             return 0
         before = (one.entries for one in self._ledgers(segment).ledgerInfo if one.ledgerId < last.ledger_id)

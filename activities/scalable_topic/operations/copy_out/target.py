@@ -48,7 +48,7 @@ class CopyTarget:
         return [self.name.of_partition(number) for number in range(self.partitions)] or [self.name]
 
     def require_ready(self, wanted: CopyRecord) -> CopyRecord | None:
-        """Whether the topic may get this copy; only reads.
+        """Return whether the topic may get this copy; only reads.
 
         Returns:
             The record of the copy that it holds; None where it is empty, or is not there.
