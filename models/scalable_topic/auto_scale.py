@@ -1,4 +1,4 @@
-"""When brokers change segments of a scalable topic on their own, as operators write it (PIP-483, PIP-486)."""
+"""Auto-scale policy of a scalable topic, as operators write it (PIP-483, PIP-486)."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ _Bytes = Annotated[int | None, Field(gt=0)]
 
 
 class AutoScale(Frozen):
-    """The policy of one topic; what is left out is taken from its namespace, or from the brokers.
+    """Auto-scale policy of one topic; unset fields are taken from its namespace or from the brokers.
 
     Attributes:
-        enabled: whether brokers split, merge and rebucket on their own.
-        min_segments: no merge leaves fewer active ones.
-        max_segments: no split makes more.
+        enabled: brokers split, merge and rebucket segments automatically.
+        min_segments: merges keep at least this many active segments.
+        max_segments: splits create at most this many active segments.
         max_dag_depth: most merges in a segment's lineage.
         split_cooldown_seconds: pause between two splits.
         merge_cooldown_seconds: pause between two merges.
         merge_window_seconds: how long segments must have little traffic before they are merged.
         rebucket_cooldown_seconds: pause between two rebuckets.
-        split_vs_rebucket_min_msg_rate_in_threshold: messages per second into a segment; where consumers are too many,
-            one with less is rebucketed, and one with more is split.
+        split_vs_rebucket_min_msg_rate_in_threshold: messages per second into a segment. With too many consumers, a
+            segment below this rate is rebucketed, one above it is split.
         split_msg_rate_in_threshold, split_msg_rate_out_threshold: messages per second above which a segment is split.
-        split_bytes_rate_in_threshold, split_bytes_rate_out_threshold: bytes per second above which it is.
+        split_bytes_rate_in_threshold, split_bytes_rate_out_threshold: bytes per second above which a segment is split.
         merge_msg_rate_in_threshold, merge_msg_rate_out_threshold: messages per second below which segments are merged.
-        merge_bytes_rate_in_threshold, merge_bytes_rate_out_threshold: bytes per second below which they are.
+        merge_bytes_rate_in_threshold, merge_bytes_rate_out_threshold: bytes per second below which segments are merged.
     """
 
     enabled: Bool | None = None
@@ -54,5 +54,5 @@ class AutoScale(Frozen):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.min_segments and self.max_segments and self.min_segments > self.max_segments:
-            raise ValueError(f"min_segments, {self.min_segments}, is more than max_segments, {self.max_segments}")
+            raise ValueError(f"min_segments ({self.min_segments}) must not exceed max_segments ({self.max_segments})")
         return self

@@ -16,15 +16,15 @@ from models.segments.segment import SegmentInfo
 _OURS = tuple(f"{kind}/" for kind in (input.KIND, namespace_input.KIND, operation_input.KIND))
 
 TOPICS = f"{CLAIM}-topics"
-"""Where records of single topics are."""
+"""Path below which the records of topics are stored."""
 
 
 class GuardedNamespace(Claim):
-    """The record of a namespace whose policies are held while topics of it become scalable.
+    """Record of a namespace whose policies are overridden while its topics become scalable.
 
     Attributes:
-        retention: how long acknowledged messages are kept, before it was changed.
-        auto_scale: when brokers split and merge segments on their own, before it was changed.
+        retention: the original retention policy.
+        auto_scale: the original auto-scale policy.
     """
 
     retention: Changed | None = None
@@ -32,9 +32,12 @@ class GuardedNamespace(Claim):
 
 
 class Stage(StrEnum):
-    """How far a topic is: nothing was asked of brokers; it is, or may be, scalable half-finished; all of it was done.
+    """Progress of a topic's migration.
 
-    WITHDRAWING: it stays regular, and what was made for it before is being deleted.
+    CLAIMED: the topic is locked; brokers received no request.
+    FLIPPING: brokers may have made the topic scalable, perhaps incompletely.
+    WITHDRAWING: the topic stays regular; segments that were created for it are being deleted.
+    FLIPPED: the topic is scalable and complete.
     """
 
     CLAIMED = "claimed"
@@ -44,18 +47,18 @@ class Stage(StrEnum):
 
 
 class TopicClaim(Claim):
-    """The record of one topic, the lock of the proposal (PIP-475, "Broker-side migration steps" 1).
+    """Record of one topic: the lock of PIP-475, "Broker-side migration steps" 1.
 
     Attributes:
         stage: how far the topic is.
-        partitions: of the regular topic; 0 for none.
-        registered: subscriptions that were recorded when it was done; what is not any more, its owner has deleted.
-        auto_scale: the policy that it gets before the namespace's own counts again.
-        types: of ordered subscriptions, by name, which brokers forget when they load the topic again.
-        held: the regular topic is kept until the grace window ends, even if all of it is consumed.
-        cleaned: the cleanup is done with it; `deleted` says whether it has deleted the regular topic.
-        kept: why it has not; empty where the topic was gone before.
-        asked: names of brokers that may still have a request to make the topic scalable.
+        partitions: of the regular topic; 0 for an unpartitioned one.
+        registered: subscriptions that were recorded by the flip; if one is missing later, its owner deleted it.
+        auto_scale: the policy that it gets before the namespace's own applies again.
+        types: of ordered subscriptions, by name; brokers forget them when they reload the topic.
+        held: the regular topic is kept until the grace window ends, even if it is fully consumed.
+        cleaned: the cleanup has processed the topic; `deleted` is true if it deleted the regular topic.
+        kept: why the regular topic stays; empty if it did not exist any more.
+        asked: brokers that may still process a request to make the topic scalable.
     """
 
     stage: Stage = Stage.CLAIMED
@@ -71,30 +74,30 @@ class TopicClaim(Claim):
 
     @property
     def of_another(self) -> dict[str, object]:
-        """What must be noted of another topic of the same name: nothing yet, but for what its run has seen."""
+        """Initial values of the fields that describe one topic, for another topic that now has the same name."""
         of_run = {*Claim.model_fields, "auto_scale", "types"}
         fields = type(self).model_fields.items()
         return {name: field.get_default(call_default_factory=True) for name, field in fields if name not in of_run}
 
     @property
     def begun(self) -> bool:
-        """Whether brokers may have been asked for something that makes the topic scalable, or takes that back."""
+        """True once brokers may have received a request that makes the topic scalable or undoes that."""
         return self.stage is not Stage.CLAIMED or bool(self.asked)
 
 
 OPERATIONS = f"{CLAIM}-operations"
-"""Where records of single topics are."""
+"""Path below which the records of topics are stored."""
 
 
 class OperatedTopic(Claim):
-    """The record of one topic, which stays until its operation has ended for all topics.
+    """Record of one topic; it exists until the operation has ended for all topics.
 
     Attributes:
-        auto_scale: when brokers change segments on their own, before it was changed; None while it is as it was.
-        segments: that were chosen, as they stood before they were changed.
-        next_segment_id: the id that the first new segment gets.
-        buckets: rebucket: how many entry buckets the new segment gets.
-        outcome: what became of the topic; None before that.
+        auto_scale: the original auto-scale policy; None while it is unchanged.
+        segments: the chosen segments, as they were before the change.
+        next_segment_id: id of the first new segment.
+        buckets: rebucket: number of entry buckets of the new segment.
+        outcome: the result for the topic; None until there is one.
     """
 
     auto_scale: Changed | None = None
@@ -105,7 +108,7 @@ class OperatedTopic(Claim):
 
 
 def operation_record(name: str) -> str:
-    """Return the path of a topic's record; of one level, since Oxia lists no children of what is not.
+    """Return the path of a topic's record; it has one level because Oxia lists no children of missing nodes.
 
     Args:
         name: `tenant/namespace/topic`.
@@ -114,7 +117,7 @@ def operation_record(name: str) -> str:
 
 
 def topic_record(local_name: str) -> str:
-    """Return the path of a topic's record; of one level, since Oxia lists no children of what is not.
+    """Return the path of a topic's record; it has one level because Oxia lists no children of missing nodes.
 
     Args:
         local_name: `tenant/namespace/topic`.
@@ -123,5 +126,5 @@ def topic_record(local_name: str) -> str:
 
 
 def is_ours(claim: Claim) -> bool:
-    """Whether a claim or a record is of a workflow about scalable topics; other migrations keep theirs next to them."""
+    """Return whether a claim or record belongs to a workflow about scalable topics."""
     return claim.workflow_id.startswith(_OURS)

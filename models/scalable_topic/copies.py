@@ -1,4 +1,4 @@
-"""How a scalable topic's messages are copied to a regular topic, and what is told of it."""
+"""Input and results of the copy of a scalable topic's messages to a regular topic."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from enum import StrEnum
 from models.base import Result
 
 KEEPER = "pulsar-migrate-copy"
-"""A subscription of the regular topic for which its messages are kept until its consumers have their own."""
+"""Subscription that retains the messages of the regular topic until its consumers have subscriptions."""
 
 
 class KeyHash(StrEnum):
     """The hash by which producers of the regular topic choose a partition for a key.
 
     JAVA is the default of Java's clients, CPP that of C++'s, Python's and Node.js's. MURMUR3 is what both have where it
-    is set (`Murmur3_32Hash`), and what clients for scalable topics take (V5).
+    is configured (`Murmur3_32Hash`), and the hash of V5 clients.
     """
 
     JAVA = "java"
@@ -23,13 +23,13 @@ class KeyHash(StrEnum):
 
 
 class SegmentFigures(Result):
-    """What was copied of one segment: the same was read from it and from the regular topic.
+    """Verified figures of one segment: the source and the regular topic have the same messages.
 
     Attributes:
         segment: its descriptor.
-        messages: how many.
+        messages: their number.
         size: bytes of their payloads.
-        digest: of all their content, in order.
+        digest: of their content, in order.
     """
 
     segment: str
@@ -39,21 +39,21 @@ class SegmentFigures(Result):
 
 
 class CopiedOut(Result):
-    """A scalable topic's messages are in a regular topic.
+    """Result of a copy of a scalable topic's messages to a regular topic.
 
     Attributes:
         target: the regular topic.
-        partitions: that it has; 0 for none.
-        seconds: that it took.
-        segments: that were copied, or, in a dry run, would be.
-        entries: that this call copied, or, in a dry run, are stored; a batch is one.
-        found: of these, what a lost attempt had copied.
-        messages: that were read from the segments and are in the regular topic, equal and in order.
+        partitions: of the regular topic; 0 for an unpartitioned one.
+        seconds: duration of the copy.
+        segments: number of copied segments; in a dry run, of those to copy.
+        entries: number of entries that this call copied; in a dry run, of stored entries. A batch is one entry.
+        found: number of these entries that a previous attempt had copied.
+        messages: number of messages that are equal and in order on both sides.
         size: bytes of their payloads.
         digest: of all of them.
-        certificate: each segment's figures, 100 at most.
-        caught_up: whether the last look at the segments found nothing new. Where not, producers still send: stop them,
-            and copy again.
+        certificate: figures of each segment, 100 at most.
+        caught_up: true if the last scan of the segments found no new messages. If false, producers still send: stop
+            them and copy again.
     """
 
     target: str

@@ -21,42 +21,44 @@ _TOPIC = re.compile(r"persistent://[^/]+/[^/]+/.+")
 
 
 def whole_topic(name: str) -> str:
-    """Return a name that is one of a whole stored topic.
+    """Return the name if it is the full name of a persistent topic without a partition.
 
     Raises:
-        ValueError: it is another.
+        ValueError: it is not.
     """
     if not _TOPIC.fullmatch(name) or partition_number(name) is not None:
-        raise ValueError(f"{name!r} is not a whole stored topic; write persistent://tenant/namespace/topic")
+        raise ValueError(
+            f"{name!r} is not the full name of a persistent topic; expected persistent://tenant/namespace/topic"
+        )
     return name
 
 
 WholeTopic = Annotated[str, AfterValidator(whole_topic)]
-"""`persistent://tenant/namespace/topic`, and no partition of one."""
+"""Full name of a persistent topic, not of a partition: `persistent://tenant/namespace/topic`."""
 
 
 class ClusterInput(ClusterAccess, MigrationInput):
-    """What all inputs of migrations and operations on scalable topics share."""
+    """Common input of migrations to scalable topics and of operations on them."""
 
     @property
     def kind(self) -> str:
-        """Return the same for a topic, many topics and operations: their servers need the same."""
+        """Return the kind whose server requirements apply; topics, namespaces and operations share them."""
         return "scalable-topic"
 
 
 class TopicOptions(ClusterInput):
-    """How topics become scalable, one or many.
+    """Options of migrations to scalable topics, of one topic or many.
 
     Attributes:
-        force: do not wait for clients that cannot follow, nor for ordered subscriptions with a backlog.
-        replace_empty: remove a scalable topic that has the name of the regular one, and to which nothing was ever sent.
-        client_timeout: how long is waited for them, for each topic; then it stays regular.
-        drain_timeout: how long old messages of a topic may take to be consumed, while policies are held.
-        auto_scale: the policy that the scalable topic gets; none leaves it to namespace and brokers, which merge
-            segments with little traffic.
+        force: do not wait for clients that cannot use scalable topics, nor for ordered subscriptions with a backlog.
+        replace_empty: remove a scalable topic of the same name if no message was ever sent to it.
+        client_timeout: how long each topic waits for them; after that the topic stays regular.
+        drain_timeout: how long consumers may take to consume old messages while policies are overridden.
+        auto_scale: the policy of the scalable topic. Without one, the policies of namespace and brokers apply; by
+            default these merge segments with little traffic.
         grace_window: how long old topics are kept after COMPLETE.
-        cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with old topics.
-        cleanup_at_window_end: clean up when the window ends, without being told.
+        cleanup: what happens to old topics on `cleanup`, or at the end of the window with `cleanup_at_window_end`.
+        cleanup_at_window_end: clean up when the grace window ends, without the `cleanup` signal.
     """
 
     force: Bool = False
@@ -76,7 +78,7 @@ class TopicOptions(ClusterInput):
 
 
 def cleans_up(input: ClusterInput) -> bool:
-    """Whether regular topics must be deleted after all; otherwise they stay, and layouts continue naming them."""
+    """Return whether regular topics are deleted in the end; otherwise they stay and layouts continue to name them."""
     return isinstance(input, TopicOptions) and input.cleanup is SourceCleanup.REMOVE
 
 
@@ -84,9 +86,9 @@ class ScalableTopicInput(TopicOptions):
     """Input of `ScalableTopicMigration`.
 
     Attributes:
-        hold_before_cutover: wait for `proceed` before the topic becomes scalable, since there is no way back then.
-        topic: `persistent://tenant/namespace/topic`, a whole one.
-        parent: the migration of many topics that this one belongs to, set by that one; it holds claim and policies.
+        hold_before_cutover: wait for `proceed` before the topic becomes scalable: this cannot be rolled back.
+        topic: `persistent://tenant/namespace/topic`, not a partition.
+        parent: the namespace migration that started this one; it holds the claim and the policies.
     """
 
     hold_before_cutover: Bool = True
@@ -95,15 +97,15 @@ class ScalableTopicInput(TopicOptions):
 
     @property
     def workflow_id(self) -> str:
-        """One migration for each topic: a second start is refused by the server."""
+        """ID of the only migration of this topic: the server refuses a second start."""
         return f"{KIND}/{self.cluster}/{self.topic.removeprefix('persistent://')}"
 
     @property
     def target_name(self) -> str:
-        """The topic."""
+        """Name of the topic."""
         return self.topic
 
     @property
     def summary(self) -> str:
-        """What becomes scalable."""
+        """One-line description of the migration."""
         return f"{self.topic} of {self.cluster} becomes scalable{' (dry run)' if self.dry_run else ''}"

@@ -22,12 +22,12 @@ class NamespaceScalableInput(TopicOptions):
 
     Attributes:
         hold_before_cutover: wait for `proceed` before the first topic becomes scalable.
-        topics: patterns of `tenant/namespace/topic`, in the order in which they become scalable; `*` stands for any
+        topics: patterns of `tenant/namespace/topic`, in the order in which they become scalable; `*` matches any
             part of a name.
-        exclude: patterns of those that stay regular.
+        exclude: patterns of topics that stay regular.
         waves: canary, sizes, gates, error budget and change windows. One child workflow migrates one topic.
-        client_timeout: how long is waited for clients of each topic; meanwhile it takes a place of its wave.
-        hold_limit: how long policies may be held in all; then no further topic begins.
+        client_timeout: how long each topic waits for its clients; during the wait it occupies a slot of its wave.
+        hold_limit: how long policies may be overridden in total; after that no further topic starts.
     """
 
     hold_before_cutover: Bool = True
@@ -40,7 +40,7 @@ class NamespaceScalableInput(TopicOptions):
     @model_validator(mode="after")
     def _fits(self) -> Self:
         if self.waves.batch_size != 1:
-            raise ValueError("waves.batch_size is 1 here: each topic has a workflow of its own")
+            raise ValueError("waves.batch_size must be 1: each topic has its own workflow")
         longest = self.client_timeout + self.drain_timeout
         if self.waves.deadline <= longest:
             raise ValueError(
@@ -51,21 +51,21 @@ class NamespaceScalableInput(TopicOptions):
 
     @property
     def workflow_id(self) -> str:
-        """One such migration for each cluster."""
+        """ID of the only such migration of the cluster."""
         return f"{KIND}/{self.cluster}"
 
     @property
     def target_name(self) -> str:
-        """The topics, as patterns."""
+        """Patterns of the topics."""
         return ", ".join(self.topics)
 
     @property
     def summary(self) -> str:
-        """What becomes scalable."""
+        """One-line description of the migration."""
         return f"{self.target_name} of {self.cluster} become scalable{' (dry run)' if self.dry_run else ''}"
 
     def rank(self, topic: str) -> int | None:
-        """Return the place of a topic's pattern in the order of the patterns; None for one that stays.
+        """Return the index of the first pattern that matches a topic; None for a topic that stays regular.
 
         Args:
             topic: `tenant/namespace/topic`.

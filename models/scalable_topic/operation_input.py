@@ -22,14 +22,14 @@ _NAME = re.compile(r"[^/:]+/[^/]+/.+")
 
 
 class Operation(StrEnum):
-    """What is done with each topic.
+    """An operation on each topic.
 
     SPLIT, MERGE, REBUCKET: change its segments.
-    SET_AUTO_SCALE: set when brokers change them on their own.
-    AUDIT: look for what will lose messages; cures it if asked to.
-    CLEAR_EMPTY: remove a record without a value, which keeps brokers from the topic.
-    COPY: copy its messages to a regular topic; again, to bring over what came since.
-    END_COPY: end the copy, when its consumers have subscriptions of their own.
+    SET_AUTO_SCALE: set the policy by which brokers change segments automatically.
+    AUDIT: find faults that would lose messages; repairs them if `fix` is set.
+    CLEAR_EMPTY: remove an empty record that prevents brokers from using the topic.
+    COPY: copy its messages to a regular topic; a repetition copies newer messages.
+    END_COPY: end the copy, once its consumers have their own subscriptions.
     """
 
     SPLIT = "split"
@@ -43,7 +43,7 @@ class Operation(StrEnum):
 
 
 class SegmentChoice(StrEnum):
-    """Which active segment is changed: the one with the most hashes, or the one with the most traffic."""
+    """Choice of the segment to change: the one with the most hashes, or the one with the most traffic."""
 
     WIDEST = "widest"
     BUSIEST = "busiest"
@@ -53,21 +53,21 @@ _READING = (Operation.AUDIT,)
 
 
 def local_name(text: str) -> str:
-    """Return `tenant/namespace/topic` of a topic or a pattern, as operators write it.
+    """Return a topic or pattern as `tenant/namespace/topic`, without its domain.
 
     Raises:
-        ValueError: it is none.
+        ValueError: the text is neither.
     """
     name = _DOMAIN.sub("", text)
     if not _NAME.fullmatch(name) or partition_number(name) is not None:
         raise ValueError(
-            f"{text!r} is no whole topic; write topic://tenant/namespace/topic, or a pattern: tenant/namespace/*"
+            f"{text!r} is not a topic or pattern; expected topic://tenant/namespace/topic or tenant/namespace/*"
         )
     return name
 
 
 TopicOrPattern = Annotated[str, AfterValidator(local_name)]
-"""A whole topic, with or without its domain, or a pattern of such; kept as `tenant/namespace/topic`."""
+"""Topic or pattern of topics, with or without a domain; stored as `tenant/namespace/topic`."""
 
 
 class ScalableOperationInput(ClusterInput):
@@ -75,20 +75,21 @@ class ScalableOperationInput(ClusterInput):
 
     Attributes:
         hold_before_cutover: wait for `proceed` before the first topic.
-        cutover_at: begin no earlier. With its time zone.
-        topics: scalable topics, or patterns of their names; `*` stands for any part of a name.
-        operation: what is done with each of them.
-        segment: split, rebucket: its id; none for the one that `choose` says.
-        choose: split, rebucket: which segment, where none is named.
-        buckets: rebucket: how many entry buckets it gets: so many stream consumers can share it, by key.
-        segments: merge: ids of two neighbours; none for those with the least traffic.
-        auto_scale: set_auto_scale: the policy that each topic gets.
-        fix: audit: also cure what is found.
-        copy_to: copy, end_copy: the regular topic, `tenant/namespace/topic`; `*` stands for all of the scalable one.
-        copy_partitions: copy: that the regular topic has, or gets; 0 for none.
+        cutover_at: earliest start, with a time zone.
+        topics: scalable topics, or patterns of their names; `*` matches any part of a name.
+        operation: the operation on each of them.
+        segment: split, rebucket: id of the segment; if unset, `choose` selects one.
+        choose: split, rebucket: how a segment is selected if `segment` is unset.
+        buckets: rebucket: new number of entry buckets, the maximum of stream consumers that share the segment by key.
+        segments: merge: ids of two neighbours; if unset, the pair with the least traffic.
+        auto_scale: set_auto_scale: the new policy of each topic.
+        fix: audit: also repair what is found.
+        copy_to: copy, end_copy: the regular topic, `tenant/namespace/topic`; `*` stands for the name of the
+            scalable topic.
+        copy_partitions: copy: partitions of the regular topic; 0 for an unpartitioned one.
         copy_hashing: copy: how producers of the regular topic choose a partition for a key.
-        copy_subscriptions: copy: that the regular topic gets before its first message.
-        copy_throttle: copy: limit in megabytes per second; none for no limit.
+        copy_subscriptions: copy: subscriptions to create on the regular topic before its first message.
+        copy_throttle: copy: limit in megabytes per second; unlimited if unset.
     """
 
     topics: tuple[TopicOrPattern, ...] = Field(min_length=1)
@@ -113,20 +114,20 @@ class ScalableOperationInput(ClusterInput):
             raise ValueError('rebucket needs the number of entry buckets, for example "buckets": 4')
         for name, operations in _ONLY_FOR.items():
             if self.operation not in operations and getattr(self, name) != type(self).model_fields[name].default:
-                raise ValueError(f"{name} belongs to {operations[0]}, and not to {self.operation}; leave it out")
+                raise ValueError(f"{name} is an option of {operations[0]}, not of {self.operation}; remove it")
         several = len(self.topics) > 1 or any(map(self.is_pattern, self.topics))
         if several and (self.segment is not None or self.segments is not None):
-            raise ValueError("ids of segments are those of one topic: name one, or leave the ids out")
+            raise ValueError("segment ids need a single topic; name one topic, or remove the ids")
         if several and "*" not in self.copy_to:
-            raise ValueError('several topics cannot be copied to one; write "copy_to": "*-regular", for example')
+            raise ValueError('several topics cannot be copied to one topic; use for example "copy_to": "*-regular"')
         whole_topic(self.copy_of("tenant/namespace/topic"))
         if self.segments and self.segments[0] == self.segments[1]:
-            raise ValueError("segments names the same one twice")
+            raise ValueError("segments contains the same id twice")
         return self
 
     @property
     def changes(self) -> bool:
-        """Whether anything is changed, and the cluster must be claimed."""
+        """True if the operation changes something, so that the cluster must be claimed."""
         return self.operation not in _READING or self.fix
 
     def copy_of(self, topic: str) -> str:
@@ -139,22 +140,22 @@ class ScalableOperationInput(ClusterInput):
 
     @staticmethod
     def is_pattern(name: str) -> bool:
-        """Return whether a name stands for any number of topics."""
+        """Return whether a name is a pattern."""
         return "*" in name
 
     @property
     def workflow_id(self) -> str:
-        """One such operation for each cluster at a time: a second start is refused by the server."""
+        """ID of the only such operation of the cluster: the server refuses a second start."""
         return f"{KIND}/{self.cluster}/{self.operation}"
 
     @property
     def target_name(self) -> str:
-        """The topics."""
+        """Names and patterns of the topics."""
         return ", ".join(self.topics)
 
     @property
     def summary(self) -> str:
-        """What is done."""
+        """One-line description of the operation."""
         return f"{self.operation}: {self.target_name} of {self.cluster}{' (dry run)' if self.dry_run else ''}"
 
 

@@ -1,4 +1,4 @@
-"""What an operation on scalable topics found, did and measured, and the state that its workflow carries."""
+"""Results, figures and workflow state of an operation on scalable topics."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from models.lifecycle.units import Count, Messages, Seconds, Topics
 
 
 class Verdict(StrEnum):
-    """What became of one topic.
+    """Result of an operation for one topic, in a word.
 
-    CHANGED: it was changed, or would be in a dry run.
-    FOUND: something was found that somebody must see to.
-    UNCHANGED: there was nothing to do, or to find.
-    FAILED: it could not be done, or was not found as it should be afterwards.
+    CHANGED: the topic was changed; in a dry run, it would be.
+    FOUND: a finding needs the operator.
+    UNCHANGED: there was nothing to do and no finding.
+    FAILED: the operation failed, or its result is not as expected.
     """
 
     CHANGED = "changed"
@@ -31,43 +31,43 @@ class Verdict(StrEnum):
 
 
 class TopicOutcome(Result):
-    """What became of one topic.
+    """Result of an operation for one topic.
 
     Attributes:
         topic: `tenant/namespace/topic`.
-        verdict: in a word.
-        told: in a sentence, with names.
-        registered: subscriptions that have got a record.
-        healed: segments that were missing, or lacked a subscription, and are made.
-        messages: that were copied.
-        seconds: that it took.
+        verdict: the result in a word.
+        description: the result in a sentence.
+        registered: number of subscriptions that got a record.
+        healed: number of segments that were created, or got a missing cursor.
+        messages: number of copied messages.
+        seconds: duration.
     """
 
     topic: str
     verdict: Verdict
-    told: str = ""
+    description: str = ""
     registered: int = 0
     healed: int = 0
     messages: int = 0
     seconds: float = 0.0
 
     def __str__(self) -> str:
-        return f"{self.topic}: {self.told}"
+        return f"{self.topic}: {self.description}"
 
 
 class OperationOutcome(Result):
-    """Result of OPERATE; in a dry run it is what would be done.
+    """Result of OPERATE; in a dry run, the plan.
 
     Attributes:
-        topics: that were looked at.
-        changed, found, unchanged, failed: how many of them, by their verdict.
-        outcomes: the first of those that were changed, or of which something was found, in words.
-        failures: the first of those that failed.
-        registered: subscriptions that have got a record.
-        healed: segments that were missing, or lacked a subscription, and are made.
-        messages: that were copied.
-        longest_seconds: that one topic took.
-        told: what was left by earlier runs, and is brought to its end.
+        topics: number of checked topics.
+        changed, found, unchanged, failed: number of topics by verdict.
+        outcomes: descriptions of the first changed topics and of those with findings.
+        failures: the first failed topics.
+        registered: number of subscriptions that got a record.
+        healed: number of segments that were created, or got a missing cursor.
+        messages: number of copied messages.
+        longest_seconds: duration of the slowest topic.
+        notes: work of interrupted runs that is completed.
     """
 
     topics: int = 0
@@ -81,15 +81,17 @@ class OperationOutcome(Result):
     healed: int = 0
     messages: int = 0
     longest_seconds: float = 0.0
-    told: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @staticmethod
-    def of(each: Iterable[TopicOutcome]) -> OperationOutcome:
-        """Return what became of all; long lists are cut."""
-        all_ = list(each)
-        by = {verdict: [one for one in all_ if one.verdict is verdict] for verdict in Verdict}
+    def of(outcomes: Iterable[TopicOutcome]) -> OperationOutcome:
+        """Return the sum of the outcomes of topics; long lists are cut."""
+        all_ = list(outcomes)
+        by = {verdict: [outcome for outcome in all_ if outcome.verdict is verdict] for verdict in Verdict}
         named = [*by[Verdict.CHANGED], *by[Verdict.FOUND]]
-        failures = [FailedItem(path=one.topic, reason=one.told) for one in by[Verdict.FAILED][:NAMED]]
+        failures = [
+            FailedItem(path=outcome.topic, reason=outcome.description) for outcome in by[Verdict.FAILED][:NAMED]
+        ]
         return OperationOutcome(
             topics=len(all_),
             changed=len(by[Verdict.CHANGED]),
@@ -98,10 +100,10 @@ class OperationOutcome(Result):
             failed=len(by[Verdict.FAILED]),
             outcomes=tuple(map(str, named[:NAMED])),
             failures=tuple(failures),
-            registered=sum(one.registered for one in all_),
-            healed=sum(one.healed for one in all_),
-            messages=sum(one.messages for one in all_),
-            longest_seconds=max((one.seconds for one in all_), default=0.0),
+            registered=sum(outcome.registered for outcome in all_),
+            healed=sum(outcome.healed for outcome in all_),
+            messages=sum(outcome.messages for outcome in all_),
+            longest_seconds=max((outcome.seconds for outcome in all_), default=0.0),
         )
 
 
@@ -109,8 +111,8 @@ class OperationCheck(PrecheckResult):
     """Result of PRECHECK.
 
     Attributes:
-        topics: that fit the names and patterns.
-        plan: in a dry run, what would be done with them.
+        topics: number of topics that match the names and patterns.
+        plan: what would be done; in a dry run only.
     """
 
     topics: int = 0
@@ -118,7 +120,7 @@ class OperationCheck(PrecheckResult):
 
 
 class OperationFacts(Figures):
-    """What was found out.
+    """Results of the phases.
 
     Attributes:
         precheck: the result of PRECHECK; in a dry run with the plan.
@@ -130,17 +132,16 @@ class OperationFacts(Figures):
 
 
 class OperationFigures(Figures):
-    """What was measured.
+    """Measurements of the operation.
 
     Attributes:
-        blockers: how many a dry run found.
-        topics: that were looked at.
-        changed_topics, found_topics, failed_topics: those that were changed, of which something was found, or that
-            failed.
-        registered: subscriptions that have got a record.
-        healed: segments that were missing, or lacked a subscription, and are made.
-        messages: that were copied.
-        longest_seconds: that one topic took.
+        blockers: number of blockers that a dry run found.
+        topics: number of checked topics.
+        changed_topics, found_topics, failed_topics: number of topics that were changed, have findings, or failed.
+        registered: number of subscriptions that got a record.
+        healed: number of segments that were created, or got a missing cursor.
+        messages: number of copied messages.
+        longest_seconds: duration of the slowest topic.
     """
 
     blockers: Count | None = None
@@ -155,13 +156,13 @@ class OperationFigures(Figures):
 
 
 class OperationCertificate(Figures):
-    """What was done and found, topic by topic.
+    """Record of what was done and found, by topic.
 
     Attributes:
-        operation: what was done.
-        outcomes: the first 100 topics that were changed, or of which something was found, in words.
-        not_named: how many more of these there are.
-        completed_at: when the cluster was given back.
+        operation: its name.
+        outcomes: descriptions of the first 100 changed topics and of those with findings.
+        not_named: number of such topics beyond these.
+        completed_at: when the cluster was released.
     """
 
     operation: str | None = None

@@ -1,4 +1,4 @@
-"""What the activities of the migration to scalable topics return."""
+"""Results of the activities of the migration to scalable topics."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from models.lifecycle.report import PrecheckResult
 
 
 class ClientCensus(Result):
-    """Who is connected to a regular topic.
+    """Clients that are connected to a regular topic.
 
     Attributes:
-        legacy: producers, consumers and readers that cannot follow to a scalable topic; those of each partition count.
-        named: the first of them, each once and in words: name, address, version and where.
-        managed: those that follow by themselves (V5).
+        legacy: number of producers, consumers and readers that cannot use a scalable topic, added over partitions.
+        named: descriptions of the first of them: role, address, version and topic.
+        managed: number of V5 clients, which follow by themselves.
     """
 
     legacy: int = 0
@@ -24,14 +24,14 @@ class ClientCensus(Result):
 
 
 class Precheck(PrecheckResult):
-    """Result of PRECHECK; in a dry run it is the plan.
+    """Result of PRECHECK; in a dry run, the plan.
 
     Attributes:
-        parents: regular topics that become sealed segments; `partitioned` tells whether these are partitions.
-        children: descriptors of the segments that will take new messages, each a child of all parents.
-        subscriptions: durable ones, and `backlog`, the messages that they have not acknowledged.
-        stored_bytes: what the regular topic has stored; so much at least is kept while policies are held.
-        ordered: types of ordered subscriptions, by name, as they were seen so far.
+        parents: number of regular topics that become sealed segments; `partitioned` is true if they are partitions.
+        children: descriptors of the segments for new messages, each a child of all parents.
+        subscriptions: number of durable subscriptions; `backlog` is the number of their unacknowledged messages.
+        stored_bytes: size of the regular topic, the minimum that stays stored while policies are overridden.
+        ordered: types of ordered subscriptions seen so far, by name.
     """
 
     parents: int = 0
@@ -44,13 +44,13 @@ class Precheck(PrecheckResult):
 
 
 class Survey(PrecheckResult):
-    """Result of PRECHECK of many topics; in a dry run it is the plan.
+    """Result of PRECHECK of many topics; in a dry run, the plan.
 
     Attributes:
-        topics: regular ones that would become scalable, in so many `namespaces`.
-        subscriptions: durable ones, and `backlog`, the messages that they have not acknowledged.
-        stored_bytes: what these topics have stored; so much at least is kept while policies are held.
-        blocked: topics that cannot become scalable as they are, with the first reason; `blocked_count` says how many.
+        topics: number of regular topics to migrate; `namespaces` is the number of their namespaces.
+        subscriptions: number of durable subscriptions; `backlog` is the number of their unacknowledged messages.
+        stored_bytes: size of these topics, the minimum that stays stored while policies are overridden.
+        blocked: the first topics that cannot become scalable as they are, with a reason; `blocked_count` counts all.
     """
 
     topics: int = 0
@@ -63,11 +63,11 @@ class Survey(PrecheckResult):
 
 
 class Released(Result):
-    """Policies of namespaces were put back.
+    """Result of the restore of namespace policies.
 
     Attributes:
-        kept: what somebody else has set meanwhile, and stays; in words.
-        faults: what was asked for and is not done; in words.
+        kept: descriptions of policies that another client changed in the meantime; they are not restored.
+        faults: descriptions of policies that could not be applied.
     """
 
     kept: tuple[str, ...] = ()
@@ -78,8 +78,8 @@ class Undone(Result):
     """Result of ROLLBACK.
 
     Attributes:
-        why: why the topic is scalable all the same, and has been completed; empty where everything was given back.
-        kept: policies that somebody else has set meanwhile, and that stay; in words.
+        why: why the topic is scalable despite the rollback, and was completed; empty after a complete rollback.
+        kept: descriptions of policies that another client changed in the meantime; they are not restored.
     """
 
     why: str = ""
@@ -90,8 +90,8 @@ class ClientsGone(Result):
     """Result of CLIENTS.
 
     Attributes:
-        waiting: for what it would still must be waited; empty where the topic can become scalable.
-        ordered: types of ordered subscriptions, by name, as they were seen so far.
+        waiting: what the topic still waits for; empty if it can become scalable.
+        ordered: types of ordered subscriptions seen so far, by name.
     """
 
     waiting: str = ""
@@ -99,15 +99,15 @@ class ClientsGone(Result):
 
 
 class FlippedTopic(Result):
-    """A topic that is scalable.
+    """Figures of a topic that was made scalable.
 
     Attributes:
-        segments: that take new messages.
-        registered: subscriptions that have a record and a cursor on each of these segments.
-        terminated: regular topics that this attempt had to end itself.
-        migrate_seconds: of the brokers' own call; 0 where an earlier attempt had made it.
-        seconds: of all of it.
-        faults: how the layout differs from the plan, in words; empty for none.
+        segments: number of segments that take new messages.
+        registered: number of subscriptions with a record and a cursor on each of these segments.
+        terminated: number of regular topics that this attempt terminated itself.
+        migrate_seconds: duration of the brokers' own call; 0 if an earlier attempt made it.
+        seconds: duration of the flip.
+        faults: descriptions of how the layout differs from the plan.
     """
 
     segments: int
@@ -122,8 +122,8 @@ class FlipAnswer(Result):
     """Result of FLIP.
 
     Attributes:
-        flipped: what was done; None where nothing has changed.
-        refused: why nothing has changed: clients that cannot follow have come meanwhile.
+        flipped: figures of the flip; None if nothing was changed.
+        refused: why nothing was changed: for example, legacy clients connected in the meantime.
     """
 
     flipped: FlippedTopic | None = None
@@ -134,8 +134,8 @@ class DrainedTopic(Result):
     """Result of DRAIN.
 
     Attributes:
-        seconds: for how long it was watched.
-        left: subscriptions with old messages that are not consumed, with how many.
+        seconds: how long the topic was watched.
+        left: number of unconsumed old messages, by subscription.
     """
 
     seconds: float
@@ -146,10 +146,10 @@ class TopicCheck(Result):
     """Result of VERIFY.
 
     Attributes:
-        faults: what is wrong with layout, records or cursors, in words; empty for none.
-        segments: that take new messages.
-        subscriptions: with a record and a cursor on each of these segments.
-        pruned: regular topics that the layout does not name any more; nothing is waited for in them.
+        faults: descriptions of faults of layout, records or cursors.
+        segments: number of segments that take new messages.
+        subscriptions: number of subscriptions with a record and a cursor on each of these segments.
+        pruned: number of regular topics that the layout no longer names because they are consumed.
     """
 
     faults: tuple[str, ...]
@@ -162,8 +162,8 @@ class CleanedUp(Result):
     """Result of CLEANUP.
 
     Attributes:
-        deleted: regular topics that are gone; a partitioned one counts once.
-        kept: the first of those that stay, with the reason, and `kept_count`, how many.
+        deleted: number of deleted regular topics; a partitioned one counts once.
+        kept: the first regular topics that stay, with the reason; `kept_count` counts all.
     """
 
     deleted: int = 0

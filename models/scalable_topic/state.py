@@ -1,4 +1,4 @@
-"""What the migration to a scalable topic found, measured and proved, and the state that its workflow carries."""
+"""Results, figures, certificates and workflow state of the migrations to scalable topics."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from models.scalable_topic.results import DrainedTopic, FlippedTopic, Precheck, 
 
 
 class TopicFacts(Figures):
-    """What was found out.
+    """Results of the phases.
 
     Attributes:
         precheck: the result of PRECHECK; the plan.
@@ -28,25 +28,25 @@ class TopicFacts(Figures):
 
 
 class CleanupFigures(Figures):
-    """What was measured of a cleanup.
+    """Measurements of a cleanup.
 
     Attributes:
-        deleted_topics: regular topics that are gone; a partitioned one counts once.
+        deleted_topics: number of deleted regular topics; a partitioned one counts once.
     """
 
     deleted_topics: Topics | None = None
 
 
 class TopicFigures(CleanupFigures):
-    """What was measured.
+    """Measurements of the migration.
 
     Attributes:
-        blockers: how many a dry run found.
+        blockers: number of blockers that a dry run found.
         backlog_messages: of all subscriptions, at PRECHECK.
         stored_bytes: of the regular topic, at PRECHECK.
-        migrate_seconds: of the brokers' own call.
-        flip_seconds: of that call with all that completes it.
-        drain_seconds: how long old messages took to be consumed.
+        migrate_seconds: duration of the brokers' own call.
+        flip_seconds: duration of that call and of the steps that complete it.
+        drain_seconds: how long consumers took to consume old messages.
     """
 
     blockers: Count | None = None
@@ -58,15 +58,15 @@ class TopicFigures(CleanupFigures):
 
 
 class TopicCertificate(Figures):
-    """What was compared, and what came of it.
+    """Proof of the result.
 
     Attributes:
-        migrated_from: the regular topic (PIP-475), and `partitions`, how many it had; 0 for none.
-        segments: that take new messages.
-        subscriptions: with a record and a cursor on each of these segments.
-        undrained: subscriptions with old messages when DRAIN ended.
-        faults: what was wrong, in words.
-        completed_at: when the policies of the namespace were put back.
+        migrated_from: the regular topic (PIP-475), and `partitions`, their number; 0 for an unpartitioned one.
+        segments: number of segments that take new messages.
+        subscriptions: number of subscriptions with a record and a cursor on each of these segments.
+        undrained: number of old messages at the end of DRAIN, by subscription.
+        faults: descriptions of what is wrong.
+        completed_at: when the policies of the namespace were restored.
     """
 
     migrated_from: str | None = None
@@ -87,7 +87,7 @@ class TopicState(MigrationState[TopicFacts, TopicFigures, TopicCertificate]):
 
 
 class NamespaceFacts(Figures):
-    """What was found out.
+    """Results of the phases.
 
     Attributes:
         survey: the result of PRECHECK; the plan.
@@ -97,14 +97,14 @@ class NamespaceFacts(Figures):
 
 
 class NamespaceFigures(CleanupFigures):
-    """What was measured.
+    """Measurements of the migration.
 
     Attributes:
-        blockers: how many a dry run found.
-        topics_scalable: that this migration has made scalable, and `topics_failed`, those that stayed, or have faults.
+        blockers: number of blockers that a dry run found.
+        topics_scalable: number of migrated topics; `topics_failed` counts those that stayed regular or have faults.
         backlog_messages: of all subscriptions, at PRECHECK.
-        stored_bytes: of all regular topics, at PRECHECK; so much at least is kept while policies are held.
-        held_seconds: how long policies were held.
+        stored_bytes: of all regular topics, at PRECHECK; the minimum that stays stored while policies are overridden.
+        held_seconds: how long policies were overridden.
         longest_flip_seconds: of a topic, from the brokers' call until it was complete.
         longest_drain_seconds: of a topic, until old messages were consumed.
     """
@@ -120,14 +120,14 @@ class NamespaceFigures(CleanupFigures):
 
 
 class NamespaceCertificate(Figures):
-    """What was compared, and what came of it.
+    """Proof of the result.
 
     Attributes:
-        segments: that take new messages, of all topics.
-        subscriptions: with a record and a cursor on each of these segments.
-        undrained: topics with old messages when their DRAIN ended.
-        faults: of layouts, records and cursors.
-        completed_at: when the policies of all namespaces were put back.
+        segments: number of segments that take new messages, of all topics.
+        subscriptions: number of subscriptions with a record and a cursor on each of these segments.
+        undrained: number of topics with old messages at the end of DRAIN.
+        faults: number of faults of layouts, records and cursors.
+        completed_at: when the policies of all namespaces were restored.
     """
 
     segments: Count | None = None
@@ -141,7 +141,7 @@ class NamespaceState(MigrationState[NamespaceFacts, NamespaceFigures, NamespaceC
     """The state of the migration of many topics.
 
     Attributes:
-        waves: how far the topics are.
+        waves: progress by waves.
     """
 
     facts: NamespaceFacts = Field(default_factory=NamespaceFacts)

@@ -1,4 +1,4 @@
-"""A split, a merge or a rebucket that is asked of brokers: what it makes, and whether a layout has it."""
+"""Split, merge or rebucket of segments: its result, and whether a layout already contains it."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class SegmentChange:
     Attributes:
         parents: one or two segments as they were before, active.
         first_id: the id that the first new segment gets.
-        buckets: rebucket: how many entry buckets the new segment has; None for the other changes.
+        buckets: rebucket: number of entry buckets of the new segment; None for other changes.
     """
 
     parents: tuple[SegmentInfo, ...]
@@ -27,7 +27,7 @@ class SegmentChange:
         """Return the change of segments of a layout.
 
         Raises:
-            LayoutError: it is not possible.
+            LayoutError: the change is not possible.
         """
         _changed(layout, ids, buckets, 0)
         return cls(tuple(layout.segments[number] for number in ids), layout.next_segment_id, buckets)
@@ -44,22 +44,22 @@ class SegmentChange:
             return (self.parents[0].hash_range,)
         if len(self.parents) == 1:
             return self.parents[0].hash_range.split()
-        first, second = sorted((parent.hash_range for parent in self.parents), key=lambda part: part.start)
+        first, second = sorted((parent.hash_range for parent in self.parents), key=lambda hash_range: hash_range.start)
         return (HashRange(start=first.start, end=second.end),)
 
     def after(self, layout: SegmentLayout, now_ms: int) -> SegmentLayout:
-        """Return what the change makes of a layout; after a merge brokers may allow fewer entry buckets.
+        """Return the layout after the change; after a merge, brokers may allow fewer entry buckets.
 
         Raises:
-            LayoutError: it is not possible.
+            LayoutError: the change is not possible.
         """
         return _changed(layout, self.ids, self.buckets, now_ms)
 
     def children(self, layout: SegmentLayout) -> tuple[SegmentInfo, ...]:
-        """Return the segments that have taken over; none while all parents are active.
+        """Return the segments that replaced the parents; none while all parents are active.
 
-        A parent that was consumed may be pruned, and is not named by its children then. A segment that has the entry
-        buckets that a rebucket asks for stands for itself.
+        A consumed parent may be pruned; its children then do not name it. A segment that already has the entry
+        buckets of a rebucket is its own child.
 
         Raises:
             LayoutError: the parents were changed in another way.
@@ -67,7 +67,11 @@ class SegmentChange:
         parents = [layout.segments.get(number) for number in self.ids]
         there = [parent for parent in parents if parent is not None]
         if len(there) == len(parents) and all(parent.active for parent in there):
-            return () if self.buckets is None else tuple(one for one in there if self._is_child(one, one.hash_range))
+            return (
+                ()
+                if self.buckets is None
+                else tuple(parent for parent in there if self._is_child(parent, parent.hash_range))
+            )
         heirs = {child for parent in there for child in parent.child_ids}
         pruned = len(there) < len(parents)
         candidates = [
@@ -75,12 +79,12 @@ class SegmentChange:
             for number, segment in sorted(layout.segments.items())
             if number in heirs or (pruned and number >= self.first_id)
         ]
-        found = [
+        matches = [
             next((candidate for candidate in candidates if self._is_child(candidate, range_)), None)
             for range_ in self.ranges
         ]
-        children = tuple(child for child in found if child is not None)
-        if any(parent.active for parent in there) or len(children) < len(found):
+        children = tuple(child for child in matches if child is not None)
+        if any(parent.active for parent in there) or len(children) < len(matches):
             named = ", ".join(parent.descriptor for parent in self.parents)
             raise LayoutError(
                 f"{named} was changed in another way by another client, or by a broker on its own: "
@@ -89,7 +93,7 @@ class SegmentChange:
         return children
 
     def _is_child(self, segment: SegmentInfo, hash_range: HashRange) -> bool:
-        """Return whether a segment can be what this change has made of a range."""
+        """Return whether a segment can be the result of this change for a hash range."""
         right = self.buckets is None or segment.entry_bucket_splits == equal_splits(self.buckets)
         return right and segment.hash_range == hash_range
 

@@ -1,7 +1,7 @@
-"""The layout of a scalable topic: segments over the hash space, and what brokers make of them.
+"""Layout of a scalable topic: its segments over the hash space, and their changes by brokers.
 
 Its JSON is the value of the topic's node beneath `/topics` (PIP-468, "Metadata"; PIP-475, "Broker-side migration
-steps"). Nothing here talks to a server.
+steps"). This module does not call a server.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ from models.segments.segment import (
 
 
 class SegmentLayout(Stored):
-    """All segments of a scalable topic, and what else its node holds.
+    """Layout of a scalable topic, as its node in the metadata store holds it.
 
     Attributes:
-        epoch: raised by one with each change of segments.
-        next_segment_id: the id that the next segment gets.
+        epoch: incremented with each change of segments.
+        next_segment_id: id of the next new segment.
         segments: by id.
         properties: of the topic.
-        deleted: whether brokers are deleting the topic.
+        deleted: true while brokers delete the topic.
     """
 
     epoch: int = 0
@@ -43,18 +43,18 @@ class SegmentLayout(Stored):
 
     @classmethod
     def parse(cls, value: bytes) -> Self:
-        """Return a layout as brokers store it.
+        """Return the layout that brokers stored.
 
         Raises:
-            pydantic.ValidationError: it is not one; nothing at all, for example.
+            pydantic.ValidationError: the value is not a layout; it may be empty.
         """
         return cls.model_validate_json(value)
 
     def encode(self) -> bytes:
-        """Return the layout as brokers store it."""
+        """Return the JSON that brokers store."""
         return self.model_dump_json(by_alias=True).encode()
 
-    # What brokers make ------------------------------------------------------------------------------------------------
+    # Changes by brokers -----------------------------------------------------------------------------------------------
 
     @classmethod
     def initial(cls, count: int, now_ms: int, budget: int = 1) -> Self:
@@ -69,18 +69,18 @@ class SegmentLayout(Stored):
         segments = [
             SegmentInfo(
                 segment_id=number,
-                hash_range=part,
+                hash_range=hash_range,
                 created_at_epoch=0,
                 created_at_ms=now_ms,
                 entry_bucket_splits=splits,
             )
-            for number, part in enumerate(HashRange.divided(count))
+            for number, hash_range in enumerate(HashRange.divided(count))
         ]
         return cls(next_segment_id=count, segments=_by_id(segments))
 
     @classmethod
     def synthetic(cls, topics: Sequence[str], now_ms: int) -> Self:
-        """Return a regular topic as V5 clients see it (PIP-475, "Special segments").
+        """Return the layout by which V5 clients see a regular topic (PIP-475, "Special segments").
 
         Args:
             topics: its partitions in their order, or the topic itself where it has none; in full.
@@ -88,8 +88,8 @@ class SegmentLayout(Stored):
         """
         plain = cls.initial(len(topics), now_ms)
         named = [
-            one.model_copy(update={"legacy_topic_name": topic})
-            for one, topic in zip(plain.segments.values(), topics, strict=True)
+            segment.model_copy(update={"legacy_topic_name": topic})
+            for segment, topic in zip(plain.segments.values(), topics, strict=True)
         ]
         return plain.model_copy(update={"segments": _by_id(named)})
 
@@ -113,18 +113,18 @@ class SegmentLayout(Stored):
         new = [
             SegmentInfo(
                 segment_id=number,
-                hash_range=part,
+                hash_range=hash_range,
                 parent_ids=tuple(parents),
                 created_at_epoch=0,
                 created_at_ms=now_ms,
                 entry_bucket_splits=splits,
             )
-            for number, part in zip(children, HashRange.divided(len(topics)), strict=True)
+            for number, hash_range in zip(children, HashRange.divided(len(topics)), strict=True)
         ]
         return cls(next_segment_id=2 * len(topics), segments=_by_id((*old, *new)))
 
     def split(self, segment_id: int, now_ms: int) -> Self:
-        """Return the layout after an active segment was divided in the middle; each child has half of its buckets.
+        """Return the layout after the split of an active segment; each child has half of its buckets.
 
         Raises:
             LayoutError: there is no such active segment, or it has one hash only.
@@ -132,69 +132,72 @@ class SegmentLayout(Stored):
         parent = self._active(segment_id)
         return self._changed(parent.hash_range.split(), (parent,), now_ms, buckets=max(1, parent.buckets // 2))
 
-    def merge(self, one_id: int, other_id: int, now_ms: int, max_buckets: int = MAX_BUCKETS) -> Self:
-        """Return the layout after two active segments, next to each other, became one with the buckets of both.
+    def merge(self, first_id: int, second_id: int, now_ms: int, max_buckets: int = MAX_BUCKETS) -> Self:
+        """Return the layout after the merge of two neighbouring active segments, with the buckets of both.
 
         Args:
-            one_id: of one of them.
-            other_id: of the other one.
+            first_id: id of one segment.
+            second_id: id of its neighbour.
             now_ms: milliseconds since 1970.
             max_buckets: the most that brokers give a segment.
 
         Raises:
-            LayoutError: one of them is not there or not active, or they are not neighbours.
+            LayoutError: a segment is missing or not active, or they are not neighbours.
         """
-        # One that is not there counts before one that is sealed.
-        self._segment(other_id)
-        one, other = self._active(one_id), self._active(other_id)
-        first, second = sorted((one, other), key=lambda segment: segment.hash_range.start)
+        # A missing segment is reported before a sealed one.
+        self._segment(second_id)
+        parents = self._active(first_id), self._active(second_id)
+        first, second = sorted(parents, key=lambda segment: segment.hash_range.start)
         if not first.hash_range.precedes(second.hash_range):
             raise LayoutError(
-                f"segments {one.descriptor} and {other.descriptor} are not neighbours", LayoutFault.NOT_NEIGHBOURS
+                f"segments {parents[0].descriptor} and {parents[1].descriptor} are not neighbours",
+                LayoutFault.NOT_NEIGHBOURS,
             )
         both = HashRange(start=first.hash_range.start, end=second.hash_range.end)
-        return self._changed([both], (one, other), now_ms, buckets=min(one.buckets + other.buckets, max_buckets))
+        return self._changed([both], parents, now_ms, buckets=min(first.buckets + second.buckets, max_buckets))
 
     def rebucket(self, segment_id: int, buckets: int, now_ms: int) -> Self:
-        """Return the layout after an active segment was replaced by one of the same hashes with other entry buckets.
+        """Return the layout after an active segment got another number of entry buckets.
 
         Raises:
-            LayoutError: there is no such active segment, it has these buckets, or there cannot be so many.
+            LayoutError: there is no such active segment, it has these buckets, or the number is not possible.
         """
         parent = self._active(segment_id)
         if not 1 <= buckets <= MAX_BUCKETS:
-            raise LayoutError(f"a segment cannot have {buckets} entry buckets; 1 to {MAX_BUCKETS} is possible")
+            raise LayoutError(f"a segment cannot have {buckets} entry buckets; expected 1 to {MAX_BUCKETS}")
         if parent.entry_bucket_splits == equal_splits(buckets):
             raise LayoutError(f"segment {parent.descriptor} has {buckets} equal entry buckets already")
         return self._changed([parent.hash_range], (parent,), now_ms, buckets=buckets)
 
     def prune(self, segment_id: int) -> Self:
-        """Return the layout without a sealed segment, whose neighbours forget it.
+        """Return the layout without a sealed segment and without references to it.
 
         Raises:
-            LayoutError: it is not there, or still takes messages.
+            LayoutError: the segment is missing or active.
         """
         if self._segment(segment_id).active:
-            raise LayoutError(f"segment {segment_id} is active, and cannot be pruned")
+            raise LayoutError(f"segment {segment_id} is active and cannot be pruned")
         rest = {
-            number: one.model_copy(
+            number: segment.model_copy(
                 update={
-                    "parent_ids": tuple(parent for parent in one.parent_ids if parent != segment_id),
-                    "child_ids": tuple(child for child in one.child_ids if child != segment_id),
+                    "parent_ids": tuple(parent for parent in segment.parent_ids if parent != segment_id),
+                    "child_ids": tuple(child for child in segment.child_ids if child != segment_id),
                 }
             )
-            for number, one in self.segments.items()
+            for number, segment in self.segments.items()
             if number != segment_id
         }
         return self.model_copy(update={"epoch": self.epoch + 1, "segments": rest})
 
-    # What is asked of it ----------------------------------------------------------------------------------------------
+    # Queries --------------------------------------------------------------------------------------------------------
 
     @property
     def active(self) -> list[SegmentInfo]:
-        """Those that take messages, in the order of their hashes."""
-        found = [segment for segment in self.segments.values() if segment.active]
-        return sorted(found, key=lambda one: (one.hash_range.start, one.hash_range.end, one.segment_id))
+        """Segments that take messages, in the order of their hashes."""
+        active = [segment for segment in self.segments.values() if segment.active]
+        return sorted(
+            active, key=lambda segment: (segment.hash_range.start, segment.hash_range.end, segment.segment_id)
+        )
 
     def find(self, value: int) -> SegmentInfo:
         """Return the active segment of a hash.
@@ -202,29 +205,29 @@ class SegmentLayout(Stored):
         Raises:
             LayoutError: no active segment has it.
         """
-        for one in self.active:
-            if value in one.hash_range:
-                return one
+        for segment in self.active:
+            if value in segment.hash_range:
+                return segment
         raise LayoutError(f"no active segment has the hash {value:04x}")
 
     def route(self, key: str) -> SegmentInfo:
-        """Where producers send messages with a key: as in a partitioned topic, as long as it is one (PIP-475)."""
+        """Return the segment to which producers send a key; regular topics use their partitions (PIP-475)."""
         raw, active = key_hash(key), self.active
-        if active and all(one.legacy for one in active):
+        if active and all(segment.legacy for segment in active):
             return self._segment((raw & 0x7FFF_FFFF) % len(active))
         return self.find(raw >> 16)
 
     def ancestors(self, segment_id: int) -> list[SegmentInfo]:
-        """Return those from which a segment came, each once, parents before their children."""
-        found: set[int] = set()
-        left = [*self._segment(segment_id).parent_ids]
-        while left:
-            parent = left.pop()
-            if parent not in found:
-                found.add(parent)
-                left += self._segment(parent).parent_ids
+        """Return the ancestors of a segment, parents before children."""
+        ancestors: set[int] = set()
+        pending = [*self._segment(segment_id).parent_ids]
+        while pending:
+            parent = pending.pop()
+            if parent not in ancestors:
+                ancestors.add(parent)
+                pending += self._segment(parent).parent_ids
         # A child's id is always the higher one.
-        return [self.segments[number] for number in sorted(found)]
+        return [self.segments[number] for number in sorted(ancestors)]
 
     def _segment(self, segment_id: int) -> SegmentInfo:
         if segment_id not in self.segments:
@@ -233,10 +236,10 @@ class SegmentLayout(Stored):
         return self.segments[segment_id]
 
     def _active(self, segment_id: int) -> SegmentInfo:
-        found = self._segment(segment_id)
-        if not found.active:
+        segment = self._segment(segment_id)
+        if not segment.active:
             raise LayoutError(f"segment {segment_id} is sealed", LayoutFault.SEGMENT_SEALED)
-        return found
+        return segment
 
     def _changed(
         self, ranges: Iterable[HashRange], parents: Sequence[SegmentInfo], now_ms: int, *, buckets: int

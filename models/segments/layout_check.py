@@ -1,4 +1,4 @@
-"""What is wrong with a layout; brokers check little of this, and lose messages where it does not hold."""
+"""Checks of a layout; brokers check little of this, and lose messages if a layout is wrong."""
 
 from __future__ import annotations
 
@@ -10,47 +10,47 @@ from models.segments.segment import HASHES, NOT_SEALED, SegmentInfo
 
 
 def layout_faults(layout: SegmentLayout) -> list[str]:
-    """Return all faults of the layout of a scalable topic, in words; empty for none.
+    """Return descriptions of all faults of a layout.
 
-    Layouts of regular topics, as V5 clients see them, are not meant: their segments are active and legacy at once.
+    This does not apply to synthetic layouts of regular topics, whose segments are active and legacy.
     """
-    found = [*_coverage(layout)]
+    faults = [*_coverage(layout)]
     for number, segment in sorted(layout.segments.items()):
-        found += (f"segment {number} {fault}" for fault in _segment_faults(layout, number, segment))
-    return found
+        faults += (f"segment {number} {fault}" for fault in _segment_faults(layout, number, segment))
+    return faults
 
 
 def migration_faults(layout: SegmentLayout, topics: Sequence[str]) -> list[str]:
-    """Return how the layout of a topic that was just migrated differs from what its migration must make (PIP-475).
+    """Return how the layout of a newly migrated topic differs from the expected one (PIP-475).
 
-    Times are not compared. What brokers split or merge afterwards is a difference.
+    Times are not compared. Later splits and merges are differences.
 
     Args:
         layout: as it is.
         topics: partitions of the regular topic in their order, or the topic itself; in full.
 
     Returns:
-        In words; empty for none.
+        Descriptions of the differences.
     """
     planned = SegmentLayout.migrated(topics, 0)
-    found: list[str] = []
+    differences: list[str] = []
     for name in ("epoch", "next_segment_id"):
         is_, wanted = getattr(layout, name), getattr(planned, name)
         if is_ != wanted:
-            found.append(f"{name} is {is_}, and not {wanted}")
+            differences.append(f"{name} is {is_}, not {wanted}")
     for number in sorted({*layout.segments, *planned.segments}):
-        found += _segment_differences(number, layout.segments.get(number), planned.segments.get(number))
-    return found
+        differences += _segment_differences(number, layout.segments.get(number), planned.segments.get(number))
+    return differences
 
 
-def _segment_differences(number: int, found: SegmentInfo | None, planned: SegmentInfo | None) -> Iterator[str]:
-    if found is None or planned is None:
-        yield f"segment {number} {'is missing' if found is None else 'is one too many'}"
+def _segment_differences(number: int, actual: SegmentInfo | None, planned: SegmentInfo | None) -> Iterator[str]:
+    if actual is None or planned is None:
+        yield f"segment {number} {'is missing' if actual is None else 'is unexpected'}"
         return
     for name in ("hash_range", "state", "parent_ids", "child_ids", "sealed_at_epoch", "legacy_topic_name"):
-        is_, wanted = getattr(found, name), getattr(planned, name)
+        is_, wanted = getattr(actual, name), getattr(planned, name)
         if is_ != wanted:
-            yield f"{name} of segment {number} is {is_}, and not {wanted}"
+            yield f"{name} of segment {number} is {is_}, not {wanted}"
 
 
 def _coverage(layout: SegmentLayout) -> Iterator[str]:
@@ -61,9 +61,9 @@ def _coverage(layout: SegmentLayout) -> Iterator[str]:
     first, last = active[0].hash_range.start, active[-1].hash_range.end
     if first:
         yield f"no active segment has the hashes before {first:04x}"
-    for one, other in pairwise(active):
-        if not one.hash_range.precedes(other.hash_range):
-            yield f"between the active segments {one.descriptor} and {other.descriptor} is a gap, or they overlap"
+    for before, after in pairwise(active):
+        if not before.hash_range.precedes(after.hash_range):
+            yield f"the active segments {before.descriptor} and {after.descriptor} overlap or have a gap between them"
     if last != HASHES - 1:
         yield f"no active segment has the hashes after {last:04x}"
 

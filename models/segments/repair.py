@@ -1,4 +1,4 @@
-"""What the layout of a scalable topic says of the regular one that it came from."""
+"""Relation between the layout of a scalable topic and the regular topic that it came from."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Collection
 from models.segments.layout import SegmentLayout
 
 NEVER_DROPPED = 253_402_300_799_000
-"""Milliseconds since 1970 at the end of the year 9999: a broker drops a segment once it was sealed for some time."""
+"""End of the year 9999, in milliseconds since 1970: brokers drop a segment some time after it was sealed."""
 
 
 def comes_from(layout: SegmentLayout, topics: Collection[str]) -> bool:
-    """Return whether a layout can have come from the migration of a regular topic, whatever brokers did since.
+    """Return whether a layout can result from the migration of a regular topic, with or without later changes.
 
     Args:
         layout: as it is.
@@ -25,9 +25,9 @@ def comes_from(layout: SegmentLayout, topics: Collection[str]) -> bool:
 
 
 def with_kept_parents(layout: SegmentLayout) -> SegmentLayout:
-    """Return the layout with regular parents that brokers never drop: they were sealed at the end of time."""
-    kept = {
-        number: one.model_copy(update={"sealed_at_ms": NEVER_DROPPED}) if one.legacy else one
-        for number, one in layout.segments.items()
+    """Return the layout with a seal time of its regular parents in the far future, so that brokers never drop them."""
+    segments = {
+        number: segment.model_copy(update={"sealed_at_ms": NEVER_DROPPED}) if segment.legacy else segment
+        for number, segment in layout.segments.items()
     }
-    return layout.model_copy(update={"segments": kept})
+    return layout.model_copy(update={"segments": segments})

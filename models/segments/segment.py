@@ -10,10 +10,10 @@ from pydantic import BaseModel, ConfigDict, Field, computed_field, model_validat
 from pydantic.alias_generators import to_camel
 
 HASHES = 0x1_0000
-"""How many hashes there are: 0 to 65535."""
+"""Number of hashes: 0 to 65535."""
 
 NOT_SEALED = -1
-"""Epoch and time of a segment that is not sealed; the proposal says 0, brokers write this."""
+"""Epoch and time of a segment that is not sealed. PIP-468 says 0, but brokers write -1."""
 
 MAX_BUCKETS = HASHES
 """The most entry buckets that a segment can have; brokers allow 1024, unless they are configured otherwise."""
@@ -22,10 +22,10 @@ _DERIVED = ("sealed", "active", "root", "leaf", "legacy")
 
 
 class LayoutFault(StrEnum):
-    """Why a change does not fit a layout, for programs.
+    """Reason why a change is not possible in a layout.
 
     SEGMENT_NOT_FOUND: the layout has no such segment.
-    SEGMENT_SEALED: a segment takes no messages any more.
+    SEGMENT_SEALED: a segment takes no more messages.
     NOT_NEIGHBOURS: segments to be merged do not have neighbouring hashes.
     TOO_SMALL: a segment to be split has one hash only.
     OTHER: anything else; the same request may fit later.
@@ -39,10 +39,10 @@ class LayoutFault(StrEnum):
 
 
 class LayoutError(ValueError):
-    """What is asked for cannot be done with this layout.
+    """Error: a change is not possible in this layout.
 
     Attributes:
-        fault: why, for programs.
+        fault: the reason.
     """
 
     def __init__(self, reason: str, fault: LayoutFault = LayoutFault.OTHER) -> None:
@@ -51,13 +51,13 @@ class LayoutError(ValueError):
 
 
 class Stored(BaseModel):
-    """A part of what brokers store: fields that we do not know survive."""
+    """Base of models that brokers store; unknown fields are preserved."""
 
     model_config = ConfigDict(frozen=True, extra="allow", alias_generator=to_camel, populate_by_name=True)
 
 
 class HashRange(Stored):
-    """Neighbouring hashes.
+    """Range of hashes.
 
     Attributes:
         start: the first one, 0 to 65535.
@@ -70,12 +70,14 @@ class HashRange(Stored):
     @model_validator(mode="after")
     def _is_range(self) -> Self:
         if not 0 <= self.start <= self.end < HASHES:
-            raise ValueError(f"{self.start} to {self.end} is no range of hashes")
+            raise ValueError(
+                f"{self.start} to {self.end} is not a range of hashes; expected 0 <= start <= end < {HASHES}"
+            )
         return self
 
     @property
     def size(self) -> int:
-        """How many hashes it has."""
+        """Number of hashes."""
         return self.end - self.start + 1
 
     def __contains__(self, value: int) -> bool:
@@ -85,13 +87,13 @@ class HashRange(Stored):
         return f"{self.start:04x}-{self.end:04x}"
 
     def split(self) -> tuple[HashRange, HashRange]:
-        """Return both halves; where the size is odd, the first has one more.
+        """Return both halves; if the size is odd, the first half is larger.
 
         Raises:
-            LayoutError: it has one hash only.
+            LayoutError: the range has one hash only.
         """
         if self.size < 2:
-            raise LayoutError(f"{self} has one hash only, and cannot be split", LayoutFault.TOO_SMALL)
+            raise LayoutError(f"{self} has only one hash and cannot be split", LayoutFault.TOO_SMALL)
         middle = self.start + (self.end - self.start) // 2
         return HashRange(start=self.start, end=middle), HashRange(start=middle + 1, end=self.end)
 
@@ -104,7 +106,7 @@ class HashRange(Stored):
         """Return the whole space in equal parts; the last takes the remainder.
 
         Raises:
-            LayoutError: there are not so many hashes.
+            LayoutError: the count is not possible.
         """
         if not 1 <= count <= HASHES:
             raise LayoutError(f"the hash space cannot be divided into {count} segments; 1 to {HASHES} is possible")
@@ -126,19 +128,19 @@ class SegmentState(StrEnum):
 
 
 class SubscriptionKind(StrEnum):
-    """How a subscription of a scalable topic is consumed: by key in order, or by all consumers together."""
+    """Kind of a subscription of a scalable topic: STREAM is in order by key, QUEUE is shared."""
 
     STREAM = "STREAM"
     QUEUE = "QUEUE"
 
 
 class SegmentInfo(Stored):
-    """One segment.
+    """Segment of a scalable topic.
 
     Attributes:
-        segment_id: unique in the topic, never used again.
-        hash_range: of the keys that it took or takes.
-        state: whether it still takes messages.
+        segment_id: unique in the topic, never reused.
+        hash_range: hashes of its keys.
+        state: active or sealed.
         parent_ids, child_ids: neighbours in the graph of segments; those that were pruned are not named any more.
         created_at_epoch, sealed_at_epoch: epochs of the layout.
         created_at_ms, sealed_at_ms: milliseconds since 1970.
@@ -164,41 +166,41 @@ class SegmentInfo(Stored):
     def _without_derived(cls, value: object) -> object:
         if not isinstance(value, Mapping):
             return value
-        return {name: one for name, one in cast("Mapping[str, object]", value).items() if name not in _DERIVED}
+        return {name: field for name, field in cast("Mapping[str, object]", value).items() if name not in _DERIVED}
 
     @computed_field
     @property
     def sealed(self) -> bool:
-        """Whether it takes no messages any more."""
+        """True if the segment takes no more messages."""
         return self.state is SegmentState.SEALED
 
     @computed_field
     @property
     def active(self) -> bool:
-        """Whether producers write to it."""
+        """True if producers write to the segment."""
         return self.state is SegmentState.ACTIVE
 
     @computed_field
     @property
     def root(self) -> bool:
-        """Whether it has no parents, or all of them were pruned."""
+        """True if the segment has no parents, or all were pruned."""
         return not self.parent_ids
 
     @computed_field
     @property
     def leaf(self) -> bool:
-        """Whether it has no children."""
+        """True if the segment has no children."""
         return not self.child_ids
 
     @computed_field
     @property
     def legacy(self) -> bool:
-        """Whether its messages are in a regular topic."""
+        """True if the messages are in a regular topic."""
         return self.legacy_topic_name is not None
 
     @property
     def buckets(self) -> int:
-        """Return the number of its entry buckets, at least 1."""
+        """Number of entry buckets, at least 1."""
         return len(self.entry_bucket_splits) + 1
 
     @property
@@ -215,7 +217,7 @@ class SegmentInfo(Stored):
         return self.legacy_topic_name or f"segment://{scalable}/{self.descriptor}"
 
     def sealed_by(self, children: Sequence[int], epoch: int, now_ms: int) -> SegmentInfo:
-        """Return the same segment once children have taken over."""
+        """Return the segment after children replaced it."""
         return self.model_copy(
             update={
                 "state": SegmentState.SEALED,

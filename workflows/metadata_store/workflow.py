@@ -185,7 +185,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             )
         if (rests := self.state.cutover_gaps - _GAPS_WITHOUT_REST) > 0:
             rest = min(_SHORTEST_REST * 2 ** (rests - 1), _LONGEST_REST)
-            await self.phases.rest(f"the next try of the cut-over ({gap})", rest, effect="it is tried again at once")
+            await self.phases.rest(f"the next try of the cut-over ({gap})", rest, effect="it is retried immediately")
 
     async def _copy_changes(self) -> None:
         call = on_watcher(self.state, "Copy what changed since PRE_COPY")

@@ -1,4 +1,4 @@
-"""After COMPLETE: the grace window, in which regular topics are kept, and their end."""
+"""Grace window after COMPLETE, in which regular topics are kept, and their cleanup."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ _CANCELLED_LIMIT = timedelta(minutes=1)
 
 
 class GraceWindow:
-    """The time between COMPLETE and the end of a migration.
+    """Time between COMPLETE and the end of a migration.
 
     Args:
-        migration: whose state and parts it uses.
-        clean_up: deletes regular topics.
-        forget: leaves them as they are; gets the longest time that this may take.
+        migration: the migration.
+        clean_up: delete regular topics.
+        forget: delete the records and leave the topics as they are; its argument is a time limit.
     """
 
     def __init__(
@@ -44,15 +44,15 @@ class GraceWindow:
         self._forget = forget
 
     async def run(self, grace: str, cleanup: str, outcome: Outcome) -> Outcome:
-        """Keep the window, clean up where that is asked for, and say how the migration ends.
+        """Run the grace window and the cleanup, and return the outcome of the migration.
 
         Args:
             grace: name of the phase of the window.
             cleanup: name of the phase of the cleanup.
-            outcome: how the migration ends otherwise.
+            outcome: outcome of the migration without cleanup faults.
         """
         if self._input.cleanup is SourceCleanup.LEAVE:
-            # Nothing is kept for anybody: the window would only keep the workflow open.
+            # Without a cleanup the window has no purpose.
             return await self._end_with(outcome)
         if self._migration.state.cancelled:
             self._migration.board.note("regular topics were left as they are, since the workflow was cancelled")
@@ -67,8 +67,8 @@ class GraceWindow:
             if failure.how == "cancelled":
                 await self._end_with(outcome, _CANCELLED_LIMIT)
                 raise
-            # Clients use scalable topics for good; what is left of regular ones takes nothing from that.
-            self._migration.board.note(f"regular topics were not deleted to the end: {failure.why}")
+            # The scalable topics are complete; a failed cleanup of regular topics does not affect them.
+            self._migration.board.note(f"the deletion of regular topics did not complete: {failure.why}")
             return await self._end_with(Outcome.DONE_WITH_FAILURES)
         self._migration.board.note("regular topics were left as they are")
         return await self._end_with(outcome)
@@ -83,25 +83,23 @@ class GraceWindow:
 
     async def _delete(self) -> None:
         if not await self._migration.timers.until_proceed(self._delete_all()):
-            self._migration.board.note("the cleanup was ended by `proceed`; the rest stays")
-            # A cleanup holds the cluster, and gives it back at its end only.
+            self._migration.board.note("the cleanup was ended by `proceed`; the remaining regular topics stay")
+            # A cleanup releases the cluster only at its end.
             await self._forget(None)
 
     async def _delete_all(self) -> None:
         done = await self._clean_up()
         self._figures.deleted_topics = done.deleted
-        kept = FailedItems(what="regular topic(s) that stay", items=done.kept, count=done.kept_count)
-        self._migration.board.report_failures(kept)
+        remaining = FailedItems(what="regular topic(s) stay", items=done.kept, count=done.kept_count)
+        self._migration.board.report_failures(remaining)
 
     async def _end_with(self, outcome: Outcome, limit: timedelta | None = None) -> Outcome:
-        """Leave what is left as it is, and give the cluster back if a cleanup holds it; says how the migration ends."""
+        """Delete the records, release the cluster if a cleanup holds it, and return the outcome of the migration."""
         try:
             await self._forget(limit)
         except (ActivityError, ApplicationError) as error:
             if failure_of(error).how == "cancelled":
                 raise
-            self._migration.board.note(
-                f"what was noted of the topics stays in the metadata store: {failure_of(error).why}"
-            )
+            self._migration.board.note(f"records of the topics stay in the metadata store: {failure_of(error).why}")
             return Outcome.DONE_WITH_FAILURES
         return outcome

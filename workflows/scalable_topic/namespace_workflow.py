@@ -66,9 +66,11 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
         await self.phases.rollback_on_failure(self._make_scalable, undo=self._roll_back)
         await self.phases.undo(Phase.COMPLETE, self._complete)
         counts = self.state.waves.counts
-        left = counts.failed or self.state.certificate.undrained or self.state.waves.outcome is WavesOutcome.STOPPED
+        incomplete = (
+            counts.failed or self.state.certificate.undrained or self.state.waves.outcome is WavesOutcome.STOPPED
+        )
         outcome = await self.window.run(
-            Phase.GRACE, Phase.CLEANUP, Outcome.DONE_WITH_FAILURES if left else Outcome.DONE
+            Phase.GRACE, Phase.CLEANUP, Outcome.DONE_WITH_FAILURES if incomplete else Outcome.DONE
         )
         return self.report(outcome, f"{counts.done} topics of {self.input.cluster} are scalable")
 
@@ -95,24 +97,28 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
 
     async def _guard(self) -> None:
         if not self.hold.reached:
-            self._tell(await self.activities.run(hold_release.recover_all, Call("Is anything left of an earlier run?")))
+            self._note_unrestored(
+                await self.activities.run(hold_release.recover_all, Call("Recover from an earlier run"))
+            )
         await self.hold.wait()
-        call = Call("Claim the cluster, and hold the policies of all namespaces")
-        self._tell(await self.activities.run(hold_release.hold_all, call))
+        call = Call("Claim the cluster and override the policies of all namespaces")
+        self._note_unrestored(await self.activities.run(hold_release.hold_all, call))
 
     async def _run_waves(self) -> None:
-        # What policies keep while they are held costs storage, so the time is bounded, whatever is waited for.
-        left = self.state.history[-1].started + self.input.hold_limit - workflow.now()
+        # Overridden policies keep more messages, which costs storage, so the time is bounded.
+        remaining = self.state.history[-1].started + self.input.hold_limit - workflow.now()
         waves = asyncio.ensure_future(self.waves.run())
         try:
             with suppress(TimeoutError):
-                await workflow.wait_condition(waves.done, timeout=max(left, timedelta(0)), timeout_summary="hold_limit")
+                await workflow.wait_condition(
+                    waves.done, timeout=max(remaining, timedelta(0)), timeout_summary="hold_limit"
+                )
             if waves.done():
                 waves.result()
             else:
                 await self._stop(waves)
         except asyncio.CancelledError:
-            # No topic may be under way when policies are put back.
+            # No topic may be in progress when policies are restored.
             await _ended(waves)
             raise
         finally:
@@ -120,31 +126,31 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
             self.state.figures.update(topics_scalable=counts.done, topics_failed=counts.failed)
 
     async def _stop(self, waves: asyncio.Future[Any]) -> None:
-        why = f"policies were held for {self.input.hold_limit}, as long as hold_limit says; no further topic begins"
-        # First, since an activity that answers although it was cancelled must not let the waves continue.
+        why = f"policies were overridden for {self.input.hold_limit}, the hold_limit; no further topic starts"
+        # Set first: an activity that completes despite its cancellation must not let the waves continue.
         self.state.waves.outcome, self.state.waves.why = WavesOutcome.STOPPED, why
         self.board.note(why)
         await _ended(waves)
         await self.waves.drain()
 
     async def _complete(self) -> None:
-        call = Call("Put the policies of all namespaces back")
-        self._tell(await self.activities.run(hold_release.release_all, call))
+        call = Call("Restore the policies of all namespaces")
+        self._note_unrestored(await self.activities.run(hold_release.release_all, call))
         held = next(entry for entry in self.state.history if entry.phase == Phase.GUARD)
         self.state.figures.held_seconds = (workflow.now() - (held.ended or held.started)).total_seconds()
         self.state.certificate.completed_at = workflow.now()
 
     async def _roll_back(self, cause: str) -> str:
-        """Put the policies back; topics that are scalable stay so."""
+        """Restore the policies; scalable topics stay scalable."""
 
         async def release() -> None:
             if self.state.waves.counts.begun:
                 await self.waves.drain()
-            self._tell(
-                await self.activities.run(hold_release.release_all, Call("Put the policies of all namespaces back"))
+            self._note_unrestored(
+                await self.activities.run(hold_release.release_all, Call("Restore the policies of all namespaces"))
             )
             if done := self.state.waves.counts.done:
-                self.board.note(f"{done} topics are scalable, and stay so ({cause})")
+                self.board.note(f"{done} topics are scalable and stay scalable ({cause})")
 
         await self.phases.undo(Phase.ROLLBACK, release)
         return ""
@@ -152,15 +158,17 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
     # Inside -----------------------------------------------------------------------------------------------------------
 
     async def _clean_up(self) -> CleanedUp:
-        return await self.activities.run(cleanup.clean_up_all, Call("Delete regular topics that nobody needs"))
+        return await self.activities.run(
+            cleanup.clean_up_all, Call("Delete regular topics that are not needed any more")
+        )
 
     async def _forget(self, limit: timedelta | None) -> CleanedUp:
-        call = Call("Forget all topics", total=limit)
+        call = Call("Delete the records of all topics", total=limit)
         return await self.activities.run(cleanup.forget_all, call)
 
-    def _tell(self, released: Released) -> None:
-        for kept in released.kept:
-            self.board.note(kept)
+    def _note_unrestored(self, released: Released) -> None:
+        for policy in released.kept:
+            self.board.note(policy)
 
     @property
     def _facts(self) -> Survey:
@@ -171,7 +179,7 @@ class NamespaceScalableMigration(Migration[NamespaceScalableInput, NamespaceStat
 
 
 async def _ended(waves: asyncio.Future[Any]) -> None:
-    """Cancel waves, and wait until their children have ended, also where whoever waits is cancelled meanwhile."""
+    """Cancel waves and wait until their children have ended, even if this wait itself is cancelled."""
     waves.cancel()
     cancelled = False
     while not waves.done():
@@ -179,7 +187,7 @@ async def _ended(waves: asyncio.Future[Any]) -> None:
             await workflow.wait([waves])
         except asyncio.CancelledError:
             cancelled = True
-    # How they took it is of no interest, and would be logged as an error.
+    # Retrieve the exception; otherwise it would be logged as an error.
     _ = waves.cancelled() or waves.exception()
     if cancelled:
         raise asyncio.CancelledError

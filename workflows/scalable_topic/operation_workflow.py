@@ -1,4 +1,4 @@
-"""Have brokers' own controllers change scalable topics, and complete what they leave out (PIP-468)."""
+"""Change scalable topics through their brokers, and complete what these leave out (PIP-468)."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workflows.scalable_topic.policy import OPERATION_POLICIES
 
 @workflow.defn
 class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
-    """Carry one operation out for scalable topics of a cluster (PIP-468)."""
+    """Run one operation on scalable topics of a cluster (PIP-468)."""
 
     @workflow.init
     def __init__(self, input: ScalableOperationInput | Continued) -> None:
@@ -49,7 +49,7 @@ class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
         if self.input.dry_run:
             return self.report(Outcome.PLANNED, self._plan_summary())
         await self.phases.rollback_on_failure(self._operate_all, undo=self._roll_back)
-        await self.phases.undo(Phase.COMPLETE, self._give_back)
+        await self.phases.undo(Phase.COMPLETE, self._release)
         outcome = self._outcome
         return self.report(Outcome.DONE_WITH_FAILURES if outcome.failed else Outcome.DONE, _summary(outcome))
 
@@ -57,13 +57,13 @@ class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
 
     async def _precheck(self) -> None:
         facts = self.state.facts.precheck = await self.activities.run(
-            operations.check, Call(f"Which topics of {self.input.cluster}?")
+            operations.check, Call(f"Find the topics of {self.input.cluster}")
         )
         for warning in facts.warnings:
             self.board.note(f"warning: {warning}")
         self.state.certificate.operation = self.input.operation
         if facts.plan is not None:
-            self._tell(facts.plan)
+            self._record_outcome(facts.plan)
         if self.input.dry_run:
             self.state.figures.blockers = count_blockers(facts.blockers)
             return
@@ -76,26 +76,26 @@ class ScalableTopicOperation(Migration[ScalableOperationInput, OperationState]):
         await self.hold.wait()
         call = Call(f"{self.input.operation}: {self.input.target_name}")
         outcome = self.state.facts.outcome = await self.activities.run(operations.operate, call)
-        self._tell(outcome)
+        self._record_outcome(outcome)
 
-    async def _give_back(self) -> None:
-        released = await self.activities.run(operations.complete, Call("Give the cluster back"))
-        for kept in released.kept:
-            self.board.note(kept)
+    async def _release(self) -> None:
+        released = await self.activities.run(operations.complete, Call("Release the cluster"))
+        for policy in released.kept:
+            self.board.note(policy)
         self.state.certificate.completed_at = workflow.now()
 
     async def _roll_back(self, cause: str) -> str:
-        """Give the cluster back; what was done for single topics stays."""
-        await self.phases.undo(Phase.ROLLBACK, self._give_back)
-        self.board.note(f"what was done for single topics before that stays ({cause})")
+        """Release the cluster; changes of finished topics stay."""
+        await self.phases.undo(Phase.ROLLBACK, self._release)
+        self.board.note(f"changes of finished topics stay ({cause})")
         return ""
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
-    def _tell(self, outcome: OperationOutcome) -> None:
-        """Show what became of topics, or would."""
-        for told in outcome.told:
-            self.board.note(told)
+    def _record_outcome(self, outcome: OperationOutcome) -> None:
+        """Record the results of topics in notes, figures and certificate."""
+        for note in outcome.notes:
+            self.board.note(note)
         self.state.figures.update(
             topics=outcome.topics,
             changed_topics=outcome.changed,
@@ -141,5 +141,5 @@ def _summary(outcome: OperationOutcome) -> str:
         "as before": outcome.unchanged,
         "failed": outcome.failed,
     }
-    told = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
-    return f"of {outcome.topics} topics {told or 'none was dealt with'}"
+    summary = ", ".join(f"{count} {what}" for what, count in counts.items() if count)
+    return f"of {outcome.topics} topics {summary or 'none was processed'}"

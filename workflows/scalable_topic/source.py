@@ -1,4 +1,4 @@
-"""The topics of a migration of many, as its waves ask for them."""
+"""Topics of a namespace migration, listed for its waves."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _TOPIC = "ScalableTopicMigration"
 
 
 class TopicSource:
-    """Regular topics, in their order, and what became of each.
+    """Regular topics in their order, with the result of each.
 
     Args:
-        migration: whose activities list them, and whose figures grow.
+        migration: the migration; its activities list the topics, and its figures are updated.
     """
 
     def __init__(self, migration: Migration[NamespaceScalableInput, NamespaceState]) -> None:
         self._migration = migration
 
     async def next_items(self, cursor: str, limit: int) -> Page:
-        """Return the topics behind a cursor."""
+        """Return the topics after a cursor."""
         call = Call("Which topics come next?")
         return await self._migration.activities.ask(topic_list.page, call, cursor, limit)
 
     async def record_failures(self, failures: Sequence[FailedItem], offset: int) -> str:
-        """List topics that stayed regular, or have faults."""
-        call = Call("List topics that stayed regular, or have faults")
+        """List topics that stayed regular or have faults."""
+        call = Call("List topics that stayed regular or have faults")
         return await self._migration.activities.ask(hold_release.record_failures, call, list(failures), offset)
 
     def child(self, items: tuple[str, ...]) -> ChildSpec:
-        """Return the child workflow that makes a topic scalable; claim and policies are its parent's."""
+        """Return the child workflow that makes a topic scalable; its parent holds claim and policies."""
         (name,) = items
         shared: dict[str, Any] = self._migration.input.model_dump(include=set(TopicOptions.model_fields))
         own = {
@@ -54,13 +54,11 @@ class TopicSource:
         return ChildSpec(_TOPIC, ScalableTopicInput.model_validate(shared | own), name)
 
     async def on_terminated(self, items: tuple[str, ...], why: str) -> None:
-        """Tell of a topic whose workflow was ended during its steps; COMPLETE brings it to its end."""
-        self._migration.board.note(
-            f"{', '.join(items)}: ended during its steps ({why}); COMPLETE looks what is left to do"
-        )
+        """Report a topic whose workflow was terminated during its steps; COMPLETE completes the topic."""
+        self._migration.board.note(f"{', '.join(items)}: terminated during its steps ({why}); COMPLETE completes it")
 
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
-        """Return what became of a topic; its figures are added to the migration's."""
+        """Return the result of a topic and add its figures to those of the migration."""
         report = Report[TopicFigures, TopicCertificate].model_validate(result)
         if report.outcome is Outcome.ROLLED_BACK:
             return BatchResult(failed=tuple(failed_item(name, report.summary) for name in items))

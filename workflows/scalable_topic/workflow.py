@@ -58,7 +58,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         if self.input.dry_run:
             return self.report(Outcome.PLANNED, _plan_summary(self._facts))
         await self.phases.rollback_on_failure(self._make_scalable, undo=self._roll_back)
-        # Whoever broke this off would leave the policies of the namespace held.
+        # Shielded: without it, the policies of the namespace would stay overridden.
         await self.phases.shielded(self._finish)
         proof = self.state.certificate
         outcome = Outcome.DONE_WITH_FAILURES if proof.faults or proof.undrained else Outcome.DONE
@@ -66,7 +66,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
             outcome = await self.window.run(Phase.GRACE, Phase.CLEANUP, outcome)
         return self.report(outcome, f"{self.input.topic} is scalable, with {proof.segments} segments")
 
-    # The phases of PIP-475, with those that it leaves to people -------------------------------------------------------
+    # The phases of PIP-475, with additional ones ----------------------------------------------------------------------
 
     async def _make_scalable(self) -> None:
         await self.phases.run(Phase.CLIENTS, self._await_clients, holds_inside=True)
@@ -80,8 +80,8 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
                 await self.phases.run(Phase.DRAIN, self._drain)
                 await self.phases.run(Phase.VERIFY, self._verify)
             except FAILURES as error:
-                # The policies of the namespace must not stay held. In the state, so that a run which continues as new
-                # during COMPLETE still ends for this reason.
+                # The policies of the namespace must not stay overridden. The state keeps the cause for a run that
+                # continues as new during COMPLETE.
                 state.undoing = failure_of(error)
         await self.phases.undo(Phase.COMPLETE, self._complete)
         if state.undoing is not None:
@@ -100,7 +100,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _await_clients(self) -> None:
         if not self.hold.reached:
-            self._tell(await self.activities.run(hold_release.recover, Call("Is anything left of an earlier run?")))
+            self._note_unrestored(await self.activities.run(hold_release.recover, Call("Recover from an earlier run")))
             await self._wait_for_clients()
         await self.hold.wait()
 
@@ -108,17 +108,17 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         until = self._clients_until
         call = Call(f"Wait until clients of {self.input.topic} can follow")
         gone = await self.activities.run(clients.await_clients, call, until, self._facts.ordered)
-        # Brokers forget them when they load the topic again.
+        # Brokers forget these types when they reload the topic.
         self.state.facts.precheck = self._facts.model_copy(update={"ordered": {**self._facts.ordered, **gone.ordered}})
         if gone.waiting:
             raise _not_ready(
                 f"{self.input.topic} still has {gone.waiting}, after {self.input.client_timeout}. Nothing was changed. "
-                "Give a longer client_timeout, or see to these clients"
+                "Set a longer client_timeout, or stop or upgrade these clients"
             )
 
     async def _guard(self) -> None:
-        call = Call(f"Lock {self.input.topic}, and hold the policies of its namespace")
-        self._tell(await self.activities.run(hold_release.guard, call, self._facts.ordered))
+        call = Call(f"Lock {self.input.topic} and override the policies of its namespace")
+        self._note_unrestored(await self.activities.run(hold_release.guard, call, self._facts.ordered))
 
     async def _flip(self) -> None:
         while (answer := await self._try_flip()).flipped is None:
@@ -130,18 +130,18 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         self.state.certificate.update(segments=flipped.segments, faults=list(flipped.faults))
 
     async def _wait_after_refusal(self, why: str) -> None:
-        """Wait for clients again, with the topic as it was: a rollback is free meanwhile."""
+        """Wait for clients again, with the topic as it was: a rollback is free during the wait."""
         now = workflow.now()
         if now >= self._clients_until:
-            raise _not_ready(f"{self.input.topic} is as it was: {why}. See to that, and start again")
-        told = f"nothing was changed yet: {why}"
-        if not any(note.endswith(told) for note in self.state.notes[-1:]):
-            self.board.note(told)
+            raise _not_ready(f"{self.input.topic} was not changed: {why}. Resolve this, then start again")
+        note_text = f"nothing was changed yet: {why}"
+        if not any(note.endswith(note_text) for note in self.state.notes[-1:]):
+            self.board.note(note_text)
         self.verbs.revise(WAITING_AGAIN)
-        # A broker may refuse for a reason that no look at clients shows, for as long as it likes.
+        # A broker may refuse indefinitely for a reason that the client check does not show.
         age = now - self.state.history[-1].started
         pause = max(_AFTER_REFUSAL, age / _TRIES_PER_AGE)
-        await self.phases.rest("the next attempt to make it scalable", pause, effect="it is tried again at once")
+        await self.phases.rest("the next attempt to make it scalable", pause, effect="it is retried immediately")
         await self._wait_for_clients()
         # A rollback that was accepted here must not find a topic that is becoming scalable.
         await self.timers.wait_if_paused()
@@ -153,27 +153,27 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
 
     async def _drain(self) -> None:
         begun = self.state.history[-1].started
-        # Whoever cancels must not wait for consumers, least of all with a whole namespace.
+        # A cancellation must not wait for consumers.
         if not await self.timers.until_proceed(self._watch_drain(begun + self.input.drain_timeout), or_cancelled=True):
             await self._watch_drain(workflow.now())
-            # That look by itself took no time.
+            # The second check alone took no time.
             self.state.figures.drain_seconds = (workflow.now() - begun).total_seconds()
             by = "`proceed`" if self.verbs.proceed_wanted else "the cancellation"
             self.board.note(f"the wait for old messages was ended by {by}")
 
     async def _watch_drain(self, until: datetime) -> None:
         call = Call(f"Wait until old messages of {self.input.topic} are consumed")
-        self._tell_drained(await self.activities.run(drain.drain, call, until))
+        self._record_drained(await self.activities.run(drain.drain, call, until))
 
-    def _tell_drained(self, drained: DrainedTopic) -> None:
+    def _record_drained(self, drained: DrainedTopic) -> None:
         self.state.facts.drained = drained
         self.state.figures.drain_seconds = drained.seconds
         self.state.certificate.undrained = drained.left
         for name, messages in drained.left.items():
-            self.board.note(f"{name} has {messages} old messages left, which stay for its consumers")
+            self.board.note(f"{name} has {messages} unconsumed old messages, which stay available to its consumers")
 
     async def _verify(self) -> None:
-        call = Call(f"Compare {self.input.topic} with what it was")
+        call = Call(f"Compare {self.input.topic} with the regular topic")
         check = await self.activities.run(drain.verify, call)
         proof = self.state.certificate
         proof.update(
@@ -185,14 +185,14 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
             self.board.alarm(fault)
 
     async def _complete(self) -> None:
-        call = Call("Put the policies of the namespace back")
+        call = Call("Restore the policies of the namespace")
         released = await self.activities.run(hold_release.complete, call)
-        self._tell(released)
+        self._note_unrestored(released)
         for fault in released.faults:
             self.board.alarm(fault)
         if released.faults:
             self.state.certificate.faults = [*(self.state.certificate.faults or ()), *released.faults]
-        # Here, since the answer of the flip may be lost, and the topic scalable all the same.
+        # Set here: the result of the flip may be lost although the topic is scalable.
         self.state.certificate.update(
             migrated_from=self.input.topic,
             partitions=self._facts.parents if self._facts.partitioned else 0,
@@ -200,15 +200,15 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         )
 
     async def _roll_back(self, cause: str) -> str:
-        """Leave the topic regular; where it turned out to be scalable, why the migration continues to its end."""
+        """Leave the topic regular; if it is scalable already, return why the migration completes instead."""
         obstacles: list[str] = []
 
         async def undo() -> None:
-            call = Call("Put the policies of the namespace back")
+            call = Call("Restore the policies of the namespace")
             undone = await self.activities.run(hold_release.undo, call)
             obstacles[:] = [undone.why] if undone.why else []
-            for kept in undone.kept:
-                self.board.note(kept)
+            for policy in undone.kept:
+                self.board.note(policy)
 
         await self.phases.undo(Phase.ROLLBACK, undo)
         return f"{obstacles[0]} ({cause})" if obstacles else ""
@@ -219,19 +219,19 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
         return await self.activities.run(cleanup.clean_up, Call(f"Delete the regular topic {self.input.topic}"))
 
     async def _forget(self, limit: timedelta | None) -> CleanedUp:
-        call = Call(f"Forget {self.input.topic}", total=limit)
+        call = Call(f"Delete the record of {self.input.topic}", total=limit)
         return await self.activities.run(cleanup.forget, call)
 
-    def _tell(self, released: Released) -> None:
-        for kept in released.kept:
-            self.board.note(kept)
+    def _note_unrestored(self, released: Released) -> None:
+        for policy in released.kept:
+            self.board.note(policy)
 
     @property
     def _clients_until(self) -> datetime:
-        """When clients are waited for no longer."""
-        # A hold takes no time from clients that come after it. Topics of a wave have one bound for all their waits.
-        anew = self.state.running_phase == Phase.FLIP and self.input.parent is None
-        phase = Phase.FLIP if anew else Phase.CLIENTS
+        """End of the wait for clients."""
+        # The wait starts again at FLIP, so that a hold does not shorten it; topics of a wave have one deadline.
+        restarted = self.state.running_phase == Phase.FLIP and self.input.parent is None
+        phase = Phase.FLIP if restarted else Phase.CLIENTS
         return next(entry.started for entry in self.state.history if entry.phase == phase) + self.input.client_timeout
 
     @property

@@ -94,9 +94,9 @@ class TopicView:
         """Return all that have a record, or a cursor on a segment of the layout."""
         return known_subscriptions(self.task, self.store, self.name, layout)
 
-    def outcome(self, verdict: Verdict, told: str = "", **more: int) -> TopicOutcome:
-        """Return what became of the topic."""
-        return TopicOutcome(topic=local(self.name), verdict=verdict, told=told, **more)
+    def outcome(self, verdict: Verdict, description: str = "", **more: int) -> TopicOutcome:
+        """Return the result for the topic."""
+        return TopicOutcome(topic=local(self.name), verdict=verdict, description=description, **more)
 
 
 @dataclass(frozen=True)

@@ -99,9 +99,9 @@ def operate(task: OperationTask) -> OperationOutcome:
         # mutant: coverage/operations-are-not-compared-again
         require_covered(task.input, lambda census: task.survey(census, namespaces))
         copies = task.input.operation is Operation.COPY
-        told = take(task, namespaces if copies else ()).kept
+        notes = take(task, namespaces if copies else ()).kept
         outcome = _each(task, names, lambda name: _done(task, store, name))
-    return outcome.model_copy(update={"told": told})
+    return outcome.model_copy(update={"notes": notes})
 
 
 @step(OperationTask, name="complete_operation")
@@ -171,9 +171,9 @@ def _done(task: OperationTask, store: CasStore, name: TopicName) -> TopicOutcome
     assert act is not None, "only what changes something is carried out"
     began = time.monotonic()
     outcome = _judged(editor, lambda: _patiently(editor, lambda: act(editor)))
-    kept = list(restore_auto_scale(store, guard, name))
-    told = "; ".join([outcome.told, *kept])
-    outcome = outcome.model_copy(update={"told": told, "seconds": round(time.monotonic() - began, 3)})
+    unrestored = list(restore_auto_scale(store, guard, name))
+    description = "; ".join([outcome.description, *unrestored])
+    outcome = outcome.model_copy(update={"description": description, "seconds": round(time.monotonic() - began, 3)})
     if outcome.verdict is not Verdict.FAILED:
         guard.note(outcome=outcome)
     return outcome

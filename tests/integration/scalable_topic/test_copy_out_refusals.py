@@ -63,7 +63,7 @@ def test_what_is_not_ours_is_refused(stack: Stack, admin: PulsarAdmin, copier: C
         copier.copy(source, TopicName.parse("persistent://public/idle-copies/copy"))
     with pytest.raises(StoreConflict, match="has the name of the scalable topic"):
         copier.copy(source, source)
-    with pytest.raises(StoreConflict, match="not a whole stored topic"):
+    with pytest.raises(StoreConflict, match="not the full name of a persistent topic"):
         copier.copy(source, busy.of_partition(0))
     with pytest.raises(StoreNotFound, match="is no scalable topic"):
         copier.copy(busy, shaped, partitions=3)

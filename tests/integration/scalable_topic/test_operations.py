@@ -158,8 +158,8 @@ def test_the_next_run_puts_back_what_a_terminated_one_held(stack: Stack, admin: 
     done = carried_out(stack, Operation.CLEAR_EMPTY, f"{SPACE}/left-*", run_id="run-2")
     assert (done.topics, done.unchanged) == (2, 2)
     assert [_policy(store, name) for name in names] == [OWN, other]
-    assert len(done.told) == 1
-    assert "left-1" in done.told[0]
+    assert len(done.notes) == 1
+    assert "left-1" in done.notes[0]
     _nothing_is_left(store)
 
 

@@ -114,7 +114,7 @@ def test_sealed_segments_alone_can_be_pruned(layout: SegmentLayout, data: st.Dat
     """A pruned segment is named by nobody any more, and where hashes go has not changed."""
     one = data.draw(st.sampled_from([*layout.segments.values()]))
     if one.active:
-        with pytest.raises(LayoutError, match="is active, and cannot be pruned"):
+        with pytest.raises(LayoutError, match="is active and cannot be pruned"):
             layout.prune(one.segment_id)
         return
     after = layout.prune(one.segment_id)

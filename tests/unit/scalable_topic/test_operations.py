@@ -21,21 +21,21 @@ def _input(operation: str, *topics: str, **more: object) -> ScalableOperationInp
 @pytest.mark.parametrize(
     ("operation", "topics", "more", "cause"),
     [
-        ("split", ["orders"], {}, "is no whole topic"),
-        ("split", ["persistent://a/b/c-partition-1"], {}, "is no whole topic"),
-        ("split", ["a/b/c", "a/b/d"], {"segment": 1}, "ids of segments are those of one topic"),
-        ("merge", ["a/b/*"], {"segments": [1, 2]}, "ids of segments are those of one topic"),
-        ("merge", ["a/b/c"], {"segments": [1, 1]}, "names the same one twice"),
-        ("merge", ["a/b/c"], {"segment": 1}, "segment belongs to split, and not to merge"),
-        ("merge", ["a/b/c"], {"buckets": 2}, "buckets belongs to rebucket, and not to merge"),
+        ("split", ["orders"], {}, "is not a topic or pattern"),
+        ("split", ["persistent://a/b/c-partition-1"], {}, "is not a topic or pattern"),
+        ("split", ["a/b/c", "a/b/d"], {"segment": 1}, "segment ids need a single topic"),
+        ("merge", ["a/b/*"], {"segments": [1, 2]}, "segment ids need a single topic"),
+        ("merge", ["a/b/c"], {"segments": [1, 1]}, "contains the same id twice"),
+        ("merge", ["a/b/c"], {"segment": 1}, "segment is an option of split, not of merge"),
+        ("merge", ["a/b/c"], {"buckets": 2}, "buckets is an option of rebucket, not of merge"),
         ("rebucket", ["a/b/c"], {}, "needs the number of entry buckets"),
         ("rebucket", ["a/b/c"], {"buckets": 0}, "greater than or equal to 1"),
-        ("rebucket", ["a/b/c"], {"buckets": 2, "segments": [1, 2]}, "segments belongs to merge"),
+        ("rebucket", ["a/b/c"], {"buckets": 2, "segments": [1, 2]}, "segments is an option of merge"),
         ("set_auto_scale", ["a/b/c"], {}, "needs the policy"),
-        ("set_auto_scale", ["a/b/c"], {"auto_scale": {"min_segments": 3, "max_segments": 2}}, "is more than"),
-        ("clear_empty", ["a/b/c"], {"fix": True}, "fix belongs to audit"),
+        ("set_auto_scale", ["a/b/c"], {"auto_scale": {"min_segments": 3, "max_segments": 2}}, "must not exceed"),
+        ("clear_empty", ["a/b/c"], {"fix": True}, "fix is an option of audit"),
         ("copy", ["a/b/*"], {"copy_to": "a/b/all"}, "several topics cannot be copied to one"),
-        ("copy", ["a/b/c"], {"copy_to": "all"}, "is not a whole stored topic"),
+        ("copy", ["a/b/c"], {"copy_to": "all"}, "is not the full name of a persistent topic"),
         ("tidy", ["a/b/c"], {}, "operation"),
     ],
 )
@@ -68,7 +68,7 @@ def test_report_of_many_topics() -> None:
     """All are counted, and a hundred of each kind are named: those that were changed come first."""
     verdicts = [Verdict.FAILED, Verdict.FOUND, Verdict.UNCHANGED, Verdict.CHANGED] * 150
     each = [
-        TopicOutcome(topic=f"a/b/{number}", verdict=verdict, told=verdict, registered=1, seconds=number / 1000)
+        TopicOutcome(topic=f"a/b/{number}", verdict=verdict, description=verdict, registered=1, seconds=number / 1000)
         for number, verdict in enumerate(verdicts)
     ]
     found = OperationOutcome.of(each)

@@ -66,7 +66,7 @@ def test_a_refused_flip_can_be_undone() -> None:
     """While FLIP waits since clients have come, nothing has changed: a rollback is free, and a pause would cost."""
     state = VerbState(policy=WAITING_AGAIN)
     assert (WAITING_AGAIN.undo, state.legal()) == (Undo.FREE, (ROLLBACK,))
-    assert "hold the policies of the namespace for longer" in state.judge(PAUSE).why
+    assert "keep the policies of the namespace overridden for longer" in state.judge(PAUSE).why
 
 
 def test_what_is_left_behind_the_flip() -> None:
@@ -79,5 +79,5 @@ def test_operations_are_undone_topic_by_topic() -> None:
     """An operation can be ended while it works; what was done stays."""
     legal = {phase: {*VerbState(policy=policy).legal()} for phase, policy in OPERATION_POLICIES.items()}
     assert legal[OperationPhase.OPERATE] == {ROLLBACK}
-    assert "stays" in OPERATION_POLICIES[OperationPhase.OPERATE].undo_cost
+    assert "stay" in OPERATION_POLICIES[OperationPhase.OPERATE].undo_cost
     assert list(OPERATION_POLICIES) == [*OperationPhase]

@@ -64,9 +64,9 @@ def test_layout_that_a_migration_has_to_make() -> None:
     """Whenever it was made it is the planned one; what brokers changed afterwards, or left out, is named."""
     made = SegmentLayout.migrated(_TOPICS, 1_234)
     assert migration_faults(made, _TOPICS) == []
-    assert migration_faults(made, _TOPICS[:2])[-2:] == ["segment 4 is one too many", "segment 5 is one too many"]
+    assert migration_faults(made, _TOPICS[:2])[-2:] == ["segment 4 is unexpected", "segment 5 is unexpected"]
     merged = made.merge(3, 4, 2_000)
-    assert migration_faults(merged, _TOPICS)[:2] == ["epoch is 1, and not 0", "next_segment_id is 7, and not 6"]
+    assert migration_faults(merged, _TOPICS)[:2] == ["epoch is 1, not 0", "next_segment_id is 7, not 6"]
     assert "segment 0 is missing" in migration_faults(made.prune(0), _TOPICS)
 
 
@@ -143,7 +143,7 @@ def test_what_cannot_be_done() -> None:
         layout.merge(0, 3, 2)
     with pytest.raises(LayoutError, match="segment 0 is active"):
         layout.prune(0)
-    with pytest.raises(LayoutError, match="one hash only"):
+    with pytest.raises(LayoutError, match="only one hash"):
         SegmentLayout.initial(HASHES, 0).split(7, 1)
     with pytest.raises(LayoutError, match="no active segment has the hash 0007"):
         layout.model_copy(update={"segments": {}}).find(7)
@@ -166,7 +166,7 @@ def test_unknown_fields_survive() -> None:
 @pytest.mark.parametrize(
     ("number", "changes", "fault"),
     [
-        (2, {"hash_range": HashRange(start=0, end=9)}, "is a gap"),
+        (2, {"hash_range": HashRange(start=0, end=9)}, "a gap between them"),
         (3, {"hash_range": HashRange(start=0x9000, end=0x9009)}, "has no hash of its parent 0"),
         (2, {"hash_range": HashRange(start=0x4000, end=0x8000)}, "overlap"),
         (1, {"segment_id": 7}, "segment 1 is called 7"),
@@ -222,7 +222,7 @@ def test_why_a_change_does_not_fit(segments: tuple[int, ...], fault: LayoutFault
     layout = SegmentLayout.initial(4, 0).split(3, 0)
     change = Change.SPLIT if len(segments) == 1 else Change.MERGE
     with pytest.raises(LayoutError) as refused:
-        Mutation(change=change, segments=segments, epoch=layout.epoch).applied(layout, 0)
+        Mutation(change=change, segments=segments, epoch=layout.epoch).apply(layout, 0)
     assert refused.value.fault is fault
 
 

@@ -209,7 +209,7 @@ async def test_policies_are_held_for_as_long_as_the_input_says(stage: Harness) -
     assert report.outcome is Outcome.DONE_WITH_FAILURES
     assert (report.figures["topics_scalable"], report.figures["topics_failed"]) == (1, 1)
     assert (report.failed_items[0].count, report.failed_items[0].listed_in) == (1, "/failed of zk:zk:2181/pulsar")
-    assert any("policies were held for 0:00:03, as long as hold_limit says" in note for note in report.notes)
+    assert any("policies were overridden for 0:00:03, the hold_limit" in note for note in report.notes)
 
 
 async def test_the_limit_ends_a_wait_for_the_operator(stage: Harness) -> None:
@@ -230,7 +230,7 @@ async def test_a_rollback_beside_the_limit_waits_for_topics_that_are_scalable(st
     script = NamespaceScript(topics={TOPICS[0]: {"verify": hang}})
     run = await stage.start(script, hold_limit="PT3S")
     await hang.entered()
-    await run.until(lambda status: any("as long as hold_limit says" in note for note in status.notes))
+    await run.until(lambda status: any("the hold_limit" in note for note in status.notes))
     await run.signal(Verb.ROLLBACK)
     await _child(run, TOPICS[0]).query("status")
     assert "release_all" not in script.steps
@@ -279,7 +279,7 @@ async def test_rollback_ends_topics_that_wait(stage: Harness) -> None:
     assert script.own_steps == [*HELD, "release_all"]
     assert report.outcome is Outcome.ROLLED_BACK
     assert (report.figures["topics_scalable"], report.figures["topics_failed"]) == (4, 1)
-    assert any("4 topics are scalable, and stay so (rolled back by the operator)" in note for note in report.notes)
+    assert any("4 topics are scalable and stay scalable (rolled back by the operator)" in note for note in report.notes)
     assert script.failures == {STUCK: "cancelled with its parent"}
     states = [(await _child(run, topic).describe()).status for topic in (STUCK, TOPICS[2])]
     assert states == [WorkflowExecutionStatus.CANCELED, WorkflowExecutionStatus.COMPLETED]
@@ -294,7 +294,7 @@ async def test_rollback_finds_a_topic_scalable(stage: Harness) -> None:
     await run.signal(Verb.ROLLBACK)
     report = await run.report()
     assert script.steps_of(STUCK) == [*CHILD[:5], "undo", *CHILD[5:]]
-    assert any("2 topics are scalable, and stay so" in note for note in report.notes)
+    assert any("2 topics are scalable and stay scalable" in note for note in report.notes)
 
 
 async def test_cancelled_amid_its_waves(stage: Harness) -> None:

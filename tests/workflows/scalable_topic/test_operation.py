@@ -22,7 +22,7 @@ DONE = OperationOutcome(
     topics=3, changed=2, unchanged=1, outcomes=("a/b/c: split", "a/b/d: split"), registered=4, longest_seconds=1.5
 )
 FAILED = DONE.model_copy(
-    update={"changed": 1, "failed": 1, "failures": (FailedItem(path="a/b/d", reason="no leader"),), "told": ("x",)}
+    update={"changed": 1, "failed": 1, "failures": (FailedItem(path="a/b/d", reason="no leader"),), "notes": ("x",)}
 )
 BLOCKER = Blocker(code="NO_TOPICS", cause="none fits.", cure="correct the patterns")
 
@@ -99,7 +99,7 @@ async def test_rollback_gives_the_cluster_back(stage: Harness) -> None:
     report = await run.report()
     assert (report.outcome, run.script.cancelled) == (Outcome.ROLLED_BACK, ["operate"])
     assert run.script.steps == WHOLE
-    assert "what was done for single topics before that stays" in report.notes[-1]
+    assert "changes of finished topics stay" in report.notes[-1]
 
 
 async def test_a_failure_gives_the_cluster_back(stage: Harness) -> None:

@@ -51,7 +51,7 @@ async def test_cleanup_ends_the_window(stage: Harness) -> None:
     await run.signal(Verb.ROLLBACK)
     await run.signal(Verb.CLEANUP)
     report = await run.report()
-    assert any("rollback refused: the topic is scalable, and nothing makes" in note for note in report.notes)
+    assert any("rollback refused: the topic is scalable and cannot become regular" in note for note in report.notes)
     assert run.script.steps == [*SCALABLE, "clean_up"]
     assert report.figures["deleted_topics"] == 1
 
@@ -90,7 +90,7 @@ async def test_a_cleanup_that_fails_ends(stage: Harness) -> None:
     report = await run.report()
     assert run.script.steps == [*SCALABLE, "clean_up", "forget"]
     assert report.outcome is Outcome.DONE_WITH_FAILURES
-    assert any("regular topics were not deleted to the end: no right to delete" in note for note in report.notes)
+    assert any("the deletion of regular topics did not complete: no right to delete" in note for note in report.notes)
     assert not any("left as they are" in note for note in report.notes)
 
 
@@ -105,7 +105,7 @@ async def test_a_cleanup_is_ended_by_proceed(stage: Harness) -> None:
     assert run.script.cancelled == ["clean_up"]
     assert run.script.steps == [*SCALABLE, "clean_up", "forget"]
     assert report.outcome is Outcome.DONE
-    assert any("the cleanup was ended by `proceed`; the rest stays" in note for note in report.notes)
+    assert any("the cleanup was ended by `proceed`; the remaining regular topics stay" in note for note in report.notes)
 
 
 @pytest.mark.parametrize("fields", [{}, {"cleanup": "remove", "grace_window": "PT0S"}])
@@ -114,7 +114,7 @@ async def test_records_that_stay_are_told(stage: Harness, fields: dict[str, Any]
     run = await stage.start(Script(forget=DENIED), **fields)
     report = await run.report()
     assert report.outcome is Outcome.DONE_WITH_FAILURES
-    assert any("stays in the metadata store: no right to delete" in note for note in report.notes)
+    assert any("stay in the metadata store: no right to delete" in note for note in report.notes)
 
 
 async def test_cancelled_in_the_window(stage: Harness) -> None:

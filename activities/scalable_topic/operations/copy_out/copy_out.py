@@ -194,7 +194,9 @@ def _since(begun: float) -> float:
 
 def _require_whole(source: TopicName, target: TopicName) -> None:
     if target.partition is not None or target.domain != "persistent":
-        raise StoreConflict(f"{target} is not a whole stored topic; write persistent://tenant/namespace/topic")
+        raise StoreConflict(
+            f"{target} is not the full name of a persistent topic; expected persistent://tenant/namespace/topic"
+        )
     if (source.namespace_path, source.topic) == (target.namespace_path, target.topic):
         raise StoreConflict(f"{target} has the name of the scalable topic, whose clients would find both; name another")
 
