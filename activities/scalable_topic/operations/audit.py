@@ -1,4 +1,4 @@
-"""The verb `audit`: what will lose messages, or keeps them from clients, when brokers next change segments or view."""
+"""Operation `audit`: faults that lose messages, or hide them from clients, at the next change of segments."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from models.segments.layout_check import layout_faults
 
 
 def audit(view: TopicView) -> TopicOutcome:
-    """Return what is wrong with a topic, in words.
+    """Return descriptions of the faults of a topic.
 
     Raises:
-        StoreConflict: the record is no good.
+        StoreConflict: the record is empty or cannot be read.
     """
     layout = view.layout()
     known = view.known_subscriptions(layout)
@@ -32,10 +32,10 @@ def audit(view: TopicView) -> TopicOutcome:
 
 
 def fix(editor: TopicEditor) -> TopicOutcome:
-    """Record subscriptions that brokers do not know, and make segments and cursors that are missing.
+    """Record subscriptions that brokers do not know, and create missing segments and cursors.
 
     Raises:
-        StoreConflict: something is not there after a broker said that it is.
+        StoreConflict: something is still missing although a broker reported success.
     """
     layout = editor.layout()
     known = editor.known_subscriptions(layout)

@@ -1,4 +1,4 @@
-"""What a verb gets for one topic: a view of it, or the right to change it; and requests to its leader (PIP-468)."""
+"""Context of an operation on one topic: a view or an editor of it, and requests to its leader (PIP-468)."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from models.segments.layout import SegmentLayout
 from models.segments.segment import SegmentInfo
 
 NOT_LEADER = "This broker is not the leader"
-"""What a broker answers that does not lead a topic, also where the metadata store says that it does."""
+"""Answer of a broker that does not lead a topic, even if the metadata store says that it does."""
 
 
 class OperationTask(ClusterTask[ScalableOperationInput]):
@@ -36,11 +36,11 @@ class OperationTask(ClusterTask[ScalableOperationInput]):
 
 
 class Secured(NamedTuple):
-    """What was missing, and is there.
+    """Numbers of repaired subscriptions and segments.
 
     Attributes:
-        registered: subscriptions that have got a record.
-        healed: segments that were missing, or lacked a subscription.
+        registered: number of subscriptions that got a record.
+        healed: number of segments that were missing or lacked a cursor.
     """
 
     registered: int
@@ -49,7 +49,7 @@ class Secured(NamedTuple):
 
 @dataclass(frozen=True)
 class TopicView:
-    """One topic, to be looked at.
+    """Read access to one topic.
 
     Attributes:
         task: of the operation.
@@ -67,12 +67,12 @@ class TopicView:
         return self.task.admin
 
     def layout(self) -> SegmentLayout:
-        """Return the layout as it stands.
+        """Return the current layout.
 
         Raises:
             StoreNotFound: the topic is not scalable.
             StoreConflict: its record is empty or broken, or the topic is being deleted.
-            StoreUnsupported: brokers would take another topic for it.
+            StoreUnsupported: brokers would confuse it with another topic.
         """
         if encoded(self.name.topic) != self.name.topic:
             raise StoreUnsupported("brokers do not decode its name in requests for scalable topics")
@@ -91,7 +91,7 @@ class TopicView:
                 return record.layout
 
     def known_subscriptions(self, layout: SegmentLayout) -> list[Known]:
-        """Return all that have a record, or a cursor on a segment of the layout."""
+        """Return all subscriptions that have a record, or a cursor on a segment of the layout."""
         return known_subscriptions(self.task, self.store, self.name, layout)
 
     def outcome(self, verdict: Verdict, description: str = "", **more: int) -> TopicOutcome:
@@ -101,7 +101,7 @@ class TopicView:
 
 @dataclass(frozen=True)
 class TopicEditor(TopicView):
-    """One topic, to be changed.
+    """Write access to one topic.
 
     Attributes:
         store: the brokers' metadata store.
@@ -117,19 +117,19 @@ class TopicEditor(TopicView):
         return self.task.admin
 
     def noted(self) -> OperatedTopic:
-        """Return what this operation has noted of the topic.
+        """Return the record of this operation on the topic.
 
         Raises:
-            ClaimHeld, Superseded: somebody else is in charge.
+            ClaimHeld, Superseded: another migration or attempt owns the record.
         """
         return self.guard.require()
 
     def secure(self, segments: Iterable[SegmentInfo]) -> Secured:
-        """Give every subscription a record, and a cursor on each of some active segments; make these where missing.
+        """Give every subscription a record and a cursor on each of the given segments; create missing segments.
 
         Raises:
-            StoreUnsupported: brokers cannot record one.
-            StoreConflict: something is not there after a broker said that it is.
+            StoreUnsupported: brokers cannot record a subscription.
+            StoreConflict: something is still missing although a broker reported success.
         """
         known, check = self.known_subscriptions(self.layout()), self.guard.check
         names = [one.name for one in known]
@@ -151,14 +151,14 @@ def local(name: TopicName) -> str:
 
 
 def ask_leader(editor: TopicEditor, change: Callable[[PulsarAdmin], object]) -> None:
-    """Have the broker that leads the topic change it, or any broker where none leads it, which does so from then on.
+    """Send a change to the leader of the topic; without a leader, to any broker, which then becomes the leader.
 
-    The request arrives soon after the look at the guard, or never.
+    The request arrives soon after the guard was checked, or never.
 
     Raises:
-        AdminError: it failed, or there was no answer; that proves nothing.
+        AdminError: the request failed or was not answered; the change may still have been made.
     """
-    # One that does not lead sends the request on, and no second connection is opened for it.
+    # Ask the leader directly: another broker would forward the request.
     urls = leader_urls(editor) or list(editor.task.input.admin_urls)
     change_or_never(
         editor.task.runtime.admin_of(editor.task.input.credentials),
@@ -170,7 +170,7 @@ def ask_leader(editor: TopicEditor, change: Callable[[PulsarAdmin], object]) -> 
 
 
 def leader_urls(view: TopicView) -> list[str]:
-    """Return addresses of the broker that leads the topic; none where no broker does, or it is gone."""
+    """Return the addresses of the leader of the topic; empty if it has none, or the leader is gone."""
     leader = controller_of(view.store, view.name)
     node = view.store.get(f"{BROKERS.decode()}/{leader}") if leader else None
     access = view.task.runtime.admin_of(view.task.input.credentials)
@@ -178,7 +178,7 @@ def leader_urls(view: TopicView) -> list[str]:
 
 
 def zombie(broker: str) -> str:
-    """Return why a topic cannot be changed whose leader does not lead, and what to do about it."""
+    """Return the message for a topic whose recorded leader denies that it leads."""
     return (
         f"the metadata store says that {broker} leads it, and that broker refuses to: it took part in an election "
         f"once, and does not know that it has won. Restart {broker}, and have nobody ask brokers for the statistics of "

@@ -1,4 +1,4 @@
-"""The verbs `copy` and `end_copy`: the only way from a scalable topic back to a regular one."""
+"""Operations `copy` and `end_copy`: the only way from a scalable topic to a regular one."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ def preview_copy(view: TopicView) -> TopicOutcome:
 
 
 def copy(editor: TopicEditor) -> TopicOutcome:
-    """Copy what is stored, and what comes meanwhile, and prove it.
+    """Copy stored messages and those that arrive during the copy, and verify the result.
 
     Raises:
         StoreError: see `copy_out`.
@@ -36,15 +36,15 @@ def copy(editor: TopicEditor) -> TopicOutcome:
 
 
 def preview_end_copy(view: TopicView) -> TopicOutcome:
-    """Return which copy would be ended."""
+    """Return the copy that would be ended."""
     return view.outcome(Verdict.CHANGED, f"the copy to {_target(view)} would be ended: it is not carried on after that")
 
 
 def end_copy(editor: TopicEditor) -> TopicOutcome:
-    """Forget the copy, and give up the subscription that has kept its messages.
+    """Delete the records of the copy and the subscription that retained its messages.
 
     Raises:
-        StoreConflict: nobody else has a subscription there.
+        StoreConflict: the target has no other subscription.
     """
     let_go(editor.task, _target(editor))
     return editor.outcome(Verdict.CHANGED, f"the copy to {_target(editor)} is ended")

@@ -1,4 +1,4 @@
-"""The one list of verbs, with those that take a few lines: `set_auto_scale` and `clear_empty`."""
+"""Table of all operations, and the short ones: `set_auto_scale` and `clear_empty`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from models.scalable_topic.operation_state import TopicOutcome, Verdict
 
 
 def preview_policy(view: TopicView) -> TopicOutcome:
-    """Return which policy would be set instead of which."""
+    """Return the current policy and the one that would be set."""
     view.layout()
     now = view.reader.scalable_topics.auto_scale_policy(view.name)
     stored = stored_policy(_wanted(view), now)
@@ -28,7 +28,7 @@ def preview_policy(view: TopicView) -> TopicOutcome:
 
 
 def set_policy(editor: TopicEditor) -> TopicOutcome:
-    """Set the policy where it is another."""
+    """Set the policy if it differs."""
     editor.layout()
     now, wanted = editor.reader.scalable_topics.auto_scale_policy(editor.name), _wanted(editor)
     stored = stored_policy(wanted, now)
@@ -50,9 +50,9 @@ def preview_record(view: TopicView) -> TopicOutcome:
 
 
 def clear_record(editor: TopicEditor) -> TopicOutcome:
-    """Remove a record without a value, with the reports of load that have made it.
+    """Remove a record without a value, and the load reports that created it.
 
-    Where a broker is creating the topic just then, that helps it: it cannot write its record over an empty one.
+    This is safe while a broker creates the topic: it cannot write its record over an empty one.
     """
     before = preview_record(editor)
     if before.verdict is Verdict.UNCHANGED:
@@ -74,11 +74,11 @@ def _told(policy: AutoScalePolicy | None) -> str:
 
 
 class Verb(NamedTuple):
-    """How an operation is carried out for one topic.
+    """Functions that preview and run an operation for one topic.
 
     Attributes:
-        preview: tells what would be done, or what is found; changes nothing.
-        act: does it, each step so that it can be done again; None for what only looks.
+        preview: returns what would be done or what is found; changes nothing.
+        act: runs it in repeatable steps; None for an operation that only reads.
     """
 
     preview: Callable[[TopicView], TopicOutcome]
@@ -86,7 +86,7 @@ class Verb(NamedTuple):
 
 
 def _changing(choose: split_merge.Choose) -> Verb:
-    """Return how segments are changed that a function chooses."""
+    """Return the operation that changes the segments that a function chooses."""
     return Verb(partial(split_merge.planned, choose), partial(split_merge.carried_out, choose))
 
 

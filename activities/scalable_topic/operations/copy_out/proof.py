@@ -1,4 +1,4 @@
-"""The proof of a copy: the regular topic is read from its first message on, and compared with what was read before."""
+"""Proof of a copy: the regular topic is read completely and compared with what was read from the segments."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ from spark.scalable_topic.spec import CheckedPart, CopyOut, PartCheck
 
 
 class Proof(NamedTuple):
-    """What was read from the segments and from the regular topic, and is equal.
+    """Figures that are equal in the segments and in the regular topic.
 
     Attributes:
-        segments: how many.
-        messages: of all of them, with the `size` of their payloads and a `digest` of all.
-        size: see there.
-        digest: see there.
-        certificate: each segment's figures, 100 at most.
+        segments: number of segments.
+        messages: number of messages.
+        size: bytes of their payloads.
+        digest: of all messages.
+        certificate: figures of each segment, 100 at most.
     """
 
     segments: int
@@ -52,7 +52,7 @@ class Proof(NamedTuple):
 
 
 def prove(engine: SparkEngine, job: CopyOut, store: CasStore, context: ActivityContext, tag: str) -> Proof:
-    """Read what came to the regular topic since the last proof, and compare all of it, segment by segment.
+    """Read new messages of the regular topic, and compare the copy segment by segment.
 
     Args:
         engine: the Spark session.
@@ -62,7 +62,7 @@ def prove(engine: SparkEngine, job: CopyOut, store: CasStore, context: ActivityC
         tag: for `SparkEngine.cancel`.
 
     Raises:
-        StoreConflict: both sides differ; the message says how, and what can be done.
+        StoreConflict: source and target differ.
         StoreError: the first that a task raised.
     """
     copy, _ = read_stored(store, CopyRecord, record_path(job.target))
@@ -80,7 +80,7 @@ def prove(engine: SparkEngine, job: CopyOut, store: CasStore, context: ActivityC
 
 
 class _Reading:
-    """The partitions, and how far each was read."""
+    """Partitions of the regular topic and the progress of reading them."""
 
     def __init__(
         self, job: CopyOut, store: CasStore, context: ActivityContext, copy: CopyRecord | None, entries: int
@@ -101,13 +101,13 @@ class _Reading:
         return record or PartRecord()
 
     def look(self, number: int) -> PartCheck:
-        """Return where the next part of a partition begins."""
+        """Return the position from which to continue reading a partition."""
         record = self.record(number)
         sums = {segment: one.sum for segment, one in record.sums.items()}
         return PartCheck(number, place_of(record.after), sums, self._descendants)
 
     def take(self, number: int, part: CheckedPart) -> None:
-        """Keep what was read of a partition."""
+        """Store the result of reading a partition."""
         if part.difference:
             with self._lock:
                 self.differences.append(part.difference)

@@ -25,17 +25,17 @@ from spark.scalable_topic.copy_record import (
 )
 from spark.scalable_topic.spec import CopyOut, CopyPart, SegmentCopy
 
-# What producers send during a round is left to the next one; who sends all the time is told.
+# Messages that arrive during a round are copied by the next one; constant traffic never catches up.
 _ROUNDS = 5
 
 
 class Copied(NamedTuple):
-    """What the rounds of one call did.
+    """Result of the rounds of one call.
 
     Attributes:
-        entries: that were copied, and `found`, how many of them a lost attempt had.
-        found: see there.
-        caught_up: whether the last round found nothing new.
+        entries: number of copied entries.
+        found: number of these entries that a previous attempt had copied.
+        caught_up: true if the last round found nothing new.
     """
 
     entries: int
@@ -44,7 +44,7 @@ class Copied(NamedTuple):
 
 
 class CopyRounds:
-    """The rounds of one call.
+    """Copy rounds of one call.
 
     Args:
         engine: the Spark session.
@@ -66,7 +66,7 @@ class CopyRounds:
         self._done = self._total = self._entries = self._found = 0
 
     def run(self, tag: str) -> Copied:
-        """Copy until a round finds nothing new, a few times at most.
+        """Copy in a limited number of rounds, until a round finds nothing new.
 
         Args:
             tag: for `SparkEngine.cancel`.
@@ -94,10 +94,10 @@ class CopyRounds:
         return Copied(self._entries, self._found, caught_up=False)
 
     def _follow(self, layout: SegmentLayout) -> None:
-        """Note the segments that have come, and look for those that have gone.
+        """Record new segments, and check pruned ones.
 
         Raises:
-            StoreConflict: one is gone of which not everything was copied.
+            StoreConflict: a segment was pruned before it was completely copied.
         """
         target = self._job.target
         record, held = read_stored(self._store, CopyRecord, record_path(target))
@@ -115,7 +115,7 @@ class CopyRounds:
             write_stored(self._store, held, record.model_copy(update={"parents": parents}))
 
     def _measure(self, layout: SegmentLayout) -> None:
-        """Find out how much there is, for who waits."""
+        """Count the entries, for the progress."""
         done = total = 0
         for number, segment in layout.segments.items():
             self._context.check()
@@ -127,7 +127,7 @@ class CopyRounds:
 
     def _look(self, layout: SegmentLayout, segment_id: int) -> SegmentCopy | None:
         segment = layout.segments[segment_id]
-        # First whether it has ended, and then whether there is more: what is the end then stays it.
+        # Check the end first, then for more entries: once a segment has ended, its end stays.
         ended = self._source.ended(segment)
         record = self._record(segment_id)
         known = record is not None and (record.complete or not ended)

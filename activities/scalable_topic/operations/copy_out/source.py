@@ -1,4 +1,4 @@
-"""A scalable topic as a copy sees it: its segments, where they end, and what they hold."""
+"""Source of a copy: the segments of a scalable topic, their ends and their entries."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from models.segments.segment import SegmentInfo
 
 
 def parents_of(layout: SegmentLayout) -> dict[int, tuple[int, ...]]:
-    """From which segments each one came."""
+    """Return the parents of each segment."""
     return {number: segment.parent_ids for number, segment in layout.segments.items()}
 
 
 def descendants_of(parents: Mapping[int, tuple[int, ...]]) -> dict[int, frozenset[int]]:
-    """Return which segments came from each one, over any number of changes."""
+    """Return all descendants of each segment."""
     found: dict[int, frozenset[int]] = {}
     # A child's id is always the higher one.
     for segment in sorted(parents, reverse=True):
@@ -33,7 +33,7 @@ def descendants_of(parents: Mapping[int, tuple[int, ...]]) -> dict[int, frozense
 
 
 class CopySource:
-    """The segments of one scalable topic.
+    """Segments of one scalable topic.
 
     Args:
         store: the metadata store.
@@ -52,7 +52,7 @@ class CopySource:
         """Return all segments as they are now.
 
         Raises:
-            StoreNotFound: the topic is no scalable one.
+            StoreNotFound: the topic is not scalable.
             StoreConflict: its record cannot be read.
         """
         record = read_scalable(self._store, self._name)
@@ -67,10 +67,10 @@ class CopySource:
         return stored_topic(segment.topic(f"{self._name.namespace_path}/{self._name.topic}"))
 
     def ended(self, segment: SegmentInfo) -> bool:
-        """Return whether nothing can be sent to a segment any more.
+        """Return whether a segment is terminated.
 
         Raises:
-            StoreUnreachable: a sealed one is not ended, so that messages may come behind what its children have.
+            StoreUnreachable: a sealed segment is not terminated, so that it may still get messages.
         """
         ended = self._ledgers(segment).HasField("terminatedPosition")
         if segment.sealed and not ended:
@@ -81,11 +81,11 @@ class CopySource:
         return ended
 
     def left(self, segment: SegmentInfo, after: EntryPosition) -> bool:
-        """Return whether a segment holds anything behind a place."""
+        """Return whether a segment has entries after a position."""
         return self._last(segment, after) is not None
 
     def entries(self, segment: SegmentInfo) -> int:
-        """Return how many entries a segment holds; those that consumers never get count too."""
+        """Return the number of entries of a segment, including those that consumers never get."""
         if (last := self._last(segment, EARLIEST)) is None:
             return 0
         before = (one.entries for one in self._ledgers(segment).ledgerInfo if one.ledgerId < last.ledger_id)
