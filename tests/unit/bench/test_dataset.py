@@ -136,6 +136,6 @@ def test_second_request_takes_the_cached_file(tmp_path: Path) -> None:
 @pytest.mark.parametrize("mb", [0, -1, 10_001])
 def test_sizes_out_of_range_are_refused(mb: int, tmp_path: Path) -> None:
     """A size that holds nothing, or that the fixed-width names cannot number, is refused before anything is written."""
-    with pytest.raises(ValueError, match="is no size"):
+    with pytest.raises(ValueError, match="invalid dataset size"):
         generate(mb, tmp_path / "snapshot")
     assert list(tmp_path.iterdir()) == []
