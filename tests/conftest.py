@@ -1,4 +1,4 @@
-"""What all tiers share: real servers, and an exit code that is the tests' own."""
+"""Setup of all test tiers: real servers, and pytest's own exit code."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from spark.environment import preset_spark_env
 preset_spark_env()
 export_java_home()
 
-# What a round of faults asserts stands in modules without tests of their own: a failure must show its values.
+# Rounds of faults have their assertions in modules without tests: a failure there must show its values.
 pytest.register_assert_rewrite("tests.support", "tests.faults")
 
 pytest_plugins = ["tests.support.session", "tests.support.stacks"]

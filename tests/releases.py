@@ -1,4 +1,4 @@
-"""What `make test-releases` runs on releases of Pulsar other than the default: jobs of the tier `releases`.
+"""Jobs of the tier `releases`: tests that `make test-releases` runs on releases of Pulsar other than the default.
 
 `make test` runs a sample of each job. A job's name says what runs on which line: `stores-4.2` has all servers of 4.2,
 and `blue-4.0` a blue cluster of 4.0 and a green one of the default release.

@@ -33,7 +33,7 @@ _CLIENT = "scalable_client/tests"
 _SPLIT = ("workflows", "faults", "integration")
 """Tiers whose areas are jobs of their own, because no two share a server; the largest of a tier begin first.
 
-The smallest areas of the last tier come at the end, so that no lane waits long for another one.
+The smallest areas of the last tier come at the end, so that no job slot waits long for another one.
 """
 _SERVERLESS = frozenset({"checks", "unit", "workflows"})
 """Tiers that start no dev stack: one job of them fills what two jobs with servers leave of two cores."""
@@ -82,7 +82,7 @@ class Result(NamedTuple):
 
 
 def stages(more: Sequence[str] = ()) -> list[list[Job]]:
-    """All jobs: those of a stage begin when the stage before has passed.
+    """Return all jobs by stage: a stage starts when the previous one has passed.
 
     Args:
         more: arguments for the tests.
@@ -192,11 +192,11 @@ def main(arguments: list[str]) -> int:
     parser.add_argument("--keep-going", action="store_true", help="begin further jobs after one has failed")
     parser.add_argument("names", nargs="*", help="tiers, or areas such as integration/clients (default: all)")
     options = parser.parse_args(arguments)
-    known = stages(["--exhaustive"] if options.exhaustive else [])
-    if unknown := set(options.names) - {name for stage in known for job in stage for name in (job.name, job.tier)}:
+    all_stages = stages(["--exhaustive"] if options.exhaustive else [])
+    if unknown := set(options.names) - {name for stage in all_stages for job in stage for name in (job.name, job.tier)}:
         parser.error(f"there is no tier or area {', '.join(sorted(unknown))}")
-    chosen = {*options.names} or {job.tier for stage in known for job in stage}
-    wanted = [[job for job in stage if {job.name, job.tier} & chosen] for stage in known]
+    chosen = {*options.names} or {job.tier for stage in all_stages for job in stage}
+    wanted = [[job for job in stage if {job.name, job.tier} & chosen] for stage in all_stages]
     return execute(wanted, options.jobs, keep_going=options.keep_going)
 
 

@@ -16,10 +16,10 @@ from contextlib import ExitStack
 from queue import SimpleQueue
 from typing import TypeVar
 
-from tests.mutants.lanes import Lane, Run
 from tests.mutants.marks import Stale
 from tests.mutants.mutant import Mutant
 from tests.mutants.table import chosen
+from tests.mutants.working_copy import Run, WorkingCopy
 
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
@@ -30,10 +30,10 @@ _KILLED, _SURVIVED, _KNOWN = "killed", "SURVIVED", "known"
 class Trial:
     """Mutants, and the copies of the tree in which they are tried, as many at once as there are copies."""
 
-    def __init__(self, lanes: Iterable[Lane]) -> None:
-        self._free: SimpleQueue[Lane] = SimpleQueue()
-        for lane in lanes:
-            self._free.put(lane)
+    def __init__(self, copies: Iterable[WorkingCopy]) -> None:
+        self._free: SimpleQueue[WorkingCopy] = SimpleQueue()
+        for copy in copies:
+            self._free.put(copy)
         self._usual: dict[tuple[str, ...], float] = {}
 
     def pass_unchanged(self, tests: tuple[str, ...]) -> None:
@@ -42,7 +42,7 @@ class Trial:
         Raises:
             Stale: they do not pass.
         """
-        run = self._in_a_lane(lambda lane: lane.unchanged(tests))
+        run = self._in_a_copy(lambda copy: copy.unchanged(tests))
         if not run.passed:
             raise Stale(f"{' '.join(tests)}: does not pass without a mutant either\n{run.output}")
         self._usual[tests] = run.seconds
@@ -53,19 +53,19 @@ class Trial:
         Raises:
             Stale: its tests could not run.
         """
-        run = self._in_a_lane(lambda lane: lane.changed(mutant, self._usual[mutant.selection]))
+        run = self._in_a_copy(lambda copy: copy.changed(mutant, self._usual[mutant.selection]))
         if not run.passed and not run.noticed:
             raise Stale(f"{mutant.name}: pytest ended with {run.code}\n{run.output}")
         verdict = _KILLED if run.noticed else _KNOWN if mutant.survives else _SURVIVED
         _print(f"{verdict:<9} {mutant.name:<58} {run.seconds:5.1f} s  {_said(mutant, run)}")
         return verdict
 
-    def _in_a_lane(self, work: Callable[[Lane], Run]) -> Run:
-        lane = self._free.get()
+    def _in_a_copy(self, work: Callable[[WorkingCopy], Run]) -> Run:
+        copy = self._free.get()
         try:
-            return work(lane)
+            return work(copy)
         finally:
-            self._free.put(lane)
+            self._free.put(copy)
 
 
 def main(arguments: list[str]) -> int:
@@ -79,22 +79,22 @@ def main(arguments: list[str]) -> int:
         mutants = chosen(options.only)
         for mutant in mutants:
             mutant.applied()
-        found = _try(mutants, options.jobs)
+        survivors = _try(mutants, options.jobs)
     except Stale as error:
         print(f"error: {error}", file=sys.stderr)
         return 2
     _print(
-        f"{len(mutants)} mutants: {found[_KILLED]} killed, {found[_SURVIVED]} survived, "
-        f"{found[_KNOWN]} known to survive; {time.monotonic() - begun:.0f} s"
+        f"{len(mutants)} mutants: {survivors[_KILLED]} killed, {survivors[_SURVIVED]} survived, "
+        f"{survivors[_KNOWN]} known to survive; {time.monotonic() - begun:.0f} s"
     )
-    return 1 if found[_SURVIVED] else 0
+    return 1 if survivors[_SURVIVED] else 0
 
 
 def _try(mutants: list[Mutant], jobs: int) -> Counter[str]:
     with ExitStack() as opened:
         # Left last: where this is interrupted, no thread waits for tests any more.
         pool = opened.enter_context(ThreadPoolExecutor(jobs))
-        trial = Trial([opened.enter_context(Lane()) for _ in range(jobs)])
+        trial = Trial([opened.enter_context(WorkingCopy()) for _ in range(jobs)])
         _all(pool, trial.pass_unchanged, dict.fromkeys(mutant.selection for mutant in mutants))
         return Counter(_all(pool, trial.verdict, mutants))
 

@@ -1,4 +1,4 @@
-"""Mutants of the blue-green migration: fences, the order of a flip, what is put back, what is compared and refused."""
+"""Mutants of the blue-green migration: fences, the order of a flip, restored policies, comparisons and rejections."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ MUTANTS = mutants(
         },
         f"{_TRAPS}::test_undo_beside_a_sweep": {
             "blue-green/topics-that-cannot-be-undone-are-not-flipped": Known(
-                becomes("''"), "where the flag still stands brokers continue by themselves; only the limit is lost"
+                becomes("''"), "if the flag is still set, brokers continue by themselves; only the limit is lost"
             ),
         },
         f"{_TRAPS}::test_limit_of_an_operator_stays": {

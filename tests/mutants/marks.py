@@ -20,7 +20,7 @@ class Stale(Exception):
 
 
 class Mark(NamedTuple):
-    """Where a mutant changes the source: the file, relative to the root, and the number of the line."""
+    """Line of the source that a mutant changes: the file, relative to the root, and the line number."""
 
     file: str
     line: int
@@ -33,16 +33,16 @@ def marks(root: Path = ROOT) -> dict[str, Mark]:
     Raises:
         Stale: a mutant is marked twice.
     """
-    found: dict[str, Mark] = {}
+    marks_by_name: dict[str, Mark] = {}
     for folder in sorted(root.iterdir()):
         if folder.is_dir() and folder.name not in _NO_SOURCE and not folder.name.startswith("."):
             for path in sorted(folder.rglob("*.py")):
                 for name, line in _marked(path.read_text()):
                     mark = Mark(str(path.relative_to(root)), line)
-                    if name in found:
-                        raise Stale(f"{name}: marked in {found[name]} and in {mark}; a mutant has one line")
-                    found[name] = mark
-    return found
+                    if name in marks_by_name:
+                        raise Stale(f"{name}: marked in {marks_by_name[name]} and in {mark}; a mutant has one line")
+                    marks_by_name[name] = mark
+    return marks_by_name
 
 
 def _marked(text: str) -> Iterator[tuple[str, int]]:
@@ -163,7 +163,7 @@ class _AnyVersion(ast.NodeTransformer):
 
 
 class _Target(NamedTuple):
-    """What a mark is about, and where it is in its parent."""
+    """Node of a mark, and its position in the parent."""
 
     node: ast.AST
     parent: ast.AST

@@ -33,7 +33,7 @@ def chosen(pattern: str) -> list[Mutant]:
     Raises:
         Stale: there is none.
     """
-    found = [mutant for mutant in MUTANTS if fnmatchcase(mutant.name, pattern)]
-    if not found:
+    matching = [mutant for mutant in MUTANTS if fnmatchcase(mutant.name, pattern)]
+    if not matching:
         raise Stale(f"no mutant is called {pattern!r}; names are {MUTANTS[0].name} and the like, * stands for anything")
-    return found
+    return matching

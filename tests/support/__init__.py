@@ -1,1 +1,1 @@
-"""What tests of whole migrations share: a worker's process, traffic, independent readers of stores, the operator."""
+"""Shared parts of the tests of whole migrations: worker processes, traffic, readers of stores, the operator."""

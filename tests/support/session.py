@@ -23,7 +23,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 
 def pytest_report_header(config: pytest.Config) -> str:
-    """Say whether everything runs."""
+    """Return a line that says whether all tests run."""
     return "exhaustive tests run" if _is_exhaustive(config) else "exhaustive tests are left out: make test-exhaustive"
 
 

@@ -41,18 +41,22 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
 
 
 def complaints(stack: Stack) -> list[tuple[str, str]]:
-    """What each server of a stack complained of last, with a title; nothing where none of them runs."""
+    """Return the last warnings and errors of each server of a stack, with a title; nothing if none runs."""
     if not any(server.alive for server in stack):
         return []
-    told = [(server.name, [line for line in server.tail(1000) if _COMPLAINT.search(line)]) for server in stack]
-    return [(f"last complaints of {name}", "\n".join(lines[-_COMPLAINTS:])) for name, lines in told if lines]
+    complaints_by_server = [
+        (server.name, [line for line in server.tail(1000) if _COMPLAINT.search(line)]) for server in stack
+    ]
+    return [
+        (f"last complaints of {name}", "\n".join(lines[-_COMPLAINTS:])) for name, lines in complaints_by_server if lines
+    ]
 
 
 class SharedStack(Protocol):
     """Gives stacks that all modules share."""
 
     def __call__(self, spec: StackSpec, tools: Toolchain | None = None) -> Stack:
-        """The one stack of a spec.
+        """Return the stack of a spec.
 
         Args:
             spec: its servers.
@@ -107,19 +111,19 @@ def shared_stack(
         stacks: list[Stack] = []
 
         def share(spec: StackSpec, tools: Toolchain | None = None) -> Stack:
-            known = next((stack for stack in stacks if stack.state.spec == spec), None)
-            if known is None:
-                stacks.append(known := make(spec, tools=tools))
+            running = next((stack for stack in stacks if stack.state.spec == spec), None)
+            if running is None:
+                stacks.append(running := make(spec, tools=tools))
             # A test that failed may have left a server down.
-            known.up()
-            return known
+            running.up()
+            return running
 
         yield share
 
 
 @contextmanager
 def stack_maker(toolchain: Toolchain, folders: pytest.TempPathFactory, session: pytest.Session) -> Generator[MakeStack]:
-    """What starts stacks; they end with the context, and after a failure their logs and settings are kept."""
+    """Yield a function that starts stacks; they end with the context. A failure keeps their logs and settings."""
     stack_type = _stack_type()
     failed_before = session.testsfailed
     stacks: list[Stack] = []

@@ -24,10 +24,10 @@ def wait_for(what: str, seen: Callable[[], ResultT | None], limit: float) -> Res
     """
     deadline = time.monotonic() + limit
     while True:
-        if found := seen():
-            return found
+        if result := seen():
+            return result
         if time.monotonic() > deadline:
-            raise AssertionError(f"not seen within {limit:g} s: {what}; last answer: {found!r}")
+            raise AssertionError(f"not seen within {limit:g} s: {what}; last answer: {result!r}")
         time.sleep(_PAUSE)
 
 

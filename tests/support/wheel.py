@@ -60,7 +60,7 @@ def build_wheel(folder: Path, project: Path = ROOT) -> Path:
 
 
 def runtime_environment(folder: Path) -> Environment:
-    """A fresh environment with the distributions that `requirements.lock` names, and no other.
+    """Create an environment with exactly the distributions in `requirements.lock`.
 
     Their files are links to those of this process's environment: it has the same versions, and nothing is fetched.
     """

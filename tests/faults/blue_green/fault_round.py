@@ -213,7 +213,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
 
     def _nothing_changes(self, fault: BlueGreenRound, frozen: FaultyWorkerProcess | None) -> None:
         before = self._standing()
-        self.let_go_on(fault, frozen)
+        self.resume_attempt(fault, frozen)
         after = self._standing()
         for what, was, now in zip(Standing._fields, before, after, strict=True):
             assert now == was, f"a late attempt changed {what}: {was} to {now}"

@@ -177,7 +177,7 @@ class FaultRound(fault_round.FaultRound[SwitchRound]):
         self.traffic.wait_for_more(5, _SERVICE_LIMIT)
         before = self._watch.ledgers()
         registry = self._registry()
-        self.let_go_on(fault, frozen)
+        self.resume_attempt(fault, frozen)
         assert self._registry() == registry, "a late attempt changed the registry"
         for was, now in zip(before, self._watch.ledgers(), strict=True):
             closed = {number: record.mzxid for number, record in was.items() if record.metadata.closed}

@@ -1,1 +1,1 @@
-"""What all migrations share."""
+"""Shared parts of the fault tests of all migrations."""

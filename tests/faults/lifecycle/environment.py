@@ -1,4 +1,4 @@
-"""Where rounds of faults take place: Temporal and its workers, what hits them, and how they come back."""
+"""Environment of the fault rounds: Temporal and its workers, the faults, and how the servers recover."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class FaultEnvironment:
         self.worker = self.new_worker()
 
     def new_worker(self) -> FaultyWorkerProcess:
-        """A further worker, not started yet."""
+        """Return a further worker, which is not started yet."""
         folder = self._folder / f"worker-{next(self._numbers)}"
         folder.mkdir()
         return FaultyWorkerProcess(self.link.address, folder, self.gates)
@@ -61,7 +61,7 @@ class FaultEnvironment:
         self.worker.close()
 
     def end_of(self, run: Run, limit: float) -> End:
-        """How a migration ends, while Temporal may go away and come back.
+        """Return how a migration ends, while Temporal may stop and restart.
 
         Raises:
             AssertionError: it did not end in time, or it ended without a report and without a typed failure, or the
@@ -83,7 +83,7 @@ class FaultEnvironment:
 
 
 def end_state(end: End | None) -> str:
-    """How a migration ended, in a few words."""
+    """Return how a migration ended, in a few words."""
     match end:
         case Report(outcome=outcome):
             return str(outcome)
@@ -135,9 +135,9 @@ class Hits:
         self.later(seconds, server.resume)
 
     def fill_disk(self, server: Server, seconds: float) -> None:
-        """Let a server write no byte to any file for a while, as if its disk was full.
+        """Make a server unable to write to any file for a while, as if its disk was full.
 
-        One that has ended of it, or serves nobody when there is room again, is started again.
+        A server that ended, or serves no client when there is room again, is restarted.
         """
         pid = server.pid
         assert pid, f"{server.name} does not run"
@@ -156,7 +156,7 @@ class Hits:
         self._returns.append(Return(server, seconds, make_room))
 
     def later(self, seconds: float, action: Callable[[], None]) -> None:
-        """Do something after a while."""
+        """Call a function after a while."""
         timer = threading.Timer(seconds, action)
         timer.start()
         self._timers.append(timer)

@@ -45,7 +45,7 @@ class Traffic(Protocol):
         ...
 
     def faults(self) -> list[str]:
-        """What is wrong with messages, once the traffic was stopped."""
+        """Return the faults of messages after the traffic was stopped."""
         ...
 
 
@@ -57,7 +57,7 @@ class FaultRound(ABC, Generic[RoundT]):
         stack: the cluster.
 
     Attributes:
-        traffic: what producers and consumers do meanwhile.
+        traffic: producers and consumers during the round.
         end: how the migration ended, once it has.
     """
 
@@ -111,14 +111,14 @@ class FaultRound(ABC, Generic[RoundT]):
 
     @abstractmethod
     def server(self, victim: str, fault: RoundT) -> Server | None:
-        """The server of this migration that has this name among the victims; None if it is hit in a way of its own."""
+        """Return the server of this migration with this victim's name; None if the migration hits it in its own way."""
 
     @abstractmethod
     def link(self, victim: str) -> Proxy:
-        """The link to a server of this migration."""
+        """Return the link to a server of this migration."""
 
     def hit(self, victim: str, fault: RoundT) -> None:
-        """Hit a victim in a way that only this migration has; without one, nothing is done here."""
+        """Hit a victim in a way that only this migration has; the default does nothing."""
 
     @abstractmethod
     def check_round(self, fault: RoundT) -> None:
@@ -130,7 +130,7 @@ class FaultRound(ABC, Generic[RoundT]):
 
     @abstractmethod
     def interruption(self) -> tuple[str, float | None]:
-        """What users felt of the migration, and for how many seconds; None if it did not come so far."""
+        """Return the interruption that users noticed, and its seconds; None if the migration did not get that far."""
 
     # What all share -------------------------------------------------------------------------------------------------
 
@@ -147,8 +147,8 @@ class FaultRound(ABC, Generic[RoundT]):
             gates.release(fault.gate)
         return frozen
 
-    def let_go_on(self, fault: RoundT, frozen: FaultyWorkerProcess | None) -> None:
-        """Let the attempt that was given up continue, and wait until it has ended."""
+    def resume_attempt(self, fault: RoundT, frozen: FaultyWorkerProcess | None) -> None:
+        """Resume the attempt that Temporal gave up, and wait until it has ended."""
         self.environment.gates.release(fault.gate)
         if frozen:
             frozen.thaw()
@@ -160,9 +160,9 @@ class FaultRound(ABC, Generic[RoundT]):
         """End the traffic, and audit it.
 
         Raises:
-            AssertionError: an acknowledged message is missing, or came behind a later one of its key.
+            AssertionError: an acknowledged message is missing, or arrived after a later one of its key.
         """
-        # A send that was not acknowledged in time is no loss, so what producers met does not count.
+        # A send that was not acknowledged in time is not a loss, so errors of producers do not count.
         self.traffic.stop()
         assert self.traffic.faults() == []
 

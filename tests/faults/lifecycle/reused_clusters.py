@@ -9,7 +9,7 @@ from typing import Generic, Protocol, Self, TypeVar
 
 
 class Reused(Protocol):
-    """What many rounds use; a context manager.
+    """Clusters that many rounds use; a context manager.
 
     Attributes:
         rounds: how many have.
@@ -41,8 +41,8 @@ class ReusedClusters(Generic[ReusedT]):
 
     @contextmanager
     def round_on(self, *, ensemble: bool) -> Generator[ReusedT]:
-        """The cluster of the next round, which is used no more if that one fails."""
-        if (known := self._clusters.get(ensemble)) and known.rounds >= self._most:
+        """Return the cluster of the next round; it is dropped if that round fails."""
+        if (reused := self._clusters.get(ensemble)) and reused.rounds >= self._most:
             self._drop(ensemble)
         if ensemble not in self._clusters:
             self._clusters[ensemble] = self._make(ensemble).__enter__()
@@ -60,5 +60,5 @@ class ReusedClusters(Generic[ReusedT]):
             self._drop(ensemble)
 
     def _drop(self, ensemble: bool) -> None:
-        if known := self._clusters.pop(ensemble, None):
-            known.__exit__(None, None, None)
+        if reused := self._clusters.pop(ensemble, None):
+            reused.__exit__(None, None, None)

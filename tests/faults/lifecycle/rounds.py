@@ -79,13 +79,13 @@ class Round:
 
     @classmethod
     def knows(cls, text: str) -> bool:
-        """Whether the text names a step of this kind."""
+        """Return whether the text names a step of this kind."""
         return any(f"/{step}." in text for step in cls.steps)
 
     @property
     def victims_at_once(self) -> list[str]:
-        """Who is hit; servers first, since a worker's return takes longer."""
-        return sorted(str(self.victim).split(AND), key=lambda one: one == WORKER)
+        """Return the victims; servers first, since a worker's recovery takes longer."""
+        return sorted(str(self.victim).split(AND), key=lambda victim: victim == WORKER)
 
     @property
     def ensemble(self) -> bool:
@@ -95,7 +95,7 @@ class Round:
 
     @property
     def gate(self) -> Gate:
-        """Where the step is held, so that the victim can be hit."""
+        """Point where the step is held, so that the victim can be hit."""
         return Gate(self.step, Edge.AFTER if self.instant == Edge.AFTER else Edge.BEFORE)
 
     @property
@@ -123,7 +123,7 @@ RoundT = TypeVar("RoundT", bound=Round)
 
 @dataclass(frozen=True)
 class Choice:
-    """Where the rounds of one migration come from.
+    """Source of the rounds of one migration.
 
     Attributes:
         kind: the rounds' type.
@@ -140,13 +140,13 @@ class Choice:
     first: int = 1
 
     def rounds(self, count: int | None, seed: int) -> list[Round]:
-        """The sample, or the first `count` of the matrix and then of random rounds."""
+        """Return the sample, or the first `count` rounds of the matrix and then random ones."""
         if count is None:
             return list(self.sample(seed))
         return list(itertools.islice(itertools.chain(self.matrix(seed), self._random_rounds(seed)), count))
 
     def replay(self, texts: Iterable[str]) -> list[Round]:
-        """Those rounds of a replay that are of this migration."""
+        """Return the rounds of a replay that belong to this migration."""
         return [self.kind.parse(text) for text in texts if self.kind.knows(text)]
 
     def _random_rounds(self, seed: int) -> Iterator[Round]:
@@ -154,5 +154,5 @@ class Choice:
 
 
 def every(kind: type[RoundT], moments: Mapping[str, Iterable[tuple[str, str]]], seed: int) -> list[RoundT]:
-    """A round for each victim and each of its moments."""
+    """Return a round for each victim and each of its moments."""
     return [kind(victim, step, str(instant), seed) for victim, hits in moments.items() for step, instant in hits]

@@ -19,7 +19,7 @@ class Cluster(NamedTuple):
 
 
 def make_cluster(make: MakeStack, spec: StackSpec, *, ensemble: bool) -> Cluster:
-    """A cluster of this spec, on three ZooKeepers if asked for."""
+    """Create a cluster of this spec, with three ZooKeepers on request."""
     if not ensemble:
         return Cluster(make(spec))
     held: list[Ensemble] = []
@@ -59,7 +59,7 @@ class StackPool:
             self._begin(self._wanted.pop(0))
 
     def take(self, *, ensemble: bool = False) -> Stack:
-        """A fresh one; the one before ends."""
+        """Return a fresh cluster, and end the previous one."""
         self.prepare()
         # One test may be run more often than was counted.
         if self._next is None or self._next[0] is not ensemble:

@@ -166,7 +166,7 @@ class FaultRound(fault_round.FaultRound[MetadataRound]):
             self.migrate_again()
         self._use_target()
         before = stores.read_oxia(self.stack.oxia_url)
-        self.let_go_on(fault, frozen)
+        self.resume_attempt(fault, frozen)
         after = stores.read_oxia(self.stack.oxia_url)
         self._nothing_came_back(before, after)
 

@@ -191,7 +191,7 @@ class FaultRound(fault_round.FaultRound[ScalableTopicRound]):
 
     def _nothing_changes(self, fault: ScalableTopicRound, frozen: FaultyWorkerProcess | None) -> None:
         before = self._standing()
-        self.let_go_on(fault, frozen)
+        self.resume_attempt(fault, frozen)
         assert changes(before, self._standing()) == [], "a late attempt changed something"
 
     # What must hold -----------------------------------------------------------------------------------------------

@@ -259,7 +259,7 @@ class FaultRound(fault_round.FaultRound[TopicControllerRound]):
         elif fault.late_in_next_change:
             self._one_more()
         before = self._record_or_none(), self._places()
-        self.let_go_on(fault, frozen)
+        self.resume_attempt(fault, frozen)
         assert (self._record_or_none(), self._places()) == before, "a late attempt changed the layout, or places"
         if self._deleted:
             self._controller.delete(force=True)

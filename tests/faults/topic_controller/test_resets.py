@@ -73,7 +73,7 @@ def test_a_reset_to_amid_a_step(environment: FaultEnvironment, controller: tuple
         environment.gates.release(gate)
         asked.result(_LIMIT)
     leads.split(1)
-    leads.reset(f"topic_controller_{step}", updates=False, amid=True)
+    leads.reset(f"topic_controller_{step}", updates=False, incomplete=True)
     assert [one.segment_id for one in leads.layout().active] == [2, 3, 4, 5]
     leads.merge(2, 3)
 

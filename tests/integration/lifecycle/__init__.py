@@ -1,1 +1,1 @@
-"""What all migrations share."""
+"""Integration tests that concern all migrations."""

@@ -1,4 +1,4 @@
-"""Who waits for whom inside one worker: copies that take long, steps that somebody is blocked by, and Spark's start."""
+"""Long copies in a worker delay neither urgent steps nor each other; Spark's start delays no other step."""
 
 from __future__ import annotations
 
@@ -71,7 +71,9 @@ def test_a_throttled_copy_holds_up_no_other(stack: Stack, tmp_path: Path) -> Non
         report = operator.run(plan(stack, "quick", full_verify=True))
         assert report.outcome is Outcome.DONE
         assert slow.status().phase == Phase.PRE_COPY
-        print(f"next to a throttled copy: {[(one.phase, one.seconds(datetime.now(UTC))) for one in report.history]}")
+        print(
+            f"next to a throttled copy: {[(entry.phase, entry.seconds(datetime.now(UTC))) for entry in report.history]}"
+        )
 
         slow.set_throttle(2 * SLOW)
         before = wait_for("the claim", pace, 30)
@@ -118,8 +120,8 @@ def test_writes_are_given_back_before_spark_is_there(stack: Stack, tmp_path: Pat
             # The watch was lost with the first worker, and finding it again is a job for Spark.
             assert "Spark" in str(run.wait_until_it_waits_for(WaitKind.SPARK).waiting)
             run.signal(Verb.ROLLBACK)
-            wait_until_equal("writes that are given back", flag, FlagPhase.FAILED, 60)
-            print(f"writes were given back {time.monotonic() - begun:.1f} s after the start of the worker")
+            wait_until_equal("unblocked writes", flag, FlagPhase.FAILED, 60)
+            print(f"writes were unblocked {time.monotonic() - begun:.1f} s after the start of the worker")
             run.wait_until_it_waits_for(WaitKind.SPARK)
             let_java_start.touch()
             assert run.result().outcome is Outcome.ROLLED_BACK

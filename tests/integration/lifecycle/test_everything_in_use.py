@@ -100,7 +100,7 @@ def clients(stack: Stack) -> Generator[None]:
 
 
 def inputs(stack: Stack) -> dict[str, MigrationInput]:
-    """A dry run of each migration; targets that are not there are blockers of their own."""
+    """Return a dry run of each migration; missing targets are blockers of their own."""
     elsewhere = "127.0.0.1:9"
     cluster = {"metadata_url": stack.zk_url, "admin_urls": stack.admin_urls}
     green = {
@@ -146,7 +146,7 @@ def test_each_dry_run_names_all_that_is_in_use(stack: Stack, environment: Enviro
 
 
 def test_what_is_accepted_is_repeated(stack: Stack, environment: Environment) -> None:
-    """A decision that the operator accepts is no blocker any more, and the report says that it was accepted."""
+    """A decision that the operator accepts is not a blocker any more, and the report says that it was accepted."""
     input = inputs(stack)["bookie-cluster-switch"]
     report: Report = environment.operator.run(input.model_copy(update={"accept": ("BOOKIE_AFFINITY",)}))
     assert "[BOOKIE_AFFINITY]" not in report.summary

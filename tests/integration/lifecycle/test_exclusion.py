@@ -45,7 +45,7 @@ def stack(make_stack: MakeStack) -> Stack:
     made = make_stack(StackSpec(zookeepers=1, oxias=1, bookies=1, second_bookies=1, brokers=1, cluster=CLUSTER))
     client = quiet_client(made.broker_url)
     try:
-        # With an id in use, the new bookies' ids are behind.
+        # With an id in use, the new bookies' ids are too low.
         client.create_producer(topic_url("orders")).send(b"x")
     finally:
         client.close()
@@ -65,7 +65,7 @@ def move(stack: Stack, **more: object) -> MetadataStoreInput:
 
 
 def switch(stack: Stack, **more: object) -> BookieClusterInput:
-    """Switch the bookies; it waits for brokers that somebody would have to stop."""
+    """Switch the bookies; it waits for brokers that an operator must stop."""
     plan = {
         "cluster": CLUSTER,
         "metadata_url": stack.zk_url,
@@ -78,13 +78,13 @@ def switch(stack: Stack, **more: object) -> BookieClusterInput:
 
 
 def ours(stack: Stack) -> dict[str, Any]:
-    """What the store holds that brokers and bookies do not change by themselves."""
+    """Return the records that brokers and bookies do not change by themselves."""
     tree = stores.read_zookeeper(stack.zk_url, without_coordinator=False)
     return {path: node.value for path, node in tree.items() if not node.ephemeral and not path.startswith(_BROKERS_OWN)}
 
 
 def holder(stack: Stack) -> str | None:
-    """The migration that holds the cluster."""
+    """Return the migration that holds the cluster."""
     with stores.kazoo(stack.zk_url) as client:
         return json.loads(client.get(CLAIM)[0])["workflow_id"] if client.exists(CLAIM) else None
 
@@ -101,7 +101,7 @@ def test_a_switch_that_precheck_refuses_leaves_nothing(stack: Stack, environment
 
 
 def test_a_wrong_chroot_is_refused(stack: Stack, environment: Environment) -> None:
-    """Where no broker is registered neither kind starts, unless that is allowed; a chroot is never created."""
+    """Without registered brokers neither kind starts, unless that is allowed; a chroot is never created."""
     with stores.kazoo(stack.zk_url) as client:
         client.create("/elsewhere", b"")
         client.create("/elsewhere/node", b"x")
@@ -122,7 +122,7 @@ def test_a_wrong_chroot_is_refused(stack: Stack, environment: Environment) -> No
 
 
 def test_a_switch_is_refused_while_metadata_move(stack: Stack, environment: Environment) -> None:
-    """While a metadata migration copies, a switch under any name is told who holds the cluster, and writes nothing."""
+    """During a metadata migration's copy, any switch is rejected with the holder's name, and writes nothing."""
     # On BookKeeper's own driver it could not follow to Oxia, and PRECHECK would say so.
     stack["second-bookie-1"].stop()
     before = ours(stack)
@@ -144,7 +144,7 @@ def test_a_switch_is_refused_while_metadata_move(stack: Stack, environment: Envi
 
 
 def test_a_metadata_migration_is_refused_while_bookies_switch(stack: Stack, environment: Environment) -> None:
-    """While a switch is under way, metadata migrations of this store, live or offline, are told who holds it."""
+    """During a switch, metadata migrations of this store, live or offline, are rejected with the holder's name."""
     run = environment.operator.start(switch(stack))
     run.wait_for_phase(SwitchPhase.SWITCH)
     run.wait_until("the wait for the broker's stop", lambda status: "to stop" in str(status.waiting))
@@ -175,7 +175,7 @@ def test_what_others_left_in_the_store_is_read(stack: Stack, environment: Enviro
 
 
 def test_a_switch_on_a_store_that_was_left_is_refused(stack: Stack, environment: Environment) -> None:
-    """Once the metadata moved to Oxia, a switch on the old ZooKeeper is refused, though nobody holds it any more."""
+    """After the metadata moved to Oxia, a switch on the old ZooKeeper is rejected, although no migration holds it."""
     # This bookie keeps to ZooKeeper and does not take part, so its registration would hold PREPARATION up.
     stack["second-bookie-1"].stop()
     with stores.kazoo(stack.zk_url) as client:

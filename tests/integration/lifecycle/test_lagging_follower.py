@@ -43,28 +43,28 @@ class Places(NamedTuple):
     """One store, by the address of its leader and by that of a follower which is made to lag."""
 
     ensemble: Ensemble
-    behind: Server
+    lagging: Server
     leader: StoreUrl
     follower: StoreUrl
 
     def then(self, change: Callable[[], object]) -> None:
         """Change something by the leader, of which the follower hears a while later only."""
-        with self.ensemble.lagging(self.behind, _LAG):
+        with self.ensemble.lagging(self.lagging, _LAG):
             change()
 
 
 @pytest.fixture
 def places(ensemble: Ensemble, request: pytest.FixtureRequest) -> Places:
     """A store of the test's own."""
-    behind = ensemble.follower()
+    lagging = ensemble.follower()
     root = f"/{request.node.name}"
     leader, follower = (
-        ensemble.url(server).model_copy(update={"root": root}) for server in (ensemble.leader(), behind)
+        ensemble.url(server).model_copy(update={"root": root}) for server in (ensemble.leader(), lagging)
     )
-    return Places(ensemble, behind, leader, follower)
+    return Places(ensemble, lagging, leader, follower)
 
 
-def test_a_way_back_sees_that_writes_are_blocked(places: Places) -> None:
+def test_a_rollback_sees_that_writes_are_blocked(places: Places) -> None:
     """An attempt that takes writes back through a follower which lags finds that an earlier one has blocked them."""
     with open_cas(places.leader, Access()) as there, open_cas(places.follower, Access()) as here:
         first, second = FlagKeeper(there, attempt_of()), FlagKeeper(here, attempt_of(attempt=2))
@@ -75,7 +75,7 @@ def test_a_way_back_sees_that_writes_are_blocked(places: Places) -> None:
         assert second.unblock().flag.phase is FlagPhase.FAILED
 
 
-def test_a_superseded_attempt_is_told_so(places: Places) -> None:
+def test_a_superseded_attempt_notices_it(places: Places) -> None:
     """Flag, claim and the fence of executors stop an attempt whose server has not heard yet of a newer one."""
     with (
         open_cas(places.leader, Access()) as there,
@@ -92,16 +92,16 @@ def test_a_superseded_attempt_is_told_so(places: Places) -> None:
             WriteFence(claim, attempt=attempt_of(), what="here", parallelism=1).check(1)
 
         looks = [write, lambda: old.require(FlagPhase.NOT_STARTED)]
-        for number, look in enumerate(looks, 2):
+        for number, read_state in enumerate(looks, 2):
             newer = FlagKeeper(there, attempt_of(attempt=number))
-            look() if number == 2 else None
+            read_state() if number == 2 else None
             places.then(newer.renew)
             with pytest.raises(Superseded):
-                look()
+                read_state()
 
 
 def test_the_registry_shows_who_is_active(places: Places) -> None:
-    """Who is ACTIVE, and to which cluster brokers are directed, is what was committed last."""
+    """The ACTIVE cluster and the redirected brokers are read as committed last, also through a lagging follower."""
     with open_registry(places.leader, attempt_of()) as there, open_cas(places.follower, Access()) as store:
         there.claim.take()
         for name, status in (("a", ClusterStatus.ACTIVE), ("b", ClusterStatus.STANDBY)):

@@ -104,8 +104,8 @@ def test_a_migration_stays_on_its_build(
         began = _start(operator, first, history_limit=20)
         began.wait_for_phase(Phase.PRE_COPY)
         began.steer(Verb.PAUSE)
-        left = _start(operator, third)
-        left.wait_for_phase(Phase.VALIDATION)
+        rerun = _start(operator, third)
+        rerun.wait_for_phase(Phase.VALIDATION)
 
         _set_current(temporal, toolchain, "2.0")
         later = _start(operator, second)
@@ -124,9 +124,9 @@ def test_a_migration_stays_on_its_build(
         assert _processes(_histories(operator, second.workflow_id)) == {new.pid}
 
         old.stop()
-        left.signal(Verb.PROCEED)
+        rerun.signal(Verb.PROCEED)
         _temporal(temporal, toolchain, *_move_line(third.workflow_id, "2.0"))
-        assert left.result().outcome is Outcome.DONE
+        assert rerun.result().outcome is Outcome.DONE
         assert _builds(_histories(operator, third.workflow_id)) == {"1.0", "2.0"}
 
 
@@ -151,7 +151,7 @@ def test_answers_of_a_newer_build_are_read(
 def test_an_answer_that_cannot_be_read_is_undone(
     temporal: Stack, operator: Operator, start_pair: StartPair, tmp_path: Path
 ) -> None:
-    """An answer in a changed form, while writes are blocked, takes the way back: flag FAILED, target empty."""
+    """A changed result format, while writes are blocked, causes a rollback: flag FAILED, target empty."""
     input = start_pair("changed")
     with (
         NewerWorkerProcess(
@@ -185,7 +185,7 @@ def _temporal(stack: Stack, toolchain: Toolchain, *arguments: str) -> None:
 
 
 def _set_current(stack: Stack, toolchain: Toolchain, build_id: str) -> None:
-    """As the worker's log and the documentation say."""
+    """Set the current build as the worker's log and the documentation say."""
     settings = Settings(deployment_name=DEPLOYMENT, build_id=build_id)
     program, *arguments = set_current_line(settings, "default").split()
     assert program == "temporal"
@@ -225,7 +225,7 @@ def _start(operator: Operator, input: MetadataStoreInput, *, queue: str = "", hi
 
 @contextmanager
 def _workflows_only(operator: Operator, queue: str) -> Generator[None]:
-    """This build's workflows, in this process."""
+    """Run this build's workflows in this process."""
     opened = AsyncExitStack()
     options = {"task_queue": queue, "workflows": catalog.workflows()}
     operator.wait(opened.enter_async_context(workers(operator.client, options)), 30)
@@ -239,7 +239,7 @@ def _workflows_only(operator: Operator, queue: str) -> Generator[None]:
 
 
 def _histories(operator: Operator, workflow_id: str) -> list[list[HistoryEvent]]:
-    """The events of all runs of a workflow, the last run first."""
+    """Return the events of all runs of a workflow, the last run first."""
 
     async def fetch() -> list[list[HistoryEvent]]:
         runs: list[list[HistoryEvent]] = []
@@ -255,21 +255,21 @@ def _histories(operator: Operator, workflow_id: str) -> list[list[HistoryEvent]]
 
 
 def _builds(runs: list[list[HistoryEvent]]) -> set[str]:
-    """The builds that carried out the tasks of the workflow."""
+    """Return the builds that carried out the workflow's tasks."""
     kind = EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED
     done = [event.workflow_task_completed_event_attributes for run in runs for event in run if event.event_type == kind]
     return {task.deployment_version.build_id for task in done}
 
 
 def _processes(runs: list[list[HistoryEvent]]) -> set[int]:
-    """The processes that carried out its activities."""
+    """Return the processes that carried out its activities."""
     kind = EventType.EVENT_TYPE_ACTIVITY_TASK_STARTED
     begun = [event.activity_task_started_event_attributes for run in runs for event in run if event.event_type == kind]
     return {int(task.identity.partition("@")[0]) for task in begun}
 
 
 def _answers(operator: Operator, workflow_id: str) -> str:
-    """What the activities answered, as text."""
+    """Return the results of the activities, as text."""
     kind = EventType.EVENT_TYPE_ACTIVITY_TASK_COMPLETED
     runs = _histories(operator, workflow_id)
     done = [event.activity_task_completed_event_attributes for run in runs for event in run if event.event_type == kind]

@@ -22,7 +22,7 @@ from tests.support.waiting import wait_for, wait_until_equal
 
 @pytest.fixture(scope="module")
 def engine() -> Iterator[SparkEngine]:
-    """A local session with two lanes."""
+    """A local session with two slots."""
     started = SparkEngine("local[2]")
     started.start()
     yield started
@@ -37,7 +37,7 @@ def _unreadable(ledger: int) -> None:
     raise LedgerUnreadable("no replica has a valid copy", ledger_id=ledger, entry_id=3)
 
 
-def _fail_beside_long(item: str) -> None:
+def _fail_during_long_tasks(item: str) -> None:
     if item == "3":
         _refuse(3)
     _take_long(item)
@@ -62,7 +62,7 @@ def _meet(marker: str) -> int:
 def test_a_session_starts_without_a_fork_and_moves_no_environment() -> None:
     """Neither handlers of forks nor a changed environment meet calls under way: both have ended workers (seen).
 
-    A variable that is there already is written in its place, which harms nobody who reads another one.
+    An existing variable is written in place, which is safe for readers of other variables.
     """
     program = """
 import os, sys
@@ -92,13 +92,13 @@ def test_results_come_in_the_order_of_the_items(engine: SparkEngine) -> None:
 
 
 def test_a_typed_error_crosses_the_executors(engine: SparkEngine) -> None:
-    """What a task raises arrives with its type and its whole message."""
+    """An exception of a task arrives with its type and its whole message."""
     with pytest.raises(StoreConflict, match=r"^number 3 is taken: by whom\?$"):
         engine.run([3], _refuse, tag="error")
 
 
 def test_fields_of_an_error_cross_the_executors(engine: SparkEngine) -> None:
-    """What a task raises keeps its fields: nothing is read out of Spark's text."""
+    """An exception of a task keeps its fields: nothing is parsed from Spark's text."""
     with pytest.raises(LedgerUnreadable) as raised:
         engine.run([7, 8], _unreadable, tag="fields")
     assert raised.value.ledger_id in (7, 8)
@@ -110,12 +110,12 @@ def test_an_error_stops_the_other_tasks(engine: SparkEngine, tmp_path: Path) -> 
     """A run whose first task fails does not wait for the second one."""
     begun = time.monotonic()
     with pytest.raises(StoreConflict, match="is taken"):
-        engine.run([str(tmp_path / "long"), "3"], _fail_beside_long, tag="stopped")
+        engine.run([str(tmp_path / "long"), "3"], _fail_during_long_tasks, tag="stopped")
     assert time.monotonic() - begun < 20
 
 
-def test_a_defect_is_told_as_spark_tells_it(engine: SparkEngine) -> None:
-    """An exception that is no store's error ends the run too, with its text."""
+def test_a_defect_keeps_sparks_text(engine: SparkEngine) -> None:
+    """An exception other than a store's error also ends the run, with its text."""
     with pytest.raises(Exception, match="ZeroDivisionError"):
         engine.run([0], _divide, tag="defect")
 
@@ -146,19 +146,19 @@ def test_runs_of_others_do_not_wait(engine: SparkEngine, tmp_path: Path) -> None
     with ThreadPoolExecutor(3) as pool:
         long = [pool.submit(engine.run, list(map(str, ones)), _take_long, tag=tag) for tag, ones in runs.items()]
         try:
-            wait_for("all tasks", lambda: all(one.exists() for ones in runs.values() for one in ones), 60)
+            wait_for("all tasks", lambda: all(marker.exists() for ones in runs.values() for marker in ones), 60)
             folder = tmp_path / "pair"
             folder.mkdir()
             assert engine.run([str(folder / "a"), str(folder / "b")], _meet, tag="short") == [2, 2]
-            assert not any(one.done() for one in long)
+            assert not any(future.done() for future in long)
         finally:
             for tag in runs:
                 engine.cancel(tag)
-        assert all("cancelled" in str(one.exception()) for one in long)
+        assert all("cancelled" in str(future.exception()) for future in long)
 
 
 def test_runs_wait_for_the_session(tmp_path: Path) -> None:
-    """A run that is asked for too early waits for the session, says so, and can be stopped meanwhile."""
+    """A run that starts too early waits for the session, reports it, and can be stopped during the wait."""
     early = SparkEngine("local[2]")
     with ThreadPoolExecutor(2) as pool:
         waiting = pool.submit(early.run, [-1], abs, tag="early")
@@ -171,7 +171,7 @@ def test_runs_wait_for_the_session(tmp_path: Path) -> None:
             early.run([-1], abs, tag="late")
 
 
-def test_a_driver_that_dies_is_started_anew(engine: SparkEngine) -> None:
+def test_a_driver_that_dies_is_restarted(engine: SparkEngine) -> None:
     """After a kill -9 of the driver's JVM one run fails as one that may be repeated, and the next one works."""
     for pid in _spark_children():
         os.kill(pid, signal.SIGKILL)
@@ -181,11 +181,11 @@ def test_a_driver_that_dies_is_started_anew(engine: SparkEngine) -> None:
 
 
 def _spark_children() -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         with suppress(FileNotFoundError, ProcessLookupError):
             parent = int(stat.read_text().rpartition(")")[2].split()[1])
             if parent == os.getpid() and b"org.apache.spark" in (stat.parent / "cmdline").read_bytes():
-                found.append(int(stat.parent.name))
-    assert found, "the session has no JVM"
-    return found
+                pids.append(int(stat.parent.name))
+    assert pids, "the session has no JVM"
+    return pids

@@ -1,4 +1,4 @@
-"""The installed wheel beside packages of other people that have the names of ours."""
+"""The installed wheel works next to foreign packages that have the names of ours."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from tests.support.wheel import ROOT, Environment, build_wheel, runtime_environm
 CLUSTER = "wheel"
 NODES = 500
 OURS = ("models", "clients", "spark", "activities", "workflows", "temporal", "process", "worker", "gateway", "cli")
-FOREIGN = 'raise ImportError(f"{__name__} is somebody else\'s: {__file__}")\n'
+FOREIGN = 'raise ImportError(f"{__name__} is a foreign package: {__file__}")\n'
 _LIMIT = 120
 
 
@@ -62,7 +62,7 @@ def test_added_folders(added: tuple[Environment, set[str]]) -> None:
 
 
 def test_worker_and_spark_use_our_packages(installed: Environment, stack: Stack, tmp_path: Path) -> None:
-    """Command line, worker and executors import our packages beside others of these names, and migrate everything."""
+    """Command line, worker and executors import our packages next to foreign ones, and migrate everything."""
     for name in OURS:
         _foreign_package(tmp_path / name)
     program = str(installed.programs / "pulsar-migrate")

@@ -27,7 +27,7 @@ class Steps:
     """One process that carries out steps.
 
     Args:
-        engine: runs the Spark jobs of steps; whoever started it ends it.
+        engine: runs the Spark jobs of steps; the caller ends it.
         settings: lines of the settings that win over the tests' own.
 
     Attributes:
@@ -52,7 +52,7 @@ class Steps:
         epoch: int | None = None,
         attempt: int = 1,
     ) -> BookieClusterTask:
-        """What the next activity of this migration gets, or what an earlier one got, by its epoch."""
+        """Return the task of this migration's next activity, or of an earlier one by its epoch."""
         run = run_id or self.run_id
         self._epoch += epoch is None
         # Runs begin in the order in which they are seen first.
@@ -71,5 +71,5 @@ class Steps:
         *args: ArgsT.args,
         **kwargs: ArgsT.kwargs,
     ) -> ResultT:
-        """Carry out one step to its end."""
+        """Run one step to its end."""
         return step(self.task(input), *args, **kwargs)

@@ -73,13 +73,13 @@ class Attributed:
         self._admins = [resources.enter_context(StackAdmin(url)) for url in self.stack.admin_urls]
 
     def put_schema(self, topic: str, fields: int) -> None:
-        """Have a broker store a schema of so many fields, which may follow one of fewer."""
+        """Store a schema with this many fields through a broker; it may follow one with fewer."""
         parts = [{"name": f"f{number}", "type": ["null", "int"], "default": None} for number in range(fields)]
         definition = json.dumps({"type": "record", "name": "Row", "fields": parts})
         self.admin.schemas.add(TopicName.parse(topic), "AVRO", definition)
 
     def schemas(self, topic: str) -> list[int]:
-        """How many fields each version of a topic's schema has, as a broker reads them."""
+        """Return the number of fields of each version of a topic's schema, as a broker reads them."""
         versions = self.admin.schemas.versions(TopicName.parse(topic))
         return [len(json.loads(version.data)["fields"]) for version in versions]
 
@@ -88,17 +88,17 @@ class Attributed:
         """The admin interface of any broker."""
         return random.choice(self._admins)
 
-    def crash_brokers(self, meanwhile: Callable[[], None] = lambda: None) -> None:
+    def crash_brokers(self, act: Callable[[], None] = lambda: None) -> None:
         """Kill all brokers, and start them again."""
         running = [server for server in self.stack if server.kind == "broker"]
         for server in running:
             server.kill()
-        meanwhile()
+        act()
         for server in running:
             server.start()
 
     def locator(self, topic: str) -> bytes:
-        """The node of a topic's schema."""
+        """Return the node of a topic's schema."""
         return self.zookeeper.get(f"/schemas/public/default/{topic}")[0]
 
     def set_node(self, path: str, value: bytes) -> None:
@@ -140,21 +140,21 @@ class Place(Attributed):
 
 
 def stamps(locator: bytes) -> list[str | None]:
-    """The attribution of the newest version, and of each entry of the index."""
-    found = SchemaLocator.FromString(locator)
-    return [attribution(entry.position.properties) for entry in (found.info, *found.index)]
+    """Return the attribution of the newest version, and of each entry of the index."""
+    schema = SchemaLocator.FromString(locator)
+    return [attribution(entry.position.properties) for entry in (schema.info, *schema.index)]
 
 
 def ledgers(locator: bytes) -> list[int]:
-    """The ledgers of a schema's versions, oldest first."""
+    """Return the ledgers of a schema's versions, oldest first."""
     return [entry.position.ledgerId for entry in SchemaLocator.FromString(locator).index]
 
 
 def without_stamps(locator: bytes) -> list[list[list[bytes] | bytes]]:
-    """All bytes of a schema's node but the properties of its positions: of each entry, its fields."""
+    """Return the bytes of a schema's node without the properties of its positions: the fields of each entry."""
     return [
         [
-            [part.raw for part in split(field.content) if part.number != _PROPERTIES]
+            [field_part.raw for field_part in split(field.content) if field_part.number != _PROPERTIES]
             if field.number == 2 and field.content is not None
             else field.raw
             for field in split(entry.content or b"")
@@ -164,7 +164,7 @@ def without_stamps(locator: bytes) -> list[list[list[bytes] | bytes]]:
 
 
 class Meddled(BookieClusterTask):
-    """A step's view of its switch, in which somebody else acts whenever a schema's node has been read.
+    """A step's view of its switch, in which a concurrent change happens after each read of a schema's node.
 
     Attributes:
         act: what they do.
@@ -173,7 +173,7 @@ class Meddled(BookieClusterTask):
     act: Callable[[], None]
 
     def broker_store(self) -> StoreReader:
-        """The brokers' store; `act` follows each reading of schemas."""
+        """Return the brokers' store; `act` is called after each read of schemas."""
         return _Meddled(open_reader(self.input.store, self.access), self.act)
 
 
@@ -190,10 +190,10 @@ class _Meddled(Closeable):
         return self._reader.scan(partition)
 
     def read(self, paths: Sequence[bytes]) -> list[Record | Unreadable | None]:
-        found = self._reader.read(paths)
+        nodes = self._reader.read(paths)
         if any(path.startswith(b"/schemas/") for path in paths):
             self._act()
-        return found
+        return nodes
 
     def children(self, path: bytes) -> list[bytes]:
         return self._reader.children(path)
@@ -206,7 +206,7 @@ class _Meddled(Closeable):
 
 
 def promote_against(place: Place, act: Callable[[], None]) -> Promotion:
-    """Promote while somebody else acts between each reading of a schema and its compare-and-set."""
+    """Promote with a concurrent change between each read of a schema and its compare-and-set."""
     plain = place.steps.task(place.input)
     task = Meddled(plain.runtime, plain.execution, plain.attempt, ActivityContext())
     task.act = act

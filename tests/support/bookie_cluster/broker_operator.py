@@ -38,7 +38,7 @@ class BrokerOperator(BackgroundThread):
             self._free.set()
 
     def obey(self) -> None:
-        """Do from now on what is asked for."""
+        """Follow the requests of the migration from now on."""
         self._free.set()
 
     def work(self) -> None:

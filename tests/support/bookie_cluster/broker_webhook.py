@@ -31,7 +31,7 @@ class BrokerWebhook(HttpServer):
         self.url = f"{self.base_url}/brokers"
 
     def obey(self, body: dict[str, Any]) -> None:
-        """Do what one request wants."""
+        """Follow one request."""
         self.asked.append(body)
         brokers = [server for server in self._stack if server.kind == "broker"]
         if body["action"] == "stop":
@@ -48,7 +48,7 @@ def _handler(webhook: BrokerWebhook) -> type[BaseHTTPRequestHandler]:
         """One connection to the webhook."""
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-            """Say nothing."""
+            """Log nothing."""
 
         def do_POST(self) -> None:
             """Answer when it is done."""

@@ -30,24 +30,24 @@ _PROPERTY = (
 
 
 def ledger_of(node: bytes) -> int:
-    """The cursor's ledger, -1 for none."""
+    """Return the cursor's ledger; -1 for none."""
     return _parsed(node).cursorsLedgerId
 
 
 def properties(node: bytes) -> dict[str, str]:
-    """Those that users see, the attribution among them."""
+    """Return the properties that users see, including the attribution."""
     return {cursorproperty.name: cursorproperty.value for cursorproperty in _parsed(node).cursorProperties}
 
 
 def without_properties(node: bytes) -> bytes:
-    """All else."""
+    """Return everything else."""
     cursor = _parsed(node)
     cursor.ClearField("cursorProperties")
     return cursor.SerializeToString()
 
 
 def attributed(node: bytes, cluster: str) -> bytes:
-    """The node with its ledger said to be on a bookie cluster."""
+    """Return the node with its ledger attributed to a bookie cluster."""
     cursor = _parsed(node)
     for cursorproperty in cursor.cursorProperties:
         if cursorproperty.name == ATTRIBUTION:

@@ -1,4 +1,4 @@
-"""All kinds of data that a Pulsar cluster keeps on its bookies, with an account of every message and every position.
+"""Every kind of data that a Pulsar cluster keeps on its bookies, with a record of each message and position.
 
 with Dataset(toolchain, folder) as dataset:
     dataset.fill(service_url, admin_url)

@@ -26,7 +26,7 @@ class Plain:
         self._later: list[Log] = []
 
     def fill(self, broker: Broker) -> None:
-        """Twelve ledgers, and a topic of batches."""
+        """Write twelve ledgers, and a topic of batches."""
         self._rolled.subscribe(broker, "half", "holes", "all")
         self._rolled.send(broker, 230)
         assert len(broker.admin.ledgers("rolled")) >= 12
@@ -39,7 +39,7 @@ class Plain:
         self._batched.acknowledge(broker, "holes", [*range(10), *range(30, 40), *range(70, 80)])
 
     def add_more(self, broker: Broker) -> None:
-        """More of both, holes closed and made, and a topic that was not there."""
+        """Write more to both, close and open holes, and create another topic."""
         begin = len(self._rolled.sent)
         self._rolled.send(broker, 50)
         self._rolled.acknowledge_up_to(broker, "half", begin + 10)
@@ -54,7 +54,7 @@ class Plain:
         self._later.append(fresh)
 
     def verify(self, broker: Broker) -> None:
-        """Every message and position."""
+        """Check every message and position."""
         for log in (self._rolled, self._batched, *self._later):
             log.verify(broker)
 
@@ -68,24 +68,24 @@ class Partitioned:
         self._parts = [Log(f"{self._NAME}-partition-{number}") for number in range(3)]
 
     def fill(self, broker: Broker) -> None:
-        """Different numbers of messages in each."""
+        """Write different numbers of messages to each partition."""
         broker.admin.topics.create_partitioned(TopicName.parse(self._NAME), len(self._parts))
-        for number, part in enumerate(self._parts):
-            part.subscribe(broker, "workers")
-            part.send(broker, 40 + 15 * number)
-            part.acknowledge_up_to(broker, "workers", 10 * number)
+        for number, partition in enumerate(self._parts):
+            partition.subscribe(broker, "workers")
+            partition.send(broker, 40 + 15 * number)
+            partition.acknowledge_up_to(broker, "workers", 10 * number)
 
     def add_more(self, broker: Broker) -> None:
-        """More in each."""
-        for part in self._parts:
-            part.send(broker, 15)
-            part.acknowledge(broker, "workers", [len(part.sent) - 3])
+        """Write more to each partition."""
+        for partition in self._parts:
+            partition.send(broker, 15)
+            partition.acknowledge(broker, "workers", [len(partition.sent) - 3])
 
     def verify(self, broker: Broker) -> None:
-        """The number of partitions, and each of them."""
+        """Check the number of partitions, and each of them."""
         assert broker.admin.topics.partitions(TopicName.parse(self._NAME)) == len(self._parts)
-        for part in self._parts:
-            part.verify(broker)
+        for partition in self._parts:
+            partition.verify(broker)
 
 
 class Typed:
@@ -98,13 +98,13 @@ class Typed:
         self._records: list[Record] = []
 
     def fill(self, broker: Broker) -> None:
-        """Two versions."""
+        """Write two versions of the schema."""
         broker.client.subscribe(topic_url(self._name), KEEPER, initial_position=pulsar.InitialPosition.Earliest).close()
         self.add_more(broker)
         self.add_more(broker)
 
     def add_more(self, broker: Broker) -> None:
-        """One version more, by one field with a default, and records of it."""
+        """Write another version with one more field and a default, and records of it."""
         version = len(self._definitions)
         fields: list[dict[str, Any]] = [{"name": "name", "type": "string"}]
         fields += [{"name": f"count{number}", "type": "int", "default": 0} for number in range(version)]
@@ -117,10 +117,10 @@ class Typed:
         self._records += [Record(version, fields) for fields in texts]
 
     def verify(self, broker: Broker) -> None:
-        """Every version of the schema, and every record decoded by its own."""
+        """Check every version of the schema, and decode every record by its own."""
         versions = broker.admin.schemas.versions(TopicName.parse(self._name))
-        known = [(version.type, json.loads(version.data)) for version in versions]
-        assert known == [(self._kind, json.loads(definition)) for definition in self._definitions], self._name
+        stored = [(version.type, json.loads(version.data)) for version in versions]
+        assert stored == [(self._kind, json.loads(definition)) for definition in self._definitions], self._name
         assert broker.java.read_records(broker.service, self._name) == self._records, self._name
 
 
@@ -133,14 +133,14 @@ class Transactional:
         self._log = Log("transactional")
 
     def fill(self, broker: Broker) -> None:
-        """Messages outside of transactions first, then two rounds."""
+        """Write messages outside of transactions, then two rounds of transactions."""
         self._log.subscribe(broker, self._SUBSCRIPTION)
         self._log.send(broker, 20)
         self.add_more(broker)
         self.add_more(broker)
 
     def add_more(self, broker: Broker) -> None:
-        """One transaction that is aborted, one that is committed, and a message behind them."""
+        """Write an aborted transaction, a committed one, and a message after them."""
         taken = self._log.acknowledged[self._SUBSCRIPTION]
         due = [place for place in range(len(self._log.sent)) if place not in taken][:6]
         for commit, places in ((False, due[:3]), (True, due[1::2])):
@@ -159,7 +159,7 @@ class Transactional:
         self._log.send(broker, 1)
 
     def verify(self, broker: Broker) -> None:
-        """What was committed is there, what was aborted is not."""
+        """Check that committed messages are there, and aborted ones are not."""
         self._log.verify(broker)
 
 
@@ -174,7 +174,7 @@ class Compacted:
         self._horizon = 0
 
     def fill(self, broker: Broker) -> None:
-        """Many values and a deleted key, a compaction, and values after it."""
+        """Write many values and a deleted key, compact, and write more values."""
         self._log.subscribe(broker)
         self._put(broker, 60)
         self._log.send_all(broker, [("key-0", b"")])
@@ -183,19 +183,21 @@ class Compacted:
         self._put(broker, 10)
 
     def add_more(self, broker: Broker) -> None:
-        """A compaction of what there is, and values after it."""
+        """Compact the present values, and write more values."""
         self._compact(broker)
         self._put(broker, 30)
 
     def verify(self, broker: Broker) -> None:
-        """All values for plain readers, and the compacted ones for those who ask for them."""
+        """Check all values for plain readers, and the compacted ones for readers of compacted topics."""
         self._log.verify(broker)
         rows = list(zip(self._keys, self._log.sent, strict=True))
         last = {key: place for place, (key, _) in enumerate(rows[: self._horizon])}
-        kept = [payload for place, (key, payload) in enumerate(rows) if place >= self._horizon or last[key] == place]
+        compacted = [
+            payload for place, (key, payload) in enumerate(rows) if place >= self._horizon or last[key] == place
+        ]
         # Brokers 4.0 deliver the empty message that deletes a key, until the next compaction; newer ones do not.
-        found = [payload for payload in read_all(broker, self._log.name, compacted=True) if payload]
-        compare("the compacted view", found, [payload for payload in kept if payload])
+        payloads = [payload for payload in read_all(broker, self._log.name, compacted=True) if payload]
+        compare("the compacted view", payloads, [payload for payload in compacted if payload])
 
     def _put(self, broker: Broker, count: int) -> None:
         keys = [f"key-{(len(self._keys) + n) % self._KEYS}" for n in range(count)]
@@ -214,7 +216,7 @@ class Compacted:
             broker.admin.topics.compact(topic)
             wait_until_equal("the compaction", lambda: broker.admin.topics.compaction(topic).status, "SUCCESS", 60)
             # The broker calls it a success before it reads from the new ledger, and on a busy machine loses the
-            # compactor's acknowledgement now and then: nobody would ever read from that ledger.
+            # compactor's acknowledgement now and then: no client would ever read from that ledger.
             with suppress(AssertionError):
                 wait_for("the compacted ledger", lambda: ledger() != before, 10)
                 break
@@ -223,13 +225,13 @@ class Compacted:
 
 
 class Delayed:
-    """Messages that nobody may get before their time, some soon and some in a day, with their index on bookies.
+    """Delayed messages, some due soon and some in a day, with their index on bookies.
 
     Args:
         delay: seconds until those that are due soon are due.
     """
 
-    _NAME, _SUBSCRIPTION = "delayed", "patient"
+    _NAME, _SUBSCRIPTION = "delayed", "later"
 
     def __init__(self, delay: float) -> None:
         self._delay = timedelta(seconds=delay)
@@ -237,11 +239,11 @@ class Delayed:
         self._late = 0
 
     def fill(self, broker: Broker) -> None:
-        """Several ledgers of them, of which the broker has made its index."""
+        """Write several ledgers of delayed messages, until the broker has stored its index."""
         self.add_more(broker)
 
     def add_more(self, broker: Broker) -> None:
-        """Messages that are due soon, and as many that are not."""
+        """Write messages that are due soon, and as many that are not."""
         consumer = self._consumer(broker)
         producer = broker.client.create_producer(topic_url(self._NAME), batching_enabled=False)
         now = int(time.time() * 1000)
@@ -259,22 +261,22 @@ class Delayed:
         consumer.close()
 
     def verify(self, broker: Broker) -> None:
-        """Those that are due come, none before its time; the others wait."""
+        """Check that due messages arrive, none early, and that the others wait."""
         consumer = self._consumer(broker)
-        found: set[bytes] = set()
-        while found != set(self._due):
+        received: set[bytes] = set()
+        while received != set(self._due):
             try:
                 message = consumer.receive(timeout_millis=int(self._delay.total_seconds() * 1000) + 60_000)
             except pulsar.Timeout:
-                missing = sorted(set(self._due) - found)[:5]
+                missing = sorted(set(self._due) - received)[:5]
                 raise AssertionError(
-                    f"{self._NAME}: {len(found)} of {len(self._due)} came; missing {missing}"
+                    f"{self._NAME}: {len(received)} of {len(self._due)} came; missing {missing}"
                 ) from None
             payload = message.data()
             assert payload in self._due, f"{self._NAME}: {payload!r} is not due"
             early = self._due[payload] - int(time.time() * 1000)
             assert early <= 0, f"{self._NAME}: {payload!r} came {early} ms early"
-            found.add(payload)
+            received.add(payload)
         consumer.close()
         assert broker.admin.subscription(self._NAME, self._SUBSCRIPTION).msg_backlog == len(self._due) + self._late
 

@@ -52,7 +52,7 @@ class Log:
             self.acknowledged[subscription] = set()
 
     def next_payloads(self, count: int) -> list[bytes]:
-        """Payloads that no message of the topic has yet, of different sizes."""
+        """Return payloads that no message of the topic has yet, of different sizes."""
         begin = len(self.sent)
         return [b"%s/%d/" % (self.name.encode(), n) + b"." * (n * 37 % 701) for n in range(begin, begin + count)]
 
@@ -114,9 +114,9 @@ class Log:
                 continue
             consumer = self._consumer(broker, subscription)
             # The last message is due, and messages come in order: what has not come by then does not come.
-            found = [message.data() for message in self._receive(consumer, subscription, due[-1])]
+            payloads = [message.data() for message in self._receive(consumer, subscription, due[-1])]
             consumer.close()
-            compare(f"{self.name}: what {subscription} gets", found, due)
+            compare(f"{self.name}: what {subscription} gets", payloads, due)
 
     def _consumer(self, broker: Broker, subscription: str) -> Any:
         return broker.client.subscribe(
@@ -124,38 +124,38 @@ class Log:
         )
 
     def _receive(self, consumer: Any, subscription: str, last: bytes) -> list[Any]:
-        found: list[Any] = []
-        while not found or found[-1].data() != last:
+        messages: list[Any] = []
+        while not messages or messages[-1].data() != last:
             try:
-                found.append(consumer.receive(timeout_millis=_LIMIT_MS))
+                messages.append(consumer.receive(timeout_millis=_LIMIT_MS))
             except pulsar.Timeout:
-                raise AssertionError(f"{self.name}: {subscription} got {len(found)} messages and no more") from None
-        return found
+                raise AssertionError(f"{self.name}: {subscription} got {len(messages)} messages and no more") from None
+        return messages
 
 
 def read_all(broker: Broker, name: str, *, compacted: bool = False) -> list[bytes]:
-    """Payloads of all messages that a topic holds now, from the earliest on."""
+    """Return the payloads of all messages in a topic, from the earliest on."""
     earliest = pulsar.MessageId.earliest
     reader = broker.client.create_reader(topic_url(name), earliest, is_read_compacted=compacted)
-    found: list[bytes] = []
+    payloads: list[bytes] = []
     while reader.has_message_available():
-        found.append(reader.read_next(timeout_millis=_LIMIT_MS).data())
+        payloads.append(reader.read_next(timeout_millis=_LIMIT_MS).data())
     reader.close()
-    return found
+    return payloads
 
 
-def compare(what: str, found: list[bytes], expected: list[bytes]) -> None:
+def compare(what: str, actual: list[bytes], expected: list[bytes]) -> None:
     """Raise AssertionError, with what is missing and what is too much, unless both are the same."""
-    if found == expected:
+    if actual == expected:
         return
-    missing, extra = _without(expected, found), _without(found, expected)
+    missing, extra = _without(expected, actual), _without(actual, expected)
     raise AssertionError(
-        f"{what}: {len(found)} came where {len(expected)} are due; missing {missing}, too many {extra}"
+        f"{what}: {len(actual)} came where {len(expected)} are due; missing {missing}, too many {extra}"
         + ("" if missing or extra else "; repeated or out of order")
     )
 
 
 def _without(some: Iterable[bytes], others: Iterable[bytes]) -> list[str]:
-    """The first of `some` that are not among `others`, cut short."""
-    known = set(others)
-    return [payload[:40].decode() for payload in some if payload not in known][:5]
+    """Return the first of `some` that are not in `others`, truncated."""
+    excluded = set(others)
+    return [payload[:40].decode() for payload in some if payload not in excluded][:5]

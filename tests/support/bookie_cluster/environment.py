@@ -38,9 +38,9 @@ FORWARD, BACK = Direction.FORWARD, Direction.BACK
 DELETE_ALL = CleanupOrder(src_cluster="a")
 
 
-def codes(found: SwitchPrecheck) -> list[str]:
-    """Codes of the blockers."""
-    return [blocker.code for blocker in found.blockers]
+def codes(precheck: SwitchPrecheck) -> list[str]:
+    """Return the codes of the blockers."""
+    return [blocker.code for blocker in precheck.blockers]
 
 
 @dataclass
@@ -58,7 +58,7 @@ class SwitchEnvironment:
     sent: int = 0
 
     def input(self, **more: object) -> BookieClusterInput:
-        """The switch from the first bookies, `a`, to the second ones, `b`."""
+        """Return the switch from the first bookies, `a`, to the second ones, `b`."""
         return BookieClusterInput.model_validate(
             {
                 "cluster": self.stack.state.spec.cluster,
@@ -74,36 +74,36 @@ class SwitchEnvironment:
         )
 
     def task(self, direction: Direction = FORWARD) -> BookieClusterTask:
-        """A step's view of the switch."""
+        """Return a step's view of the switch."""
         return self.steps.task(self.input(), direction)
 
     def precheck(self, **more: object) -> SwitchPrecheck:
-        """PRECHECK of the plan with other fields."""
+        """Run PRECHECK of the plan with other fields."""
         return self.steps.run(lambda task: SwitchPrecheckRun(task).run(), self.input(**more))
 
     def build(self) -> CopySummary:
-        """BUILD forward."""
+        """Run BUILD forward."""
         return self.steps.run(copying.build, self.input(), FORWARD)
 
     def copy_tail(self, direction: Direction = FORWARD, **more: object) -> TailCopy:
-        """The tail, without a broker."""
+        """Copy the tail, without a broker."""
         return self.steps.run(tail.copy_tail, self.input(**more), direction)
 
     def delete(self, order: CleanupOrder = DELETE_ALL, *, epoch: int | None = None, attempt: int = 1) -> LedgersDeleted:
-        """One step of a cleanup, or another attempt at one."""
+        """Run one step of a cleanup, or another attempt of it."""
         task = self.steps.task(self.input(), epoch=epoch, attempt=attempt)
         return cleaning.delete_ledgers(task, order)
 
     def source(self) -> dict[int, LedgerRecord]:
-        """All ledgers of `a`."""
+        """List all ledgers of `a`."""
         return ledgers(self.stack.bookkeeper_uri)
 
     def target(self) -> dict[int, LedgerRecord]:
-        """All ledgers of `b`."""
+        """List all ledgers of `b`."""
         return ledgers(self.stack.second_bookkeeper_uri)
 
     def verified(self) -> dict[int, int]:
-        """What the progress of the way forward says."""
+        """Return the progress of the forward direction."""
         with self.task().broker_store() as store:
             return dict(read_verified(store, progress_path(self.task(), FORWARD)))
 
@@ -122,23 +122,23 @@ class SwitchEnvironment:
         client.close()
 
     def read(self) -> dict[str, list[int]]:
-        """All messages of all topics, in the order in which a new reader gets them."""
+        """Return all messages of all topics, in the order in which a new reader receives them."""
         client = quiet_client(self.stack.broker_url)
-        found: dict[str, list[int]] = {}
+        messages: dict[str, list[int]] = {}
         for name in TOPICS:
             reader = client.create_reader(topic_url(name), pulsar.MessageId.earliest, schema=schema.JsonSchema(_Thing))
-            numbers = found[name] = []
+            numbers = messages[name] = []
             while reader.has_message_available():
                 numbers.append(reader.read_next(10_000).value().number)
         client.close()
-        return found
+        return messages
 
     def assert_all(self) -> None:
-        """A reader gets all messages of all topics, each once and in order."""
+        """Check that a reader receives all messages of all topics, each once and in order."""
         assert self.read() == {name: list(range(self.sent)) for name in TOPICS}
 
     def registered(self) -> list[str]:
-        """The brokers that are registered."""
+        """Return the registered brokers."""
         with self.task().broker_store() as store:
             return [broker.name for broker in brokers(store)]
 
@@ -158,7 +158,7 @@ class _Thing(schema.Record):
 
 
 def ledgers(uri: str) -> dict[int, LedgerRecord]:
-    """All ledgers of a cluster."""
+    """List all ledgers of a cluster."""
     with LedgerDirectory(parse_ledger_store_uri(uri).url, Access()) as directory:
         return {record.ledger_id: record for batch in directory.scan() for record in batch}
 

@@ -51,15 +51,15 @@ class MemorySwitch:
             first.register(RegisteredCluster(name=name, metadataServiceUri=uri, status=status))
 
     def attempt(self) -> Attempt:
-        """That of the next step."""
+        """Return the number of the next step's attempt."""
         return self._steps.task(input()).attempt
 
     def registry(self, me: Attempt) -> BookieRegistry:
-        """The registry on behalf of an attempt."""
+        """Return the registry on behalf of an attempt."""
         return BookieRegistry(self.store, REGISTRY, ClaimKeeper(self.store, SwitchClaim, me))
 
     def newest(self) -> BookieRegistry:
-        """The registry on behalf of an attempt that takes the claim now."""
+        """Return the registry on behalf of an attempt that takes the claim now."""
         registry = self.registry(self.attempt())
         registry.claim.renew()
         return registry
@@ -73,13 +73,13 @@ class MemorySwitch:
         attempt: int = 1,
         **more: Any,
     ) -> Any:
-        """A step's view of the switch; its clusters and brokers are this object."""
+        """Return a step's view of the switch; its clusters and brokers are this object."""
         task: Any = self._steps.task(
             input(exclusive=True, **more), direction, run_id=run_id, epoch=epoch, attempt=attempt
         )
         task.context = self.context
         task.registry = lambda: opened(self.registry(task.attempt))
-        # Clusters are told apart by their names.
+        # Clusters are distinguished by their names.
         task.ledgers = opened
         task.stop_earlier_deletions = lambda: self.happens("permits")
         task.broker_store = lambda: opened(MemoryReader(self.store, self.owners))
@@ -87,7 +87,7 @@ class MemorySwitch:
         return task
 
     def register(self, *brokers: Service) -> None:
-        """Let these brokers be registered, and no others."""
+        """Register exactly these brokers."""
         nodes = {f"{BROKERS.decode()}/{broker.name.removeprefix('broker ')}": broker for broker in brokers}
         for path in [path for path in self.owners if path.startswith(f"{BROKERS.decode()}/")]:
             if path not in nodes:
@@ -99,11 +99,11 @@ class MemorySwitch:
                 self.owners[path] = broker.owner
 
     def refer(self, ledger_id: int) -> None:
-        """Have a schema refer to a ledger."""
+        """Make a schema refer to a ledger."""
         self.store.create(f"/schemas/public/default/{ledger_id}", schema_node(ledger_id))
 
     def happens(self, moment: str) -> None:
-        """Let others act, once."""
+        """Run the scheduled concurrent changes, once."""
         self.at.pop(moment, lambda: None)()
 
 
@@ -123,7 +123,7 @@ class MemoryContext(ActivityContext):
         self._during_pause = during_pause
 
     def pause(self, seconds: float) -> None:
-        """Let others act."""
+        """Run concurrent changes instead of waiting."""
         self.now += seconds
         assert self.now < _FOREVER, self.report().summary
         self._during_pause()
@@ -190,12 +190,12 @@ def schema_node(ledger_id: int) -> bytes:
 
 @contextmanager
 def opened(what: Any) -> Generator[Any]:
-    """As a store that is open as long as the context lasts."""
+    """Yield a store that is open as long as the context lasts."""
     yield what
 
 
 def answering(answer: Callable[[], object]) -> Callable[..., Any]:
-    """A function that takes anything."""
+    """Return a function that accepts any arguments."""
 
     def call(*_: object, **__: object) -> object:
         return answer()

@@ -1,4 +1,4 @@
-"""A stand-in for the broker plugin that PIP-477 proposes, which no release of Pulsar has.
+"""A double of the broker plugin that PIP-477 proposes, which no release of Pulsar has.
 
 What is real: broker, ZooKeeper, bookies, and all lookups. Brokers register a web address of which this double is the
 listener; it serves `/admin/v2/bookie-clusters` and passes everything else on to the broker. What is not: the double
@@ -66,7 +66,7 @@ def bootstrap_marker(cluster: str) -> bytes:
 
 
 def announce_doubles(stack: Stack) -> None:
-    """Have each broker of a stack, when it starts, register the web address of its double."""
+    """Configure each broker of a stack to register the web address of its double."""
     for server in list(stack):
         if server.kind == "broker":
             stack.reconfigure(server.name, **_addresses(server))
@@ -84,7 +84,7 @@ class PluginDouble:
     Attributes:
         violations: requests that do not fit the proposal, in words.
         promotions: bodies of the requests to promote a cursor.
-        read_modes: the last mode that each broker was told, by its name in the stack.
+        read_modes: the last mode that each broker received, by its name in the stack.
         closed: clusters whose client each broker was told to close.
         before_promote: called with the body of each request to promote a cursor, before anything is looked at.
         troubles: statuses to answer the next requests to promote a cursor with, instead of doing it.
@@ -124,7 +124,7 @@ class PluginDouble:
         self._resources.close()
 
     def answer(self, broker: Server, method: str, path: str, content_type: str, body: bytes) -> Reply:
-        """The plugin's answer to one request, whose path begins behind `bookie-clusters`."""
+        """Return the plugin's answer to a request, whose path starts after `bookie-clusters`."""
         if broker.name in self.deaf:
             return Reply(HTTPStatus.INTERNAL_SERVER_ERROR, {"reason": "on order of the test"})
         try:
@@ -164,7 +164,7 @@ class PluginDouble:
             self.before_promote(body)
         parts = _TOPIC.fullmatch(body["topic"])
         if parts is None:
-            raise Broken(f"{body['topic']!r} is no full name of a topic")
+            raise Broken(f"{body['topic']!r} is not a complete topic name")
         if not self._owns(broker, parts):
             return Reply(HTTPStatus.NOT_FOUND, {"reason": f"{broker.name} does not own {body['topic']}"})
         tenant, namespace, topic = parts.groups()
@@ -175,9 +175,9 @@ class PluginDouble:
         for _ in range(_RETRIES):
             try:
                 value, stat = self._zookeeper.get(path)
-                stands, expected = cursor_node.ledger_of(value), body["expectedCursorsLedgerId"]
-                if stands != expected:
-                    return Reply(HTTPStatus.CONFLICT, {"reason": f"the cursor has ledger {stands}, not {expected}"})
+                ledger, expected = cursor_node.ledger_of(value), body["expectedCursorsLedgerId"]
+                if ledger != expected:
+                    return Reply(HTTPStatus.CONFLICT, {"reason": f"the cursor has ledger {ledger}, not {expected}"})
                 changed = cursor_node.attributed(value, body["targetClusterName"])
                 if changed != value:
                     self._zookeeper.set(path, changed, stat.version)
@@ -189,9 +189,9 @@ class PluginDouble:
         return Reply(HTTPStatus.INTERNAL_SERVER_ERROR, {"reason": "others kept changing the cursor"})
 
     def _owns(self, broker: Server, topic: re.Match[str]) -> bool:
-        name = "/".join(quote(part, safe="") for part in topic.groups())
-        found = self._brokers[broker.name].get(f"/lookup/v2/topic/persistent/{name}").raise_for_status().json()
-        return found["httpUrl"] == f"http://{_HOST}:{broker.ports['http']}"
+        name = "/".join(quote(group, safe="") for group in topic.groups())
+        answer = self._brokers[broker.name].get(f"/lookup/v2/topic/persistent/{name}").raise_for_status().json()
+        return answer["httpUrl"] == f"http://{_HOST}:{broker.ports['http']}"
 
     def _must_be_registered(self, cluster: str) -> None:
         if not self._zookeeper.exists(f"{self._registry}/{cluster}"):
@@ -210,7 +210,7 @@ def _handler(double: PluginDouble, broker: Server, onward: httpx.Client) -> type
         protocol_version = "HTTP/1.1"
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-            """Say nothing: violations tell what matters."""
+            """Log nothing: violations have all that is needed."""
 
         def _do(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
@@ -249,7 +249,7 @@ def _handler(double: PluginDouble, broker: Server, onward: httpx.Client) -> type
 
 
 def _addresses(broker: Server) -> dict[str, str]:
-    """Lines of `broker.conf`: clients are sent to the broker, and whoever uses its web address to the double."""
+    """Return lines of `broker.conf`: clients are sent to the broker, and users of its web address to the double."""
     binary, web = broker.ports["client"], broker.ports["http"]
     return {
         "advertisedAddress": _HOST,
@@ -270,16 +270,16 @@ def _json(content_type: str, body: bytes) -> Any:
     try:
         return json.loads(body)
     except ValueError as error:
-        raise Broken(f"its body is no JSON ({error})") from error
+        raise Broken(f"its body is not JSON ({error})") from error
 
 
 def _must_have(body: Any, fields: dict[str, type]) -> None:
     given = cast("dict[str, Any]", body) if isinstance(body, dict) else {}
-    found: dict[str, type] = {name: type(value) for name, value in given.items()}
-    if found != fields:
-        raise Broken(f"its body has {found}, and the proposal has {fields}")
+    types: dict[str, type] = {name: type(value) for name, value in given.items()}
+    if types != fields:
+        raise Broken(f"its body has {types}, and the proposal has {fields}")
 
 
 def _encoded(name: str) -> str:
-    """As `java.net.URLEncoder` does it."""
+    """Encode a text as `java.net.URLEncoder` does it."""
     return quote_plus(name, safe="*").replace("~", "%7E")

@@ -12,7 +12,7 @@ from models.bookie_cluster.input import BookieClusterInput, Routing
 
 
 def input(routing: Routing = Routing.RESTART, **more: object) -> BookieClusterInput:
-    """A switch from `a` to `b`."""
+    """Return a switch from `a` to `b`."""
     return BookieClusterInput.model_validate(
         {
             "cluster": "test",
@@ -33,7 +33,7 @@ def ledger(
     component: str = "managed-ledger",
     mzxid: int = 5,
 ) -> LedgerFacts:
-    """A ledger of ten entries, unless it is open."""
+    """Return a ledger of ten entries, unless it is open."""
     closed = state is LedgerState.CLOSED
     metadata = LedgerMetadata(
         ensemble_size=2,
@@ -50,12 +50,12 @@ def ledger(
 
 
 def by_id(records: Iterable[LedgerFacts]) -> LedgerTable:
-    """As a look at a cluster finds them."""
+    """Return ledgers as a scan of a cluster lists them."""
     return LedgerTable(records)
 
 
 def reference(
     ledger_id: int, kind: ReferenceKind = ReferenceKind.SCHEMA, *, cluster: str | None = None, offloaded: bool = False
 ) -> LedgerReference:
-    """A position that names a ledger."""
+    """Return a position that names a ledger."""
     return LedgerReference(ledger_id, kind, f"/schemas/public/default/{ledger_id}", cluster, offloaded=offloaded)

@@ -16,7 +16,7 @@ _HEAD = struct.Struct(">Iqq")
 
 
 class BatchReads(Enum):
-    """What the bookie does with a batch read: BookKeeper 4.17 answers, older ones end the connection."""
+    """Reaction to a batch read: BookKeeper 4.17 answers, older releases end the connection."""
 
     ANSWERED = 1
     REFUSED = 2

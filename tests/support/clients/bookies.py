@@ -26,7 +26,7 @@ class Written:
 
     Attributes:
         ledger_id: its id.
-        metadata: as it stands in ZooKeeper.
+        metadata: as stored in ZooKeeper.
         bodies: of all entries.
     """
 
@@ -98,7 +98,7 @@ class Cluster:
         return replace(filled, metadata=metadata)
 
     def record(self, ledger: Written) -> LedgerRecord:
-        """Return the ledger as it stands."""
+        """Return the current metadata of the ledger."""
         (record,) = self.directory.read([ledger.ledger_id])
         assert record
         return record
@@ -137,7 +137,7 @@ def recover_ledger(directory: LedgerDirectoryWriter, bookies: Bookies, ledger_id
 
 
 def resume_frozen(bookie: Server) -> None:
-    """Let a frozen bookie continue, with a registration that stays.
+    """Continue a frozen bookie, with a registration that stays.
 
     The one it had may still be there although its session is about to expire; a restart ends the session.
     """

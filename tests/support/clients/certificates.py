@@ -16,7 +16,7 @@ _PEM = Path(__file__).parent / "java" / "PrivateKeyPem.java"
 
 
 class Identity(NamedTuple):
-    """Who somebody is.
+    """Identity with a certificate.
 
     Attributes:
         keystore: PKCS12 file with key and certificate.
@@ -54,7 +54,7 @@ class Authority:
         self._keytool(self.truststore, "-importcert", "-noprompt", "-file", str(self.cert_file))
 
     def identity(self, name: str, host: str) -> Identity:
-        """Return sign a certificate for somebody who is reached by a host's address."""
+        """Sign a certificate for a server at a host's address."""
         made = Identity(*(self._folder / f"{name}{suffix}" for suffix in (".p12", ".pem", ".key")))
         self._keytool(made.keystore, "-genkeypair", "-keyalg", "EC", "-dname", f"CN={name}")
         request = self._keytool(made.keystore, "-certreq")

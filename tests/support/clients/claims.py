@@ -20,6 +20,6 @@ def attempt_of(workflow_id: str = "switch/one", *, run: int = 1, epoch: int = 1,
 
 @contextmanager
 def open_registry(url: StoreUrl, me: Attempt) -> Generator[BookieRegistry]:
-    """The registry of bookie clusters on behalf of an attempt, over a session of its own."""
+    """Open the registry of bookie clusters on behalf of an attempt, over a separate session."""
     with open_cas(url, Access()) as store:
         yield BookieRegistry(store, REGISTRY, ClaimKeeper(store, SwitchClaim, me))

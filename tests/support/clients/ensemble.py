@@ -32,10 +32,10 @@ class Ensemble:
         self._links = {
             (member, other): Proxy(self._peer(other)) for member in MEMBERS for other in MEMBERS if member != other
         }
-        for (one, other), link in self._links.items():
+        for (server, other), link in self._links.items():
             self._opened.enter_context(link)
             election = stack[_name(other)].ports["election"]
-            stack.reconfigure(_name(one), **{f"server.{other}": f"{link.address}:{election}"})
+            stack.reconfigure(_name(server), **{f"server.{other}": f"{link.address}:{election}"})
 
     def __enter__(self) -> Self:
         return self
@@ -58,11 +58,11 @@ class Ensemble:
 
     @contextmanager
     def lagging(self, follower: Server, seconds: float) -> Generator[None]:
-        """Within it the follower hears nothing of its leader, and learns everything some seconds after it has ended.
+        """Cut a follower off its leader within the context; it catches up some seconds after the end.
 
         It continues serving its clients, as long as the time is shorter than the ensemble's `syncLimit`, ten seconds.
         """
-        links = [link for (one, _), link in self._links.items() if _name(one) == follower.name]
+        links = [link for (server, _), link in self._links.items() if _name(server) == follower.name]
         for link in links:
             link.silence()
         try:

@@ -26,7 +26,7 @@ Digest = Literal["CRC32", "HMAC", "CRC32C", "DUMMY"]
 
 @dataclass(frozen=True)
 class Ledger:
-    """What a ledger is made with.
+    """Settings of a new ledger.
 
     Attributes:
         ensemble: bookies of a segment.
@@ -61,7 +61,7 @@ class Ledger:
 
 
 class LedgerRead(NamedTuple):
-    """What the Java client found of one ledger; where it failed, `error` says so and the rest may be empty.
+    """Content of a ledger as the Java client read it; after a failure `error` is set, and the rest may be empty.
 
     Attributes:
         ledger_id: which.
@@ -89,7 +89,7 @@ class LedgerRead(NamedTuple):
 
 
 def payloads_digest(payloads: Iterable[bytes]) -> str:
-    """Return the sha256 of payloads, each behind its length in four bytes, as `LedgerRead` has it."""
+    """Return the sha256 of payloads, each after its length in four bytes, as `LedgerRead` has it."""
     digest = hashlib.sha256()
     for payload in payloads:
         digest.update(struct.pack(">I", len(payload)))
@@ -147,7 +147,7 @@ class JavaLedgers(JavaTool):
         password: bytes = b"",
         recover: bool = False,
     ) -> list[LedgerRead]:
-        """Read whole ledgers; failures of single ones are told in their `error`.
+        """Read whole ledgers; failures of single ledgers are in their `error`.
 
         Args:
             uri: the cluster.
@@ -158,7 +158,7 @@ class JavaLedgers(JavaTool):
         """
         secret = {"digest": digest, "password": _text(password)}
         answer = self.ask("read", uri=uri, ids=list(ids), recover=recover, **secret)
-        return [_read(found) for found in answer]
+        return [_read(ledger) for ledger in answer]
 
     def next_id(self, uri: str) -> int:
         """Return which id the cluster gives to a new ledger; the ledger is deleted again."""
@@ -188,7 +188,7 @@ class HeldLedger:
         """Add entries, each after the one before is acknowledged; returns the number of the last.
 
         Raises:
-            Refused: of kind `BKLedgerFencedException` when somebody else has fenced the ledger.
+            Refused: of kind `BKLedgerFencedException` if another client has fenced the ledger.
         """
         return self._java.ask(
             "add", uri=self._uri, handle=self._handle, payloads=[_text(payload) for payload in payloads]
@@ -221,16 +221,16 @@ def _text(value: bytes) -> str:
     return base64.b64encode(value).decode()
 
 
-def _read(found: dict[str, Any]) -> LedgerRead:
+def _read(ledger: dict[str, Any]) -> LedgerRead:
     return LedgerRead(
-        ledger_id=found["ledger_id"],
-        error=found.get("error"),
-        state=found.get("state", ""),
-        entries=found.get("entries", 0),
-        bytes=found.get("bytes", 0),
-        length=found.get("length", 0),
-        sha256=found.get("sha256", ""),
-        quorum=tuple(found.get("quorum", ())),
-        custom={key: base64.b64decode(value) for key, value in found.get("custom", {}).items()},
-        segments={int(first): tuple(bookies) for first, bookies in found.get("segments", {}).items()},
+        ledger_id=ledger["ledger_id"],
+        error=ledger.get("error"),
+        state=ledger.get("state", ""),
+        entries=ledger.get("entries", 0),
+        bytes=ledger.get("bytes", 0),
+        length=ledger.get("length", 0),
+        sha256=ledger.get("sha256", ""),
+        quorum=tuple(ledger.get("quorum", ())),
+        custom={key: base64.b64decode(value) for key, value in ledger.get("custom", {}).items()},
+        segments={int(first): tuple(bookies) for first, bookies in ledger.get("segments", {}).items()},
     )

@@ -55,8 +55,8 @@ class JavaMessages(JavaTool):
 
     def read_records(self, service: str, topic: str) -> list[Record]:
         """Return all records that the topic holds, each decoded by the schema version that it names."""
-        found = self.ask("read_records", service=service, topic=topic_url(topic))
-        return [Record(one["version"], one["fields"]) for one in found]
+        answer = self.ask("read_records", service=service, topic=topic_url(topic))
+        return [Record(row["version"], row["fields"]) for row in answer]
 
     def transact(
         self,
@@ -84,6 +84,6 @@ class JavaMessages(JavaTool):
             topic=topic_url(topic),
             payloads=[payload.decode() for payload in payloads],
             subscription=subscription,
-            acknowledge=[one.decode() for one in acknowledge],
+            acknowledge=[message_id.decode() for message_id in acknowledge],
             commit=commit,
         )

@@ -27,7 +27,7 @@ class MemoryStore(Closeable):
         self._txid = 0
 
     def close(self) -> None:
-        """Nothing to free."""
+        """Close nothing: there is nothing to free."""
 
     def get(self, path: str) -> Node | None:
         """Return the record."""
@@ -50,34 +50,34 @@ class MemoryStore(Closeable):
         self.transaction([Delete(path, version)])
 
     def transaction(self, parts: Sequence[Part]) -> None:
-        """Do all or none; as in ZooKeeper, the version -1 means any."""
+        """Apply all operations or none; as in ZooKeeper, the version -1 matches any."""
         self.before_write()
         after, txid = dict(self.nodes), self._txid + 1
-        for part in parts:
-            standing = after.get(part.path)
-            if isinstance(part, Create):
-                if standing:
-                    raise VersionConflict(part.path)
-                after[part.path] = Node(part.value, 0, txid, txid)
+        for operation in parts:
+            current = after.get(operation.path)
+            if isinstance(operation, Create):
+                if current:
+                    raise VersionConflict(operation.path)
+                after[operation.path] = Node(operation.value, 0, txid, txid)
                 continue
-            if standing is None or part.version not in (standing.version, -1):
-                raise VersionConflict(part.path)
-            if isinstance(part, Set):
-                after[part.path] = Node(part.value, standing.version + 1, txid, txid)
-            elif isinstance(part, Delete):
-                del after[part.path]
+            if current is None or operation.version not in (current.version, -1):
+                raise VersionConflict(operation.path)
+            if isinstance(operation, Set):
+                after[operation.path] = Node(operation.value, current.version + 1, txid, txid)
+            elif isinstance(operation, Delete):
+                del after[operation.path]
         self.nodes, self._txid = after, txid
         self.children_changed |= {
-            part.path.rpartition("/")[0]: txid for part in parts if isinstance(part, Create | Delete)
+            operation.path.rpartition("/")[0]: txid for operation in parts if isinstance(operation, Create | Delete)
         }
 
-    def meanwhile(self, *actions: Callable[[], object]) -> None:
-        """Have others act before the next writes: the first before the first one, and so on."""
-        left = [*actions]
+    def before_next_writes(self, *actions: Callable[[], object]) -> None:
+        """Schedule concurrent actions: the first before the next write, and so on."""
+        pending = [*actions]
 
         def act() -> None:
             self.before_write = lambda: None
-            left.pop(0)()
-            self.before_write = act if left else lambda: None
+            pending.pop(0)()
+            self.before_write = act if pending else lambda: None
 
         self.before_write = act

@@ -40,7 +40,7 @@ class OldOxia(grpc.GenericRpcHandler):
         self._channel.close()
 
     def service(self, handler_call_details: grpc.HandlerCallDetails) -> grpc.RpcMethodHandler[Any, Any] | None:
-        """A handler for the older name alone; all calls count as streams of bytes, which is the same on the wire."""
+        """Return a handler for the older name only; all calls are byte streams, which is the same on the wire."""
         method: str = handler_call_details.method
         if not method.startswith(_OLD_NAME):
             return None

@@ -63,7 +63,7 @@ class Proxy:
         self._delay = seconds
 
     def heal(self) -> None:
-        """Let everything through again."""
+        """Restore: forward everything again."""
         self._cut, self._delay = False, 0.0
         self._do(self._flowing.set)
 

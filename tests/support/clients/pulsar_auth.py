@@ -54,7 +54,7 @@ class TokenKey:
 
 
 def tls_settings(authority: Authority, identity: Identity, *, ask_for_certificate: bool = False) -> dict[str, str]:
-    """Return lines of `broker.conf` for HTTPS beside HTTP, on a port that the system chooses."""
+    """Return lines of `broker.conf` for HTTPS in addition to HTTP, on a port that the system chooses."""
     return {
         "webServicePortTls": "0",
         "tlsEnabledWithKeyStore": "true",
@@ -110,17 +110,17 @@ def _handler(endpoint: TokenEndpoint) -> type[BaseHTTPRequestHandler]:
         """One connection to the endpoint."""
 
         def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-            """Say nothing."""
+            """Log nothing."""
 
         def do_GET(self) -> None:
-            """The metadata."""
+            """Return the metadata."""
             if self.path == "/realm/.well-known/openid-configuration":
                 self._answer(HTTPStatus.OK, {"issuer": endpoint.issuer_url, "token_endpoint": endpoint.token_url})
             else:
                 self._answer(HTTPStatus.NOT_FOUND, {"error": "not_found"})
 
         def do_POST(self) -> None:
-            """A token."""
+            """Return a token."""
             form = parse_qs(self.rfile.read(int(self.headers["Content-Length"])).decode())
             self._answer(*endpoint.grant({name: values[0] for name, values in form.items()}))
 

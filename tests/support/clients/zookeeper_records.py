@@ -17,24 +17,26 @@ def record(path: str, value: bytes = b"", version: int = 0, count: int = 0) -> R
 def scan(url: StoreUrl, parts: int = 1, auth: tuple[tuple[str, bytes], ...] = ()) -> list[Record | Unreadable]:
     """Return all records of a store, read as this many partitions."""
     with ZooKeeperReader(url, auth=auth) as reader:
-        return [one for partition in reader.partitions(parts) for batch in reader.scan(partition) for one in batch]
+        return [
+            record for partition in reader.partitions(parts) for batch in reader.scan(partition) for record in batch
+        ]
 
 
 def by_path(records: list[Record | Unreadable]) -> dict[bytes, Record]:
     """Return records by their paths, each of them once and readable."""
-    found = {one.path: one for one in records if isinstance(one, Record)}
-    assert len(found) == len(records)
-    return found
+    records_by_path = {record.path: record for record in records if isinstance(record, Record)}
+    assert len(records_by_path) == len(records)
+    return records_by_path
 
 
 def write(url: StoreUrl, records: list[Record], *, over: int | None = None, **options: Any) -> int:
     """Put all records and flush."""
     with ZooKeeperWriter(url, **options) as writer:
-        for one in records:
-            writer.put(one, over=over)
+        for record in records:
+            writer.put(record, over=over)
         return writer.flush()
 
 
 def contents(url: StoreUrl) -> dict[bytes, tuple[bytes, int]]:
     """Return value and version of all nodes."""
-    return {path: (one.value, one.version) for path, one in by_path(scan(url)).items()}
+    return {path: (record.value, record.version) for path, record in by_path(scan(url)).items()}

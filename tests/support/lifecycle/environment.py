@@ -28,7 +28,7 @@ class Secrets:
     folder: Path
 
     def settings(self) -> dict[str, Any]:
-        """The worker's settings: a token and an authority for each name."""
+        """Return the worker's settings: a token and a certificate authority for each name."""
         return {
             f"PULSAR_MIGRATE_CREDENTIALS__{name.upper()}__ADMIN_{kind}": str(file)
             for name in _NAMES
@@ -51,7 +51,7 @@ class Secrets:
 
 @dataclass(frozen=True)
 class Environment:
-    """What carries out migrations of any cluster.
+    """Worker and operator for migrations of any cluster.
 
     Attributes:
         stack: holds Temporal alone.
@@ -68,7 +68,7 @@ class Environment:
 
 @pytest.fixture(scope="session")
 def environment(toolchain: Toolchain, tmp_path_factory: pytest.TempPathFactory) -> Generator[Environment]:
-    """Where migrations run; it serves any number of clusters, so no test must wait for Spark's start again."""
+    """Environment of the migrations; it serves any number of clusters, so that Spark starts only once."""
     folder = tmp_path_factory.mktemp("environment")
     secrets = Secrets(folder / "secrets")
     with (

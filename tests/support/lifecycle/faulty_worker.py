@@ -51,7 +51,7 @@ class FaultyWorkerProcess(WorkerProcess):
         self._sessions.append(self._child.pid)
 
     def story(self, headline: str) -> str:
-        """A headline with the end of the log, and what each thread does now, if the worker lives."""
+        """Return a headline with the end of the log, and what each thread does now, if the worker lives."""
         if self._child is not None and self._child.poll() is None:
             os.kill(self._child.pid, signal.SIGUSR1)
             with suppress(AssertionError):
@@ -62,12 +62,12 @@ class FaultyWorkerProcess(WorkerProcess):
 
     def freeze(self) -> None:
         """Freeze worker and executors, as a machine that hangs."""
-        for pid in self._left():
+        for pid in self._survivors():
             os.kill(pid, signal.SIGSTOP)
 
     def thaw(self) -> None:
-        """Let them continue."""
-        for pid in self._left():
+        """Continue the frozen processes."""
+        for pid in self._survivors():
             os.kill(pid, signal.SIGCONT)
 
 

@@ -16,7 +16,7 @@ FOLDER_VARIABLE = "FAULTY_WORKER_GATES"
 
 
 class Edge(StrEnum):
-    """Where a step is held: before its work, or between its effect and the report of its result."""
+    """Point at which a step is held: before its work, or between its effect and the report of its result."""
 
     BEFORE = "before"
     AFTER = "after"
@@ -33,7 +33,7 @@ class Gate(NamedTuple):
 
 
 class Gates:
-    """All gates of a folder; each hold stops one attempt of its step.
+    """Gates of a folder; each hold stops one attempt of its step.
 
     Args:
         folder: shared with the workers.
@@ -49,7 +49,7 @@ class Gates:
         fresh.replace(self._file(gate, "wanted"))
 
     def wait_reached(self, gate: Gate, limit: float = 120) -> None:
-        """Wait until an attempt stands at the gate.
+        """Wait until an attempt is held at the gate.
 
         Raises:
             AssertionError: none came in time.
@@ -57,7 +57,7 @@ class Gates:
         wait_for(f"a step at {gate}", self._file(gate, "reached").exists, limit)
 
     def release(self, gate: Gate) -> None:
-        """Let the attempt continue; one that has not come yet is not held any more."""
+        """Release the attempt; one that has not arrived yet is not held any more."""
         self._file(gate, "wanted").unlink(missing_ok=True)
         self._file(gate, "released").touch()
 
@@ -82,7 +82,7 @@ class Gates:
     # The worker's side
 
     def take(self, gate: Gate) -> str | None:
-        """Whether this attempt is to be held: how it behaves meanwhile, or None. Of two attempts one is held."""
+        """Return how this attempt behaves while it is held, or None if it is not held. Of two attempts one is held."""
         wanted, reached = self._file(gate, "wanted"), self._file(gate, "reached")
         try:
             wanted.rename(reached)
@@ -91,11 +91,11 @@ class Gates:
         return reached.read_text()
 
     def released(self, gate: Gate) -> bool:
-        """Whether the attempt that is held may continue."""
+        """Return whether the held attempt may continue."""
         return self._file(gate, "released").exists()
 
     def end(self, gate: Gate) -> None:
-        """The attempt that was held has ended."""
+        """Record that the held attempt has ended."""
         self._file(gate, "ended").touch()
 
     def _file(self, gate: Gate, state: str) -> Path:

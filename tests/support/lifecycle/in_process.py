@@ -19,23 +19,23 @@ class _InProcess:
     may_lose_tasks = False
 
     def width(self, *, tag: str) -> int:
-        """See `SparkEngine.width`."""
+        """Return the number of slots; see `SparkEngine.width`."""
         del tag
         return WIDTH
 
     def new_tag(self, name: str) -> str:
-        """See `SparkEngine.new_tag`."""
+        """Return a new tag; see `SparkEngine.new_tag`."""
         return name
 
     def counted(self, tag: str) -> int:
-        """See `SparkEngine.counted`."""
+        """Count jobs; see `SparkEngine.counted`."""
         del tag
         return 0
 
     def run(
         self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str, urgent: bool = False
     ) -> list[ResultT]:
-        """See `SparkEngine.run`."""
+        """Run a job; see `SparkEngine.run`."""
         del tag, urgent
         return [task(item) for item in items]
 
@@ -48,12 +48,12 @@ class _InProcess:
         tag: str,
         urgent: bool = False,
     ) -> None:
-        """See `SparkEngine.fold`."""
+        """Fold results; see `SparkEngine.fold`."""
         del tag, urgent
         for item in items:
             take(item, task(item))
 
 
 def in_process() -> SparkEngine:
-    """What bulk jobs use of a session, for jobs in this process."""
+    """Return a double of a Spark session, for jobs in this process."""
     return cast("SparkEngine", _InProcess())

@@ -1,4 +1,4 @@
-"""A worker of a newer build: its activities answer with fields that nobody else knows, or in a form that has changed.
+"""A worker of a newer build: its activities return fields that other builds do not know, or a changed format.
 
 `python -m … --ready-file FILE`, with what it serves and how it answers in the variables below.
 """
@@ -80,15 +80,15 @@ class _NewerActivity(temporalio.worker.ActivityInboundInterceptor):
 
 
 def grown(value: Any) -> Any:
-    """A value as JSON, with one more field in each model of ours that it holds."""
+    """Return a value as JSON, with one more field in each of our models in it."""
     if isinstance(value, BaseModel):
-        known = value.model_dump(mode="json")
-        nested = {name: grown(getattr(value, name)) for name in type(value).model_fields if name in known}
-        return {**known, **nested, ADDED: True}
+        fields = value.model_dump(mode="json")
+        nested = {name: grown(getattr(value, name)) for name in type(value).model_fields if name in fields}
+        return {**fields, **nested, ADDED: True}
     if isinstance(value, (list, tuple, set, frozenset)):
-        return [grown(one) for one in cast("list[Any]", value)]
+        return [grown(element) for element in cast("list[Any]", value)]
     if isinstance(value, dict):
-        return {str(key): grown(one) for key, one in cast("dict[Any, Any]", value).items()}
+        return {str(key): grown(element) for key, element in cast("dict[Any, Any]", value).items()}
     return TypeAdapter[Any](Any).dump_python(value, mode="json")
 
 

@@ -107,7 +107,7 @@ class Operator:
         return batch
 
     def batch(self, input: MigrationInput, first: str) -> Run:
-        """The batch that begins with an item."""
+        """Return the batch that starts with an item."""
         return Run(self, self.client.get_workflow_handle(f"{input.workflow_id}/{first}"))
 
     def refusal(self, input: MigrationInput, limit: float = LIMIT) -> ApplicationError:
@@ -115,28 +115,33 @@ class Operator:
         return self.start(input).failure(limit)
 
     def reset(
-        self, handle: WorkflowHandle[Any, Any], activity: str = "", *, updates: bool = True, amid: bool = False
+        self,
+        handle: WorkflowHandle[Any, Any],
+        activity: str = "",
+        *,
+        updates: bool = True,
+        incomplete: bool = False,
     ) -> str:
-        """Have Temporal do everything again from the task on that scheduled an activity for the first time.
+        """Reset the workflow to the task that scheduled an activity for the first time.
 
         Args:
             handle: of the workflow.
             activity: its name; without one from the last task on.
             updates: whether those that came since are sent again.
-            amid: from the last task on, instead, that came before the activity was done.
+            incomplete: reset to the last task before the activity completed, instead.
 
         Returns:
             Id of the run that continues.
         """
-        return self.wait(self._reset(handle, activity, updates=updates, amid=amid), 30)
+        return self.wait(self._reset(handle, activity, updates=updates, incomplete=incomplete), 30)
 
-    async def _reset(self, handle: WorkflowHandle[Any, Any], activity: str, *, updates: bool, amid: bool) -> str:
+    async def _reset(self, handle: WorkflowHandle[Any, Any], activity: str, *, updates: bool, incomplete: bool) -> str:
         task, scheduled = 0, 0
         async for event in handle.fetch_history_events():
             if event.event_type == EventType.EVENT_TYPE_WORKFLOW_TASK_COMPLETED:
                 task = event.event_id
             elif activity and event.activity_task_scheduled_event_attributes.activity_type.name == activity:
-                if not amid:
+                if not incomplete:
                     break
                 scheduled = scheduled or event.event_id
             elif scheduled and event.activity_task_completed_event_attributes.scheduled_event_id == scheduled:
@@ -164,11 +169,11 @@ class Run:
         self._handle: Any = handle
 
     def status(self) -> Status:
-        """The answer of the query `status`."""
+        """Return the answer of the query `status`."""
         return self.query("status", Status)
 
     def story(self) -> str:
-        """What has happened so far, for messages of failed tests."""
+        """Return the events so far, for messages of failed tests."""
         try:
             status = self.status()
             children = self.view().children
@@ -206,17 +211,17 @@ class Run:
         )
 
     def wait_for_progress(self, phase: str, limit: float = LIMIT) -> Progress:
-        """Wait until a step of this phase tells by heartbeat how far it is."""
+        """Wait until a step of this phase reports its progress by heartbeat."""
 
-        def told() -> Progress | None:
+        def progress_of_step() -> Progress | None:
             steps = self.view().steps
             return next((step.progress for step in steps if step.progress), None)
 
         self.wait_for_phase(phase, limit)
-        return wait_for(f"progress in {phase}", told, limit)
+        return wait_for(f"progress in {phase}", progress_of_step, limit)
 
     def view(self) -> View:
-        """What the command line shows of the migration."""
+        """Return what the command line shows of the migration."""
         return self._operator.wait(look(self._operator.client, self._handle.id), 30)
 
     def wait_for_phase(self, phase: str, limit: float = LIMIT) -> Status:
@@ -274,7 +279,7 @@ class Run:
         return self._operator.wait(self._handle.query(name, result_type=answer, rpc_timeout=_CALL), 15)
 
     def reset(self, activity: str = "") -> None:
-        """Have Temporal do everything again from the task on that scheduled an activity for the first time.
+        """Reset the workflow to the task that scheduled an activity for the first time.
 
         Without a name from the last task on: activities that run are kept, and begin with their first attempt again.
         """

@@ -10,7 +10,7 @@ import httpx
 from pulsar_devstack.servers.stack import Stack
 
 PolicyRequest = tuple[str, str, Any]
-"""Path behind that of the namespace, method and body."""
+"""Path after the namespace's, method and body."""
 
 POLICIES: tuple[PolicyRequest, ...] = (
     ("/retention", "POST", {"retentionTimeInMinutes": 10, "retentionSizeInMB": 10}),

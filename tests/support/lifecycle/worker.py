@@ -103,7 +103,7 @@ class WorkerProcess:
         assert self._child is not None
         os.kill(self.pid, signal.SIGKILL)
         self._child.wait(_END_LIMIT)
-        return self._end_session(patience=10)
+        return self._end_session(timeout=10)
 
     def stop(self) -> int:
         """Ask it to end (SIGTERM), and return its exit code."""
@@ -123,7 +123,7 @@ class WorkerProcess:
         os.kill(self.pid, signal.SIGSTOP)
 
     def resume(self) -> None:
-        """Let a frozen one continue."""
+        """Continue a frozen worker."""
         os.kill(self.pid, signal.SIGCONT)
 
     def close(self) -> None:
@@ -131,40 +131,40 @@ class WorkerProcess:
         if self._child is not None and self._child.poll() is None:
             os.kill(self._child.pid, signal.SIGKILL)
             self._child.wait(_END_LIMIT)
-        self._end_session(patience=0)
+        self._end_session(timeout=0)
 
     def story(self, headline: str) -> str:
-        """A headline with the end of the log, and how it has ended, if it has."""
+        """Return a headline with the end of the log, and the exit code if the worker has ended."""
         ended = self._child.poll() if self._child else None
-        told = [] if ended is None else [f"the worker has ended by itself or was killed: exit code {ended}"]
-        return "\n".join([headline, *processes.tail(self.log, _STORY_LINES), *told])
+        exit_lines = [] if ended is None else [f"the worker has ended by itself or was killed: exit code {ended}"]
+        return "\n".join([headline, *processes.tail(self.log, _STORY_LINES), *exit_lines])
 
-    def _end_session(self, patience: float) -> list[int]:
-        """What is left of the sessions after some patience; it is killed."""
+    def _end_session(self, timeout: float) -> list[int]:
+        """Wait for the session's processes, kill those that are alive after the timeout, and return them."""
         try:
-            wait_for("the end of the worker's children", lambda: not self._left(), patience)
+            wait_for("the end of the worker's children", lambda: not self._survivors(), timeout)
         except AssertionError:
-            left = self._left()
-            for pid in left:
+            survivors = self._survivors()
+            for pid in survivors:
                 _kill(pid)
-            return left
+            return survivors
         return []
 
-    def _left(self) -> list[int]:
+    def _survivors(self) -> list[int]:
         return [pid for session in self._sessions for pid in _members(session)]
 
 
 def _members(session: int) -> list[int]:
-    """Living processes of a session: the pid and session of `/proc/<pid>/stat`."""
-    found: list[int] = []
+    """Return the living processes of a session: the pid and session of `/proc/<pid>/stat`."""
+    pids: list[int] = []
     for stat in Path("/proc").glob("[0-9]*/stat"):
         try:
             fields = stat.read_text().rpartition(")")[2].split()
         except (FileNotFoundError, ProcessLookupError):
             continue
         if int(fields[3]) == session and fields[0] not in "ZX":
-            found.append(int(stat.parent.name))
-    return found
+            pids.append(int(stat.parent.name))
+    return pids
 
 
 def _kill(pid: int) -> None:

@@ -46,7 +46,7 @@ class Place:
         self._epoch = 0
 
     def task(self, *, run: int = 1, **more: object) -> MetadataStoreTask:
-        """What the next activity of a run gets."""
+        """Return the task of a run's next activity."""
         self._epoch += 1
         input = MetadataStoreInput.model_validate(
             {
@@ -65,11 +65,11 @@ class Place:
         return MetadataStoreTask(self.runtime, execution, attempt, ActivityContext())
 
     def run(self, step: Callable[..., ResultT], *arguments: object, run: int = 1, **more: object) -> ResultT:
-        """Carry out one step to its end."""
+        """Run one step to its end."""
         return step(self.task(run=run, **more), *arguments)
 
     def lose_the_watch(self) -> None:
-        """As with the worker that dies."""
+        """Lose the watch, as a dying worker does."""
         self.runtime.shared(Watches).close()
 
     def set(self, path: str, times: int = 1) -> None:
@@ -86,23 +86,23 @@ class Place:
     def service_deletes(self, path: str) -> None:
         """Delete in the target, as a broker does after the commit."""
         with self._oxia() as oxia:
-            found = oxia.get(path.encode())
-            assert found is not None
-            oxia.delete(path.encode(), found.version)
+            stored = oxia.get(path.encode())
+            assert stored is not None
+            oxia.delete(path.encode(), stored.version)
 
     def copied(self) -> dict[str, tuple[bytes, int]]:
-        """Value and version of all that the target holds."""
-        return {path: (one.value, one.version) for path, one in stores.read_oxia(self.target).items()}
+        """Return value and version of all records of the target."""
+        return {path: (record.value, record.version) for path, record in stores.read_oxia(self.target).items()}
 
     def wanted(self) -> dict[str, tuple[bytes, int]]:
-        """Value and version of all that the source holds."""
-        return {path: (one.value, one.version) for path, one in stores.read_zookeeper(self.source).items()}
+        """Return value and version of all records of the source."""
+        return {path: (record.value, record.version) for path, record in stores.read_zookeeper(self.source).items()}
 
     def empty_target(self) -> None:
         """Delete what another test left."""
         with self._oxia() as oxia:
-            for path, one in stores.read_oxia(self.target, without_coordinator=False).items():
-                oxia.delete(path.encode(), one.version)
+            for path, record in stores.read_oxia(self.target, without_coordinator=False).items():
+                oxia.delete(path.encode(), record.version)
 
     def _oxia(self) -> OxiaClient:
         return OxiaClient(parse_store_url(self.target))
@@ -110,7 +110,7 @@ class Place:
 
 @contextmanager
 def open_place(stack: Stack, name: str, paths: Iterable[str]) -> Generator[Place]:
-    """A source below a chroot of this name, or at the root, with some records, and an empty target."""
+    """Open a source below a chroot of this name, or at the root, with some records, and an empty target."""
     with stores.kazoo(stack.zk_url) as zookeeper:
         if name:
             _CHROOTS.add(name)
@@ -125,5 +125,5 @@ def open_place(stack: Stack, name: str, paths: Iterable[str]) -> Generator[Place
 
 
 def highest(records: Iterable[tuple[bytes, int]]) -> int:
-    """The highest version among records."""
+    """Return the highest version among records."""
     return max(version for _, version in records)

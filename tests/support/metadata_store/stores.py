@@ -30,7 +30,7 @@ _OTHER_ROOTS = (
     "dropped elsewhere empty ephemeral flag flat floor fresh frozen gone grown guarded half huge kin kin-d "
     "large late left-once long-ledgers mark marker mine names never new next-source none not-released nothing "
     "odd often old order other over own parent parts persistent r race raised-ledgers records recreated "
-    "removed scanned-ledgers scratch second-ledgers secret set-often slow-copy small somebody strangers sub "
+    "removed scanned-ledgers scratch second-ledgers secret set-often slow-copy small another strangers sub "
     "taken target tenants tool top trap-ledgers trip versions warm-up wide x "
 )
 OTHER_ROOTS = tuple(f"path:/{name}" for name in _OTHER_ROOTS.split())
@@ -65,7 +65,7 @@ Records = dict[str, OxiaRecord]
 
 @contextmanager
 def kazoo(zk_url: str, *, digest: str = "") -> Generator[Any]:
-    """A session for as long as the context lasts, with `user:password` if given; its calls have no types."""
+    """Open a session for as long as the context lasts, with `user:password` if given; its calls have no types."""
     auth = [("digest", digest)] if digest else None
     # By itself it waits up to a minute between two tries, and a watch would not see that a server is back.
     retry = {"max_tries": -1, "max_delay": 1}
@@ -79,15 +79,15 @@ def kazoo(zk_url: str, *, digest: str = "") -> Generator[Any]:
 
 
 def read_zookeeper(zk_url: str, *, without_coordinator: bool = True) -> Tree:
-    """All nodes beneath the chroot by their paths; the root itself and `/zookeeper` are left out."""
+    """Return all nodes below the chroot by path, without the root itself and `/zookeeper`."""
     with kazoo(zk_url) as client:
         return _walk(client, without_coordinator=without_coordinator)
 
 
 def read_oxia(oxia_url: str, *, without_coordinator: bool = True) -> Records:
-    """All records of the namespace by their keys; Oxia's own are left out."""
+    """Return all records of the namespace by key, without Oxia's own."""
     address, _, namespace = oxia_url.removeprefix("oxia://").partition("/")
-    found: Records = {}
+    records_by_key: Records = {}
     with _channel(address) as channel:
         for shard in _shards(channel, namespace or "default"):
             scan = channel.unary_stream(
@@ -99,19 +99,19 @@ def read_oxia(oxia_url: str, *, without_coordinator: bool = True) -> Records:
                 for record in message.records:
                     path = record.key.decode()
                     if not path.startswith("__oxia/") and not (without_coordinator and _coordination(path)):
-                        found[path] = _record(record)
-    return found
+                        records_by_key[path] = _record(record)
+    return records_by_key
 
 
 def committed_ms(zk_url: str) -> int:
-    """When the flag was moved to where it stands, by ZooKeeper's clock; it is set again some seconds later."""
+    """Return when the flag got its present state, by ZooKeeper's clock; it is set again some seconds later."""
     with kazoo(zk_url) as client:
         claim, _ = client.get(CLAIM)
         return json.loads(claim)["moved_ms"] or client.get(FLAG)[1].mtime
 
 
 def know_cluster(url: str, name: str) -> None:
-    """Let a cluster's metadata know another cluster, as geo-replication does."""
+    """Register another cluster in a cluster's metadata, as for geo-replication."""
     with kazoo(url) as client:
         client.create(f"/admin/clusters/{name}", b"{}", makepath=True)
 
@@ -140,21 +140,21 @@ def delete_oxia(oxia_url: str, key: str) -> None:
 
 
 def last_zxid(zk_url: str, *, digest: str = "") -> int:
-    """The highest transaction id that any persistent node shows, the coordinator's and the server's own included."""
+    """Return the highest transaction id of any persistent node, including the coordinator's and the server's."""
     with kazoo(zk_url, digest=digest) as client:
         everything = _walk(client, without_coordinator=False, without_server=False)
     return max(node.last_zxid for node in everything.values() if not node.ephemeral)
 
 
 def persistent(tree: Mapping[str, Znode] | Mapping[str, OxiaRecord]) -> set[str]:
-    """Paths of what belongs to no session."""
-    return {path for path, one in tree.items() if not one.ephemeral}
+    """Return the paths of the nodes that belong to no session."""
+    return {path for path, node in tree.items() if not node.ephemeral}
 
 
 def ledger_ids(paths: set[str]) -> set[int]:
-    """The ids that BookKeeper's metadata name: `/ledgers/00/0000/L0042` is ledger 42."""
-    found = (_LEDGER.match(path) for path in paths)
-    return {int(match[1].replace("/", "") + match[2]) for match in found if match}
+    """Return the ids in BookKeeper's metadata: `/ledgers/00/0000/L0042` is ledger 42."""
+    matches = (_LEDGER.match(path) for path in paths)
+    return {int(match[1].replace("/", "") + match[2]) for match in matches if match}
 
 
 def assert_equal(source: Tree, target: Records, *, until_ms: int | None = None) -> int:
@@ -172,7 +172,7 @@ def assert_equal(source: Tree, target: Records, *, until_ms: int | None = None) 
     assert wanted - set(target) == set(), "missing in the target"
     lasting = {path for path in wanted if target[path].ephemeral}
     assert lasting == set(), "persistent in the source, of a session in the target"
-    later = {path for path, one in target.items() if until_ms is not None and one.modified_ms >= until_ms}
+    later = {path for path, record in target.items() if until_ms is not None and record.modified_ms >= until_ms}
     extra = persistent(target) - wanted - later
     assert extra == set(), "in the target alone, or an ephemeral that became persistent"
     compared = wanted - later
@@ -200,7 +200,7 @@ def assert_same_tree(source: Tree, target: Tree, *, versions: bool = True) -> in
 
 
 def changes(before: Tree, after: Tree) -> dict[str, tuple[Znode | None, Znode | None]]:
-    """Nodes that were created, set or deleted between two readings."""
+    """Return the nodes that were created, set or deleted between two readings."""
     return {
         path: (before.get(path), after.get(path))
         for path in {*before, *after}
@@ -221,7 +221,7 @@ def _content(node: Znode | None) -> tuple[bytes, int, int, bool] | None:
 
 
 def _walk(client: Any, *, without_coordinator: bool, without_server: bool = True) -> Tree:
-    """Breadth first; a node that vanishes on the way is left out."""
+    """Walk breadth first; leave out a node that vanishes on the way."""
     tree: Tree = {}
     level = ["/"]
     while level:
@@ -289,10 +289,10 @@ def _shards(channel: grpc.Channel, namespace: str) -> list[int]:
     raise AssertionError("no shard assignments")
 
 
-def _record(found: pb.GetResponse) -> OxiaRecord:
-    version = found.version
+def _record(response: pb.GetResponse) -> OxiaRecord:
+    version = response.version
     return OxiaRecord(
-        found.value,
+        response.value,
         version.version_id,
         version.modifications_count,
         version.HasField("session_id"),

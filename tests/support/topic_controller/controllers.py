@@ -141,12 +141,12 @@ class Controller:
 
         wait_for(f"the answer of {name}", answered, limit)
 
-    def reset(self, activity: str, *, updates: bool, amid: bool = False) -> None:
+    def reset(self, activity: str, *, updates: bool, incomplete: bool = False) -> None:
         """Reset its workflow to before it first began an activity, or during it; updates since come again, or not.
 
         Returns when the run leads that the workflow begins behind a reset.
         """
-        reset = self._operator.reset(self.handle, activity, updates=updates, amid=amid)
+        reset = self._operator.reset(self.handle, activity, updates=updates, incomplete=incomplete)
         self.handle = self._operator.client.get_workflow_handle(self.handle.id, result_type=str)
 
         def follows() -> bool:

@@ -66,7 +66,7 @@ def test_a_third_active_cluster_is_refused(store: MemoryStore) -> None:
 def test_a_third_cluster_that_becomes_active_meanwhile_is_seen(store: MemoryStore) -> None:
     """Whoever makes a third cluster ACTIVE between the look and the flip makes it fail, without any lock (I12)."""
     mine = registry(store)
-    store.meanwhile(lambda: set_by_hand(store, "c", ACTIVE))
+    store.before_next_writes(lambda: set_by_hand(store, "c", ACTIVE))
     with pytest.raises(StoreConflict, match="a, c is ACTIVE"):
         mine.flip(new="b", old="a")
     assert active(store) == ["a", "c"]
@@ -75,7 +75,7 @@ def test_a_third_cluster_that_becomes_active_meanwhile_is_seen(store: MemoryStor
 def test_a_flip_replaces_only_what_it_read(store: MemoryStore) -> None:
     """What somebody else wrote to a registration between the look and the flip is not lost."""
     wanted = cluster("a", ACTIVE).changed(region="eu")
-    store.meanwhile(lambda: store.set(f"{REGISTRY}/a", wanted, -1))
+    store.before_next_writes(lambda: store.set(f"{REGISTRY}/a", wanted, -1))
     registry(store).flip(new="b", old="a")
     standing = registry(store).clusters()["a"].cluster
     assert (standing.status, standing.model_extra) == (ClusterStatus.DEPRECATED, {"region": "eu"})
@@ -89,7 +89,7 @@ def test_of_two_registrations_at_once_one_reads_again(store: MemoryStore) -> Non
     # The parents stand, so that the next write is the transaction.
     empty.create("/admin", b"")
     empty.create(REGISTRY, b"")
-    empty.meanwhile(lambda: other.register(cluster("a", ACTIVE)))
+    empty.before_next_writes(lambda: other.register(cluster("a", ACTIVE)))
     with pytest.raises(StoreConflict, match="a is ACTIVE"):
         mine.register(cluster("b", ACTIVE))
     assert active(empty) == ["a"]
@@ -108,7 +108,7 @@ def test_nothing_is_written_once_the_claim_is_lost(store: MemoryStore, what: str
         "set_target": lambda: mine.set_target("b", "switch/one/run-1/forward"),
         "register": lambda: mine.register(cluster("d")),
     }
-    store.meanwhile(newer.claim.renew)
+    store.before_next_writes(newer.claim.renew)
     with pytest.raises(Superseded):
         acts[what]()
     assert {path: node.value for path, node in store.nodes.items() if path != CLAIM} == before
@@ -183,5 +183,5 @@ def test_two_directives_at_once_have_two_epochs(store: MemoryStore) -> None:
     mine, other = registry(store), registry(store)
     first = mine.set_target("b", "switch/one/run-1/forward")
     assert mine.set_target("b", "switch/one/run-1/forward") == first, "the same one again"
-    store.meanwhile(lambda: other.set_target("a", "switch/one/run-1/back"))
+    store.before_next_writes(lambda: other.set_target("a", "switch/one/run-1/back"))
     assert mine.set_target("b", "switch/one/run-1/again").epoch == 3

@@ -277,7 +277,7 @@ def test_a_claim_that_is_taken_meanwhile_is_not_overwritten(what: str) -> None:
         "change": lambda: mine.change(throttle=2.0),
         "release": mine.release,
     }
-    store.meanwhile(newer.take)
+    store.before_next_writes(newer.take)
     if what == "change":
         assert acts[what]() is not None
     else:

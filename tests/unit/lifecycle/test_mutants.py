@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from tests.mutants.lanes import Run
 from tests.mutants.marks import ROOT, Change, Stale, any_version, becomes, drop, marks, swap, unfiltered, without
 from tests.mutants.mutant import Mutant
 from tests.mutants.table import MUTANTS, chosen
+from tests.mutants.working_copy import Run
 
 FEWEST = 40
 SOURCE = """

@@ -46,7 +46,7 @@ def test_a_flag_that_is_moved_meanwhile_is_seen(before: FlagPhase | None) -> Non
         set_by_hand(store, before)
     mine = keeper(store)
     mine.take()
-    store.meanwhile(lambda: set_by_hand(store, FlagPhase.COPYING))
+    store.before_next_writes(lambda: set_by_hand(store, FlagPhase.COPYING))
     with pytest.raises(StoreConflict, match="did not set it"):
         mine.advance(FlagPhase.PREPARATION, TARGET)
     assert phase(store) is FlagPhase.COPYING
@@ -61,7 +61,7 @@ def test_a_claim_that_is_taken_meanwhile_is_seen(to: FlagPhase) -> None:
     if to is FlagPhase.COPYING:
         mine.advance(FlagPhase.PREPARATION, TARGET)
     before = store.get(FLAG)
-    store.meanwhile(newer.renew)
+    store.before_next_writes(newer.renew)
     with pytest.raises(Superseded):
         mine.advance(to, TARGET)
     assert store.get(FLAG) == before
@@ -84,7 +84,7 @@ def test_a_commit_and_a_way_back_at_once() -> None:
             "unblock": back.unblock,
             "expire": mine.expire,
         }
-        store.meanwhile(acts[first])
+        store.before_next_writes(acts[first])
         if second == "commit":
             with pytest.raises(StoreConflict):
                 acts[second]()
@@ -121,7 +121,7 @@ def test_a_mark_of_a_late_attempt_is_refused() -> None:
     store = MemoryStore()
     mine, newer = keeper(store), keeper(store, epoch=2)
     mine.take()
-    store.meanwhile(newer.mark)
+    store.before_next_writes(newer.mark)
     with pytest.raises(Superseded):
         mine.mark()
     claim = newer.state().claim
@@ -141,7 +141,7 @@ def test_a_repeated_flag_takes_nothing_over() -> None:
         next_run.take()
         next_run.advance(FlagPhase.PREPARATION, TARGET)
 
-    store.meanwhile(begin)
+    store.before_next_writes(begin)
     assert not mine.rebroadcast()
     assert next_run.state().blocked_by(WORKFLOW)
 
@@ -151,7 +151,7 @@ def test_a_release_leaves_nothing_blocked() -> None:
     store = MemoryStore()
     mine, back = keeper(store), keeper(store, epoch=2)
     mine.take()
-    store.meanwhile(lambda: mine.advance(FlagPhase.PREPARATION, TARGET))
+    store.before_next_writes(lambda: mine.advance(FlagPhase.PREPARATION, TARGET))
     back.release()
     assert store.get(CLAIM) is None
     assert phase(store) is FlagPhase.FAILED

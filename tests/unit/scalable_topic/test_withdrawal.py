@@ -182,7 +182,7 @@ def test_a_late_attempt_bars_nothing() -> None:
     def freeze() -> None:
         late.lost = True
 
-    store.meanwhile(freeze)
+    store.before_next_writes(freeze)
     with pytest.raises(Superseded):
         bar_creation(store, _TOPIC, late.require)
     assert _BAR not in store.nodes

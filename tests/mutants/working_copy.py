@@ -34,25 +34,25 @@ class Run(NamedTuple):
 
     @property
     def passed(self) -> bool:
-        """All did."""
+        """True if all tests passed."""
         return self.code == 0
 
     @property
     def noticed(self) -> bool:
-        """A test failed, or never ended; not so where pytest itself could not work."""
+        """True if a test failed or never ended; False if pytest itself did not work."""
         return self.code in (_TESTS_FAILED, _TOO_LONG)
 
     @property
     def by(self) -> str:
-        """The test that failed."""
+        """Name of the test that failed."""
         if self.code == _TOO_LONG:
             return "its tests did not end"
         lines = (line.split() for line in self.output.splitlines())
         return next((words[1] for words in lines if len(words) > 1 and words[0] in ("FAILED", "ERROR")), "")
 
 
-class Lane:
-    """A copy of the tree in which one mutant after the other is tried; a context manager."""
+class WorkingCopy:
+    """Copy of the tree in which one mutant after the other is tried; a context manager."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="mutants-", ignore_cleanup_errors=True)
@@ -67,7 +67,7 @@ class Lane:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._end()
-        self._end_left()
+        self._end_leftovers()
         self._folder.cleanup()
 
     def unchanged(self, tests: tuple[str, ...]) -> Run:
@@ -77,15 +77,15 @@ class Lane:
     def changed(self, mutant: Mutant, usual: float) -> Run:
         """Run a mutant's tests, which take so many seconds without it."""
         file = self._tree / mutant.mark.file
-        standing = file.read_bytes(), file.stat()
+        original = file.read_bytes(), file.stat()
         file.write_text(mutant.applied(self._tree))
-        # Python takes compiled code for that of a file by second and size; this second is no other one's.
-        os.utime(file, (standing[1].st_mtime + 10, standing[1].st_mtime + 10))
+        # Python matches compiled code with a file by its second and size; this second is unique.
+        os.utime(file, (original[1].st_mtime + 10, original[1].st_mtime + 10))
         try:
             return self._run(mutant.selection, max(_AT_LEAST, _TIMES_LONGER * usual), compiled=False)
         finally:
-            file.write_bytes(standing[0])
-            os.utime(file, ns=(standing[1].st_atime_ns, standing[1].st_mtime_ns))
+            file.write_bytes(original[0])
+            os.utime(file, ns=(original[1].st_atime_ns, original[1].st_mtime_ns))
 
     def _run(self, tests: tuple[str, ...], limit: float, *, compiled: bool) -> Run:
         # The path comes first, also in processes that tests start: what is installed is the tree, not its copy.
@@ -108,14 +108,14 @@ class Lane:
         except subprocess.TimeoutExpired:
             self._end()
             output, code = "", _TOO_LONG
-        self._end_left()
+        self._end_leftovers()
         return Run(code, output, time.monotonic() - begun)
 
-    def _end_left(self) -> None:
-        """End what tests started and a mutant let go; the copy's path, in its environment, tells whose it is."""
+    def _end_leftovers(self) -> None:
+        """End processes of tests that a mutant did not end; their environment has the copy's path."""
         mine = f"PYTHONPATH={self._tree}".encode()
         for environment in Path("/proc").glob("[0-9]*/environ"):
-            # It has ended meanwhile, or it is somebody else's.
+            # It has ended since, or belongs to another user.
             with suppress(FileNotFoundError, ProcessLookupError, PermissionError):
                 if any(variable.startswith(mine) for variable in environment.read_bytes().split(b"\0")):
                     os.kill(int(environment.parent.name), signal.SIGKILL)
