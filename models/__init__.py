@@ -1,1 +1,1 @@
-"""What users type, what workflows carry and what the stores hold; no input or output happens here."""
+"""Inputs of users, states of workflows, and records of stores; nothing here does input or output."""

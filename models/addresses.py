@@ -9,17 +9,17 @@ from pydantic import AfterValidator
 
 
 def _url(*schemes: str) -> AfterValidator:
-    """An address with one of these schemes; a slash at its end is left out."""
+    """Return an address with one of these schemes; a slash at its end is left out."""
 
     def check(text: str) -> str:
         try:
             parts = urlsplit(text)
-            known = parts.scheme in schemes and bool(parts.hostname)
+            valid = parts.scheme in schemes and bool(parts.hostname)
         except ValueError:
-            known = False
-        if not known or text != text.strip():
+            valid = False
+        if not valid or text != text.strip():
             raise ValueError(
-                f"{text!r} is no address; write {' or '.join(f'{scheme}://host:port' for scheme in schemes)}"
+                f"invalid address {text!r}; expected {' or '.join(f'{scheme}://host:port' for scheme in schemes)}"
             )
         return text.rstrip("/")
 

@@ -10,7 +10,7 @@ _PLAIN = {"extra_forbidden": "there is no such field", "missing": "this field is
 
 
 def faults(error: ValidationError) -> str:
-    """Every fault with its field, in one line."""
+    """Return every fault with its field, in one line."""
     return "; ".join(
         f"{'.'.join(map(str, fault['loc'])) or 'input'}: {_plain(fault['type'], fault['msg'])}"
         for fault in error.errors(include_url=False)
@@ -18,16 +18,16 @@ def faults(error: ValidationError) -> str:
 
 
 def refusal(model: type[BaseModel], error: ValidationError) -> str:
-    """Why values do not make a model, and what would: the cause, the cure and the valid fields, in one line."""
+    """Return why values do not make a model, and what would: the cause, the cure and the valid fields, in one line."""
     return f"{faults(error)}. Cure: correct this; {valid_fields(model)}"
 
 
 def valid_fields(model: type[BaseModel]) -> str:
-    """All fields that a model takes."""
+    """Return all fields that a model takes."""
     needed = [name for name, field in model.model_fields.items() if field.is_required()]
     others = [name for name, field in model.model_fields.items() if not field.is_required()]
-    told = [("needed are ", needed), ("optional are ", others)]
-    return ", ".join(f"{words}{', '.join(names)}" for words, names in told if names)
+    lists = [("needed are ", needed), ("optional are ", others)]
+    return ", ".join(f"{words}{', '.join(names)}" for words, names in lists if names)
 
 
 def _plain(kind: str, message: str) -> str:

@@ -16,16 +16,16 @@ ORCHESTRATOR = "orchestrator"
 BOOTSTRAP = "bootstrap"
 """Names the cluster of all ledgers without a mark: that from before the first switch (PIP-477, third revision)."""
 RESERVED = frozenset((SWITCH_TARGET, READ_MODE, ORCHESTRATOR, BOOTSTRAP))
-"""Children of the registry that are no clusters."""
+"""Children of the registry that are not clusters."""
 
 
 def progress_node(registry: str, switch_id: str) -> str:
-    """Path of the node that holds a switch's progress."""
+    """Return path of the node that holds a switch's progress."""
     return f"{registry}/{ORCHESTRATOR}/{switch_id}"
 
 
 def claim_node(registry: str, switch_id: str) -> str:
-    """Path of the node at which versions up to 0.1 kept a switch's claim."""
+    """Return path of the node at which versions up to 0.1 kept a switch's claim."""
     return f"{progress_node(registry, switch_id)}/claim"
 
 
@@ -51,11 +51,11 @@ class _Node(BaseModel):
     model_config = ConfigDict(frozen=True, extra="allow")
 
     def encode(self) -> bytes:
-        """The node's value."""
+        """Return the node's value."""
         return self.model_dump_json().encode()
 
     def changed(self, **fields: Any) -> bytes:
-        """The node's value with other fields."""
+        """Return the node's value with other fields."""
         return self.model_copy(update=fields).encode()
 
 

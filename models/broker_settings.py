@@ -1,4 +1,4 @@
-"""What brokers make of their settings, where several settings stand for one thing."""
+"""Effective settings of brokers, where several settings have the same meaning."""
 
 from __future__ import annotations
 
@@ -44,13 +44,13 @@ def configuration_store_apart(settings: Mapping[str, str]) -> tuple[str, str]:
     return ("", "") if not store or is_same_store(metadata_store_of(settings), store) else (name, store)
 
 
-def is_same_store(one: str, other: str) -> bool:
+def is_same_store(first: str, other: str) -> bool:
     """Return whether two settings of brokers name the same tree of the same servers."""
     try:
-        first, second = parse_broker_setting(one), parse_broker_setting(other)
+        stores = parse_broker_setting(first), parse_broker_setting(other)
     except ValueError:
-        return one == other
-    return first.root == second.root and first.overlaps(second)
+        return first == other
+    return stores[0].root == stores[1].root and stores[0].overlaps(stores[1])
 
 
 def message_ttl(policies: Mapping[str, Any], settings: Mapping[str, str]) -> int:

@@ -92,7 +92,7 @@ class NamedCredentials(Credentials):
 
 
 def is_given(value: str | SecretStr) -> bool:
-    """Whether a setting is set."""
+    """Return whether a setting is set."""
     return bool(value.get_secret_value() if isinstance(value, SecretStr) else value)
 
 

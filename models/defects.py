@@ -19,7 +19,7 @@ PAGE = "docs/known_defects.md"
 
 
 class Product(StrEnum):
-    """Whose defect it is."""
+    """Product that has the defect."""
 
     PULSAR = "pulsar"
     BOOKKEEPER = "bookkeeper"
@@ -125,8 +125,8 @@ def defects_of(migration: str, product: Product) -> list[Defect]:
 
 def unknown_ids(ids: Iterable[str]) -> list[str]:
     """Return those ids that no defect has."""
-    known = {defect.id for defect in known_defects()}
-    return [text for text in ids if text not in known]
+    ids = {defect.id for defect in known_defects()}
+    return [text for text in ids if text not in ids]
 
 
 def _among(migration: str, kinds: Iterable[str]) -> bool:

@@ -24,7 +24,7 @@ _PULSAR_LEDGERS = "/ledgers"
 
 
 class LedgerStoreUri(BaseModel):
-    """Where a BookKeeper cluster keeps its ledgers' metadata.
+    """Store of the metadata of a BookKeeper cluster's ledgers.
 
     Attributes:
         text: as it was written.
@@ -65,7 +65,7 @@ def parse_ledger_store_uri(text: str) -> LedgerStoreUri:
         return LedgerStoreUri(text=text, url=store.model_copy(update={"root": store.root + _PULSAR_LEDGERS}))
     scheme, separator, rest = text.partition("://")
     if not separator or scheme not in _LAYOUTS:
-        raise ValueError(f"{text!r} is no metadataServiceUri that is supported; write {_FORMS}")
+        raise ValueError(f"unsupported metadataServiceUri {text!r}; expected {_FORMS}")
     store = _store(text, f"zk://{rest}")
     if not store.root:
         raise ValueError(f"{text!r} names no root of the ledgers; write {_FORMS}")
@@ -77,4 +77,4 @@ def _store(text: str, address: str) -> StoreUrl:
         # BookKeeper splits its settings at commas, so its URIs join hosts by semicolons.
         return parse_store_url(address.replace(";", ","))
     except ValueError as error:
-        raise ValueError(f"{text!r} is no metadataServiceUri; write {_FORMS}") from error
+        raise ValueError(f"invalid metadataServiceUri {text!r}; expected {_FORMS}") from error

@@ -38,5 +38,5 @@ class Flag(BaseModel):
     targetUrl: str | None = None  # noqa: N815 - Pulsar's own name
 
     def encode(self) -> bytes:
-        """The flag's value."""
+        """Return the flag's value."""
         return self.model_dump_json(exclude_none=True).encode()

@@ -33,7 +33,7 @@ _SCALABLE: Final = ("scalable-topic", "scalable-namespace", "scalable-operation"
 
 
 class Behaviour(Enum):
-    """What brokers do on some releases and not on others.
+    """Behaviour of brokers that differs between releases.
 
     Attributes:
         says: what they do, in a sentence.
@@ -238,7 +238,7 @@ class UnsupportedRelease(ValueError):
 
 @dataclass(frozen=True, order=True)
 class Release:
-    """What one release of Pulsar does; made by `parse_release`. The older of two is the smaller.
+    """One release of Pulsar and its behaviour; made by `parse_release`. The older of two is the smaller.
 
     Attributes:
         line: of the release, for example (4, 2).
@@ -347,11 +347,11 @@ def parse_release(version: str) -> Release:
         UnsupportedRelease: it is not a release of a supported line.
     """
     text = version.strip()
-    found = _VERSION.fullmatch(text)
+    match = _VERSION.fullmatch(text)
     supported = f"supported lines: {', '.join(LINES)}"
-    if found is None:
+    if match is None:
         raise UnsupportedRelease(f"unknown version {text!r} of Pulsar ({supported})", "check the address")
-    line, patch = found["line"], int(found["patch"]) - bool(_EARLY.search(found["suffix"]))
+    line, patch = match["line"], int(match["patch"]) - bool(_EARLY.search(match["suffix"]))
     if line not in LINES:
         raise UnsupportedRelease(
             f"Pulsar {text} is not supported ({supported})",

@@ -12,7 +12,7 @@ from models.credentials import Credentials, CredentialsName, NamedCredentials, U
 from models.lifecycle.names import TASK_QUEUE
 
 
-class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatibleVariableOverride] - one for both stands below
+class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatibleVariableOverride] - one for both is below
     """Read from the environment, prefix `PULSAR_MIGRATE_`. The fields of `Credentials` are the common ones.
 
     Attributes:
@@ -84,14 +84,17 @@ class Settings(BaseSettings, Credentials):  # pyright: ignore[reportIncompatible
         return self
 
     def credentials_of(self, name: str) -> Credentials:
-        """The credentials of a name; those of the settings themselves, the common ones, for the empty one.
+        """Return the credentials of a name; those of the settings themselves, the common ones, for the empty one.
 
         Raises:
-            UnknownCredentials: there are none of this name. The common ones never stand in for them.
+            UnknownCredentials: there are none of this name. The common ones never replace them.
         """
         if not name:
             return self
-        if (found := self.credentials.get(name)) is None:  # mutant: shared/common-credentials-instead-of-named-ones
-            known = ", ".join(sorted(self.credentials)) or "none with a name"
-            raise UnknownCredentials(f"the worker's settings have no credentials called {name!r}; they have {known}")
-        return found
+        # mutant: shared/common-credentials-instead-of-named-ones
+        if (named := self.credentials.get(name)) is None:
+            available = ", ".join(sorted(self.credentials)) or "none with a name"
+            raise UnknownCredentials(
+                f"the worker's settings have no credentials called {name!r}; they have {available}"
+            )
+        return named

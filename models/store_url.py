@@ -40,7 +40,7 @@ class StoreUrl(BaseModel):
         return "ZooKeeper" if self.scheme == "zk" else "Oxia"
 
     def overlaps(self, other: StoreUrl) -> bool:
-        """Whether one of both trees holds the other: same servers, same or nested root."""
+        """Return whether one of both trees holds the other: same servers, same or nested root."""
         if self.scheme != other.scheme or not set(self.hosts) & set(other.hosts):
             return False
         if self.scheme == "oxia":
@@ -50,7 +50,7 @@ class StoreUrl(BaseModel):
 
 
 def require_scheme(text: str) -> str:
-    """The address of a store as a user wrote it: it says what kind of store it means.
+    """Return the address of a store as a user wrote it: it says what kind of store it means.
 
     Raises:
         ValueError: it does not, as the lists of ZooKeeper servers in brokers' settings do not.
@@ -69,7 +69,7 @@ def require_scheme(text: str) -> str:
 def parse_store_url(text: str) -> StoreUrl:
     """Read a store's address: `zk:`, `zk://`, a bare `host:port` list (ZooKeeper) or `oxia://`.
 
-    Behind `zk:`, servers without a port have that of ZooKeeper's client, 2181.
+    After `zk:`, servers without a port have that of ZooKeeper's client, 2181.
     Parameters after a question mark are left out: in a `metadata-store:` address brokers and bookies take them as
     settings of their client.
 

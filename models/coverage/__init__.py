@@ -1,1 +1,1 @@
-"""What Pulsar clusters can use, and what becomes of it in each migration."""
+"""Features that Pulsar clusters can use, and what each migration does with them."""

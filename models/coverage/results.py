@@ -1,4 +1,4 @@
-"""What a census found in use, as results and reports carry it."""
+"""Features that a census found in use, as results and reports carry them."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SHOWN = 10
 
 
 class FeatureState(StrEnum):
-    """Whether a feature is in use."""
+    """State of a feature in a cluster."""
 
     IN_USE = "in use"
     NOT_IN_USE = "not in use"

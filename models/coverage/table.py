@@ -32,7 +32,7 @@ _FOLDER = Path(__file__).parent
 
 
 class ItemKind(StrEnum):
-    """Where something is found that shows a feature."""
+    """Source of information that shows a feature."""
 
     SETTING = "setting"
     POLICY = "policy"
@@ -52,7 +52,7 @@ class ItemKind(StrEnum):
 
 
 class Outcome(StrEnum):
-    """What becomes of a feature in a migration."""
+    """Outcome of a feature in a migration."""
 
     CARRIED = "carried"
     UNTOUCHED = "untouched"
@@ -61,7 +61,7 @@ class Outcome(StrEnum):
 
 
 class Cell(NamedTuple):
-    """What becomes of a feature in one migration.
+    """Outcome of a feature in one migration, with the reason.
 
     Attributes:
         outcome: carried, untouched, refused, or a decision of the operator.
@@ -142,8 +142,8 @@ def coverage() -> Coverage:
     data = tomllib.loads((_FOLDER / "features.toml").read_text())
     features = tuple(_feature(row, data["texts"]) for row in data["feature"])
     of_item = {item: feature for feature in features for item in feature.items}
-    known = tomllib.loads((_FOLDER / "without_effect.toml").read_text())
-    without_effect = frozenset(ItemKind(kind).item(name) for kind, names in known.items() for name in names.split())
+    listed = tomllib.loads((_FOLDER / "without_effect.toml").read_text())
+    without_effect = frozenset(ItemKind(kind).item(name) for kind, names in listed.items() for name in names.split())
     _check(features, of_item, without_effect)
     return Coverage(features, of_item, without_effect, {item: tuple(values) for item, values in data["unset"].items()})
 
@@ -154,11 +154,11 @@ def _feature(row: dict[str, Any], texts: Mapping[str, str]) -> Feature:
 
 
 def _cell(text: str) -> Cell:
-    found = _CELL.fullmatch(text)
-    if found is None:
+    match = _CELL.fullmatch(text)
+    if match is None:
         raise ValueError(f"{text!r} is not an outcome with its reason")
-    codes = tuple(filter(None, found["codes"].strip().split(", ")))
-    return Cell(Outcome(found["outcome"]), codes, found["text"])
+    codes = tuple(filter(None, match["codes"].strip().split(", ")))
+    return Cell(Outcome(match["outcome"]), codes, match["text"])
 
 
 def _check(features: tuple[Feature, ...], of_item: Mapping[str, Feature], without_effect: frozenset[str]) -> None:
