@@ -1,1 +1,1 @@
-"""What is asked of both clusters and of namespaces, in PRECHECK and again before each batch."""
+"""Checks of both clusters, in PRECHECK and before each batch."""

@@ -1,7 +1,7 @@
-"""Whether clients can use green: with credentials of their kind, by the protocol that they speak.
+"""Check that clients can use green with their credentials, by Pulsar's binary protocol.
 
-A client that is sent on keeps its credentials. So what it may look up on blue must be open to it on green, which may
-know neither the key of its token, nor its role, nor the authority of its certificate.
+A redirected client keeps its credentials. So green must allow the lookups that blue allows; but green may not know the
+key of the client's token, its role, or the authority of its certificate.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _CURE = "let green accept the clients' tokens or certificates, and give their ro
 
 
 def check_clients(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
-    """Connect to green as clients, and look a topic up in each namespace that both sides have.
+    """Connect to green as clients, and look up a topic in each namespace that both clusters have.
 
     Args:
-        task: of the precheck.
-        findings: gets a blocker for each refusal, and for what cannot be asked.
-        namespaces: those that move.
+        task: the step.
+        findings: receives a blocker for each refusal, and for each failed check.
+        namespaces: namespaces that move.
     """
     for credentials in task.input.client_credentials:
         findings.check(
@@ -40,11 +40,11 @@ def check_clients(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequen
 
 
 def require_clients(task: AnyBlueGreenTask, namespaces: Sequence[str]) -> None:
-    """The same once green has all namespaces.
+    """Require that clients may use green as they use blue, after green has all namespaces.
 
     Raises:
         StoreDenied: green refuses clients what blue grants them.
-        StoreError: it cannot be asked.
+        StoreError: a broker does not answer.
     """
     refusals = [refusal for name in task.input.client_credentials for refusal in _refusals(task, name, namespaces)]
     if refusals:
@@ -60,27 +60,27 @@ def _refusals(task: AnyBlueGreenTask, credentials: str, namespaces: Sequence[str
     for namespace in namespaces:
         task.context.check()
         topic = _a_topic(task, namespace)
-        # Who has no business in a namespace on blue needs none on green.
+        # A client without access to a namespace on blue needs none on green.
         if topic is None or _refusal(lambda topic=topic: connect(blue.brokers_url, topic, access).close()):
             continue
         if why := _refusal(lambda topic=topic: connect(green.brokers_url, topic, access).close()):
-            yield _blocker(f"{who} may use {namespace} on {task.input.cluster} only: {why}")
+            yield _blocker(f"{who} may use {namespace} only on {task.input.cluster}: {why}")
 
 
 def _refusal(ask: Callable[[], None]) -> str:
-    """Why a broker refuses credentials; empty if it does not."""
+    """Return why a broker refuses credentials; empty if it accepts them."""
     try:
         ask()
     except StoreDenied as error:
         return str(error)
     except StoreNotFound:
-        # Of a topic that is not there yet; whoever must not look it up is not told so.
+        # The topic does not exist yet. A client without permission gets StoreDenied instead.
         return ""
     return ""
 
 
 def _a_topic(task: AnyBlueGreenTask, namespace: str) -> TopicName | None:
-    """A topic of blue; None if there is none, or if green does not have the namespace yet."""
+    """Return a topic of a namespace of blue; None for none, or if green does not have the namespace yet."""
     try:
         task.green.namespaces.policies(namespace)
         return next(iter(topics_of(task.blue, namespace)), None)
@@ -93,7 +93,7 @@ def _blocker(cause: str) -> Blocker:
 
 
 def lacking_credentials(runtime: Runtime, input: BlueGreenInput) -> list[Blocker]:
-    """What keeps this worker from asking one of both clusters anything."""
+    """Return blockers for credentials that this worker lacks or cannot use."""
     return list(_lacking(runtime, input))
 
 

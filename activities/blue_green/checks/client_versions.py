@@ -1,4 +1,4 @@
-"""Which clients follow when a broker sends them to another cluster."""
+"""Client versions that follow when a broker redirects them to another cluster."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from models.blue_green.input import PulsarCluster
 from models.defects import has_defect
 from models.releases import TESTED_CLIENTS, Release
 
-# The first release of each library that follows for producers and for consumers. Java clients of 3.0 and 3.1 connect to
-# green without a lookup there (#21356): no broker but the owner of the topic serves them, and often there is none yet.
+# The first release of each library whose producers and consumers follow. Java clients of 3.0 and 3.1 connect to green
+# without a lookup there (#21356): only the owner of the topic serves them, and often the topic has no owner yet.
 _FIRST = {
     "Java": (3, 2, 0),  # mutant: blue-green/java-clients-without-a-lookup
     "CPP": (3, 5, 0),
     "Go": (0, 13, 0),
 }
-# Until #23534 Java clients wanted both addresses of the other cluster, and stayed where they were without one of them.
+# Until #23534 Java clients needed both addresses of the other cluster, and otherwise did not follow.
 _JAVA_REPAIRS = ((3, 3, 3), (4, 0, 1))
 _REDIRECT_NPE = "REDIRECT_NPE"
-# Built on the C++ library, whose version they tell as their own.
+# These are built on the C++ library, and report its version as their own.
 _ALIASES = {"python": "CPP", "node": "CPP", "c++": "CPP"}
 # Java clients up to 2.11 report a bare number, and so do those of C++ up to 3.1 and some of .NET.
 _BARE_JAVA = 2
@@ -36,41 +36,41 @@ def lacking_address(green: PulsarCluster) -> str:
 
 
 def check_redirect(findings: Findings, blue: Release, green: PulsarCluster) -> None:
-    """Note a blocker where brokers of blue fail to send clients to a cluster of which one address is not given."""
+    """Note a blocker if blue's brokers cannot redirect clients to a cluster with only one address."""
     lacks = lacking_address(green)
     if lacks and has_defect(blue, _REDIRECT_NPE):  # mutant: blue-green/brokers-that-want-both-addresses
         findings.block(
             "BLUE_NEEDS_ADDRESS",
-            f"brokers of {blue} send no client to a cluster without {lacks} ({_REDIRECT_NPE}, #23534)",
+            f"brokers of {blue} do not redirect clients to a cluster without {lacks} ({_REDIRECT_NPE}, #23534)",
             f"give {lacks} of green, or upgrade blue to 4.0.1 or newer",
         )
 
 
 def is_known(client_version: str) -> bool:
-    """Return whether a client's version says if it can follow.
+    """Return whether a client's version is enough to decide if it follows.
 
     Args:
         client_version: as the broker shows it.
     """
-    found = _VERSION.match(client_version)
-    return found is not None and _library(found) in _FIRST and not _is_bare(found)
+    match = _VERSION.match(client_version)
+    return match is not None and _library(match) in _FIRST and not _is_bare(match)
 
 
 def is_untested(client_version: str) -> bool:
-    """Return whether a client's version is known, and of a line of its library that was not tested.
+    """Return whether a client's version is known, and its release line was not tested.
 
     Args:
         client_version: as the broker shows it.
     """
-    found = _VERSION.match(client_version)
-    if found is None or not is_known(client_version):
+    match = _VERSION.match(client_version)
+    if match is None or not is_known(client_version):
         return False
-    return f"{found['major']}.{found['minor']}" not in TESTED_CLIENTS.get(_library(found), ())
+    return f"{match['major']}.{match['minor']}" not in TESTED_CLIENTS.get(_library(match), ())
 
 
-def _is_bare(found: re.Match[str]) -> bool:
-    """Return whether the number alone is given, of any library but Java, which names itself since 3.0."""
-    return not found["library"] and int(found["major"]) > _BARE_JAVA
+def _is_bare(match: re.Match[str]) -> bool:
+    """Return whether a version is a number without the library, and not of old Java: Java names itself since 3.0."""
+    return not match["library"] and int(match["major"]) > _BARE_JAVA
 
 
 def is_of_cpp(client_version: str) -> bool:
@@ -79,23 +79,23 @@ def is_of_cpp(client_version: str) -> bool:
     Args:
         client_version: as the broker shows it.
     """
-    return _library(found) == "CPP" if (found := _VERSION.match(client_version)) else False
+    return _library(match) == "CPP" if (match := _VERSION.match(client_version)) else False
 
 
 def cannot_follow(client_version: str, *, lacks_address: str = "") -> str:
-    """Return why a client of this version does not follow to another cluster; empty where it does, or is not known.
+    """Return why a client of this version does not follow to another cluster; empty if it does, or is not known.
 
     Args:
         client_version: as the broker shows it, for example `Pulsar-CPP-v3.7.1`.
         lacks_address: the field of the other cluster's addresses that is not given; empty if both are.
     """
-    found = _VERSION.match(client_version)
-    if found is None or _is_bare(found) or (first := _FIRST.get(_library(found))) is None:
+    match = _VERSION.match(client_version)
+    if match is None or _is_bare(match) or (first := _FIRST.get(_library(match))) is None:
         return ""
-    version = (int(found["major"]), int(found["minor"]), int(found["patch"] or 0))
+    version = (int(match["major"]), int(match["minor"]), int(match["patch"] or 0))
     if version < first:
         return f"{client_version} is older than {_text(first)}"
-    if _library(found) == "Java" and lacks_address and not _is_repaired(version):
+    if _library(match) == "Java" and lacks_address and not _is_repaired(version):
         repairs = ", or ".join(map(_text, _JAVA_REPAIRS))
         return f"{client_version} follows only if {lacks_address} is given too, unless it is {repairs} or newer"
     return ""
@@ -110,6 +110,6 @@ def _text(version: tuple[int, int, int]) -> str:
     return ".".join(map(str, version))
 
 
-def _library(found: re.Match[str]) -> str:
-    library = found["library"] or "Java"
+def _library(match: re.Match[str]) -> str:
+    library = match["library"] or "Java"
     return _ALIASES.get(library.lower(), library)

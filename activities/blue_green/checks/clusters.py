@@ -1,4 +1,4 @@
-"""What PRECHECK asks of both clusters as a whole: names, brokers' settings, addresses, and who else is at work."""
+"""Checks of both clusters as a whole: names, brokers' settings, addresses, and other migrations."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _SWEEP = "clusterMigrationCheckDurationSeconds"
 _AUTO = "clusterMigrationAutoResourceCreation"
 _SLOW_SWEEP = 10
 _REPLICATION = "replication"
-# In a namespace that each cluster has; to look it up creates nothing.
+# A topic of a namespace that each cluster has; a lookup does not create it.
 _ANY_TOPIC = TopicName.parse("persistent://pulsar/system/pulsar-migrate")
 
 
@@ -50,10 +50,10 @@ class Side(NamedTuple):
     """One of both clusters.
 
     Attributes:
-        code: how codes of its blockers begin.
-        name: that it must have.
-        cluster: how it is reached.
-        admin: through the addresses of the input, which may be those of a proxy.
+        code: prefix of the codes of its blockers.
+        name: expected name.
+        cluster: its addresses.
+        admin: admin interface at the addresses of the input, which may be a proxy.
     """
 
     code: str
@@ -63,7 +63,7 @@ class Side(NamedTuple):
 
 
 def check_clusters(task: AnyBlueGreenTask, findings: Findings) -> None:
-    """Check both clusters; what cannot be asked is a blocker of its own."""
+    """Check both clusters; a failed request is a blocker of its own."""
     input = task.input
     for side in _sides(task):
         store = f"the metadata store {side.cluster.metadata_url}"
@@ -75,7 +75,7 @@ def check_clusters(task: AnyBlueGreenTask, findings: Findings) -> None:
 
 
 def check_running(task: AnyBlueGreenTask, findings: Findings) -> None:
-    """Ask the brokers of both clusters again what PRECHECK asked them; those that do not answer now are left out.
+    """Repeat PRECHECK's checks of the brokers of both clusters, without those that do not answer now.
 
     Raises:
         StoreError: a metadata store cannot be read.
@@ -87,7 +87,7 @@ def check_running(task: AnyBlueGreenTask, findings: Findings) -> None:
 
 
 def check_stricter(task: AnyBlueGreenTask, findings: Findings) -> None:
-    """Note a blocker for each broker of green that refuses or filters what blue's brokers take, if it answers."""
+    """Note a blocker for each broker of green that refuses or filters messages that blue's brokers accept."""
     blue = task.blue.brokers.runtime_configuration()
     for name, admin in task.green_brokers():
         with suppress(AdminUnreachable):
@@ -115,16 +115,17 @@ def _store_check(task: AnyBlueGreenTask, findings: Findings, side: Side) -> Call
         with open_reader(side.cluster.store, task.stores(side.cluster)) as reader:
             if not brokers(reader):
                 cause = no_brokers(side.cluster.metadata_url).cause
-                findings.block(f"{side.code}_NO_BROKERS", cause, "name the store as the brokers do, and start them")
+                cure = "use the brokers' address of the store, and start the brokers"
+                findings.block(f"{side.code}_NO_BROKERS", cause, cure)
 
     return check
 
 
 def _brokers_check(task: AnyBlueGreenTask, findings: Findings, side: Side) -> Callable[[], None]:
     def check() -> None:
-        told = side.admin.brokers.runtime_configuration().get("clusterName")
-        if told != side.name:
-            cause = f"{', '.join(side.cluster.admin_urls)} is the cluster {told!r}, and not {side.name!r}"
+        actual = side.admin.brokers.runtime_configuration().get("clusterName")
+        if actual != side.name:
+            cause = f"{', '.join(side.cluster.admin_urls)} is the cluster {actual!r}, and not {side.name!r}"
             findings.block(f"{side.code}_CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
             return
         with _session(task, side) as session:
@@ -146,12 +147,12 @@ def _ask_brokers(
         if broker.settings is None and answering:
             continue
         seen.append(broker)
-        # Where it did not answer, the second request says why.
+        # If the broker did not answer, this request raises the reason.
         settings = broker.settings or admin.brokers.runtime_configuration()
         check_broker(findings, side, service.name, settings)
         if side.code == "BLUE":
             check_flip_timeout(findings, service.name, settings, task.input.flip_timeout.total_seconds())
-    # Defects that matter are those of brokers that give topics away; green's release must be supported.
+    # Only defects of blue's brokers matter, because they redirect; green's release must be supported.
     if side.code == "BLUE":
         check_releases(findings, task.input.kind, seen, accepted=task.input.accepted)
     else:
@@ -159,15 +160,15 @@ def _ask_brokers(
 
 
 def _check_admin_urls(findings: Findings, side: Side, session: HttpSession) -> None:
-    """Each address is asked where the one before it does not answer."""
+    """Check each admin address: the worker tries them in order."""
     for url in side.cluster.admin_urls:
         try:
-            told = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
+            actual = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
         except StoreError as error:
-            findings.warn(f"{url} does not answer; of which cluster it is, is not known: {error}")
+            findings.warn(f"{url} does not answer, so its cluster name was not checked: {error}")
             continue
-        if told != side.name:
-            cause = f"{url} is the cluster {told!r}, and not {side.name!r}"
+        if actual != side.name:
+            cause = f"{url} is the cluster {actual!r}, and not {side.name!r}"
             findings.block(f"{side.code}_CLUSTER_NAME", cause, "correct the address, or the name of the cluster")
 
 
@@ -185,7 +186,7 @@ def check_broker(findings: Findings, side: Side, broker: str, settings: Mapping[
             used = None
         if used is None or (used.scheme, used.root) != (store.scheme, store.root):
             cause = f"{broker} uses the metadata store {url}, and not {store}"
-            findings.block(f"{side.code}_OTHER_STORE", cause, "name the store as the brokers do")
+            findings.block(f"{side.code}_OTHER_STORE", cause, "use the brokers' address of the store")
     if side.code == "BLUE":
         _check_sweep(findings, broker, settings)
 
@@ -193,33 +194,33 @@ def check_broker(findings: Findings, side: Side, broker: str, settings: Mapping[
 def _check_sweep(findings: Findings, broker: str, settings: Mapping[str, str]) -> None:
     sweep = int(settings.get(_SWEEP) or 0)
     if sweep <= 0:
-        cause = f"{broker} never looks for topics to move: {_SWEEP} is {sweep}"
+        cause = f"{broker} never checks for topics to move: {_SWEEP} is {sweep}"
         findings.block("BLUE_NO_SWEEP", cause, f"set {_SWEEP}=1 in its broker.conf, and restart it")
     elif sweep > _SLOW_SWEEP:
-        findings.warn(f"{broker} looks for topics to move every {sweep} s ({_SWEEP}); writes are held for so long")
+        findings.warn(f"{broker} checks for topics to move every {sweep} s ({_SWEEP}); writes are held back as long")
     if settings.get(_AUTO, "false") == "true":
-        cause = f"{broker} would create resources on green by itself, and takes each refusal for success"
+        cause = f"{broker} would create resources on green by itself, and ignores refusals"
         findings.block("BLUE_AUTO_CREATION", cause, f"set {_AUTO}=false in its broker.conf, and restart it")
 
 
 def check_flip_timeout(findings: Findings, broker: str, settings: Mapping[str, str], limit: float) -> None:
-    """Note a blocker where a broker may not end topics in time, so that their batch would be undone."""
+    """Note a blocker if a broker may not terminate topics within `flip_timeout`."""
     sweep = int(settings.get(_SWEEP) or 0)
     if 2 * sweep >= limit:  # mutant: blue-green/sweep-that-is-too-slow-for-the-timeout
-        cause = f"{broker} looks for topics to move every {sweep} s ({_SWEEP}), and flip_timeout is {limit:.0f} s"
+        cause = f"{broker} checks for topics to move every {sweep} s ({_SWEEP}), and flip_timeout is {limit:.0f} s"
         cure = f"set {_SWEEP}=1 in its broker.conf, and restart it; or give a flip_timeout of more than {2 * sweep} s"
         findings.block("BLUE_SLOW_SWEEP", cause, cure)
 
 
 def _check_address(task: AnyBlueGreenTask, findings: Findings) -> None:
-    """Clients really are sent to green: ask the address that brokers would give them."""
+    """Check that the addresses for redirected clients lead to green."""
     green, input = task.input.green, task.input
     access = task.runtime.admin_of(green.credentials)
     with HttpSession(access) as session:
         for url in filter(None, (green.service_url, green.service_url_tls)):
-            told = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
-            if told != input.green_cluster:
-                cause = f"{url} is the cluster {told!r}; clients would be sent there"
+            actual = PulsarAdminReader(session, [url]).brokers.runtime_configuration().get("clusterName")
+            if actual != input.green_cluster:
+                cause = f"{url} is the cluster {actual!r}; clients would be sent there"
                 findings.block("GREEN_URL", cause, f"give an address of {input.green_cluster}")
     with open_reader(green.store, task.stores(green)) as reader:
         registered = {address for service in brokers(reader) for address in broker_addresses(service.data)}
@@ -228,24 +229,24 @@ def _check_address(task: AnyBlueGreenTask, findings: Findings) -> None:
 
 
 def _check_broker_address(task: AnyBlueGreenTask, findings: Findings, url: str, registered: Collection[str]) -> None:
-    """Whoever answers there names brokers of green as the owners of topics."""
+    """Check that a lookup at an address names a broker of green as the owner of a topic."""
     cure = f"give the address of the brokers of {task.input.green_cluster}, or of their proxy"
     for address in url.partition("://")[2].split(","):
         if why := obstacle(address):
-            findings.block("GREEN_URL", f"nobody can connect to {url}: {why}", cure)
+            findings.block("GREEN_URL", f"cannot connect to {url}: {why}", cure)
             return
     try:
         owner = named_owner(url, _ANY_TOPIC, task.runtime.wire_of(task.input.green.credentials))
     except StoreError as error:
-        findings.block("GREEN_URL", f"{url} does not answer as a broker does: {error}", cure)
+        findings.block("GREEN_URL", f"{url} does not answer like a broker: {error}", cure)
         return
     if owner.rstrip("/") not in registered:  # mutant: blue-green/address-of-any-broker
-        cause = f"{url} sends clients to {owner}, which is no broker of {task.input.green_cluster}"
+        cause = f"{url} sends clients to {owner}, which is not a broker of {task.input.green_cluster}"
         findings.block("GREEN_URL", cause, cure)
 
 
 def check_replication(task: AnyBlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
-    """Replication between both clusters, and to others, by policies of a namespace and of its topics."""
+    """Check replication between both clusters and to others, in policies of a namespace and its topics."""
     input = task.input
     replicated = {namespace.name: set(namespace.policies.replication_clusters)}
     for topic in namespace.topics.values():
@@ -253,11 +254,13 @@ def check_replication(task: AnyBlueGreenTask, findings: Findings, namespace: Nam
             replicated[str(topic.name)] = own
     others = {name: clusters - {input.cluster} for name, clusters in replicated.items()}
     if round_trips := [name for name, clusters in others.items() if input.green_cluster in clusters]:
-        cause = f"replicated to {input.green_cluster}: messages would go round between both: {some(round_trips)}"
+        cause = f"replicated to {input.green_cluster}, so messages would be duplicated: {some(round_trips)}"
         findings.block("REPLICATED_TO_GREEN", cause, "take that cluster out of their replication clusters")
     elif far := {name: clusters for name, clusters in others.items() if clusters}:
         listed = [f"{name} to {', '.join(sorted(clusters))}" for name, clusters in far.items()]
-        findings.warn(f"replicated: {some(listed)}. From the flip on its topics take no messages until all are there")
+        findings.warn(
+            f"replicated: {some(listed)}. After the flip these topics take no messages until all are replicated"
+        )
         if input.idle_subscriptions is IdleSubscriptions.COPY:  # mutant: blue-green/copy-of-what-is-replicated
             findings.block(
                 "COPY_REPLICATED",
@@ -267,7 +270,7 @@ def check_replication(task: AnyBlueGreenTask, findings: Findings, namespace: Nam
 
 
 def _own_clusters(topic: TopicInventory) -> set[str]:
-    """The clusters of a topic's own policies, those of all clusters among them."""
+    """Return the replication clusters of a topic's own policies, local and global ones."""
     policies = (topic.policies or {}).items()
     return {cluster for name, value in policies if name.removeprefix(GLOBAL) == _REPLICATION for cluster in value}
 
@@ -276,10 +279,10 @@ def _own_clusters(topic: TopicInventory) -> set[str]:
 
 
 def check_configuration_stores(task: AnyBlueGreenTask, findings: Findings) -> None:
-    """Note a blocker for each broker whose tenants and policies are elsewhere than in the store of the input.
+    """Note a blocker for each broker with a configuration store apart from its metadata store.
 
-    Limits and flags are set by compare-and-set in the metadata store. Two clusters with one configuration store have
-    each namespace and its policies once, so that a change to one of them is a change to both.
+    Limits and flags are set by compare-and-set in the metadata store. Two clusters with one configuration store share
+    all namespaces and policies, so that each change affects both.
     """
     input = task.input
     blue, green = _elsewhere(task.blue_brokers()), _elsewhere(task.green_brokers())
@@ -287,14 +290,14 @@ def check_configuration_stores(task: AnyBlueGreenTask, findings: Findings) -> No
     if shared:  # mutant: blue-green/configuration-store-of-both
         findings.block(
             "SHARED_CONFIGURATION_STORE",
-            f"{input.cluster} and {input.green_cluster} have one configuration store, {shared[0]}: each namespace and "
-            "its policies exist once for both",
+            f"{input.cluster} and {input.green_cluster} share the configuration store {shared[0]}, with all namespaces "
+            "and policies",
             f"give {input.green_cluster} a configuration store of its own (configurationMetadataStoreUrl), or move "
             "clients by replication between both",
         )
         return
-    for code, found in (("BLUE", blue), ("GREEN", green)):
-        for broker, used in found.items():
+    for code, stores in (("BLUE", blue), ("GREEN", green)):
+        for broker, used in stores.items():
             findings.block(
                 f"{code}_CONFIGURATION_STORE",
                 f"{broker} keeps tenants and policies in {used}, and not in its metadata store",
@@ -304,12 +307,12 @@ def check_configuration_stores(task: AnyBlueGreenTask, findings: Findings) -> No
 
 
 def _elsewhere(brokers: Iterable[tuple[str, PulsarAdminReader]]) -> dict[str, str]:
-    """Return the configuration store of each broker where that is not its metadata store."""
-    found: dict[str, str] = {}
+    """Return the configuration store of each broker that has one apart from its metadata store."""
+    stores: dict[str, str] = {}
     for name, admin in brokers:
         if used := configuration_store_apart(admin.brokers.runtime_configuration())[1]:
-            found[name] = used
-    return found
+            stores[name] = used
+    return stores
 
 
 def _canonical(text: str) -> str:
@@ -319,42 +322,42 @@ def _canonical(text: str) -> str:
         return text
 
 
-# Whom blue sends away already, by whose hand, and where to ------------------------------------------------------------
+# Flags that blue has already ------------------------------------------------------------------------------------------
 
 
 def check_redirects(task: AnyBlueGreenTask, findings: Findings) -> None:
-    """Whom blue sends away already, and whether that is to green."""
+    """Check the flags that blue has already, and that they redirect clients to green."""
     input = task.input
     with open_cas_reader(input.blue.store, task.stores(input.blue)) as store:
         flag = read_cluster_flag(store, input.cluster)
-        if away := conflicting_redirect(task, store):
+        if conflict := conflicting_redirect(task, store):
             cure = (
-                f"name the cluster where they are as green, or migrate from there to {input.cluster} first. If they "
-                f"are on {input.green_cluster}, and only the address was lost, store it again: {_store_address(input)}"
+                f"use that cluster as green, or migrate from there to {input.cluster} first. If the clients are on "
+                f"{input.green_cluster}, and only the address was lost, store it again: {_store_address(input)}"
             )
-            findings.block("BLUE_SENDS_ELSEWHERE", f"{away}, and not to {input.green_cluster}", cure)
+            findings.block("BLUE_SENDS_ELSEWHERE", f"{conflict}, and not to {input.green_cluster}", cure)
         elif flag and flag.migrated:
             _check_set_flag(task, findings, store)
 
 
 def _check_set_flag(task: AnyBlueGreenTask, findings: Findings, store: CasReader) -> None:
-    """The flag of all of blue is set: by an earlier run, if each namespace with topics has its own as well."""
+    """Check that each namespace with topics has its own flag, if the flag of the whole cluster is set."""
     input, cluster = task.input, task.input.cluster
     names = [name for name in namespaces_of(task.blue) if not (name.startswith("pulsar/") or is_v1(name))]
     if unflagged := [name for name in names if not read_flag(store, name) and topics_of(task.blue, name)]:
         findings.block(
             "BLUE_FLAG_SET",
-            f"the flag of the whole cluster {cluster} was set without a migration: nobody has looked whether all is on "
-            f"{input.green_cluster} that clients of {some(unflagged)} need there",
-            "have each of these namespaces carry it, which are brought to their end then: pulsar-admin namespaces "
-            f"update-migration-state --migrated true; then take it off: {_store_address(input)}",
+            f"the flag of the whole cluster {cluster} was set without a migration, so {input.green_cluster} was not "
+            f"checked for what clients of {some(unflagged)} need",
+            "set the flag of each of these namespaces, so that the migration completes them: pulsar-admin namespaces "
+            f"update-migration-state --migrated true; then take the cluster's flag off: {_store_address(input)}",
         )
     else:
-        findings.warn(f"the flag of the whole cluster {cluster} is set already; what an earlier run left is finished")
+        findings.warn(f"the flag of the whole cluster {cluster} is set already; unfinished namespaces are completed")
 
 
 def _store_address(input: BlueGreenInput) -> str:
-    """How to store green's address, with the flag of the cluster off."""
-    # The command of pulsar-admin loses every address that it is not given.
+    """Return the request that stores green's address with the flag of the cluster off."""
+    # The command of pulsar-admin deletes addresses that are not given.
     address = json.dumps(urls_of(input.green).body())
     return f"POST {address} to {input.blue.admin_urls[0]}/admin/v2/clusters/{input.cluster}/migrate?migrated=false"

@@ -1,4 +1,4 @@
-"""What PRECHECK asks of green: room, brokers of its own for namespaces, and what an earlier migration left there."""
+"""Checks of green: limits, isolation of namespaces, and flags and topics of an earlier migration."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _SWEEP = "clusterMigrationCheckDurationSeconds"
 
 
 def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
-    """Limits and tenants of green, and what its brokers do where a namespace does not say."""
+    """Check limits, tenants and brokers' default settings of green."""
     findings.blockers += green_room(task.green, namespaces)
     configurations = (admin.brokers.runtime_configuration() for admin in (task.blue, task.green))
     releases = task.blue_release, task.green_release
@@ -46,7 +46,7 @@ def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence
         if are_defaults(difference, *releases):
             notes.append("both are defaults")
         if is_default(difference):
-            notes.append("it holds for namespaces that do not say otherwise")
+            notes.append("it applies to namespaces without a policy of their own")
         findings.warn("; ".join(notes))
     if behaviours := behaviour_differences(*releases, task.input.kind):
         blue, green = releases
@@ -57,12 +57,12 @@ def check_green(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence
     for tenant in sorted({name.partition("/")[0] for name in namespaces}):
         blue = read_tenant(task.blue, tenant)
         if blue is not None:
-            told = tenant_differences(tenant, blue, read_tenant(task.green, tenant), names=task.names)
-            judge(task, findings, f"tenant {tenant}", told)
+            differing = tenant_differences(tenant, blue, read_tenant(task.green, tenant), names=task.names)
+            judge(task, findings, f"tenant {tenant}", differing)
 
 
 def check_fit(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInventory) -> None:
-    """Limits that one namespace would exceed, and clusters that it needs."""
+    """Check the limits of green that a namespace would exceed, and the clusters that it needs."""
     findings.blockers += green_quotas(task.green, blue)
     tenant = read_tenant(task.blue, blue.name.partition("/")[0])
     if tenant is not None:
@@ -71,112 +71,117 @@ def check_fit(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInvento
 
 
 def judge(task: AnyBlueGreenTask, findings: Findings, name: str, differing: Sequence[Difference]) -> None:
-    """What PROVISION cannot, or may not, make equal."""
+    """Note blockers for differences that PROVISION cannot, or may not, remove."""
     green, align = task.input.green_cluster, task.input.align_differences
-    blocking = [one for one in differing if one.blocks]
-    final = [str(one) for one in blocking if not one.creatable]
-    changeable = [str(one) for one in blocking if one.creatable and one.kind is not DifferenceKind.MISSING]
+    blocking = [difference for difference in differing if difference.blocks]
+    final = [str(difference) for difference in blocking if not difference.creatable]
+    changeable = [
+        str(difference)
+        for difference in blocking
+        if difference.creatable and difference.kind is not DifferenceKind.MISSING
+    ]
     if final:
-        findings.block("GREEN_UNFIT", f"{name} cannot be made equal on {green}: {some(final)}", "change it yourself")
+        cause = f"the migration cannot make {name} equal on {green}: {some(final)}"
+        findings.block("GREEN_UNFIT", cause, "change it yourself")
     if changeable and not align:
         cure = f'set "align_differences": true to change it on {green}, or change it yourself'
         findings.block("GREEN_DIFFERS", f"{name} differs on {green}: {some(changeable)}", cure)
 
 
-# A green that was left by an earlier migration: whether its clients can come back -------------------------------------
+# Failback: green was the blue cluster of an earlier migration ---------------------------------------------------------
 
 
 def check_failback(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
-    """Look for what an earlier migration has left on green; returns topics of green that are made again."""
+    """Check flags and topics that an earlier migration left on green; return topics that will be created again."""
     green = task.input.green_cluster
-    known = task.green.clusters.migration(green)
-    if known is None:
+    flag = task.green.clusters.migration(green)
+    if flag is None:
         _check_later(task, findings)
         return frozenset()
     there = set(namespaces_of(task.green))
     with task.green_store() as store:
         times = {name: at for name in there if (at := flag_time(store, name)) is not None}
-    if times or known.migrated:
-        if why := redirect_problem(task, known.migrated_cluster_url, task.input.blue, task.input.cluster):
-            findings.block("GREEN_FLAG_SET", f"{green} sends its clients away: {why}", "take its flags off")
+    if times or flag.migrated:
+        if why := redirect_problem(task, flag.migrated_cluster_url, task.input.blue, task.input.cluster):
+            findings.block("GREEN_FLAG_SET", f"{green} redirects its clients {why}", "take its flags off")
         _check_restarted(task, findings, max(times.values(), default=0))
         findings.warn(
-            f"{green} was left by an earlier migration, and sends clients of {len(times) or 'all'} namespaces "
-            f"to {task.input.cluster}; this is their way back. Each is served by {green} again from the start of its "
-            "batch on"
+            f"{green} redirects clients of {len(times) or 'all'} namespaces to {task.input.cluster} since an earlier "
+            f"migration, so this is a failback. {green} serves each namespace again from the start of its batch"
         )
     return _check_ended(task, findings, [name for name in namespaces if name in there])
 
 
 def _check_later(task: AnyBlueGreenTask, findings: Findings) -> None:
-    """What the way back will need one day, and what now takes no restart under traffic."""
+    """Warn of settings that a later failback needs, while a change of them needs no restart during traffic."""
     for broker, admin in task.green_brokers():
         if int(admin.brokers.runtime_configuration().get(_SWEEP) or 0) <= 0:
             findings.warn(
-                f"{broker} of {task.input.green_cluster} could not send clients back: {_SWEEP} is 0. For a way back, "
-                "set it to 1 before clients come; later it takes restarts under their traffic"
+                f"{broker} of {task.input.green_cluster} could not redirect clients in a failback: {_SWEEP} is 0. Set "
+                "it to 1 before the migration; later it needs restarts during traffic"
             )
 
 
 def _check_restarted(task: AnyBlueGreenTask, findings: Findings, flagged_ms: int) -> None:
-    """Brokers keep a producer that they sent away, and refuse it on the same connection indefinitely (5.0.1, seen).
+    """Check that brokers were restarted after the flags were set.
 
-    Those that were started after the flags were set have sent producers away without loading their topics, which
-    leaves nothing behind.
+    A broker remembers producers that it redirected, and refuses them on the same connection indefinitely (5.0.1, seen).
+    A broker that was started after the flags redirects producers without loading their topics, and remembers none.
     """
     started = [(broker, admin.brokers.started_ms()) for broker, admin in task.green_brokers()]
     if old := [broker for broker, at in started if at < flagged_ms]:
         since = datetime.fromtimestamp(flagged_ms / 1000, UTC).isoformat(timespec="seconds")
         findings.block(
             "GREEN_NOT_RESTARTED",
-            f"brokers of {task.input.green_cluster} that were started before {since}, when they were told to send "
-            f"clients away, would refuse these on the connections that they still have: {some(old)}",
-            "restart each of them once; no client is served there now",
+            f"brokers of {task.input.green_cluster} that were started before their flags were set ({since}) would "
+            f"refuse redirected producers on existing connections: {some(old)}",
+            "restart each of them once; they serve no clients now",
         )
 
 
 def _check_ended(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> frozenset[TopicName]:
-    ended = [found for name in namespaces for found in terminated_topics(task, name).items()]
-    if waiting := [f"{topic} ({one.needed_by})" for topic, one in ended if one.needed_by]:
+    terminated = [item for name in namespaces for item in terminated_topics(task, name).items()]
+    if waiting := [f"{name} ({topic.needed_by})" for name, topic in terminated if topic.needed_by]:
         findings.block(
             "GREEN_ENDED_TOPICS",
-            f"{len(waiting)} topics of {task.input.green_cluster} were ended by an earlier migration, and still have "
-            f"messages for others: {some(waiting)}",
-            "take the flag of their namespace off and consume what is left, or give it up: pulsar-admin topics delete",
+            f"{len(waiting)} topics of {task.input.green_cluster} were terminated by an earlier migration, and still "
+            f"have messages for others: {some(waiting)}",
+            "take the flag of their namespace off and consume these messages, or delete the topics (pulsar-admin "
+            "topics delete)",
         )
-    if refused := [f"{topic} ({one.refusal})" for topic, one in ended if one.refusal and not one.needed_by]:
+    if refused := [f"{name} ({topic.refusal})" for name, topic in terminated if topic.refusal and not topic.needed_by]:
         findings.block(
             "GREEN_RETAINED_MESSAGES",
-            f"{len(refused)} topics of {task.input.green_cluster} that an earlier migration has ended would be deleted "
-            f"with messages that no other cluster has: {some(refused)}",
-            'copy what you need of them, then set "discard_retained": true; or exclude their namespaces',
+            f"{len(refused)} topics of {task.input.green_cluster} that an earlier migration terminated would be "
+            f"deleted with messages that no other cluster has: {some(refused)}",
+            'copy the messages that you need, then set "discard_retained": true; or exclude their namespaces',
         )
-    if empty := [str(topic) for topic, one in ended if not one.refusal]:
+    if empty := [str(name) for name, topic in terminated if not topic.refusal]:
         findings.warn(
-            f"{len(empty)} topics of {task.input.green_cluster} that an earlier migration has ended are deleted, with "
-            f"the messages that they still hold, and created again: {some(empty)}"
+            f"{len(empty)} topics of {task.input.green_cluster} that an earlier migration terminated are deleted with "
+            f"their remaining messages, and created again: {some(empty)}"
         )
-    return frozenset(topic for topic, _ in ended)
+    return frozenset(name for name, _ in terminated)
 
 
-# Brokers of their own, and groups that are kept apart -----------------------------------------------------------------
+# Isolation and anti-affinity of namespaces ----------------------------------------------------------------------------
 
 
 def check_isolation(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequence[str]) -> None:
-    """Note a blocker for namespaces that have brokers of their own on blue and not on green, and a warning for groups.
+    """Note a blocker for namespaces that are isolated only on blue, and a warning for anti-affinity groups.
 
     Args:
         task: the step.
-        findings: where it goes.
-        namespaces: those that move.
+        findings: receives blockers and warnings.
+        namespaces: namespaces that move.
     """
     blue, green = task.input.cluster, task.input.green_cluster
     here = task.blue.clusters.isolated_namespaces(blue)
     there = task.green.clusters.isolated_namespaces(green)
-    if alone := [name for name in namespaces if is_isolated(here, name) and not is_isolated(there, name)]:
+    if isolated := [name for name in namespaces if is_isolated(here, name) and not is_isolated(there, name)]:
         findings.block(
             "GREEN_LACKS_ISOLATION",
-            f"namespaces have brokers of their own on {blue} and none on {green}: {some(alone)}",
+            f"namespaces have brokers of their own on {blue} and none on {green}: {some(isolated)}",
             f"create an isolation policy for them on {green} (pulsar-admin ns-isolation-policy set), or take them out "
             f"of that of {blue}",
         )
@@ -184,13 +189,13 @@ def check_isolation(task: AnyBlueGreenTask, findings: Findings, namespaces: Sequ
     differing = [f"{name} ({group})" for name, group in groups.items() if group and group != _group(task.green, name)]
     if differing:
         findings.warn(
-            f"namespaces are in anti-affinity groups, which are not carried to {green}; set them there (pulsar-admin "
+            f"namespaces are in anti-affinity groups, which are not copied to {green}; set them there (pulsar-admin "
             f"namespaces set-anti-affinity-group): {some(differing)}"
         )
 
 
 def check_resource_group(task: AnyBlueGreenTask, findings: Findings, namespace: NamespaceInventory) -> None:
-    """Note a warning where the limits that a namespace shares with others are not the same on green."""
+    """Note a warning if the limits of a namespace's resource group differ on green."""
     group = namespace.policies.raw.get("resource_group_name")
     if not group or group not in task.green.namespaces.resource_groups():
         return

@@ -1,4 +1,4 @@
-"""What PRECHECK asks about names: those that green cannot have, and topics that no flag moves."""
+"""Checks of names: names that green cannot have, and topics that no flag moves."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ def check_namespace_names(findings: Findings, namespaces: Sequence[str]) -> list
     """Note a blocker for namespaces that cannot move because of their names.
 
     Args:
-        findings: where blockers go.
-        namespaces: that are selected.
+        findings: receives blockers.
+        namespaces: selected namespaces.
 
     Returns:
-        The others.
+        The other namespaces.
     """
     if v1 := [name for name in namespaces if is_v1(name)]:
         findings.block(
@@ -37,12 +37,12 @@ def check_namespace_names(findings: Findings, namespaces: Sequence[str]) -> list
 
 
 def check_patterns(input: BlueGreenInput, findings: Findings, namespaces: Sequence[str]) -> None:
-    """Note what fits no namespace: with a slip in `exclude`, what must stay would move.
+    """Note patterns that match no namespace: with a typo in `exclude`, namespaces that must stay would move.
 
     Args:
-        input: of the migration.
-        findings: where blockers and warnings go.
-        namespaces: all of blue.
+        input: input of the migration.
+        findings: receives blockers and warnings.
+        namespaces: all namespaces of blue.
     """
     unused = {
         patterns: [pattern for pattern in patterns if not any(matches(name, pattern) for name in namespaces)]
@@ -51,19 +51,19 @@ def check_patterns(input: BlueGreenInput, findings: Findings, namespaces: Sequen
     if excluded := unused[input.exclude]:  # mutant: blue-green/pattern-that-excludes-nothing
         findings.block(
             "NOTHING_EXCLUDED",
-            f"patterns of exclude fit no namespace of {input.cluster}: {some(_quote(excluded))}",
+            f"patterns of exclude match no namespace of {input.cluster}: {some(_quote(excluded))}",
             "correct them, or leave them out",
         )
     if selected := unused[input.namespaces]:
-        findings.warn(f"patterns of namespaces fit no namespace of {input.cluster}: {some(_quote(selected))}")
+        findings.warn(f"patterns of namespaces match no namespace of {input.cluster}: {some(_quote(selected))}")
 
 
 def check_topics(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInventory) -> NamespaceInventory:
-    """Note a blocker for topics of a namespace that green refuses, or that the namespace's flag does not move.
+    """Note a blocker for topics that green refuses, or that the namespace's flag does not move.
 
     Args:
         task: the step.
-        findings: where blockers go.
+        findings: receives blockers.
         blue: the namespace.
 
     Returns:
@@ -103,25 +103,25 @@ def check_topics(task: AnyBlueGreenTask, findings: Findings, blue: NamespaceInve
 
 
 def check_shadows(findings: Findings, green: str, blue: NamespaceInventory) -> list[TopicName]:
-    """Note a blocker for shadow topics of a namespace, and for topics that have some; returns them.
+    """Note a blocker for shadow topics of a namespace and their sources; return them.
 
     Args:
-        findings: where blockers go.
-        green: the name of the other cluster.
+        findings: receives blockers.
+        green: green's name.
         blue: the namespace.
     """
     shadows = [name for name, topic in sorted(blue.topics.items()) if _has_shadows(topic)]
     if shadows:
         findings.block(
             "BLUE_SHADOW_TOPICS",
-            f"topics are shadow topics, which brokers cannot end, or have some: {some(list(map(str, shadows)))}",
+            f"topics are shadow topics, which brokers cannot terminate, or have some: {some(list(map(str, shadows)))}",
             "remove shadow topics (pulsar-admin topics remove-shadow-topics for the source, then delete each), and "
             f"create them on {green} after the migration; or exclude their namespaces",
         )
     return shadows
 
 
-# What Java's `trim` takes for white space. A blank in front of a name is in the middle of the whole name.
+# Characters that Java's `trim` removes. A leading blank of a name is inside the full name, so it stays.
 _TRIMMED = "".join(map(chr, range(ord(" ") + 1)))
 # Property of a shadow topic, and policy of its source.
 _SHADOW_SOURCE, _SHADOWS = "PULSAR.SHADOW_SOURCE", "shadowTopics"

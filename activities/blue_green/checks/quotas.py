@@ -1,4 +1,4 @@
-"""What would keep green from taking a namespace, looked at before anything is created there."""
+"""Checks of green's limits and settings that would refuse a namespace, before anything is created there."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from models.blue_green.differences import Difference, DifferenceKind
 from models.lifecycle.failures import Blocker, some
 from models.releases import DEFAULTS, Release
 
-# Where a namespace says nothing, these of the brokers hold.
+# Brokers' settings that apply to namespaces without a policy of their own.
 _DEFAULTS = (
     "allowAutoSubscriptionCreation",
     "allowAutoTopicCreation",
@@ -64,7 +64,7 @@ _DEFAULTS = (
     "transactionCoordinatorEnabled",
     "ttlDurationDefaultInSeconds",
 )
-# These hold for the whole cluster.
+# Settings that apply to the whole cluster.
 _OF_CLUSTER = (
     "acknowledgmentAtBatchIndexLevelEnabled",
     "authenticateOriginalAuthData",
@@ -82,11 +82,11 @@ _BROKERS = "brokers: "
 
 
 def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> list[Difference]:
-    """Return settings of the brokers that differ: defaults of namespaces first, then those of the whole cluster.
+    """Return brokers' settings that differ: defaults of namespaces first, then settings of the whole cluster.
 
     Args:
-        blue: the configuration of a broker of blue.
-        green: of one of green.
+        blue: configuration of a broker of blue.
+        green: configuration of a broker of green.
     """
     return [
         Difference(
@@ -102,7 +102,7 @@ def broker_differences(blue: Mapping[str, str], green: Mapping[str, str]) -> lis
 
 
 def _is_harmful(name: str, blue: str, green: str) -> bool:
-    """Return whether clients of blue may not send or receive with green's setting as they do with blue's."""
+    """Return whether green's setting may refuse or filter messages that blue accepts."""
     match name:
         case "maxMessageSize":
             return int(green) < int(blue)
@@ -111,7 +111,7 @@ def _is_harmful(name: str, blue: str, green: str) -> bool:
         case "subscriptionKeySharedEnable":
             return green == "false"
         case "entryFilterNames":
-            # Where green has none, the census asks.
+            # If green has no filters, the feature census asks the operator.
             return bool(any(_plain(green)))
         case _:
             return False
@@ -123,74 +123,74 @@ def is_default(difference: Difference) -> bool:
 
 
 def are_defaults(difference: Difference, blue: Release, green: Release) -> bool:
-    """Return whether a setting differs because it is the default of either release.
+    """Return whether a setting differs only because the defaults of both releases differ.
 
     Args:
         difference: one of `broker_differences`.
         blue: the release of blue's brokers.
-        green: that of green's.
+        green: the release of green's brokers.
     """
     name = difference.path.removeprefix(_BROKERS)
     return name in DEFAULTS and (difference.blue, difference.green) == (blue.default(name), green.default(name))
 
 
 def green_room(green: PulsarAdminReader, namespaces: Iterable[str]) -> list[Blocker]:
-    """Limits on tenants and on namespaces that all these namespaces together would exceed on green."""
+    """Return blockers for limits on tenants and namespaces that all these namespaces would exceed on green."""
     limits = _Limits(green.brokers.runtime_configuration())
     tenants, wanted = set(green.tenants.names()), set(namespaces)
-    found: list[Blocker] = []
+    blockers: list[Blocker] = []
     names = {name.partition("/")[0] for name in wanted}
     if limits.exceeded("maxTenants", len(tenants | names)) and names - tenants:
-        found.append(limits.blocker("maxTenants", "tenants", len(tenants | names)))
+        blockers.append(limits.blocker("maxTenants", "tenants", len(tenants | names)))
     for tenant in sorted(names):
-        there = set(green.namespaces.names(tenant)) if tenant in tenants else set[str]()
-        both = there | {name for name in wanted if name.startswith(f"{tenant}/")}
-        if both != there and limits.exceeded("maxNamespacesPerTenant", len(both)):
-            found.append(limits.blocker("maxNamespacesPerTenant", f"namespaces of tenant {tenant}", len(both)))
-    return found
+        existing = set(green.namespaces.names(tenant)) if tenant in tenants else set[str]()
+        both = existing | {name for name in wanted if name.startswith(f"{tenant}/")}
+        if both != existing and limits.exceeded("maxNamespacesPerTenant", len(both)):
+            blockers.append(limits.blocker("maxNamespacesPerTenant", f"namespaces of tenant {tenant}", len(both)))
+    return blockers
 
 
 def green_clusters(
     green: PulsarAdminReader, inventory: NamespaceInventory, tenant: Tenant, *, names: Mapping[str, str]
 ) -> list[Blocker]:
-    """Clusters that a namespace of blue uses, or its tenant may use, and that green does not know."""
-    known = {*green.clusters.names(), "global"}
+    """Return blockers for clusters that a namespace or its tenant uses, and that green does not know."""
+    existing = {*green.clusters.names(), "global"}
     policies = inventory.policies
-    found: list[Blocker] = []
+    blockers: list[Blocker] = []
     for what, clusters in (
         (f"tenant {inventory.name.partition('/')[0]}", tenant.allowed_clusters),
         (f"namespace {inventory.name}", policies.replication_clusters),
     ):
-        if lacking := [name for name in cluster_names(clusters, names) if name not in known]:
+        if lacking := [name for name in cluster_names(clusters, names) if name not in existing]:
             cause = f"{what} uses {', '.join(lacking)}, which green does not know."
-            cure = f"Make it known on green (pulsar-admin clusters create), or take it from {what} on blue."
-            found.append(Blocker(code="GREEN_LACKS_CLUSTER", cause=cause, cure=cure))
-    return found
+            cure = f"Make it existing on green (pulsar-admin clusters create), or take it from {what} on blue."
+            blockers.append(Blocker(code="GREEN_LACKS_CLUSTER", cause=cause, cure=cure))
+    return blockers
 
 
 def green_quotas(green: PulsarAdminReader, inventory: NamespaceInventory) -> list[Blocker]:
-    """Limits of green that a namespace of blue would exceed there."""
+    """Return blockers for limits of green that a namespace of blue would exceed."""
     limits = _Limits(green.brokers.runtime_configuration())
     policies = _policies(green, inventory.name)
-    there = set(green.topics.names(inventory.name)) if policies else set[str]()
+    existing = set(green.topics.names(inventory.name)) if policies else set[str]()
     limits = limits.of_namespace(policies or inventory.policies)
-    found: list[Blocker] = []
+    blockers: list[Blocker] = []
     topics = [topic for topic in inventory.topics.values() if topic.lasting]
-    wanted = {str(part) for topic in topics if topic.persistent for part in _parts(topic)}
-    if wanted - there and limits.exceeded("maxTopicsPerNamespace", len(wanted | there)):
+    wanted = {str(partition) for topic in topics if topic.persistent for partition in _parts(topic)}
+    if wanted - existing and limits.exceeded("maxTopicsPerNamespace", len(wanted | existing)):
         what = f"topics and partitions in namespace {inventory.name}"
-        found.append(limits.blocker("maxTopicsPerNamespace", what, len(wanted | there)))
-    found += limits.most("maxNumPartitionsPerPartitionedTopic", "partitions", _partitions(topics))
-    found += limits.most("maxSubscriptionsPerTopic", "subscriptions", _subscriptions(topics))
+        blockers.append(limits.blocker("maxTopicsPerNamespace", what, len(wanted | existing)))
+    blockers += limits.most("maxNumPartitionsPerPartitionedTopic", "partitions", _partitions(topics))
+    blockers += limits.most("maxSubscriptionsPerTopic", "subscriptions", _subscriptions(topics))
     persistent = [topic for topic in topics if topic.persistent]
     for limit in _CLIENT_LIMITS:
         if inventory.policies.raw.get(limit.of_namespace) is None:
-            found += limits.most(limit.of_brokers, limit.what, _most_clients(persistent, limit))
-    found += _refused_types(limits, inventory, persistent)
+            blockers += limits.most(limit.of_brokers, limit.what, _most_clients(persistent, limit))
+    blockers += _refused_types(limits, inventory, persistent)
     if any(topic.policies for topic in topics) and not limits.topic_policies:
         cause = f"topics of {inventory.name} have policies of their own, and green's brokers have them switched off."
         cure = "Set topicLevelPoliciesEnabled=true and systemTopicEnabled=true on green's brokers, and restart them."
-        found.append(Blocker(code="GREEN_LACKS_TOPIC_POLICIES", cause=cause, cure=cure))
+        blockers.append(Blocker(code="GREEN_LACKS_TOPIC_POLICIES", cause=cause, cure=cure))
     affinity = inventory.affinity
     if affinity and (lacking := sorted({*affinity.groups} - {*green.brokers.bookie_groups()})):
         cause = f"bookies of {', '.join(lacking)} keep the messages of {inventory.name}, and green has no such group."
@@ -198,24 +198,24 @@ def green_quotas(green: PulsarAdminReader, inventory: NamespaceInventory) -> lis
             "Put bookies of green into it (pulsar-admin bookies set-bookie-rack --group), or take the namespace out of "
             "it on blue (pulsar-admin namespaces delete-bookie-affinity-group)."
         )
-        found.append(Blocker(code="GREEN_LACKS_BOOKIE_GROUP", cause=cause, cure=cure))
+        blockers.append(Blocker(code="GREEN_LACKS_BOOKIE_GROUP", cause=cause, cure=cure))
     group = inventory.policies.raw.get("resource_group_name")
     if group and group not in green.namespaces.resource_groups():
         cause = f"namespace {inventory.name} belongs to resource group {group}, which green does not have."
         cure = "Create it on green (pulsar-admin resourcegroups create), or take the namespace out of it on blue."
-        found.append(Blocker(code="GREEN_LACKS_RESOURCE_GROUP", cause=cause, cure=cure))
-    return found
+        blockers.append(Blocker(code="GREEN_LACKS_RESOURCE_GROUP", cause=cause, cure=cure))
+    return blockers
 
 
 class _ClientLimit(NamedTuple):
-    """A limit on clients of one topic or subscription, by its names on each level.
+    """A limit on clients of a topic or subscription, with its name on each level.
 
     Attributes:
-        of_brokers: in the brokers' configuration.
-        of_namespace: among a namespace's policies.
-        of_topic: among a topic's.
-        what: is limited.
-        counts: numbers of it in one topic, of which each must be within the limit.
+        of_brokers: name in the brokers' configuration.
+        of_namespace: name among a namespace's policies.
+        of_topic: name among a topic's policies.
+        what: what is limited.
+        counts: function that returns the numbers in a topic; each must be within the limit.
     """
 
     of_brokers: str
@@ -264,7 +264,7 @@ _TYPES = "subscriptionTypesEnabled"
 
 
 def _most_clients(topics: Iterable[TopicInventory], limit: _ClientLimit) -> dict[str, int]:
-    """Return by topic the largest number that a limit of brokers would count; a topic's own limit is copied with it."""
+    """Return the largest number that a limit of brokers counts, by topic, without topics with a limit of their own."""
     return {
         str(topic.name): max((count for stats in topic.stats for count in limit.counts(stats)), default=0)
         for topic in topics
@@ -273,8 +273,8 @@ def _most_clients(topics: Iterable[TopicInventory], limit: _ClientLimit) -> dict
 
 
 def _refused_types(limits: _Limits, inventory: NamespaceInventory, topics: Iterable[TopicInventory]) -> list[Blocker]:
-    """Return the blocker for subscriptions in use of types that brokers of green do not allow."""
-    # Policies of the namespace and of its topics are copied, and are stronger.
+    """Return a blocker if subscriptions have types that brokers of green do not allow."""
+    # Policies of the namespace and of its topics take precedence, and are copied.
     if inventory.policies.raw.get("subscription_types_enabled") or _TYPES not in limits.values:
         return []
     allowed = _plain(limits.values[_TYPES])
@@ -288,7 +288,7 @@ def _refused_types(limits: _Limits, inventory: NamespaceInventory, topics: Itera
     if not refused:
         return []
     cause = (
-        f"brokers of green allow subscriptions of {', '.join(allowed)} only, and others are in use: {some(refused)}."
+        f"brokers of green allow only subscriptions of {', '.join(allowed)}, and others are in use: {some(refused)}."
     )
     cure = (
         f"Allow their types on green ({_TYPES} in its broker.conf), or set them for the namespace on blue "
@@ -305,7 +305,7 @@ class _Limits(NamedTuple):
         return all(self.values.get(name) != "false" for name in ("topicLevelPoliciesEnabled", "systemTopicEnabled"))
 
     def of_namespace(self, policies: Policies) -> _Limits:
-        """With what the namespace says itself, which is stronger."""
+        """Return the limits with the namespace's own policies, which take precedence."""
         named = {
             "maxTopicsPerNamespace": policies.raw.get("max_topics_per_namespace"),
             "maxSubscriptionsPerTopic": policies.raw.get("max_subscriptions_per_topic"),
@@ -316,7 +316,7 @@ class _Limits(NamedTuple):
         return 0 < self._limit(name) < count
 
     def most(self, name: str, what: str, counts: Mapping[str, int]) -> list[Blocker]:
-        """The blocker of topics that have too many of something."""
+        """Return a blocker if topics exceed a limit."""
         over = [topic for topic, count in Counter(counts).most_common() if self.exceeded(name, count)]
         if not over:
             return []
@@ -328,12 +328,12 @@ class _Limits(NamedTuple):
         return Blocker(code="GREEN_QUOTA", cause=cause, cure=cure)
 
     def _limit(self, name: str) -> int:
-        # 0 is no limit.
+        # 0 means unlimited.
         return int(self.values.get(name) or 0)
 
 
 def _plain(value: str) -> list[str]:
-    # Sets are told in any order.
+    # Brokers report sets in any order.
     return sorted(value.strip("[]").split(", "))
 
 
@@ -354,6 +354,6 @@ def _partitions(topics: Iterable[TopicInventory]) -> dict[str, int]:
 
 
 def _subscriptions(topics: Iterable[TopicInventory]) -> dict[str, int]:
-    # A topic's own limit is copied with it, and blue keeps it already.
+    # A topic's own limit is copied with it, and blue enforces it already.
     own = "maxSubscriptionsPerTopic"
     return {str(topic.name): len(topic.durable) for topic in topics if own not in (topic.policies or {})}

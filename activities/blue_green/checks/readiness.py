@@ -1,4 +1,4 @@
-"""What is asked again before a batch moves, since days may have passed: of its namespaces, and of green."""
+"""Checks that are repeated before a batch moves, since days may have passed: of its namespaces, and of green."""
 
 from __future__ import annotations
 
@@ -23,43 +23,43 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.names import TopicName
 from clients.stores import open_reader
 
-_LOOKED_AT = 16
-"""Topics of a batch, spread over all, that are looked at: each broker is asked besides."""
+_SAMPLE = 16
+"""Number of topics of a batch that are checked, spread over all; each broker is checked as well."""
 
 
 def green_not_ready_reason(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> str:
-    """Why clients of these namespaces must not be sent to green now; empty where they may.
+    """Return why clients of these namespaces must not be redirected to green now; empty if they may.
 
-    What passes, as a broker that another one replaces, is waited for, and no longer than for writes to become quiet.
+    Wait up to `quiesce_timeout`, since some reasons pass, such as a broker that is replaced.
     """
     deadline = task.context.deadline(task.input.quiesce_timeout.total_seconds())
-    while (trouble := next(_troubles(task, namespaces, topics), "")) and not deadline.passed:
+    while (reason := next(_reasons(task, namespaces, topics), "")) and not deadline.passed:
         task.context.pause(LOOK_EVERY)
-    return trouble
+    return reason
 
 
-def _troubles(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> Iterator[str]:
+def _reasons(task: AnyBlueGreenTask, namespaces: Sequence[str], topics: Sequence[TopicName]) -> Iterator[str]:
     name = task.input.green_cluster
     try:
         yield from _of_brokers(task)
-        # Waves may go on for weeks: a broker may have been restarted with other settings, or replaced by another one.
+        # Waves may take weeks: a broker may have been restarted with other settings, or replaced.
         findings = Findings()
         check_running(task, findings)
         yield from map(str, findings.blockers)
         yield from (
-            f"{namespace} has scalable topics, which its flag would cut off from their clients: {', '.join(names)}"
+            f"{namespace} has scalable topics, and its flag would disconnect their clients: {', '.join(names)}"
             for namespace in namespaces
             if (names := scalable_topics(task, namespace))
         )
-        known = task.green.clusters.migration(name)
-        if known and known.migrated:
-            yield f"the flag of {name} is set: clients would go round between both clusters"
+        flag = task.green.clusters.migration(name)
+        if flag and flag.migrated:
+            yield f"the flag of {name} is set, so both clusters would redirect clients to each other"
         for broker, admin in task.green_brokers():
             yield from (f"{broker} {why}" for why in _sent_back(admin, namespaces))
-        step = max(len(topics) // _LOOKED_AT, 1)
-        # One that is not there yet is created for its first client.
-        looks = task.each(topics[::step], lambda topic: check_topic(task.green, topic))
-        yield from (f"{look.topic} is not served there" for look in looks if look.blocked)
+        step = max(len(topics) // _SAMPLE, 1)
+        # A missing topic is created for its first client.
+        states = task.each(topics[::step], lambda topic: check_topic(task.green, topic))
+        yield from (f"{state.topic} is not served there" for state in states if state.blocked)
     except StoreError as error:
         yield str(error)
 
@@ -70,19 +70,19 @@ def _of_brokers(task: AnyBlueGreenTask) -> Iterator[str]:
     if not services:
         yield "no broker is registered"
     with BrokerView(task.runtime.admin_of(task.input.green.credentials)) as view:
-        for service, trouble in zip(services, task.each(services, view.health), strict=True):
-            if trouble:
-                yield f"{service.name}: {trouble}"
+        for service, problem in zip(services, task.each(services, view.health), strict=True):
+            if problem:
+                yield f"{service.name}: {problem}"
 
 
 def _sent_back(admin: PulsarAdminReader, namespaces: Sequence[str]) -> Iterator[str]:
     for namespace in namespaces:
         if admin.namespaces.policies(namespace).migrated:
-            yield f"sends clients of {namespace} elsewhere: they would go round"
+            yield f"redirects clients of {namespace}, so both clusters would redirect them to each other"
 
 
 def recheck_namespaces(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard]) -> None:
-    """Ask again how namespaces and their topics replicate, what shadows them, when they expire and what is unknown.
+    """Repeat PRECHECK's checks of replication, shadow topics, expiry and unknown features for some namespaces.
 
     Raises:
         ApplicationError: `ParticipantsNotReady`, where PRECHECK would have refused it.

@@ -1,7 +1,7 @@
-"""Whether topics can be moved as they are used: asked in PRECHECK, in LOAD, and while writes are held back.
+"""Checks that the use of topics allows a flip: in PRECHECK, in LOAD, and while writes are held back.
 
-A flip cuts a topic between two of its entries. What belongs to several entries, such as a message in chunks or a
-transaction, would be in part on blue and in part on green, where nobody gets it.
+A flip splits a topic between two entries. A message in chunks, or a transaction, has several entries: some would be on
+blue and some on green, and no consumer would get the message.
 """
 
 from __future__ import annotations
@@ -30,103 +30,101 @@ _TTL, _EXPIRATION = "messageTTL", "subscriptionExpirationTime"
 
 @dataclass
 class TopicUse:
-    """What was found in all namespaces.
+    """Use of the topics of all namespaces.
 
     Attributes:
-        chunked: topics that take messages in chunks.
-        transactional: topics that transactions use, with their counts.
-        transaction_topics: topics of brokers that hold what transactions have done.
-        down: replicated topics, with clusters that do not answer.
-        behind: replicated topics, with messages that are not there yet.
+        chunked: topics with messages in chunks.
+        transactional: topics that transactions use, with the counts.
+        transaction_topics: brokers' topics with records of transactions.
+        down: replicated topics with clusters that do not answer.
+        unreplicated: replicated topics with messages that are not replicated yet.
     """
 
     chunked: list[str] = field(default_factory=list[str])
     transactional: list[str] = field(default_factory=list[str])
     transaction_topics: list[str] = field(default_factory=list[str])
     down: list[TopicName] = field(default_factory=list[TopicName])
-    behind: list[str] = field(default_factory=list[str])
+    unreplicated: list[str] = field(default_factory=list[str])
 
     def add(self, task: AnyBlueGreenTask, namespace: NamespaceInventory) -> None:
-        """Add what the topics of a namespace are used for."""
+        """Add the use of a namespace's topics."""
         for topic in namespace.topics.values():
             if topic.chunked:
                 self.chunked.append(str(topic.name))
-            for part in topic.parts:
-                if part.stats is not None:
-                    self._add_part(part.name, part.stats)
+            for partition in topic.parts:
+                if partition.stats is not None:
+                    self._add_partition(partition.name, partition.stats)
         self.transaction_topics += [str(name) for name in namespace.transactions if _has_content(task, name)]
 
-    def _add_part(self, name: TopicName, stats: TopicStats) -> None:
+    def _add_partition(self, name: TopicName, stats: TopicStats) -> None:
         if counts := transactions_in(stats):
             self.transactional.append(f"{name} ({counts})")
         if replicators_down(stats):
             self.down.append(name)
         for remote, replication in stats.replication.items():
             if replication.replication_backlog:
-                self.behind.append(f"{name} ({replication.replication_backlog:,} messages for {remote})")
+                self.unreplicated.append(f"{name} ({replication.replication_backlog:,} messages for {remote})")
 
     def judge(self, task: AnyBlueGreenTask, findings: Findings) -> None:
         """Note a blocker for each use that a flip would break."""
         if self.chunked:
             findings.block(
                 "BLUE_CHUNKED_MESSAGES",
-                f"topics take messages in chunks. A flip cuts such a message in two: its producer gets an "
-                f"acknowledgement, and no consumer gets the message: {some(sorted(self.chunked))}",
-                "switch chunking off in their producers, or stop these, until the flip is over; then unload the topics "
-                "(pulsar-admin topics unload), which makes their broker forget it. Or exclude their namespaces",
+                f"topics take messages in chunks. A flip splits such a message: its producer gets an acknowledgement, "
+                f"and no consumer gets the message: {some(sorted(self.chunked))}",
+                "disable chunking in their producers, or stop these, until the flip is complete; then unload the "
+                "topics (pulsar-admin topics unload) to reset their counters. Or exclude their namespaces",
             )
         if self.transactional:
             findings.block(
                 "BLUE_TRANSACTIONS",
-                f"topics are used in transactions, whose coordinators stay on {task.input.cluster}: what such a "
-                f"transaction sends to {task.input.green_cluster} is never committed, and keeps all later messages of "
-                f"the topic from all consumers: {some(sorted(self.transactional))}",
-                "stop the clients that use transactions until the flip is over, and start them with the address of "
-                f"{task.input.green_cluster}; then unload the topics (pulsar-admin topics unload), which makes their "
-                "broker forget these counts. Or exclude their namespaces",
+                f"topics are used in transactions, whose coordinators stay on {task.input.cluster}: messages that such "
+                f"a transaction sends to {task.input.green_cluster} are never committed, and block all later messages "
+                f"of the topic: {some(sorted(self.transactional))}",
+                "stop the clients that use transactions until the flip is complete, and start them with the address of "
+                f"{task.input.green_cluster}; then unload the topics (pulsar-admin topics unload) to reset their "
+                "counters. Or exclude their namespaces",
             )
         if down := _still_down(task, self.down):
             findings.block(
                 "BLUE_REPLICATOR_DOWN",
-                f"topics are replicated to clusters that do not answer, and would take no messages from their flip on "
+                f"topics are replicated to clusters that do not answer, and would take no messages after their flip "
                 f"until these do: {some(down)}",
-                "have these clusters answer, take them out of the replication clusters (pulsar-admin namespaces "
+                "repair these clusters, take them out of the replication clusters (pulsar-admin namespaces "
                 "set-clusters), or exclude the namespaces",
             )
-        if self.behind:
+        if self.unreplicated:
             findings.warn(
-                f"{len(self.behind)} topics have messages that are not in third clusters yet. While writes are held "
-                "back, these must arrive within quiesce_timeout, or the batch is undone: "
-                f"{some(sorted(self.behind))}"
+                f"{len(self.unreplicated)} topics have messages that are not replicated to third clusters yet. While "
+                "writes are held back, these must arrive within quiesce_timeout, or the batch is rolled back: "
+                f"{some(sorted(self.unreplicated))}"
             )
 
     @property
     def question(self) -> str:
-        """What only an operator knows; empty for nothing."""
+        """Question for the operator about transactions; empty for none."""
         if not self.transaction_topics or self.transactional:
             return ""
         return (
-            "transactions were used, and no topic takes part in one now. Clients that use them must not be sent to "
-            "another cluster: stop them until the flip is over, and start them with its address. Traces of them are in "
-            f"{some(sorted(self.transaction_topics))}"
+            "transactions were used, but no topic takes part in one now. Clients that use them must not be redirected: "
+            "stop them until the flip is complete, and start them with green's address. Records of transactions are "
+            f"in {some(sorted(self.transaction_topics))}"
         )
 
 
 def check_expiry(
     task: AnyBlueGreenTask, findings: Findings, namespace: NamespaceInventory, brokers: Mapping[str, str]
 ) -> None:
-    """Note a blocker for topics whose subscriptions green may delete while their consumers still read on blue.
+    """Note a blocker for subscriptions that green may delete while their consumers still read on blue.
 
-    Messages that may expire in that time are a warning.
-
-    Brokers delete a subscription without consumers after some time, with its backlog. On green none has a consumer
-    until blue is drained, and producers send to it.
+    Messages that may expire in that time cause a warning. Brokers delete a subscription without consumers after some
+    time, with its backlog. On green no subscription has consumers until blue is drained, but producers send there.
 
     Args:
         task: the step.
-        findings: where blockers go.
-        namespace: of blue.
-        brokers: settings of green's.
+        findings: receives blockers and warnings.
+        namespace: namespace of blue.
+        brokers: settings of green's brokers.
     """
     policies = namespace.policies.raw
     expiration, ttl = subscription_expiration(policies, brokers), message_ttl(policies, brokers)
@@ -143,22 +141,22 @@ def check_expiry(
             old.append(f"{name} (after {seconds} s)")
     if old:
         findings.warn(
-            f"messages of {len(old)} topics expire within drain_timeout: those that {task.input.green_cluster} takes "
-            f"while consumers still read on {task.input.cluster} may be lost to them: {some(old)}"
+            f"messages of {len(old)} topics expire within drain_timeout: consumers that still read on "
+            f"{task.input.cluster} may miss messages that {task.input.green_cluster} takes: {some(old)}"
         )
     if short:
         findings.block(
             "GREEN_EXPIRES_SUBSCRIPTIONS",
-            f"{task.input.green_cluster} would delete subscriptions, with the messages that it has for them, while "
-            f"their consumers still read on {task.input.cluster}, for up to drain_timeout: {some(short)}",
-            "let subscriptions live longer until the migration is over (pulsar-admin namespaces "
+            f"{task.input.green_cluster} would delete subscriptions with their messages while their consumers still "
+            f"read on {task.input.cluster}, up to drain_timeout: {some(short)}",
+            "increase the expiration until the migration is complete (pulsar-admin namespaces "
             "set-subscription-expiration-time --time 0, for topics topicPolicies set-subscription-expiration-time), or "
-            "give a shorter drain_timeout",
+            "reduce drain_timeout",
         )
 
 
 def _has_content(task: AnyBlueGreenTask, name: TopicName) -> bool:
-    """Whether transactions have used a topic of brokers: those of snapshots are there also without any."""
+    """Return whether a brokers' topic has records of transactions: topics of snapshots also exist without them."""
     if _PENDING_ACKNOWLEDGEMENTS in name.topic:
         return True
     stats = check_topic(task.blue, name).stats
@@ -166,11 +164,11 @@ def _has_content(task: AnyBlueGreenTask, name: TopicName) -> bool:
 
 
 def _still_down(task: AnyBlueGreenTask, topics: Sequence[TopicName]) -> list[str]:
-    """Return those of some topics whose replicators do not connect, with the clusters."""
+    """Return the topics whose replicators do not connect, with the clusters."""
     deadline = task.context.deadline(_CONNECTS_WITHIN)
     while topics:
-        looks = task.each(topics, lambda topic: check_topic(task.blue, topic))
-        down = {look.topic: names for look in looks if look.stats and (names := replicators_down(look.stats))}
+        states = task.each(topics, lambda topic: check_topic(task.blue, topic))
+        down = {state.topic: names for state in states if state.stats and (names := replicators_down(state.stats))}
         if not down or deadline.passed:
             return [f"{topic} ({', '.join(names)})" for topic, names in sorted(down.items())]
         topics = list(down)
@@ -182,14 +180,14 @@ CHUNKS = "its producers send messages in chunks"
 
 
 def clients_in(stats: TopicStats) -> Iterator[Client]:
-    """All clients that are connected to a topic."""
+    """Yield all clients that are connected to a topic."""
     yield from stats.publishers
     for sub in stats.subscriptions.values():
         yield from sub.consumers
 
 
 def transactions_in(stats: TopicStats) -> str:
-    """Return what transactions have done in a topic since its broker loaded it; empty for nothing."""
+    """Return the counts of transactions in a topic since it was loaded; empty for none."""
     counts = {
         "open": stats.ongoing_txn_count,
         "committed": stats.committed_txn_count,
@@ -199,7 +197,7 @@ def transactions_in(stats: TopicStats) -> str:
 
 
 def replicators_down(stats: TopicStats) -> list[str]:
-    """Return the clusters that do not answer to which a topic is replicated, unless it is idle."""
+    """Return the clusters whose replicators are not connected, unless the topic is idle."""
     return sorted(
         remote
         for remote, replication in stats.replication.items()
@@ -208,24 +206,24 @@ def replicators_down(stats: TopicStats) -> list[str]:
 
 
 def require_movable(task: AnyBlueGreenTask, topics: Iterable[tuple[TopicName, TopicStats]]) -> None:
-    """Ask of topics what PRECHECK asked; days may have passed since then.
+    """Repeat PRECHECK's checks of topics, since days may have passed.
 
     Raises:
-        StoreConflict: clients of one of them use what a flip would break.
+        StoreConflict: clients use a topic in a way that a flip would break.
     """
     if problems := [f"{topic}: {why}" for topic, stats in topics for why in _problems(task, stats)]:
-        raise StoreConflict(f"topics cannot be moved as they are used now, so nothing is flipped: {some(problems)}")
+        raise StoreConflict(f"nothing is flipped: a flip would break the use of topics: {some(problems)}")
 
 
 def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, drained: bool) -> None:
-    """Wait until the replicators of all topics of a batch run, and ask of the topics what `require_movable` asks.
+    """Wait until the replicators of all topics of a batch run, and check the topics as `require_movable` does.
 
-    A topic that is ended with a backlog for a third cluster takes no messages until that cluster has it.
+    A terminated topic with a replication backlog takes no messages until the backlog is replicated.
 
     Args:
         task: the step.
-        guards: of the namespaces.
-        drained: wait also until the replicators have nothing left, while writes are held back.
+        guards: guards of the namespaces.
+        drained: wait also until all messages are replicated, while writes are held back.
 
     Raises:
         StoreConflict: a topic cannot be moved, or a replicator is not ready within `quiesce_timeout`.
@@ -233,15 +231,15 @@ def await_movable(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], *, d
     deadline = task.context.deadline(task.input.quiesce_timeout.total_seconds())
     topics = [topic for guard in guards for topic in topics_of(task.blue, guard.namespace)]
     while topics:
-        looks = task.each(topics, lambda topic: check_topic(task.blue, topic))
-        loaded = [(look.topic, look.stats) for look in looks if look.stats]
+        states = task.each(topics, lambda topic: check_topic(task.blue, topic))
+        loaded = [(state.topic, state.stats) for state in states if state.stats]
         require_movable(task, loaded)
         waiting = {topic: why for topic, stats in loaded if (why := _unready(stats, drained=drained))}
         if not waiting:
             break
         reasons = some([f"{topic}: {why}" for topic, why in waiting.items()])
         if deadline.passed:
-            raise StoreConflict(f"topics would take no messages after their flip, so nothing is flipped: {reasons}")
+            raise StoreConflict(f"nothing is flipped: topics would take no messages after their flip: {reasons}")
         task.context.waiting_for(WaitKind.CLIENTS, f"replication: {reasons}")
         task.context.pause(LOOK_EVERY)
         topics = list(waiting)
@@ -259,9 +257,9 @@ def _problems(task: AnyBlueGreenTask, stats: TopicStats) -> Iterator[str]:
 
 
 def _unready(stats: TopicStats, *, drained: bool) -> str:
-    """Why a topic's replicators are not ready; empty if they are."""
+    """Return why a topic's replicators are not ready; empty if they are."""
     if not drained:  # mutant: blue-green/backlog-of-replication-at-the-flag
         down = replicators_down(stats)  # mutant: blue-green/replicators-that-are-down
         return f"{', '.join(down)} is not connected" if down else ""
-    left = {remote: one.replication_backlog for remote, one in stats.replication.items() if one.replication_backlog}
-    return ", ".join(f"{count:,} messages are not in {remote} yet" for remote, count in left.items())
+    counts = ((remote, replication.replication_backlog) for remote, replication in stats.replication.items())
+    return ", ".join(f"{count:,} messages are not in {remote} yet" for remote, count in counts if count)

@@ -1,7 +1,7 @@
-"""SEED, and the end of QUIESCE: the backlogs of idle subscriptions come to green, with `idle_subscriptions: "copy"`.
+"""SEED, and the final copy in QUIESCE: copy backlogs of idle subscriptions to green, with `idle_subscriptions: "copy"`.
 
-SEED copies and compares beside traffic. What is sent meanwhile is copied and compared while writes are quiet, when also
-the cursors are placed. The backlog on blue is given up in DRAIN only, and only of subscriptions that a record names.
+SEED copies and compares during traffic. The final copy copies and compares the rest while writes are held back, and
+places the cursors. DRAIN skips the backlog on blue, and only for subscriptions that the record of the copy names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from models.store_url import StoreUrl
 from spark.blue_green.copy_record import recorded_copies
 from spark.blue_green.spec import CopyEnds
 
-# A round copies what was sent during the one before; the rest is left for the time when writes are quiet.
+# A round copies messages that were sent during the previous round; the final copy does the rest.
 _SEED_ROUNDS = 5
 _LITTLE = 1_000
 _NAMED = 5
@@ -49,15 +49,15 @@ ResultT = TypeVar("ResultT", bound=Result)
 
 
 class _LateError(Exception):
-    """Writes were held back long enough."""
+    """The final copy takes longer than writes may be held back."""
 
 
 @step(BatchTask)
 def seed(task: BatchTask) -> CopyFigures:
-    """Copy the backlogs of idle subscriptions, and compare the copies, beside traffic.
+    """Copy the backlogs of idle subscriptions during traffic, and compare the copies.
 
     Raises:
-        StoreConflict: a copy differs from what it is a copy of; or see `seed_topics`.
+        StoreConflict: a copy differs from blue; or see `seed_topics`.
     """
     guards, store = task.guards, task.store
     parts: list[CopyFigures] = []
@@ -76,7 +76,7 @@ def seed(task: BatchTask) -> CopyFigures:
 
 @step(BatchTask)
 def final_copy(task: BatchTask) -> FinalCopy:
-    """Copy the rest while writes are quiet, place the cursors, and compare; gives up after `quiesce_timeout`.
+    """Copy the rest while writes are held back, place the cursors, and compare; stop after `quiesce_timeout`.
 
     Raises:
         StoreConflict: a copy or a cursor differs; or see `place_cursors`.
@@ -99,7 +99,7 @@ def _final_copy(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
     in_time = True
     try:
         for guard, before in _idle(task, guards, store).items():
-            # Who has consumers by now consumes its backlog on blue.
+            # Subscriptions that have consumers now are drained on blue.
             idle = _still_idle(task, before)
             copy = _copy_of(task, guard, check, urgent=True)
             copied.append(copy_tail(copy, idle))
@@ -123,7 +123,7 @@ def _final_copy(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store:
 def repeat_final_copy(
     task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore, *, new_subscriptions: bool
 ) -> FinalCopy | None:
-    """Right before the flag: also copy what came behind the copies since `final_copy`; None if nothing did.
+    """Return right before the flag: also copy what came behind the copies since `final_copy`; None if nothing did.
 
     A producer that connects while writes are quiet gets one message through, and so does each at the next turn of the
     limit, which comes if `final_copy` took long or a worker died in it.
@@ -144,25 +144,25 @@ def repeat_final_copy(
     ]
     if not late:
         return None
-    carried = _final_copy(task, guards, store)
-    if not carried.in_time:
+    copy_result = _final_copy(task, guards, store)
+    if not copy_result.in_time:
         raise StoreConflict(
-            f"messages came behind the copies of {', '.join(late)}, and copying them took longer than quiesce_timeout, "
-            f"{carried.seconds:.0f} s; nothing is flipped: give a longer one"
+            f"nothing is flipped: messages came after the copies of {', '.join(late)}, and copying them took "
+            f"{copy_result.seconds:.0f} s, longer than quiesce_timeout; increase it"
         )
-    return carried
+    return copy_result
 
 
 def _idle(task: AnyBlueGreenTask, guards: Sequence[NamespaceGuard], store: CasStore) -> dict[NamespaceGuard, Idle]:
-    """The subscriptions that had no consumer in LOAD, of namespaces that are not flipped yet."""
+    """Return the subscriptions that had no consumer in LOAD, of namespaces that are not flipped yet."""
     if task.input.idle_subscriptions is not IdleSubscriptions.COPY:
         return {}
     found: dict[NamespaceGuard, Idle] = {}
     for guard in guards:
-        # An attempt may have been lost between the record and the flag: then all this is still to be done.
+        # If an attempt was lost between the record and the flag, the copy is still to be done.
         if guard.require().stage in FLIPPED and read_flag(store, guard.namespace):
             continue
-        # What an earlier run has copied lies before everybody now, also where nobody is idle any more.
+        # All subscriptions must start after the copies of an earlier run, even if none is idle any more.
         there = {*topics_of(task.blue, guard.namespace)}
         idle: dict[TopicName, tuple[str, ...]] = dict.fromkeys(
             there.intersection(recorded_copies(store, guard.namespace)), ()
@@ -185,14 +185,14 @@ def _still_idle(task: AnyBlueGreenTask, idle: Idle) -> Idle:
         )
         return tuple(name for name in idle[topic] if name in there)
 
-    # Also topics where nobody is idle any more: theirs have a copy by now, behind which all must begin.
+    # Includes topics without idle subscriptions: they have a copy, and all their subscriptions must start after it.
     return dict(zip(idle, task.each(idle, names), strict=True))
 
 
 def _copy_of(
     task: AnyBlueGreenTask, guard: NamespaceGuard, check: Callable[[], None] | None = None, *, urgent: bool = False
 ) -> SubscriptionCopy:
-    """A copy on behalf of a namespace's record, which is the claim that its tasks look at."""
+    """Return a copy on behalf of a namespace's record, which is the claim that its tasks look at."""
     runtime, context, input = task.runtime, task.context, task.input
     ends = CopyEnds(
         store=input.blue.store,
@@ -223,7 +223,7 @@ def _copy_of(
 
 
 def _ledgers(task: AnyBlueGreenTask) -> StoreUrl | None:
-    """Where the ledgers of blue are; None if they cannot be read past its brokers."""
+    """Return where the ledgers of blue are; None if they cannot be read past its brokers."""
     root, access = ledgers_of(task.input.blue.store), task.runtime.stores_of(task.input.blue.credentials)
     if root.scheme != "zk":
         return None

@@ -1,4 +1,4 @@
-"""Subscriptions of topics that have a copy: put each where it belongs on green, and prove that it is there."""
+"""Place the cursors of copied topics on green, and compare entries and cursors of both clusters."""
 
 from __future__ import annotations
 
@@ -31,19 +31,20 @@ _MOST_DIFFERENCES = 100
 
 
 def place_cursors(copy: SubscriptionCopy, idle: Idle) -> CursorFigures:
-    """Acknowledge on green what each subscription must not receive there, and read it back.
+    """Acknowledge on green what each subscription must not receive there, and check the result.
 
-    Idle subscriptions keep what they have not acknowledged on blue, with all holes; the record of the copy names them.
-    The others consume everything on blue, and begin behind the copy. Acknowledgements only add, so that a late attempt
-    does no harm. Brokers write them to disk at once up to the first that is left, and those behind it within a minute.
+    Idle subscriptions keep exactly the entries that they have not acknowledged on blue; the record of the copy names
+    them. Other subscriptions consume everything on blue, and start after the copy. Acknowledgements only add up, so a
+    late attempt is harmless. Brokers persist the mark-delete position at once, and later acknowledgements within a
+    minute.
 
     Args:
         copy: both clusters.
         idle: subscriptions that continue with the copy.
 
     Raises:
-        StoreConflict: a subscription is missing on green, or stands elsewhere than it should.
-        StoreContention: somebody consumes it there.
+        StoreConflict: a subscription is missing on green, or its cursor has another position.
+        StoreContention: a consumer of it is connected on green.
         StoreError: a store or a broker failed; the step can be repeated.
     """
     carried = unacknowledged = behind = 0
@@ -59,8 +60,8 @@ def place_cursors(copy: SubscriptionCopy, idle: Idle) -> CursorFigures:
         for name, spans in wanted.items():
             if acknowledged(stats.cursors[name], positions.up_to_on_green) != spans:
                 raise StoreConflict(
-                    f"subscription {name} of {topic} does not stand on the new cluster where it should; nobody may "
-                    "move it before the flip: reset it to the earliest message there, and try again"
+                    f"subscription {name} of {topic} has another position on the new cluster than expected; reset it "
+                    "to the earliest message there, and try again"
                 )
             carried += name in idle[topic]
             behind += name not in idle[topic]
@@ -145,7 +146,7 @@ def compare_cursors(copy: SubscriptionCopy, idle: Idle) -> CopyProof:
 
 
 def acknowledged(cursor: CursorStats, up_to: Callable[[EntryPosition], int]) -> list[Span]:
-    """Which of the copied entries a cursor has acknowledged, by their numbers.
+    """Return which of the copied entries a cursor has acknowledged, by their numbers.
 
     Args:
         cursor: of blue or of green.
@@ -173,7 +174,7 @@ def acknowledged(cursor: CursorStats, up_to: Callable[[EntryPosition], int]) -> 
 def _wanted(
     copy: SubscriptionCopy, topic: TopicName, idle: Collection[str], positions: PositionMap
 ) -> dict[str, list[Span]]:
-    """What each subscription of a topic must have acknowledged of the copy."""
+    """Return what each subscription of a topic must have acknowledged of the copy."""
     stats, _ = read_managed_ledger(copy.blue, topic)
     durable = [*copy.blue.topics.stats(topic).durable_subscriptions]
     return {

@@ -1,8 +1,8 @@
-"""The backlogs of idle subscriptions are copied to green, before its first message.
+"""Copy the backlogs of idle subscriptions to green, before its first message.
 
-`seed_topics` copies beside traffic, `copy_tail` the rest while writes are quiet, `place_cursors`
-(`activities/blue_green/copy/copied_cursors.py`) puts each subscription where it belongs; `compare_entries` and
-`compare_cursors` prove it.
+`seed_topics` copies during traffic, and `copy_tail` copies the rest while writes are held back. `place_cursors`
+(`activities/blue_green/copy/copied_cursors.py`) places the cursors; `compare_entries` and `compare_cursors` compare
+both clusters.
 
 What is kept: each stored entry byte for byte, and so payload, properties, keys, ordering keys, event and publish times,
 producer names, sequence ids, schema versions, batches, chunks, compression, encryption and delivery times; the order of
@@ -104,7 +104,7 @@ class SubscriptionCopy:
     progress: Progress
 
     def record(self, topic: TopicName) -> Recorded | None:
-        """How far the copy of a topic is; None if it has none."""
+        """Return how far the copy of a topic is; None if it has none."""
         with open_cas(self.ends.store, self.ends.access) as store:
             return read_record(store, topic)
 
@@ -160,19 +160,19 @@ def copy_tail(copy: SubscriptionCopy, idle: Idle) -> CopyFigures:
 
 
 def has_uncopied_entries(copy: SubscriptionCopy, idle: Idle) -> bool:
-    """Whether any of these topics holds something that belongs to its copy, and is not in it."""
+    """Return whether any of these topics holds something that belongs to its copy, and is not in it."""
     tally = _Tally(copy, idle)
     return any(tally.left(topic) for topic in idle)
 
 
 def read_managed_ledger(admin: PulsarAdminReader, topic: TopicName) -> tuple[InternalStats, tuple[LedgerLength, ...]]:
-    """How a topic's managed ledger is, and its ledgers with the entries that are confirmed."""
+    """Return how a topic's managed ledger is, and its ledgers with the entries that are confirmed."""
     stats = admin.topics.internal_stats(topic)
     return stats, ledger_lengths(stats)
 
 
 def read_through_broker(stats: InternalStats) -> bool:
-    """Whether some of a topic's ledgers are not on bookies any more."""
+    """Return whether some of a topic's ledgers are not on bookies any more."""
     return any(ledger.offloaded for ledger in stats.ledgers)
 
 
@@ -221,7 +221,7 @@ class _Tally:
         self._parts: list[CopyPart] = []
 
     def look(self, topic: TopicName) -> TopicCopy | None:
-        """What of a topic is to be copied next; None for nothing."""
+        """Return what of a topic is to be copied next; None for nothing."""
         self._copy.fence()
         if (found := self._begin(topic)) is None:
             return None
@@ -236,7 +236,7 @@ class _Tally:
         return TopicCopy(topic, found.ledgers, found.start, through_broker=found.through_broker)
 
     def left(self, topic: TopicName) -> int:
-        """Entries of a topic that are to be copied."""
+        """Return entries of a topic that are to be copied."""
         try:
             found = self._begin(topic)
         except AdminNotFound:
@@ -253,7 +253,7 @@ class _Tally:
         self._copy.progress(done, total)
 
     def figures(self) -> CopyFigures:
-        """The sums."""
+        """Return the sums."""
         parts = self._parts
         return CopyFigures(
             topics=len(self._copies),
@@ -306,8 +306,8 @@ class _Tally:
             return known
         if there:
             raise StoreConflict(
-                f"{topic} on the new cluster does not hold its copy any more, and holds other messages; nobody may "
-                "send there before the flip: delete the topic there and provision it again"
+                f"{topic} on the new cluster has other messages instead of its copy; delete the topic there, and "
+                "provision it again"
             )
         with open_cas(copy.ends.store, copy.ends.access) as store:
             forget_copy(store, topic, copy.fence)
@@ -324,11 +324,11 @@ class _Tally:
             stats = green.topics.stats(topic)
         except AdminNotFound as cause:
             raise StoreConflict(f"{topic} is not on the new cluster; provision it there first") from cause
-        strangers = [publisher for publisher in stats.publishers if NOTE not in (publisher.metadata or {})]
-        if strangers:
+        others = [publisher for publisher in stats.publishers if NOTE not in (publisher.metadata or {})]
+        if others:
             raise StoreConflict(
-                f"{topic} has {len(strangers)} producers on the new cluster, the first from {strangers[0].address}; "
-                "nobody may send there before the flip: stop them"
+                f"{topic} has {len(others)} producers on the new cluster before the flip, the first from "
+                f"{others[0].address}; stop them"
             )
         if stats.replication:
             raise StoreConflict(

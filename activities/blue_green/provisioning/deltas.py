@@ -53,13 +53,13 @@ class Delta(NamedTuple):
 
 
 def missing(path: str, blue: str, what: str = "", change: Change | None = None) -> Delta:
-    """Blue has it and green does not."""
+    """Return blue has it and green does not."""
     difference = Difference(path=path, kind=DifferenceKind.MISSING, blue=short(blue), creatable=change is not None)
     return Delta(difference, what, change)
 
 
 def differs(path: str, texts: tuple[str, str], what: str = "", change: Change | None = None) -> Delta:
-    """Both have it, and not the same; `texts` are blue's and green's."""
+    """Return both have it, and not the same; `texts` are blue's and green's."""
     blue, green = map(short, texts)
     creatable = change is not None
     difference = Difference(path=path, kind=DifferenceKind.DIFFERS, blue=blue, green=green, creatable=creatable)
@@ -98,7 +98,7 @@ def unsupported(path: str, blue: str, release: object, *, relied_on: bool) -> De
 
 
 def as_text(value: Any) -> str:
-    """A value as people read it, without secrets."""
+    """Return a value as people read it, without secrets."""
     if isinstance(value, dict):
         fields: dict[str, Any] = value  # pyright: ignore[reportUnknownVariableType] - JSON
         value = {name: "***" if is_secret(name) else one for name, one in fields.items()}
@@ -106,5 +106,5 @@ def as_text(value: Any) -> str:
 
 
 def is_secret(name: str) -> bool:
-    """Whether what has this name is shown to nobody: keys of the stores to which ledgers are offloaded."""
+    """Return whether what has this name is shown to nobody: keys of the stores to which ledgers are offloaded."""
     return any(word in name.lower() for word in ("credential", "secret"))

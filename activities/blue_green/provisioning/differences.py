@@ -39,7 +39,7 @@ from models.releases import PolicyField, Release
 def differences(
     blue: NamespaceInventory, green: NamespaceInventory | None, *, names: Mapping[str, str], release: Release
 ) -> list[Difference]:
-    """How a namespace on green differs from blue's.
+    """Return how a namespace on green differs from blue's.
 
     Args:
         blue: as it is on blue.
@@ -51,17 +51,17 @@ def differences(
 
 
 def tenant_differences(name: str, blue: Tenant, green: Tenant | None, *, names: Mapping[str, str]) -> list[Difference]:
-    """How a tenant on green differs from blue's; None where it is not there."""
+    """Return how a tenant on green differs from blue's; None where it is not there."""
     return reported(tenant_deltas(name, blue, green, names))
 
 
 def reported(deltas: list[Delta]) -> list[Difference]:
-    """The differences among them that do not follow from bigger ones."""
+    """Return the differences among them that do not follow from bigger ones."""
     return [delta.difference for delta in deltas if not delta.implied]
 
 
 def tenant_deltas(name: str, blue: Tenant, green: Tenant | None, names: Mapping[str, str]) -> list[Delta]:
-    """How a tenant differs, and what ends it."""
+    """Return how a tenant differs, and what ends it."""
     wanted = translated_tenant(blue, names)
     if green is None:
         body = as_text(wanted.body())
@@ -91,7 +91,7 @@ def tenant_deltas(name: str, blue: Tenant, green: Tenant | None, names: Mapping[
 def namespace_deltas(
     blue: NamespaceInventory, green: NamespaceInventory | None, names: Mapping[str, str], release: Release
 ) -> list[Delta]:
-    """How a namespace differs, and what ends it, in the order in which things must be created."""
+    """Return how a namespace differs, and what ends it, in the order in which things must be created."""
     found = list(unsupported_policies(blue, release))
     blue = without_unsupported(blue, release)
     if green is None:

@@ -46,7 +46,7 @@ class NamespaceInventory:
 
 
 def read_tenant(admin: PulsarAdminReader, name: str) -> Tenant | None:
-    """A tenant's settings; None if there is no such tenant."""
+    """Return a tenant's settings; None if there is no such tenant."""
     try:
         return admin.tenants.get(name)
     except AdminNotFound:
@@ -60,7 +60,7 @@ def read_namespace(
     *,
     only: Collection[TopicName] | None = None,
 ) -> NamespaceInventory | None:
-    """Everything that a namespace holds; loads its topics.
+    """Return everything that a namespace holds; loads its topics.
 
     What vanishes meanwhile is left out.
 

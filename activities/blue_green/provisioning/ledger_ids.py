@@ -40,7 +40,7 @@ class LedgerIds(NamedTuple):
 
 
 def compare_ids(input: BlueGreenInput, of_blue: Access, of_green: Access) -> LedgerIds | None:
-    """Where both clusters stand; None if one does not keep its ledgers in its metadata store, in `/ledgers`."""
+    """Return where both clusters stand; None if one does not keep its ledgers in its metadata store, in `/ledgers`."""
     blue, green = next_ledger_id(input.blue.store, of_blue), next_ledger_id(input.green.store, of_green)
     return None if blue is None or green is None else LedgerIds(blue, green)
 

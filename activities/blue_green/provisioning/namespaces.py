@@ -71,7 +71,7 @@ def compare_namespace(
     release: Release,
     check: Callable[[], None] = lambda: None,
 ) -> list[Difference]:
-    """How a namespace and its tenant on green differ from blue's, as both are now; empty if blue has none.
+    """Return how a namespace and its tenant on green differ from blue's, as both are now; empty if blue has none.
 
     Args:
         blue: the cluster that is left.
@@ -187,7 +187,7 @@ class _Work:
         return self.done.total() > before
 
     def explained(self, difference: Difference) -> Difference:
-        """The same difference, with what green said to the change that would have ended it."""
+        """Return the same difference, with what green said to the change that would have ended it."""
         refusal = self._refusals.get(difference.path)
         if refusal is None:
             return difference
@@ -234,7 +234,7 @@ class _Work:
 
 
 def ignore_own_copies(task: AnyBlueGreenTask, namespace: str, differing: Sequence[Difference]) -> list[Difference]:
-    """Differences of a namespace, where those are harmless that are copies of an earlier attempt or run."""
+    """Return differences of a namespace, where those are harmless that are copies of an earlier attempt or run."""
     full = any(one.kind is DifferenceKind.GREEN_HAS_MESSAGES for one in differing)
     if not full or task.input.idle_subscriptions is not IdleSubscriptions.COPY:
         return list(differing)
@@ -251,7 +251,7 @@ def ignore_own_copies(task: AnyBlueGreenTask, namespace: str, differing: Sequenc
 def provision_all(
     task: AnyBlueGreenTask, namespaces: list[str], fence: Callable[[], object], scope: Scope = EVERYTHING
 ) -> Provision:
-    """The same for some namespaces, or for a part of them."""
+    """Return the same for some namespaces, or for a part of them."""
     created = Counter[str]()
     left: list[str] = []
     harmless = 0

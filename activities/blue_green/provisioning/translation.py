@@ -25,12 +25,12 @@ _DEFAULTS: Mapping[PolicyPath, Any] = {
 
 
 def cluster_names(clusters: Iterable[str], names: Mapping[str, str]) -> tuple[str, ...]:
-    """The same clusters as green calls them."""
+    """Return the same clusters as green calls them."""
     return tuple(sorted({names.get(cluster, cluster) for cluster in clusters}))
 
 
 def translated_tenant(tenant: Tenant, names: Mapping[str, str]) -> Tenant:
-    """A tenant as it is to be on green, which may always use green."""
+    """Return a tenant as it is to be on green, which may always use green."""
     return Tenant(
         admin_roles=tuple(sorted(tenant.admin_roles)),
         allowed_clusters=cluster_names((*tenant.allowed_clusters, *names), names),
@@ -38,7 +38,7 @@ def translated_tenant(tenant: Tenant, names: Mapping[str, str]) -> Tenant:
 
 
 def translated_policies(policies: Policies, names: Mapping[str, str]) -> dict[str, Any]:
-    """A namespace's policies as they are given to green in one call; its bundles begin with even borders."""
+    """Return a namespace's policies as they are given to green in one call; its bundles begin with even borders."""
     wanted = {field: _translated(field, value, names) for field, value in policies.raw.items() if field not in _OWN}
     if count := bundle_count(policies):
         wanted["bundles"] = {"numBundles": count}
@@ -46,19 +46,19 @@ def translated_policies(policies: Policies, names: Mapping[str, str]) -> dict[st
 
 
 def comparable(policies: Mapping[str, Any]) -> dict[PolicyPath, Any]:
-    """The policies of a namespace one by one: those that are set, and those that always have a value."""
+    """Return the policies of a namespace one by one: those that are set, and those that always have a value."""
     found = {path: value for path, value in single_policies(policies).items() if path[0] not in _OWN}
     return {**_DEFAULTS, **found}
 
 
 def bundle_count(policies: Policies) -> int:
-    """Into how many bundles a namespace is divided; 0 where that is not said."""
+    """Return into how many bundles a namespace is divided; 0 where that is not said."""
     bundles: dict[str, Any] = policies.raw.get("bundles") or {}
     return int(bundles.get("numBundles") or 0)
 
 
 def translated_topic_policies(policies: Mapping[str, Any], names: Mapping[str, str]) -> dict[str, Any]:
-    """A topic's policies as they are to be on green."""
+    """Return a topic's policies as they are to be on green."""
     return {
         name: list(cluster_names(value, names)) if name.removeprefix(GLOBAL) == _TOPIC_CLUSTERS else value
         for name, value in policies.items()

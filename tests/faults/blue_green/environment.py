@@ -87,7 +87,7 @@ class BlueAndGreen:
             self.ensemble.__exit__()
 
     def input(self, tenant: str, **more: object) -> BlueGreenInput:
-        """The migration of a tenant, with limits that end soon what cannot continue."""
+        """Return the migration of a tenant, with limits that end soon what cannot continue."""
         fields: dict[str, object] = {
             "namespaces": [f"{tenant}/*"],
             "quiesce_timeout": "PT90S",
@@ -99,7 +99,7 @@ class BlueAndGreen:
         return self.clusters.input(**{**fields, **more})
 
     def standing(self, namespaces: Iterable[str]) -> Standing:
-        """How everything stands now."""
+        """Return how everything stands now."""
         names, blue, green = list(namespaces), self.clusters.blue_admin, self.clusters.green_admin
         topics = [TopicName.parse(topic) for name in names for topic in _topics(green, name)]
         return Standing(
@@ -119,12 +119,12 @@ class BlueAndGreen:
         return {name: found.get(name, "") for name in KEEP_LOADED}
 
     def flags(self, namespaces: Iterable[str]) -> dict[str, bool]:
-        """Whether clients of namespaces are sent to green."""
+        """Return whether clients of namespaces are sent to green."""
         with _reader(self.blue) as store:
             return {name: read_flag(store, name) for name in namespaces}
 
     def notes(self) -> Iterator[tuple[str, bytes]]:
-        """What migrations have written for themselves into both metadata stores."""
+        """Yield what migrations have written for themselves into both metadata stores."""
         for name, stack in (("blue", self.blue), ("green", self.green)):
             with _reader(stack) as store:
                 kept = {namespace_record(one) for one, record in records(store).items() if record.stage is Stage.KEPT}
@@ -132,12 +132,12 @@ class BlueAndGreen:
                     yield from ((f"{name}:{at}", value) for at, value in _below(store, path) if at not in kept)
 
     def copies(self) -> dict[str, bytes]:
-        """Records of copies, which nobody needs once their namespaces have moved."""
+        """Return records of copies, which nobody needs once their namespaces have moved."""
         with _reader(self.blue) as store:
             return dict(_below(store, f"{CLAIM}-copies"))
 
     def half_moved(self, namespace: str, *, moved: bool) -> list[str]:
-        """Topics of blue that are ended although their namespace stays, or serve although it has moved."""
+        """Return topics of blue that are ended although their namespace stays, or serve although it has moved."""
         blue = self.clusters.blue_admin
         wrong: list[str] = []
         for topic in map(TopicName.parse, _topics(blue, namespace)):
@@ -172,7 +172,7 @@ def _topics(admin: PulsarAdmin, namespace: str) -> list[str]:
 
 
 def _below(store: CasReader, path: str) -> Iterator[tuple[str, bytes]]:
-    """A record with all below it that hold something."""
+    """Yield a record with all below it that hold something."""
     if (node := store.get(path)) and node.value:
         yield path, node.value
     for child in store.children(path):

@@ -174,7 +174,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
         self.end = self.environment.end_of(run, _END_LIMIT)
 
     def server(self, victim: str, fault: BlueGreenRound) -> Server:
-        """A server by its name among the victims."""
+        """Return a server by its name among the victims."""
         clusters = self._clusters
         match victim:
             case Victim.BROKER:
@@ -252,7 +252,7 @@ class FaultRound(fault_round.FaultRound[BlueGreenRound]):
             assert self._clusters.copies() == {}, "records of copies are left"
 
     def interruption(self) -> tuple[str, float | None]:
-        """How long a producer waited at most; with it, what people had to do, and what came twice."""
+        """Return how long a producer waited at most; with it, what people had to do, and what came twice."""
         audit = self._flow.audit()
         twice = audit.duplicates
         again = twice.resent + twice.unconfirmed + twice.other

@@ -38,7 +38,7 @@ Longer than the ten seconds in which brokers notice that one of them is dead, an
 
 
 def topic(name: str, kind: Subscribed, *, partitions: int = 0, cumulative: bool = False) -> TopicPlan:
-    """A topic with one producer and one consumer, whose library is that of C++."""
+    """Return a topic with one producer and one consumer, whose library is that of C++."""
     label = name.removeprefix("persistent://").replace("/", "-")
     return TopicPlan(
         name,
@@ -83,7 +83,7 @@ class Flow(Traffic):
         return super().stop(limit)
 
     def faults(self) -> list[str]:
-        """What is wrong with messages and producers once the traffic was stopped.
+        """Return what is wrong with messages and producers once the traffic was stopped.
 
         A message that comes twice is no fault: what a broker was not told before it was killed is delivered again.
         """
@@ -111,7 +111,7 @@ class Flow(Traffic):
                 )
 
     def left_for(self, plan: ConsumerPlan, service_url: str) -> DeliveryAudit:
-        """How a subscription fared that nobody consumed until now: all that it gets, from one cluster."""
+        """Return how a subscription fared that nobody consumed until now: all that it gets, from one cluster."""
         client = pulsar.Client(service_url, logger=pulsar.FileLogger(pulsar.LoggerLevel.Error, os.devnull))
         received: list[Received] = []
         try:
@@ -129,7 +129,7 @@ class Flow(Traffic):
 
 
 def faults_of(audit: DeliveryAudit) -> list[str]:
-    """What is wrong with messages and producers; brokers are killed, and people restart consumers."""
+    """Return what is wrong with messages and producers; brokers are killed, and people restart consumers."""
     return audit.faults(Tolerated.DUPLICATES, Tolerated.DEAD_CONSUMERS)
 
 
@@ -181,7 +181,7 @@ class _Care(BackgroundThread):
 
 
 def _reason(consumer: ConsumerPlan, blue: TopicStats | None, green: TopicStats | None) -> str:
-    """Why a consumer must be restarted, unless it comes soon."""
+    """Return why a consumer must be restarted, unless it comes soon."""
     here, there = (Counter(_consumers(one, consumer.subscription)) for one in (blue, green))
     if not here and not there:
         return "on neither cluster"

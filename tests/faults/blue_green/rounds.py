@@ -141,7 +141,7 @@ def matrix(seed: int) -> list[BlueGreenRound]:
 
 
 def sample(seed: int) -> list[BlueGreenRound]:
-    """Two rounds: a late worker, and a worker whose flip is done and not reported."""
+    """Return two rounds: a late worker, and a worker whose flip is done and not reported."""
     return [
         BlueGreenRound(Victim.ZOMBIE, "bg_flip", Edge.BEFORE, seed),
         BlueGreenRound(Victim.WORKER, "bg_flip", Edge.AFTER, seed),
@@ -149,7 +149,7 @@ def sample(seed: int) -> list[BlueGreenRound]:
 
 
 def at_random(seed: int) -> BlueGreenRound:
-    """A round that the seed decides."""
+    """Return a round that the seed decides."""
     choice = random.Random(seed)
     victim = choice.choice(list(Victim))
     instants = tuple(Edge) if victim is Victim.LOST_ATTEMPT else INSTANTS

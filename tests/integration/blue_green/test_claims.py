@@ -159,7 +159,7 @@ def _running(clusters: Clusters) -> list[dict[str, str | None]]:
 
 
 def _held(clusters: Clusters) -> list[str]:
-    """Migrations that hold one of both clusters."""
+    """Return migrations that hold one of both clusters."""
     found: list[str] = []
     for stack in (clusters.blue, clusters.green):
         with open_cas(parse_store_url(stack.metadata_url), Access()) as store:

@@ -156,7 +156,7 @@ def test_blue_is_as_before_when_green_is_away(clusters: Clusters) -> None:
 
 
 def _moved(clusters: Clusters, namespace: str, *, cleanup_limit: int = 1_000) -> Steps:
-    """A namespace whose topics are ended, as it is in the grace window."""
+    """Return a namespace whose topics are ended, as it is in the grace window."""
     steps = Steps(clusters, namespace, cleanup="remove", cleanup_limit=cleanup_limit)
     steps.move()
     assert steps.batch(verify.verify).faults == ()

@@ -50,7 +50,7 @@ def test_failback_loses_nothing(
 
         back = environment.operator.run(clusters.way_back(**_FIELDS), _LIMIT)
         assert (back.outcome, back.certificate["missing_clients"], back.certificate["faults"]) == (Outcome.DONE, 0, 0)
-        assert any("this is their way back" in note for note in back.notes)
+        assert any("so this is a failback" in note for note in back.notes)
         traffic.wait_for_more(10)
         audit = traffic.stop()
     assert audit.faults() == []

@@ -206,7 +206,7 @@ def test_a_subscription_in_use_is_not_skipped(
 
 
 def _quiet(clusters: Clusters, steps: Steps) -> tuple[str, TopicName]:
-    """A namespace with one topic, whose writes are held back."""
+    """Return a namespace with one topic, whose writes are held back."""
     (namespace,) = steps.input.namespaces
     (topic,) = make_namespace(clusters, namespace, "topic")
     steps.begin()

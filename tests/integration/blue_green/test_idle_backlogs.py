@@ -130,7 +130,7 @@ def _input(clusters: Clusters, tenant: str, **more: object) -> BlueGreenInput:
 
 
 def _topics(clusters: Clusters, tenant: str) -> tuple[TopicName, TopicName]:
-    """A namespace on blue with a plain topic and one of two partitions."""
+    """Return a namespace on blue with a plain topic and one of two partitions."""
     admin = clusters.blue_admin
     admin.tenants.create(tenant, Tenant(allowed_clusters=(BLUE,)))
     admin.namespaces.create(f"{tenant}/one", {"replication_clusters": [BLUE], "bundles": {"numBundles": 4}})

@@ -120,8 +120,8 @@ def test_an_address_of_another_cluster_is_refused(clusters: Clusters, environmen
     no_broker = green.admin_urls[0].replace("http", "pulsar")
     for field, value, told in (
         ("service_url", blue.admin_urls[0], "GREEN_URL"),
-        ("broker_service_url", blue.broker_url.partition(",")[0], "which is no broker of green"),
-        ("broker_service_url", no_broker, "does not answer as a broker does"),
+        ("broker_service_url", blue.broker_url.partition(",")[0], "which is not a broker of green"),
+        ("broker_service_url", no_broker, "does not answer like a broker"),
         ("admin_urls", [*green.admin_urls, blue.admin_urls[1]], f"{blue.admin_urls[1]} is the cluster 'blue'"),
     ):
         sides = {side: getattr(clusters.input(), side).model_dump(mode="json") for side in ("blue", "green")}
@@ -198,7 +198,7 @@ def _flags(clusters: Clusters, *namespaces: str) -> list[bool]:
 
 
 def _claimed(clusters: Clusters) -> list[str]:
-    """What the migration left of its claims and records; those of namespaces that have moved stay."""
+    """Return what the migration left of its claims and records; those of namespaces that have moved stay."""
     found: list[str] = []
     for stack in (clusters.blue, clusters.green):
         with open_cas_reader(parse_store_url(stack.metadata_url), Access()) as store:

@@ -59,12 +59,12 @@ def provision(
 
 
 def kinds(found: Provisioned) -> dict[str, DifferenceKind]:
-    """What is left, by path."""
+    """Return what is left, by path."""
     return {difference.path: difference.kind for difference in found.differences}
 
 
 def schema_versions(clusters: Clusters, topic: TopicName) -> tuple[list[tuple[Any, ...]], ...]:
-    """Number, type, definition and properties of all versions on both sides."""
+    """Return number, type, definition and properties of all versions on both sides."""
     return tuple(
         [(version.version, version.type, version.data, version.properties) for version in admin.schemas.versions(topic)]
         for admin in (clusters.blue_admin, clusters.green_admin)

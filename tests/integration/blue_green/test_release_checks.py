@@ -86,7 +86,7 @@ def _partition_beyond(clusters: Clusters) -> str:
 
 
 def _partitioned(store: CasStore, topic: str) -> tuple[str, int]:
-    """The node of a partitioned topic, with its version."""
+    """Return the node of a partitioned topic, with its version."""
     path = f"/admin/partitioned-topics/{SPACE}/persistent/{topic}"
     node = store.get(path)
     assert node is not None

@@ -165,7 +165,7 @@ class Topic:
         clusters.green_admin.topics.unload(self.name)
 
     def received(self, url: str, subscription: str) -> list[tuple[Any, ...]]:
-        """All that a subscription gets, with every attribute; acknowledged afterwards."""
+        """Return all that a subscription gets, with every attribute; acknowledged afterwards."""
         client = pulsar.Client(url, logger=QUIET)
         consumer = client.subscribe(str(self.name), subscription)
         found: list[tuple[Any, ...]] = []
@@ -191,7 +191,7 @@ class Topic:
 
 
 def numbers(received: list[tuple[Any, ...]]) -> list[int]:
-    """The numbers of messages."""
+    """Return the numbers of messages."""
     return [int(one[2]["number"]) for one in received]
 
 
@@ -356,7 +356,7 @@ def test_a_copy_that_is_gone_is_made_anew(namespace: Clusters, make_copy: MakeCo
     client = pulsar.Client(namespace.green.broker_url, logger=QUIET)
     client.create_producer(str(topic.name)).send(b"not a copy")
     client.close()
-    with pytest.raises(StoreConflict, match="does not hold its copy any more"):
+    with pytest.raises(StoreConflict, match="has other messages instead of its copy"):
         seed_topics(copy, idle)
 
 
@@ -402,7 +402,7 @@ def compare(copy: SubscriptionCopy, idle: Idle) -> CopyProof:
 
 
 def replace_attempt(number: int) -> Attempt:
-    """A later attempt of the same run."""
+    """Return a later attempt of the same run."""
     return ME._replace(attempt=number)
 
 

@@ -29,7 +29,7 @@ NOWHERE = ClusterUrls(service_url="http://127.0.0.1:1", broker_service_url="puls
 
 
 def causes(found: Precheck) -> dict[str, str]:
-    """Causes of blockers by their codes."""
+    """Return causes of blockers by their codes."""
     return {blocker.code: blocker.cause for blocker in found.blockers}
 
 

@@ -488,7 +488,7 @@ def test_a_scalable_topic_that_comes_late_is_not_cut_off(
 
 
 def _with_backlog(clusters: Clusters, steps: Steps, *topics: str) -> list[TopicName]:
-    """Topics of the namespace with a subscription `s` that has messages and no consumer."""
+    """Return topics of the namespace with a subscription `s` that has messages and no consumer."""
     (namespace,) = steps.input.namespaces
     names = make_namespace(clusters, namespace, *topics)
     for topic in names:
@@ -518,7 +518,7 @@ def _drain_with(task: Any, guards: Any, store: Any, client: Any, topic: TopicNam
 
 
 def _consumed(clusters: Clusters, topic: TopicName, subscription: str = "s") -> int:
-    """Messages that a consumer of blue gets."""
+    """Return messages that a consumer of blue gets."""
     count = 0
     with closing(quiet_client(clusters.blue.broker_url)) as client:
         consumer = client.subscribe(str(topic), subscription)

@@ -131,7 +131,7 @@ def _moved(clusters: Clusters, namespace: str, *, unterminate: bool = False) -> 
 
 
 def _lost_before_the_flag(clusters: Clusters, namespace: str) -> Steps:
-    """A run that has noted the flip, and not begun it."""
+    """Return a run that has noted the flip, and not begun it."""
     steps = Steps(clusters, namespace)
     steps.begin()
     assert not steps.quiesce().busy

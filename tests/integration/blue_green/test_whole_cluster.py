@@ -77,7 +77,7 @@ def test_there_and_back_and_there_again(
 
 
 def _flags(stack: Stack, admin: PulsarAdmin, cluster: str) -> list[bool]:
-    """The flag of the whole cluster, and those of its namespaces."""
+    """Return the flag of the whole cluster, and those of its namespaces."""
     with open_cas_reader(parse_store_url(stack.metadata_url), Access()) as store:
         namespaces = [read_flag(store, name) for name in _NAMESPACES]
     whole = admin.clusters.migration(cluster)
@@ -85,7 +85,7 @@ def _flags(stack: Stack, admin: PulsarAdmin, cluster: str) -> list[bool]:
 
 
 def _kept(stack: Stack, admin: PulsarAdmin, _cluster: str) -> list[bool]:
-    """Whether brokers keep a namespace's topics because it has left, which a record says as well."""
+    """Return whether brokers keep a namespace's topics because it has left, which a record says as well."""
     with open_cas_reader(parse_store_url(stack.metadata_url), Access()) as store:
         known = records(store)
     kept = [admin.namespaces.inactive_topics(name) is not None for name in _NAMESPACES]

@@ -15,7 +15,7 @@ _SILENT_MS = 3_000
 def received(
     url: str, topic: str, subscription: str, *, acknowledge: bool = False, **more: Any
 ) -> Sequence[tuple[str, Any]]:
-    """Keys and bodies of all that a subscription gets.
+    """Return keys and bodies of all that a subscription gets.
 
     Args:
         url: of brokers.

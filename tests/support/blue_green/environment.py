@@ -58,7 +58,7 @@ class Clusters:
         return ClusterUrls(service_url=self.green.admin_urls[0], broker_service_url=self.green.broker_url)
 
     def input(self, **more: object) -> BlueGreenInput:
-        """The migration from blue to green."""
+        """Return the migration from blue to green."""
         return BlueGreenInput.model_validate(
             {
                 "cluster": BLUE,
@@ -70,7 +70,7 @@ class Clusters:
         )
 
     def way_back(self, **more: object) -> BlueGreenInput:
-        """The migration from green back to blue."""
+        """Return the migration from green back to blue."""
         return BlueGreenInput.model_validate(
             {
                 "cluster": GREEN,

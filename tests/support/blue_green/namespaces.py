@@ -127,18 +127,18 @@ def create_namespace(admin: PulsarAdmin, name: str, **policies: Any) -> None:
 
 
 def admin_clusters(admin: PulsarAdmin) -> tuple[str, ...]:
-    """The cluster that an admin interface belongs to."""
+    """Return the cluster that an admin interface belongs to."""
     return (admin.brokers.runtime_configuration()["clusterName"],)
 
 
 def record(*fields: str) -> str:
-    """An Avro record of optional texts."""
+    """Return an Avro record of optional texts."""
     texts = [{"name": name, "type": ["null", "string"], "default": None} for name in fields]
     return json.dumps({"type": "record", "name": "R", "fields": texts})
 
 
 def create_topic(admin: PulsarAdmin, name: str, partitions: int = 0, **properties: str) -> TopicName:
-    """A topic of blue."""
+    """Return a topic of blue."""
     topic = TopicName.parse(name)
     if partitions:
         admin.topics.create_partitioned(topic, partitions)

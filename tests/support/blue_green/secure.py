@@ -55,11 +55,11 @@ class SecureCluster:
     access: AdminAccess
 
     def admin(self) -> PulsarAdmin:
-        """Its admin interface, as its superuser; a context manager."""
+        """Return its admin interface, as its superuser; a context manager."""
         return PulsarAdmin.open(self.access, [self.admin_url])
 
     def reached(self, credentials: str) -> dict[str, object]:
-        """How an input names it: by addresses with TLS alone."""
+        """Return how an input names it: by addresses with TLS alone."""
         return {
             "metadata_url": self.stack.metadata_url,
             "admin_urls": [self.admin_url],
@@ -84,12 +84,12 @@ class SecureClusters:
     trust: Path
 
     def input(self, blue: str = "blue", green: str = "green", **more: object) -> BlueGreenInput:
-        """The migration, with these credentials."""
+        """Return the migration, with these credentials."""
         sides = {"blue": self.blue.reached(blue), "green": self.green.reached(green)}
         return BlueGreenInput.model_validate({"cluster": BLUE, "green_cluster": GREEN, **sides, **more})
 
     def client_options(self) -> dict[str, Any]:
-        """What Pulsar's Python client needs to reach either."""
+        """Return what Pulsar's Python client needs to reach either."""
         return {
             "authentication": pulsar.AuthenticationToken(self.key.token(CLIENTS)),
             "tls_trust_certs_file_path": str(self.trust),

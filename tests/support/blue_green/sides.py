@@ -6,7 +6,7 @@ from typing import Any
 
 
 def side(name: str) -> dict[str, Any]:
-    """How a cluster is reached."""
+    """Return how a cluster is reached."""
     return {
         "metadata_url": f"zk:zk-{name}:2181/pulsar",
         "admin_urls": [f"http://broker-{name}:8080"],

@@ -56,7 +56,7 @@ class Steps:
         self._runtime = Runtime(Settings(), cast("Any", None), "queue")
 
     def attempt(self) -> Attempt:
-        """The next attempt."""
+        """Return the next attempt."""
         return Attempt(self.input.workflow_id, self._run_id, self._started, next(_EPOCHS), 1)
 
     @contextmanager
@@ -116,7 +116,7 @@ def _execution(input: InputT, attempt: Attempt) -> Execution[InputT]:
 
 
 def take(task: AnyBlueGreenTask, store: CasStore, namespaces: Iterable[str]) -> Sequence[NamespaceGuard]:
-    """The guards of namespaces, taken for the task's attempt."""
+    """Return the guards of namespaces, taken for the task's attempt."""
     guards = [NamespaceGuard(store, task.attempt, namespace) for namespace in namespaces]
     for guard in guards:
         guard.take()
@@ -124,7 +124,7 @@ def take(task: AnyBlueGreenTask, store: CasStore, namespaces: Iterable[str]) -> 
 
 
 def make_namespace(clusters: Clusters, namespace: str, *topics: str) -> list[TopicName]:
-    """A namespace on blue, of a tenant of its own, with topics without partitions."""
+    """Return a namespace on blue, of a tenant of its own, with topics without partitions."""
     tenant, name = namespace.split("/")
     admin = clusters.blue_admin
     if tenant not in admin.tenants.names():

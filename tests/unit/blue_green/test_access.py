@@ -13,7 +13,7 @@ NOWHERE = "127.0.0.1:1"
 
 
 def blockers(settings: dict[str, object], **named: str) -> dict[str, tuple[str, str]]:
-    """Causes and cures, by code, where blue and green name these credentials."""
+    """Return causes and cures, by code, where blue and green name these credentials."""
     sides = {
         side: {
             "metadata_url": f"zk:{NOWHERE}/{side}",

@@ -67,7 +67,7 @@ class Double:
 def double(
     monkeypatch: pytest.MonkeyPatch, refused: dict[tuple[str, str], StoreError] | None = None, lacking: str = ""
 ) -> Double:
-    """A double in place of the binary protocol."""
+    """Return a double in place of the binary protocol."""
     made = Double(refused or {}, lacking)
     monkeypatch.setattr(access, "greet", made.greet)
     monkeypatch.setattr(access, "connect", made.connect)
@@ -75,7 +75,7 @@ def double(
 
 
 def causes(made: Double) -> list[str]:
-    """Codes and causes of the precheck's blockers."""
+    """Return codes and causes of the precheck's blockers."""
     findings = Findings()
     check_clients(made.task, findings, ["a/one", "a/two"])
     return [f"{blocker.code} {blocker.cause}" for blocker in findings.blockers]
@@ -86,7 +86,7 @@ def test_what_blue_grants_green_has_to_grant(monkeypatch: pytest.MonkeyPatch) ->
     no = StoreDenied("no permission")
     assert causes(double(monkeypatch)) == []
     (cause,) = causes(double(monkeypatch, {(GREEN, "a/two"): no}))
-    assert cause == "GREEN_CLIENTS clients with the credentials 'app' may use a/two on b only: no permission."
+    assert cause == "GREEN_CLIENTS clients with the credentials 'app' may use a/two only on b: no permission."
     assert causes(double(monkeypatch, {(GREEN, "a/two"): no, (BLUE, "a/two"): no})) == []
     assert causes(double(monkeypatch, {(GREEN, "a/one"): StoreNotFound("no topic")})) == []
 
@@ -113,6 +113,6 @@ def test_a_broker_that_is_away_is_no_refusal(monkeypatch: pytest.MonkeyPatch) ->
     assert cause.startswith("GREEN_CLIENTS_UNREACHABLE")
     with pytest.raises(StoreUnreachable):
         require_clients(double(monkeypatch, {**away}).task, ["a/one", "a/two"])
-    with pytest.raises(StoreDenied, match="may use a/two on b only"):
+    with pytest.raises(StoreDenied, match="may use a/two only on b"):
         require_clients(double(monkeypatch, {(GREEN, "a/two"): StoreDenied("no")}).task, ["a/one", "a/two"])
     require_clients(double(monkeypatch).task, ["a/one", "a/two"])

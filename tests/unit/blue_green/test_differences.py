@@ -27,14 +27,14 @@ MISSING, DIFFERS, EXTRA = DifferenceKind.MISSING, DifferenceKind.DIFFERS, Differ
 
 
 def namespace(*topics: TopicInventory, **raw: Any) -> NamespaceInventory:
-    """A namespace with these policies."""
+    """Return a namespace with these policies."""
     return NamespaceInventory(SPACE, Policies.of(raw), {topic.name: topic for topic in topics})
 
 
 def topic(
     name: TopicName = TOPIC, partitions: int = 0, *, subscriptions: tuple[str, ...] = (), **more: Any
 ) -> TopicInventory:
-    """A topic that is loaded, with durable subscriptions."""
+    """Return a topic that is loaded, with durable subscriptions."""
     stats = TopicStats(subscriptions={subscription: SubscriptionStats() for subscription in subscriptions})
     parts = [name.of_partition(number) for number in range(partitions)] or [name]
     given: dict[str, Any] = {"properties": {}, "policies": {}, "parts": tuple(Part(part, stats) for part in parts)}
@@ -42,7 +42,7 @@ def topic(
 
 
 def found(blue: NamespaceInventory, green: NamespaceInventory | None) -> dict[str, DifferenceKind]:
-    """Kinds by path, without what all paths begin with."""
+    """Return kinds by path, without what all paths begin with."""
     return {
         difference.path.removeprefix(f"namespace {SPACE}: ").removeprefix(f"topic {TOPIC}: "): difference.kind
         for difference in differences(blue, green, names=NAMES, release=RELEASE)

@@ -31,7 +31,7 @@ _USED = TopicStats(
 
 
 def green(**settings: str) -> PulsarAdminReader:
-    """A cluster whose brokers are configured like this, and that has no namespace."""
+    """Return a cluster whose brokers are configured like this, and that has no namespace."""
 
     def absent(name: str) -> None:
         raise AdminNotFound(name, method="GET", url=name)
@@ -45,7 +45,7 @@ def green(**settings: str) -> PulsarAdminReader:
 
 
 def codes(policies: dict[str, Any], own: dict[str, Any], **settings: str) -> list[str]:
-    """The codes of blockers of a namespace with one topic that is used."""
+    """Return the codes of blockers of a namespace with one topic that is used."""
     topic = TopicInventory(TOPIC, parts=(Part(TOPIC, _USED),), policies=own)
     return [blocker.code for blocker in green_quotas(green(**settings), namespace(topic, **policies))]
 
@@ -79,7 +79,7 @@ def test_types_of_subscriptions() -> None:
 
 
 def placed(here: dict[str, tuple[str, ...]], there: dict[str, tuple[str, ...]], *groups: str) -> Findings:
-    """What is found of one namespace, where blue and green isolate these; `groups` are its groups on both."""
+    """Return what is found of one namespace, where blue and green isolate these; `groups` are its groups on both."""
 
     def side(policies: dict[str, tuple[str, ...]], group: str) -> SimpleNamespace:
         def isolated(_: str) -> dict[str, tuple[str, ...]]:

@@ -10,7 +10,7 @@ from tests.support.blue_green.sides import side
 
 
 def read(**fields: object) -> BlueGreenInput:
-    """An input with these fields, and what it needs."""
+    """Return an input with these fields, and what it needs."""
     needed: dict[str, object] = {"cluster": "b", "blue": side("blue"), "green_cluster": "g", "green": side("green")}
     return BlueGreenInput.model_validate(needed | fields)
 

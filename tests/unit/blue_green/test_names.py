@@ -24,7 +24,7 @@ from tests.unit.blue_green.test_differences import SPACE, namespace, topic
 
 
 def task(release: str = "5.0.1", scalable: tuple[str, ...] = ()) -> BlueGreenTask:
-    """Two clusters of a release; blue has these scalable topics."""
+    """Return two clusters of a release; blue has these scalable topics."""
 
     def names(_: str) -> list[str]:
         return list(scalable)

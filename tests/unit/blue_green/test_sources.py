@@ -25,7 +25,7 @@ PLAIN = MessageMetadata(producer_name="app")
 
 
 def _given(monkeypatch: pytest.MonkeyPatch, *entries: tuple[EntryPosition, MessageMetadata]) -> BlueSource:
-    """A source whose broker gives these entries."""
+    """Return a source whose broker gives these entries."""
 
     class Reader:
         def __init__(self, *_: object, **__: object) -> None:

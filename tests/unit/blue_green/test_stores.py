@@ -18,7 +18,7 @@ THIRD = "zk:global:2181/both"
 
 
 def found(blue: dict[str, str], green: dict[str, str]) -> list[str]:
-    """The codes of blockers where the brokers of both clusters have these settings."""
+    """Return the codes of blockers where the brokers of both clusters have these settings."""
 
     def brokers(settings: dict[str, str]) -> list[tuple[str, SimpleNamespace]]:
         return [("broker:1", SimpleNamespace(brokers=SimpleNamespace(runtime_configuration=lambda: settings)))]

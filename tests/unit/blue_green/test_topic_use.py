@@ -73,7 +73,7 @@ def guards() -> list[NamespaceGuard]:
 
 
 def topic(stats: TopicStats, **policies: Any) -> TopicInventory:
-    """A topic without partitions."""
+    """Return a topic without partitions."""
     return TopicInventory(TOPIC, parts=(Part(TOPIC, stats),), policies=policies)
 
 
@@ -95,7 +95,7 @@ def test_use_that_a_flip_would_break(stats: TopicStats, why: str) -> None:
 
 
 def head(producer: str, chunk: int = 0, chunks: int = 1, minutes_ago: float = 0) -> EntryHead:
-    """An entry as it is stored."""
+    """Return an entry as it is stored."""
     return EntryHead(producer, datetime.now(UTC) - timedelta(minutes=minutes_ago), chunk, chunks)
 
 

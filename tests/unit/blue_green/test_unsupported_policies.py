@@ -15,7 +15,7 @@ KEYS = {"allowed_topic_property_keys_for_metrics": ["team"]}
 
 
 def told(blue: NamespaceInventory, release: str, green: NamespaceInventory | None = None) -> list[Difference]:
-    """Differences but for those of what is missing."""
+    """Return differences but for those of what is missing."""
     found = differences(blue, green or namespace(topic()), names=NAMES, release=parse_release(release))
     return [one for one in found if one.kind is not DifferenceKind.MISSING]
 
