@@ -34,7 +34,7 @@ from models.lifecycle.cluster import Addresses, share_servers
 from models.lifecycle.failures import FailureKind
 from models.segments.segment import LayoutFault
 from models.store_url import StoreAddress
-from models.topic_controller.input import KIND, ControllerInput, controlled_topic, controller_id, controllers_of
+from models.topic_controller.input import KIND, ControllerInput, controlled_topic, controller_id, controller_prefix
 from temporal.client import start_workflow
 
 AnswerT = TypeVar("AnswerT")
@@ -274,7 +274,7 @@ class Controllers:
     async def names(self, tenant: str, namespace: str, deadline: float) -> list[str]:
         """The controlled topics of a namespace, sorted: `tenant/namespace/topic`."""
         # Names have no quotes; see `ControlledTopic`.
-        wanted = f"{controllers_of(self._served.cluster)}{tenant}/{namespace}/"
+        wanted = f"{controller_prefix(self._served.cluster)}{tenant}/{namespace}/"
         query = f'WorkflowType="{_WORKFLOW}" AND ExecutionStatus="Running" AND WorkflowId STARTS_WITH "{wanted}"'
 
         async def listed() -> list[str]:

@@ -26,7 +26,7 @@ from clients.pulsar.admin.topics import SubscriptionStats
 from clients.pulsar.names import TopicName
 from models.segments.layout import SegmentLayout
 from models.segments.segment import SegmentInfo
-from models.topic_controller.assignment import has_turn
+from models.topic_controller.assignment import is_assignable
 from models.topic_controller.observation import Observation, ObserverInput
 from models.topic_controller.record import ControlledLayout
 from models.topic_controller.sessions import StoredSessions
@@ -213,7 +213,7 @@ def drained_segments(
     # By their ids parents come before children.
     for number, segment in sorted(layout.segments.items()):
         ours = segment.sealed and number not in found
-        if ours and has_turn(segment, layout, found) and _is_consumed(places(number), subscription):
+        if ours and is_assignable(segment, layout, found) and _is_consumed(places(number), subscription):
             found.add(number)
     return found
 

@@ -1,4 +1,4 @@
-"""Which consumer of an ordered subscription reads which segments (PIP-468, "SubscriptionCoordinator")."""
+"""Assignment of segments to the consumers of an ordered subscription (PIP-468, "SubscriptionCoordinator")."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from models.segments.layout import SegmentLayout
 from models.segments.segment import SegmentInfo
 
 Assignments = dict[str, tuple[int, ...]]
-"""Ids of segments by consumer; a consumer without any has none."""
+"""Ids of segments by consumer; an empty tuple for a consumer without segments."""
 
 
 def assign(layout: SegmentLayout, drained: Collection[int], consumers: Iterable[str]) -> Assignments:
-    """Divide segments among consumers: active ones in turn, in the order of their hashes, consumers by name.
+    """Divide segments among consumers: active segments by their hashes, round robin over the sorted names of consumers.
 
-    An active segment is handed out when all that it came from is consumed, so that no message of a key overtakes an
-    earlier one. A sealed one goes to whoever has the first of those that it became: that one waits for it, and no turn
-    of others changes when it is consumed.
+    An active segment is assigned once all its ancestors are consumed, so that messages of a key stay in order. A sealed
+    segment goes to the consumer of the first active segment that descends from it. That consumer waits for it anyway,
+    and no other assignment changes when it is consumed.
 
     Args:
-        layout: of the topic.
-        drained: ids of sealed segments of which the subscription has consumed all.
-        consumers: names of those that are registered.
+        layout: layout of the topic.
+        drained: ids of sealed segments that the subscription has consumed completely.
+        consumers: names of the registered consumers.
     """
     names = sorted({*consumers})
     if not names:
         return {}
-    owners = {one.segment_id: names[turn % len(names)] for turn, one in enumerate(layout.active)}
+    owners = {segment.segment_id: names[position % len(names)] for position, segment in enumerate(layout.active)}
     shares: dict[str, list[int]] = {name: [] for name in names}
     for segment in in_order(layout):
-        if segment.segment_id not in drained and has_turn(segment, layout, drained):
-            shares[owners[_heir(segment, layout)]].append(segment.segment_id)
+        if segment.segment_id not in drained and is_assignable(segment, layout, drained):
+            shares[owners[_active_descendant(segment, layout)]].append(segment.segment_id)
     return {name: tuple(ids) for name, ids in shares.items()}
 
 
-def has_turn(segment: SegmentInfo, layout: SegmentLayout, drained: Collection[int]) -> bool:
-    """Whether nothing is left of what it came from; what the layout does not name any more is consumed."""
+def is_assignable(segment: SegmentInfo, layout: SegmentLayout, drained: Collection[int]) -> bool:
+    """Return whether all ancestors of a segment are consumed; an ancestor that left the layout counts as consumed."""
     return all(ancestor.segment_id in drained for ancestor in layout.ancestors(segment.segment_id))
 
 
 def in_order(layout: SegmentLayout) -> list[SegmentInfo]:
-    """All segments, in the order of their hashes."""
+    """Return all segments of a layout, ordered by their hashes."""
     return sorted(
         layout.segments.values(),
         key=lambda segment: (segment.hash_range.start, segment.hash_range.end, segment.segment_id),
@@ -48,10 +48,10 @@ def in_order(layout: SegmentLayout) -> list[SegmentInfo]:
 
 
 def changed(before: Assignments, after: Assignments) -> Assignments:
-    """Those of `after` that a consumer must be told."""
+    """Return the assignments that differ from those in `before`."""
     return {name: ids for name, ids in after.items() if before.get(name) != ids}
 
 
-def _heir(segment: SegmentInfo, layout: SegmentLayout) -> int:
-    """The active segment that has its first hash now."""
+def _active_descendant(segment: SegmentInfo, layout: SegmentLayout) -> int:
+    """Return the active segment that covers the first hash of a segment."""
     return segment.segment_id if segment.active else layout.find(segment.hash_range.start).segment_id

@@ -1,7 +1,7 @@
-"""The policy by which segments split and merge by themselves: by load, by consumers and by the clock.
+"""The policy of automatic splits and merges: by load, by number of consumers and by time.
 
-Names and defaults are those of brokers of Pulsar 5.0 (`AutoScalePolicyOverride`). Their two fields for
-rebuckets are refused: segments of this controller have no entry buckets.
+Names and defaults are those of brokers of Pulsar 5.0 (`AutoScalePolicyOverride`). Its two fields for rebuckets are
+refused, because segments of this controller have no entry buckets.
 """
 
 from __future__ import annotations
@@ -20,22 +20,22 @@ from models.lifecycle.fields import Bool, Duration
 
 _ZONE = re.compile(r"[A-Za-z0-9_+-]+(/[A-Za-z0-9_+-]+)*")
 _MINUTE = timedelta(minutes=1)
-# Any year that is no leap year: only whether the expression can be read matters.
-_SOME_DAY = datetime(2026, 1, 1)  # noqa: DTZ001 - cron knows no zones
+# Any year that is not a leap year will do: this only checks the syntax of the expression.
+_ANY_DAY = datetime(2026, 1, 1)  # noqa: DTZ001 - cron has no time zones
 
 
 def _cron(text: str) -> str:
     try:
-        CronSim(text, _SOME_DAY)
+        CronSim(text, _ANY_DAY)
     except CronSimError as error:
-        raise ValueError(f"{text!r} is no cron expression ({error}); write minute hour day month weekday") from None
+        raise ValueError(f"invalid cron expression {text!r} ({error}); write minute hour day month weekday") from None
     return text
 
 
 def _zone(text: str) -> str:
-    # Whether it is known is a matter of the machine: looked up where the clock is read, and when somebody sets it.
+    # Only the syntax: which zones exist depends on the machine, and is checked when the policy is set and used.
     if not _ZONE.fullmatch(text):
-        raise ValueError(f"{text!r} is no time zone; write Europe/Berlin or the like")
+        raise ValueError(f"invalid time zone {text!r}; expected a name such as Europe/Berlin")
     return text
 
 
@@ -44,13 +44,13 @@ class _Policy(Frozen):
 
 
 class Window(_Policy):
-    """A time with more segments: they are there when it begins, and are not merged in it.
+    """A recurring time with more segments: they exist from its start, and are not merged before its end.
 
     Attributes:
-        cron: when it begins: minute hour day month weekday.
-        time_zone: of the expression, a name of the IANA database.
-        duration: how long it is.
-        min_segments: how many active segments there are at least.
+        cron: start of the window: minute hour day month weekday.
+        time_zone: time zone of `cron`, a name of the IANA database.
+        duration: length of the window.
+        min_segments: least number of active segments in the window.
     """
 
     cron: Annotated[str, AfterValidator(_cron)]
@@ -59,33 +59,36 @@ class Window(_Policy):
     min_segments: int = Field(ge=1)
 
     def contains(self, now: datetime) -> bool:
-        """Whether it is that time.
+        """Return whether a time is in the window.
 
         Raises:
             ZoneInfoNotFoundError: this machine does not know the time zone.
         """
-        # The search finds what is before, and a window begins with its minute.
+        # The search is exclusive, and a window includes its first minute.
         local = now.astimezone(ZoneInfo(self.time_zone)) + _MINUTE
-        began = next(CronSim(self.cron, local.replace(second=0, microsecond=0), reverse=True), None)
-        # By the clock of the wall it would last an hour less, or more, when summer time begins or ends.
-        return began is not None and now < began.astimezone(UTC) + self.duration
+        start = next(CronSim(self.cron, local.replace(second=0, microsecond=0), reverse=True), None)
+        # In UTC: in local time a window would get shorter or longer when daylight saving time starts or ends.
+        return start is not None and now < start.astimezone(UTC) + self.duration
 
 
 class AutoScale(_Policy):
-    """The policy of one topic.
+    """The auto-scale policy of a topic.
 
     Attributes:
-        enabled: False does nothing, and keeps the policy.
-        dry_run: only say what would be done.
-        interval_seconds: between two looks.
-        min_segments, max_segments: active ones; below the first it splits without regard to load and cooldown.
-        max_dag_depth: merges in a row from which a segment may come.
-        split_cooldown_seconds: after a split or a merge, also by hand, until the next split by load or consumers.
-        merge_cooldown_seconds: after a split or a merge, also by hand, until the next merge.
-        merge_window_seconds: for so long two neighbours must be below the merge thresholds.
+        enabled: False keeps the policy, but neither splits nor merges.
+        dry_run: only report what would be done.
+        interval_seconds: time between two checks.
+        min_segments, max_segments: limits for active segments. Below the minimum, segments split regardless of load and
+            cooldown.
+        max_dag_depth: most merges in a row from which a segment may descend.
+        split_cooldown_seconds: time from the last split or merge, also a manual one, to the next split by load or
+            consumers.
+        merge_cooldown_seconds: time from the last split or merge, also a manual one, to the next merge.
+        merge_window_seconds: how long two neighbours must stay below the merge thresholds.
         split_for_consumers: also split while an ordered subscription has more consumers than there are segments.
-        split_msg_rate_in_threshold, …: of one segment, messages or bytes per second; at one of these it splits.
-        merge_msg_rate_in_threshold, …: below all of these it may be merged; below those for splits.
+        split_msg_rate_in_threshold, …: messages or bytes per second of a segment; it splits at any of these.
+        merge_msg_rate_in_threshold, …: a segment may be merged below all of these; each must be below the one for
+            splits.
         windows: times with more segments.
     """
 
@@ -110,7 +113,7 @@ class AutoScale(_Policy):
     windows: tuple[Window, ...] = ()
 
     @model_validator(mode="after")
-    def _fits(self) -> Self:
+    def _check_limits(self) -> Self:
         if self.min_segments > self.max_segments:
             raise ValueError(f"minSegments {self.min_segments} is more than maxSegments {self.max_segments}")
         for window in self.windows:
@@ -120,7 +123,7 @@ class AutoScale(_Policy):
             if merge >= split:
                 raise ValueError(
                     f"a merge threshold ({merge:g}) is not below its split threshold ({split:g}): segments would be "
-                    "split and merged in turn"
+                    "split and merged again and again"
                 )
         return self
 
@@ -146,13 +149,13 @@ class AutoScale(_Policy):
 
 
 class AutoScaleChange(Frozen):
-    """Another policy; `null` for none."""
+    """A new auto-scale policy; `null` for none."""
 
     policy: AutoScale | None
 
 
 class Load(NamedTuple):
-    """Per second, as a segment's broker measures it."""
+    """Load of a segment per second, as its broker measures it."""
 
     msg_rate_in: float = 0.0
     bytes_rate_in: float = 0.0
@@ -160,13 +163,13 @@ class Load(NamedTuple):
     bytes_rate_out: float = 0.0
 
     def below(self, limits: Load) -> bool:
-        """Whether all of it is below."""
+        """Return whether all rates are below their limits."""
         return all(value < limit for value, limit in zip(self, limits, strict=True))
 
-    def heat(self, limits: Load) -> float:
-        """The greatest part of a limit that it has."""
+    def utilization(self, limits: Load) -> float:
+        """Return the largest ratio of a rate to its limit."""
         return max(value / limit for value, limit in zip(self, limits, strict=True))
 
     def plus(self, other: Load) -> Load:
-        """Both together."""
-        return Load(*(one + two for one, two in zip(self, other, strict=True)))
+        """Return the sum of two loads."""
+        return Load(*(mine + theirs for mine, theirs in zip(self, other, strict=True)))

@@ -22,114 +22,117 @@ from models.topic_names import partition_number
 KIND = "topic-controller"
 
 MAX_PROPERTIES_BYTES = 65_536
-"""Bytes of all properties; Temporal and metadata stores take a megabyte at a time, and the layout comes with them."""
+"""Most bytes of all properties, which are stored with the layout: Temporal and metadata stores limit values to 1 MB."""
 
 MAX_SEGMENTS = 1024
-"""Active segments of one topic; each is a topic that brokers load."""
+"""Most active segments of a topic; each is a topic that brokers load."""
 
 MAX_SUBSCRIPTIONS = 1000
-"""Subscriptions of one request."""
+"""Most subscriptions in a request."""
 
-# What names of segments, and paths in every metadata store, take as it is.
+# Characters that are valid in names of segments, and in paths of every metadata store.
 _DOMAIN, _PREFIX = "persistent://", f"{KIND}/"
 _TOPIC = re.compile(r"persistent://[\w.~-]+/[\w.~-]+/[\w.~-]+", re.ASCII)
 _NOT_IN_SUBSCRIPTIONS = frozenset(";{}%")
-# Of compaction, deduplication and replication, and of what they may come to be called.
+# Prefixes of the subscriptions of compaction, deduplication and replication.
 _RESERVED = ("__", "pulsar.")
 
 
-def _controlled(name: str) -> str:
+def _check_topic(name: str) -> str:
     if not _TOPIC.fullmatch(name) or partition_number(name) is not None:
         raise ValueError(
-            f"{name!r} cannot be scalable; write persistent://tenant/namespace/topic with letters, digits and _.-~ only"
+            f"invalid name {name!r} of a scalable topic; write persistent://tenant/namespace/topic with letters, "
+            "digits and _.-~ only"
         )
     return name
 
 
-def _subscription(name: str) -> str:
+def _check_subscription(name: str) -> str:
     if not is_node_name(name) or _NOT_IN_SUBSCRIPTIONS & {*name}:
         raise ValueError(
-            f"{name!r} is no name of a subscription here; leave out / ; {{ }} %, control characters, and what "
-            "ZooKeeper takes in no name, such as emoji"
+            f"invalid subscription name {name!r}; leave out / ; {{ }} %, control characters, and characters that "
+            "ZooKeeper does not allow, such as emoji"
         )
     if name.startswith(_RESERVED):
-        raise ValueError(f"{name!r} is a name that brokers use themselves; take another one")
+        raise ValueError(f"subscription name {name!r} is reserved for brokers; choose another name")
     return name
 
 
-def _short(properties: dict[str, str]) -> dict[str, str]:
+def _check_size(properties: dict[str, str]) -> dict[str, str]:
     size = sum(len(text.encode()) for pair in properties.items() for text in pair)
     if size > MAX_PROPERTIES_BYTES:
-        raise ValueError(f"properties have {size:,} bytes, and {MAX_PROPERTIES_BYTES:,} is most: each record has them")
+        raise ValueError(
+            f"properties have {size:,} bytes; at most {MAX_PROPERTIES_BYTES:,} are allowed, as each record has them"
+        )
     return properties
 
 
-ControlledTopic = Annotated[str, AfterValidator(_controlled)]
-"""`persistent://tenant/namespace/topic`, the name of the whole; its segments have names that follow from it."""
+ControlledTopic = Annotated[str, AfterValidator(_check_topic)]
+"""`persistent://tenant/namespace/topic`, the name of a scalable topic; names of its segments are derived from it."""
 
-SubscriptionName = Annotated[str, AfterValidator(_subscription)]
+SubscriptionName = Annotated[str, AfterValidator(_check_subscription)]
 """The name of a subscription of a scalable topic."""
 
 
 def controller_id(cluster: str, topic: str) -> str:
-    """Return the id of the workflow that controls a topic: one for each, always (PIP-468, "Leader Election").
+    """Return the id of the workflow that controls a topic; only one runs at a time (PIP-468, "Leader Election").
 
-    Clusters that share a Temporal namespace have topics of the same name, so the id names the cluster.
+    Clusters that share a Temporal namespace may have topics of the same name, so the id contains the cluster.
 
     Args:
         cluster: `clusterName` of the brokers.
         topic: `persistent://tenant/namespace/topic`, or the same without the domain.
 
     Raises:
-        ValueError: this cannot be a scalable topic.
+        ValueError: the topic has a name that a scalable topic cannot have.
     """
     path = topic.removeprefix(_DOMAIN)
-    _controlled(f"{_DOMAIN}{path}")
-    return f"{controllers_of(cluster)}{path}"
+    _check_topic(f"{_DOMAIN}{path}")
+    return f"{controller_prefix(cluster)}{path}"
 
 
-def controllers_of(cluster: str) -> str:
-    """Return what the ids of all controllers of a cluster start with."""
+def controller_prefix(cluster: str) -> str:
+    """Return the prefix of the workflow ids of all controllers of a cluster."""
     return f"{_PREFIX}{cluster}/"
 
 
 def controlled_topic(workflow_id: str) -> tuple[str, str] | None:
-    """Return the cluster and `tenant/namespace/topic` of a controller's workflow id; None for another text."""
+    """Return the cluster and `tenant/namespace/topic` of a controller's workflow id; None for any other text."""
     cluster, slash, path = workflow_id.removeprefix(_PREFIX).partition("/")
     return (cluster, path) if workflow_id.startswith(_PREFIX) and slash else None
 
 
 def claim_holder(topic: str) -> str:
-    """Return the name under which the controllers of a topic hold its claims, one after the other.
+    """Return the name under which successive controllers of a topic hold its claims.
 
-    It is the workflow id of releases before 0.2, which had no cluster: their controllers are succeeded by ours.
+    It is the workflow id of releases before 0.2, without the cluster, so that ours can replace their controllers.
     """
     return f"scalable-topic/{topic.removeprefix(_DOMAIN)}"
 
 
 class ControllerInput(ClusterAccess, CoveredInput):
-    """Input of `ScalableTopicController`; what it accepts counts when the topic is created.
+    """Input of `ScalableTopicController`; accepted features are checked when the topic is created.
 
     Attributes:
-        topic: the scalable topic. It is created where there is none.
-        segments: how many it has when it is created.
-        properties: notes of users, kept with the layout when it is created.
-        controller_urls: where consumers reach the controller's REST interface, kept with the layout when it is created;
+        topic: the scalable topic; created if it does not exist.
+        segments: number of segments of a new topic.
+        properties: notes of users, stored with the layout of a new topic.
+        controller_urls: where consumers reach the controller's REST interface, stored with the layout of a new topic;
             `set_controller_urls` changes them later.
-        pruning: when sealed segments go; `null` for never. `set_pruning` changes it later.
-        auto_scale: when segments split and merge by themselves; `null` for never. `set_auto_scale` changes it later.
+        pruning: when sealed segments are removed; `null` for never. `set_pruning` changes it later.
+        auto_scale: when segments split and merge automatically; `null` for never. `set_auto_scale` changes it later.
     """
 
     topic: ControlledTopic
     segments: int = Field(default=1, ge=1, le=MAX_SEGMENTS)
-    properties: Annotated[dict[str, str], AfterValidator(_short)] = Field(default_factory=dict[str, str])
+    properties: Annotated[dict[str, str], AfterValidator(_check_size)] = Field(default_factory=dict[str, str])
     controller_urls: tuple[AdminUrl, ...] = ()
     pruning: Pruning | None = Pruning()
     auto_scale: AutoScale | None = None
 
     @property
     def workflow_id(self) -> str:
-        """Return the id; see `controller_id`."""
+        """Id of the workflow; see `controller_id`."""
         return controller_id(self.cluster, self.topic)
 
     @property
@@ -139,24 +142,24 @@ class ControllerInput(ClusterAccess, CoveredInput):
 
     @property
     def summary(self) -> str:
-        """One line for the Web UI."""
+        """Summary for the Web UI, one line."""
         return f"Control the scalable topic {self.target_name} of {self.cluster}"
 
 
 class SplitRequest(Frozen):
-    """Divide an active segment in the middle of its hashes."""
+    """Split an active segment in the middle of its hash range."""
 
     segment: int = Field(ge=0)
 
 
 class MergeRequest(Frozen):
-    """Make one segment of two active neighbours, in any order."""
+    """Merge two active neighbours, in any order, into one segment."""
 
     segments: tuple[int, int]
 
 
 class InitialPosition(StrEnum):
-    """Where a new subscription starts: with all that the topic still has, sealed segments first, or with what comes."""
+    """Start of a new subscription: at all messages that the topic still has, sealed segments first, or at new ones."""
 
     EARLIEST = "EARLIEST"
     LATEST = "LATEST"
@@ -166,9 +169,9 @@ class SubscriptionRequest(Frozen):
     """Create a subscription, with a cursor on each segment.
 
     Attributes:
-        name: of the subscription.
+        name: name of the subscription.
         kind: how it is consumed.
-        initial_position: where a new one starts; one that is there keeps its cursors.
+        initial_position: where a new subscription starts; an existing one keeps its cursors.
     """
 
     name: SubscriptionName
@@ -179,17 +182,17 @@ class SubscriptionRequest(Frozen):
 
 
 class Unsubscription(Frozen):
-    """Delete a subscription with its places on all segments."""
+    """Delete a subscription with its cursors on all segments."""
 
     name: SubscriptionName
 
 
 class SegmentRequest(Frozen):
-    """See that a segment has its topic, with places of subscriptions (PIP-468, "Create segment topic").
+    """Create the topic of a segment if it is missing, with cursors of subscriptions (PIP-468, "Create segment topic").
 
     Attributes:
-        segment: its id.
-        subscriptions: that must have a place on it; a new one is at its begin.
+        segment: id of the segment.
+        subscriptions: subscriptions that must have a cursor on it; new cursors are at its start.
     """
 
     segment: int = Field(ge=0)
@@ -197,16 +200,16 @@ class SegmentRequest(Frozen):
 
 
 class Deletion(Frozen):
-    """Delete the topic with all that it holds.
+    """Delete the topic with all its messages.
 
     Attributes:
-        force: also while clients are connected.
+        force: delete it also while clients are connected.
     """
 
     force: Bool = False
 
 
 class ControllerUrls(Frozen):
-    """Where consumers reach the controller's REST interface from now on; none for nowhere."""
+    """New addresses of the controller's REST interface, for consumers; empty for none."""
 
     urls: tuple[AdminUrl, ...]

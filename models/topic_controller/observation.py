@@ -1,4 +1,4 @@
-"""What observers of a topic's consumers begin with, and what they find (PIP-468, "Consumer Session Lifecycle")."""
+"""Input and result of the observers of a topic's consumers (PIP-468, "Consumer Session Lifecycle")."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from models.topic_controller.record import ControlledLayout
 
 
 class ObserverInput(Result):
-    """What an observer begins with.
+    """Input of an observer.
 
     Attributes:
-        subscriptions: that have consumers.
-        gone: for how many seconds consumers are missed already, by subscription and name.
-        drained: sealed segments that are known to be consumed, by subscription.
-        grace_seconds: after which a session ends.
-        epoch: of the layout as the workflow has it.
+        subscriptions: subscriptions that have consumers.
+        gone: for how many seconds consumers have been disconnected, by subscription and name.
+        drained: ids of sealed segments that are known to be consumed, by subscription.
+        grace_seconds: how long a session outlives its connection.
+        epoch: epoch of the layout that the workflow has.
     """
 
     subscriptions: tuple[str, ...]
@@ -29,24 +29,22 @@ class ObserverInput(Result):
 
     @property
     def with_fresh_grace(self) -> Self:
-        """The same for who begins again: those who are missed have a fresh grace, and who is back is told."""
+        """The input with a new grace for all consumers that are disconnected."""
         gone = {name: dict.fromkeys(consumers, 0.0) for name, consumers in self.gone.items()}
         return self.model_copy(update={"gone": gone})
 
 
 class Observation(Result):
-    """What has changed.
+    """Changes that an observer has seen.
 
     Attributes:
-        gone: consumers that are not connected now, by subscription.
-        expired: those of them that were missed for the whole grace.
-        drained: sealed segments of which a subscription has consumed all, by subscription; those that were known too.
+        gone: disconnected consumers, by subscription.
+        expired: those that have been disconnected for the whole grace.
+        drained: ids of all sealed segments that are consumed completely, by subscription.
         unconsumed_again: segments that were consumed and have messages again: a broker lost acknowledgements, or a
             cursor was reset.
-
-
-        unpublished: nobody can see the layout, since somebody has deleted its topic.
-        layout: the one that counts, where the workflow has another; nothing else was looked at then.
+        unpublished: clients cannot see the layout, because its topic was deleted.
+        layout: the current layout, if the workflow has another one; nothing else was checked then.
     """
 
     gone: dict[str, tuple[str, ...]] = Field(default_factory=dict[str, tuple[str, ...]])

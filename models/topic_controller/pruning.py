@@ -1,4 +1,4 @@
-"""Which sealed segments leave the layout, and when their topics go: beyond PIP-468, much as brokers of Pulsar 5.0."""
+"""When sealed segments leave the layout, and when their topics are deleted: beyond PIP-468, similar to Pulsar 5.0."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from models.segments.segment import SegmentInfo
 from models.topic_controller.record import ControlledLayout
 
 INFINITE = -1
-"""As brokers write it: retention that never ends."""
+"""Retention without limit, as brokers write it."""
 
 _MINUTE_MS = 60_000
 
 
 class Pruning(Frozen):
-    """When sealed segments go.
+    """When sealed segments are removed.
 
     Attributes:
-        after: how long a segment stays behind its end, even when all of it is consumed.
-        delete_after: how long its topic stays behind its removal from the layout: empty, and ended. A client that is
-            away for longer, and then continues with the layout of before, makes an ordinary topic of that name where
-            brokers create topics by themselves. `null` keeps it indefinitely.
+        after: how long a segment stays after it was sealed, even if it is consumed.
+        delete_after: how long its topic, empty and terminated, stays after its removal from the layout. A client that
+            is away for longer and still has the old layout creates an ordinary topic of that name, where brokers create
+            topics automatically. `null` keeps it indefinitely.
     """
 
     after: Duration = Field(default=timedelta(minutes=5), ge=timedelta(0))
@@ -33,17 +33,18 @@ class Pruning(Frozen):
 
 
 class PruningChange(Frozen):
-    """Other settings; `null` turns pruning off."""
+    """New settings for pruning; `null` turns it off."""
 
     pruning: Pruning | None
 
 
 class PruneRequest(Frozen):
-    """Remove sealed segments now that may go.
+    """Remove sealed segments now.
 
     Attributes:
-        segments: which ones; all of them by default. One whose parents stay, stays as well.
-        force: also those that retention keeps, or that nobody has subscribed to; never what a subscription has left.
+        segments: ids of segments; all by default. A segment whose parents stay is not removed.
+        force: also remove segments that only retention keeps, or that have no subscription. Unacknowledged messages are
+            never removed.
     """
 
     segments: tuple[int, ...] = ()
@@ -51,11 +52,11 @@ class PruneRequest(Frozen):
 
 
 class Candidate(Result):
-    """A sealed segment whose parents are gone.
+    """A sealed segment without parents in the layout.
 
     Attributes:
-        descriptor: its part of the topic's name.
-        sealed_at_ms: milliseconds since 1970.
+        descriptor: the segment's part of the topic's name.
+        sealed_at_ms: when it was sealed, in milliseconds since 1970.
     """
 
     descriptor: str
@@ -63,12 +64,12 @@ class Candidate(Result):
 
 
 class PruneWatch(Result):
-    """What is looked at.
+    """Input of a check whether segments can be removed.
 
     Attributes:
         pruning: the settings.
-        candidates: sealed segments that may go.
-        retired: segments that are not in the layout any more, with the time of their removal, by descriptor.
+        candidates: sealed segments that may be removed.
+        retired: when segments left the layout, in milliseconds since 1970, by descriptor.
     """
 
     pruning: Pruning
@@ -77,7 +78,7 @@ class PruneWatch(Result):
 
     @classmethod
     def of(cls, record: ControlledLayout, pruning: Pruning) -> PruneWatch | None:
-        """What must be looked at in a layout; None for nothing."""
+        """Return the input of the check for a layout; None if there is nothing to check."""
         watch = cls(
             pruning=pruning,
             candidates=tuple(
@@ -85,7 +86,7 @@ class PruneWatch(Result):
                 for segment in record.segments.values()
                 if segment.sealed and segment.root
             ),
-            retired={one.descriptor: one.removed_at_ms for one in record.retired}
+            retired={segment.descriptor: segment.removed_at_ms for segment in record.retired}
             if pruning.delete_after is not None
             else {},
         )
@@ -93,12 +94,12 @@ class PruneWatch(Result):
 
 
 class PruneTask(Result):
-    """What a step removes.
+    """Input of a step that removes segments.
 
     Attributes:
         request: which segments.
         pruning: the settings.
-        epoch: of the layout that the workflow has.
+        epoch: epoch of the layout that the workflow has.
     """
 
     request: PruneRequest
@@ -107,14 +108,14 @@ class PruneTask(Result):
 
 
 class PruneResult(Result):
-    """What has gone.
+    """Result of a removal of segments.
 
     Attributes:
-        removed: ids of segments that are not in the layout any more.
-        deleted: ids of segments whose topics are gone as well.
-        retained: why sealed segments stay, by id; those that were asked for, or the first 20.
-        at_ms: when it was removed, in milliseconds since 1970.
-        record: the layout as it stands, where it does not follow from the one that the workflow has.
+        removed: ids of segments that left the layout.
+        deleted: ids of segments whose topics were deleted.
+        retained: why sealed segments stay, by id; the requested ones, or the first 20.
+        at_ms: time of the removal, in milliseconds since 1970.
+        record: the current layout, where it does not follow from the one that the workflow has.
     """
 
     removed: tuple[int, ...] = ()
@@ -125,26 +126,26 @@ class PruneResult(Result):
 
 
 class SegmentContents(NamedTuple):
-    """What a sealed segment holds, as its broker says.
+    """Contents of a sealed segment, as its broker reports them.
 
     Attributes:
-        entries: that are kept.
-        left: messages that somebody must read or acknowledge, by subscription, reader or cluster; 0 for nothing.
-        retention_minutes: how long consumed messages are kept; -1 indefinitely.
+        entries: number of stored entries.
+        unacknowledged: messages that are still to be read or acknowledged, by subscription, reader or cluster.
+        retention_minutes: how long consumed messages are retained; -1 indefinitely.
     """
 
     entries: int
-    left: dict[str, int]
+    unacknowledged: dict[str, int]
     retention_minutes: int
 
 
 class KeepReason(NamedTuple):
-    """Why a segment stays.
+    """The reason why a segment stays.
 
     Attributes:
-        why: a sentence.
-        until_ms: when that ends, in milliseconds since 1970; None where nobody knows.
-        always: whether `force` does not change it.
+        why: the reason, a sentence.
+        until_ms: when it ends, in milliseconds since 1970; None if unknown.
+        always: whether it also holds with `force`.
     """
 
     why: str
@@ -155,13 +156,13 @@ class KeepReason(NamedTuple):
 def keep_reason(
     sealed_at_ms: int, contents: SegmentContents | None, pruning: Pruning, now_ms: int
 ) -> KeepReason | None:
-    """Why a sealed segment stays; None where it may go.
+    """Return why a sealed segment stays; None if it can be removed.
 
     Args:
-        sealed_at_ms: its end.
-        contents: what it holds; None where its topic is gone.
+        sealed_at_ms: when it was sealed, in milliseconds since 1970.
+        contents: its contents; None if its topic does not exist.
         pruning: the settings.
-        now_ms: milliseconds since 1970.
+        now_ms: time in milliseconds since 1970.
     """
     until = sealed_at_ms + int(pruning.after.total_seconds() * 1000)
     if now_ms < until:
@@ -169,22 +170,26 @@ def keep_reason(
     if contents is None:
         return None
     # mutant: topic-controller/prunes-what-is-left
-    if unread := {name: count for name, count in contents.left.items() if count}:
+    if unread := {name: count for name, count in contents.unacknowledged.items() if count}:
         name, count = min(unread.items())
-        return KeepReason(f"{name} has {count} messages left", always=True)
+        return KeepReason(f"{name} has {count} unacknowledged messages", always=True)
     if not contents.entries:
         return None
     if contents.retention_minutes == INFINITE:
         return KeepReason("retention keeps it indefinitely")
     if now_ms < (until := sealed_at_ms + contents.retention_minutes * _MINUTE_MS):
         return KeepReason(f"retention keeps it for {contents.retention_minutes} minutes", until)
-    if not contents.left and not contents.retention_minutes:  # mutant: topic-controller/prunes-what-has-no-subscription
-        # Without a subscription nothing is consumed, and without retention nothing says how long it counts.
-        return KeepReason("nobody has subscribed to it, and it has no retention")
+    if (
+        not contents.unacknowledged and not contents.retention_minutes
+    ):  # mutant: topic-controller/prunes-what-has-no-subscription
+        # Without a subscription nothing is consumed, and without retention nothing says how long messages are needed.
+        return KeepReason("it has neither a subscription nor retention")
     return None
 
 
 def removable_segments(record: ControlledLayout, request: PruneRequest) -> list[SegmentInfo]:
-    """Sealed segments that a request names, parents before their children."""
+    """Return the sealed segments that a request names, parents before their children."""
     wanted = {*request.segments} or {*record.segments}
-    return [one for number, one in sorted(record.segments.items()) if number in wanted and one.sealed]
+    return [
+        segment for segment_id, segment in sorted(record.segments.items()) if segment_id in wanted and segment.sealed
+    ]

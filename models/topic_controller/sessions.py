@@ -19,31 +19,31 @@ from models.topic_controller.names import is_node_name, segment_topic
 from models.topic_controller.record import ControlledLayout
 
 GRACE = timedelta(seconds=60)
-"""How long a session outlives its connection by default, which is also the default of brokers of Pulsar 5.0."""
+"""Default time that a session outlives its connection; the same as in brokers of Pulsar 5.0."""
 
 MAX_CONSUMERS_PER_UPDATE = 500
-"""Consumers of one update."""
+"""Most consumers of one update."""
 
 
-def _consumer(name: str) -> str:
+def _check_consumer(name: str) -> str:
     if not is_node_name(name):
         raise ValueError(
-            f"{name!r} is no name of a consumer; write at most 200 characters, without /, control characters, and what "
-            "ZooKeeper takes in no name, such as emoji"
+            f"invalid consumer name {name!r}; write at most 200 characters, without /, control characters, and "
+            "characters that ZooKeeper does not allow, such as emoji"
         )
     return name
 
 
-ConsumerName = Annotated[str, AfterValidator(_consumer)]
-"""The stable name of a consumer, which its client chooses."""
+ConsumerName = Annotated[str, AfterValidator(_check_consumer)]
+"""The stable name of a consumer, chosen by its client."""
 
 
 Instance = Annotated[str, Field(pattern=r"^[A-Za-z0-9_-]{1,64}$")]
-"""One life of a consumer, which its client chooses at random: the next process of the same name has another."""
+"""Random id of a process that runs a consumer, chosen by its client: the next process of the same name has another."""
 
 
 class ConsumerKind(StrEnum):
-    """How a consumer reads: in order, sharing segments with others, or all segments from positions of its own."""
+    """How a consumer reads: its share of the segments in order, or all segments from its own positions."""
 
     STREAM = "STREAM"
     CHECKPOINT = "CHECKPOINT"
@@ -53,9 +53,9 @@ class Registrations(Frozen):
     """Consumers that join a subscription, or return to it.
 
     Attributes:
-        subscription: its name.
-        consumers: their names.
-        instances: of consumers, by name; a consumer without one can be ended by each process of its name.
+        subscription: name of the subscription.
+        consumers: names of the consumers.
+        instances: instances of consumers, by name; without one, any process can end the consumer's session.
     """
 
     subscription: SubscriptionName
@@ -66,13 +66,13 @@ class Registrations(Frozen):
 
 
 class Departures(Frozen):
-    """Consumers that leave a subscription for good.
+    """Consumers that leave a subscription permanently.
 
     Attributes:
-        subscription: its name.
-        consumers: their names.
-        instances: by name; a session that another instance has registered since continues. Without one, the
-            session of that name ends, of any instance.
+        subscription: name of the subscription.
+        consumers: names of the consumers.
+        instances: instances of consumers, by name; a session that another instance has registered since then continues.
+            Without an instance, the session ends in any case.
     """
 
     subscription: SubscriptionName
@@ -83,18 +83,18 @@ class Departures(Frozen):
 
 
 class GraceChange(Frozen):
-    """How long sessions outlive their connections from now on."""
+    """A new time that sessions outlive their connections."""
 
     grace: Duration = Field(ge=timedelta(seconds=1), le=timedelta(days=7))
 
 
 class AssignedSegment(Stored):
-    """A segment as a consumer is told of it.
+    """A segment in the assignment of a consumer.
 
     Attributes:
-        segment_id: its id.
-        hash_range: of its keys.
-        topic: where its messages are, in full.
+        segment_id: id of the segment.
+        hash_range: hash range of its keys.
+        topic: full name of the topic with its messages.
     """
 
     segment_id: int
@@ -103,13 +103,13 @@ class AssignedSegment(Stored):
 
 
 class ConsumerAssignment(Stored):
-    """What one consumer reads from now on: the answer to its registration, and each message about it.
+    """The segments that a consumer reads: the answer to its registration, and the content of each later message.
 
     Attributes:
-        created_ms: of the topic, which tells topics of one name apart; 0 where that is not told.
-        layout_epoch: of the layout that it follows from.
-        generation: grows with each that is sent in this topic; clients never go back in it.
-        segments: to be read, parents before children.
+        created_ms: creation time of the topic, which distinguishes topics of the same name; 0 if unknown.
+        layout_epoch: epoch of the layout on which it is based.
+        generation: increases with each assignment of this topic; clients ignore lower ones.
+        segments: segments to read, parents before children.
         evicted: the session has ended; the consumer must register again.
     """
 
@@ -121,13 +121,13 @@ class ConsumerAssignment(Stored):
 
 
 def assignment_of(topic: str, record: ControlledLayout, generation: int, segments: Iterable[int]) -> ConsumerAssignment:
-    """What a consumer is told; segments that the layout does not name any more are consumed.
+    """Return the assignment of a consumer; segments that left the layout are consumed, and left out.
 
     Args:
-        topic: the scalable one, in full.
-        record: of it.
+        topic: full name of the scalable topic.
+        record: record of the topic.
         generation: see `ConsumerAssignment`.
-        segments: their ids.
+        segments: ids of the segments.
     """
     return ConsumerAssignment(
         created_ms=record.created_ms,
@@ -138,7 +138,7 @@ def assignment_of(topic: str, record: ControlledLayout, generation: int, segment
 
 
 def whole_assignment(topic: str, layout: SegmentLayout) -> ConsumerAssignment:
-    """What a consumer with positions of its own is told: all segments, parents before children, without a session."""
+    """Return the assignment of a consumer with its own positions: all segments, parents before children, no session."""
     order = sorted(layout.segments)
     return ConsumerAssignment(
         created_ms=0, layout_epoch=layout.epoch, generation=layout.epoch, segments=_assigned(topic, layout, order)
@@ -146,22 +146,24 @@ def whole_assignment(topic: str, layout: SegmentLayout) -> ConsumerAssignment:
 
 
 def _assigned(topic: str, layout: SegmentLayout, segments: Iterable[int]) -> tuple[AssignedSegment, ...]:
-    there = [layout.segments[number] for number in segments if number in layout.segments]
+    segments_there = [layout.segments[segment_id] for segment_id in segments if segment_id in layout.segments]
     return tuple(
         AssignedSegment(
-            segment_id=one.segment_id, hash_range=one.hash_range, topic=segment_topic(topic, one.descriptor)
+            segment_id=segment.segment_id,
+            hash_range=segment.hash_range,
+            topic=segment_topic(topic, segment.descriptor),
         )
-        for one in there
+        for segment in segments_there
     )
 
 
 class ConsumerSession(BaseModel):
-    """One consumer.
+    """The session of a consumer.
 
     Attributes:
-        segments: that it was told to read; None before it was told anything.
-        gone_since: when its connection was missed; None while it is connected.
-        instance: that registered last; empty where it did not say, or an earlier run of the workflow registered it.
+        segments: ids of the segments in its published assignment; None before the first one.
+        gone_since: since when it has no connection; None while it is connected.
+        instance: the instance that registered last; empty if unknown, or if an earlier run registered it.
     """
 
     segments: tuple[int, ...] | None = None
@@ -170,11 +172,11 @@ class ConsumerSession(BaseModel):
 
 
 class StoredSessions(Result):
-    """Sessions of one subscription as the metadata store has them.
+    """Sessions of a subscription from the metadata store.
 
     Attributes:
-        consumers: that have one.
-        drained: sealed segments of which the subscription has consumed all.
+        consumers: names of the consumers that have a session.
+        drained: ids of sealed segments that the subscription has consumed completely.
     """
 
     consumers: tuple[str, ...]
@@ -182,13 +184,13 @@ class StoredSessions(Result):
 
 
 class Coordinator(BaseModel):
-    """The sessions of one subscription.
+    """The sessions of a subscription.
 
     Attributes:
-        consumers: by name.
-        evicted: those whose end was not told yet.
-        drained: sealed segments of which the subscription has consumed all.
-        knows_drained: whether brokers were asked for them; nobody looks while there is no consumer.
+        consumers: sessions, by name of the consumer.
+        evicted: consumers whose session has ended, which is not published yet.
+        drained: ids of sealed segments that the subscription has consumed completely.
+        knows_drained: whether brokers were asked for `drained`; nothing keeps it current while there is no consumer.
     """
 
     consumers: dict[str, ConsumerSession] = Field(default_factory=dict[str, ConsumerSession])
@@ -197,14 +199,14 @@ class Coordinator(BaseModel):
     knows_drained: bool = False
 
     def join(self, names: Iterable[str], instances: Mapping[str, str] | None = None) -> None:
-        """Register consumers; one that returns keeps what it has, and its grace ends."""
+        """Register consumers; one that returns keeps its session, and counts as connected."""
         for name in names:
             self.evicted.discard(name)
             session = self.consumers.setdefault(name, ConsumerSession())
             session.gone_since, session.instance = None, (instances or {}).get(name, "")
 
     def leave(self, names: Iterable[str], instances: Mapping[str, str] | None = None) -> None:
-        """End sessions, except those that another instance has taken over: a leave that is late is not for them."""
+        """End sessions, except those that another instance has taken over: a late leave is not meant for them."""
         for name in names:
             session, instance = self.consumers.get(name), (instances or {}).get(name, "")
             # mutant: topic-controller/a-late-leave-ends-the-successor
@@ -215,39 +217,39 @@ class Coordinator(BaseModel):
         self.knows_drained = self.knows_drained and bool(self.consumers)
 
     def note_disconnected(self, gone: Iterable[str], now: datetime) -> None:
-        """Note which of the consumers are not connected now."""
-        missing = {*gone}
+        """Note which consumers are not connected now."""
+        disconnected = {*gone}
         for name, session in self.consumers.items():
-            session.gone_since = (session.gone_since or now) if name in missing else None
+            session.gone_since = (session.gone_since or now) if name in disconnected else None
 
     def note_drained(self, drained: Iterable[int], unconsumed_again: Iterable[int]) -> None:
-        """Note which sealed segments are consumed, and which are not any more."""
+        """Note which sealed segments are consumed, and which have messages again."""
         self.drained = (self.drained | {*drained}) - {*unconsumed_again}
 
     def restore_drained(self, drained: Iterable[int]) -> None:
-        """Note which sealed segments are consumed, and no others."""
+        """Replace the set of consumed segments by what brokers report."""
         self.drained, self.knows_drained = {*drained}, True
 
     @property
     def needs_recovery(self) -> bool:
-        """Whether it has consumers, and brokers must be asked what is consumed."""
+        """It has consumers, but brokers were not asked yet what is consumed."""
         return bool(self.consumers) and not self.knows_drained
 
     @classmethod
     def from_stored(cls, stored: StoredSessions) -> Self:
-        """The sessions that another run has left, each with a fresh grace, and to be told again."""
+        """Return the sessions that another run has left, each with a new grace, and to be published again."""
         coordinator = cls()
         coordinator.join(stored.consumers)
         coordinator.restore_drained(stored.drained)
         return coordinator
 
     def is_disconnected(self, name: str) -> bool:
-        """Whether a consumer has a session, and no connection."""
+        """Return whether a consumer has a session, but no connection."""
         session = self.consumers.get(name)
         return session is not None and session.gone_since is not None
 
     def disconnected_seconds(self, now: datetime) -> dict[str, float]:
-        """For how many seconds consumers are missed, by their names."""
+        """Return for how many seconds consumers have been disconnected, by name."""
         return {
             name: (now - session.gone_since).total_seconds()
             for name, session in self.consumers.items()
@@ -255,35 +257,35 @@ class Coordinator(BaseModel):
         }
 
     def changes(self, layout: SegmentLayout) -> Assignments:
-        """What consumers must be told."""
-        told = {name: one.segments for name, one in self.consumers.items() if one.segments is not None}
-        return changed(told, assign(layout, self.drained, self.consumers))
+        """Return the assignments that differ from the published ones."""
+        published = {name: session.segments for name, session in self.consumers.items() if session.segments is not None}
+        return changed(published, assign(layout, self.drained, self.consumers))
 
-    def note_published(self, told: Mapping[str, tuple[int, ...]], ended: Iterable[str]) -> None:
-        """Note what consumers were told; those that came meanwhile are told later."""
-        for name, ids in told.items():
+    def note_published(self, assignments: Mapping[str, tuple[int, ...]], ended: Iterable[str]) -> None:
+        """Note which assignments were published; consumers that joined after that are published next time."""
+        for name, ids in assignments.items():
             if name in self.consumers:
                 self.consumers[name].segments = ids
         self.evicted -= {*ended}
 
 
 class DrainedSegments(Result):
-    """What subscriptions have consumed, as brokers tell it.
+    """Segments that subscriptions have consumed, as brokers report them.
 
     Attributes:
-        drained: sealed segments of which a subscription has consumed all, by subscription.
+        drained: ids of sealed segments that are consumed completely, by subscription.
     """
 
     drained: dict[str, tuple[int, ...]] = Field(default_factory=dict[str, tuple[int, ...]])
 
 
 class SubscriptionChanges(Result):
-    """What is told to consumers of one subscription.
+    """Changes to publish for consumers of a subscription.
 
     Attributes:
-        subscription: its name.
+        subscription: name of the subscription.
         assignments: ids of segments, by consumer.
-        ended: consumers whose sessions are over.
+        ended: consumers whose sessions have ended.
     """
 
     subscription: str
@@ -292,15 +294,16 @@ class SubscriptionChanges(Result):
 
 
 class AssignmentChanges(Result):
-    """What is told to consumers at once.
+    """Changes to publish together for consumers of a topic.
 
     Attributes:
-        generation: of all of it.
-        epoch: of the layout by which segments were assigned.
-        subscriptions: those with changes.
-        layout: whether the layout must be told again, since it is not there any more.
-        compact: whether the topic is to be compacted.
-        forgotten: consumers of whom nothing is to be left there, `subscription/consumer`: they ended long ago.
+        generation: generation of the new assignments.
+        epoch: epoch of the layout on which they are based.
+        subscriptions: subscriptions with changes.
+        layout: whether to publish the layout again, because its topic was deleted.
+        compact: whether to compact the topic.
+        forgotten: consumers whose sessions ended long ago, `subscription/consumer`; their messages are deleted from the
+            topic.
     """
 
     generation: int
@@ -314,19 +317,19 @@ class AssignmentChanges(Result):
     def of(
         cls, coordinators: Mapping[str, Coordinator], record: SegmentLayout, generation: int, *, layout: bool
     ) -> Self | None:
-        """All that must be told now; None for nothing.
+        """Return all changes that must be published now; None for none.
 
         Args:
-            coordinators: by subscription.
-            record: of the topic.
-            generation: of what is told.
-            layout: whether the layout must be told too.
+            coordinators: sessions, by subscription.
+            record: layout of the topic.
+            generation: generation of the new assignments.
+            layout: whether to publish the layout too.
         """
-        found = [
-            SubscriptionChanges(subscription=name, assignments=told, ended=tuple(sorted(one.evicted)))
-            for name, one in sorted(coordinators.items())
-            if (told := one.changes(record)) or one.evicted
+        subscriptions = [
+            SubscriptionChanges(subscription=name, assignments=assignments, ended=tuple(sorted(coordinator.evicted)))
+            for name, coordinator in sorted(coordinators.items())
+            if (assignments := coordinator.changes(record)) or coordinator.evicted
         ]
-        if not found and not layout:
+        if not subscriptions and not layout:
             return None
-        return cls(generation=generation, epoch=record.epoch, subscriptions=tuple(found), layout=layout)
+        return cls(generation=generation, epoch=record.epoch, subscriptions=tuple(subscriptions), layout=layout)

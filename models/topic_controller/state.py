@@ -1,4 +1,4 @@
-"""What the controller of a topic carries from one run of its workflow to the next, and what its steps answer."""
+"""State that the controller of a topic passes to the next run of its workflow, and the results of its steps."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ class OpenRequest(Result):
     """How a topic is opened.
 
     Attributes:
-        recover_sessions: whether to look for sessions of consumers: a run that is continued hands them over.
+        recover_sessions: whether to read sessions of consumers from the metadata store; a continued run has them
+            already.
     """
 
     recover_sessions: bool = False
 
 
 class OpenedTopic(Result):
-    """A topic as its controller finds it.
+    """A topic when its controller starts.
 
     Attributes:
-        record: its layout, with a change that an earlier run left under way.
-        subscriptions: that are registered, by name.
-        sessions: of consumers, by subscription; none unless they were asked for.
-        warnings: what the operator should know of the brokers' releases; none where sessions were not asked for.
+        record: its layout, possibly with a change that an earlier run has not finished.
+        subscriptions: registered subscriptions, by name.
+        sessions: sessions of consumers, by subscription; empty unless they were requested.
+        warnings: notes on the brokers' releases for the operator; empty unless sessions were requested.
     """
 
     record: ControlledLayout
@@ -43,15 +44,14 @@ class OpenedTopic(Result):
 
 
 class PreparedChange(Result):
-    """Whether a change has begun, or fits.
+    """Result of the preparation of a split or a merge.
 
     Attributes:
-        record: the layout as it stands, where it is not the one that the workflow has; None where it is. It grows with
-            the topic, and so is told only then.
-        refused: why it does not fit the layout, or why brokers do not make the new segments; the others are as before.
-        fault: a `LayoutFault`, where it does not fit the layout.
-        first_segment: the first id of the new segments, once they are there. Those of changes that were given up since
-            the workflow saw the layout come no more.
+        record: the current layout, where the workflow has another one; else None, because it grows with the topic.
+        refused: why the change does not fit the layout, or why brokers refuse the new segments; empty if neither.
+        fault: a `LayoutFault`, where the change does not fit the layout.
+        first_segment: first id of the new segments, once they exist. Ids of changes that were abandoned since then are
+            not used again.
     """
 
     record: ControlledLayout | None = None
@@ -61,11 +61,11 @@ class PreparedChange(Result):
 
 
 class CommittedChange(Result):
-    """The end of a change; all else of it follows from the layout with which it began.
+    """Result of the commit of a split or a merge; the rest follows from the layout before it.
 
     Attributes:
         at_ms: when the old segments were sealed in the layout, in milliseconds since 1970.
-        record: the layout as it stands, where more has come behind the change.
+        record: the current layout, where it has changed again after the commit.
     """
 
     at_ms: int = 0
@@ -73,12 +73,12 @@ class CommittedChange(Result):
 
 
 class LayoutChange(Result):
-    """What a split or a merge did: the answer of its update.
+    """Result of a split or a merge: the answer of its update.
 
     Attributes:
-        epoch: of the new layout.
+        epoch: epoch of the new layout.
         sealed: ids of the old segments.
-        made: the new ones.
+        made: the new segments.
     """
 
     epoch: int
@@ -87,19 +87,19 @@ class LayoutChange(Result):
 
 
 class SegmentStats(Result):
-    """A segment as its broker sees it.
+    """Statistics of a segment from its broker.
 
     Attributes:
-        segment: its id.
-        descriptor: its part of the topic's name.
-        active: whether it takes messages.
+        segment: id of the segment.
+        descriptor: the segment's part of the topic's name.
+        active: whether the segment takes messages.
         messages_in: messages per second.
         bytes_in: bytes per second.
-        stored_bytes: on bookies.
-        producers: that are connected.
-        backlog: messages that are not acknowledged, by subscription.
-        consumers: that are connected, by subscription.
-        unavailable_reason: why its broker does not say; empty where it does.
+        stored_bytes: bytes on bookies.
+        producers: number of connected producers.
+        backlog: unacknowledged messages, by subscription.
+        consumers: number of connected consumers, by subscription.
+        unavailable_reason: why the broker gave no statistics; empty if it did.
     """
 
     segment: int
@@ -115,12 +115,12 @@ class SegmentStats(Result):
 
 
 class TopicReport(Result):
-    """A scalable topic as a whole (PIP-468, "Get aggregated stats").
+    """Statistics of a scalable topic (PIP-468, "Get aggregated stats").
 
     Attributes:
-        epoch: of the layout.
-        segments: all that the layout names.
-        subscriptions: messages that each has not acknowledged, on all segments.
+        epoch: epoch of the layout.
+        segments: all segments of the layout.
+        subscriptions: unacknowledged messages on all segments, by subscription.
     """
 
     epoch: int
@@ -129,14 +129,14 @@ class TopicReport(Result):
 
 
 class Scaling(BaseModel):
-    """How a topic scales by itself: the answer of the query `auto_scale`.
+    """How a topic scales automatically: the answer of the query `auto_scale`.
 
     Attributes:
-        policy: None for not at all. Why nothing is done is told by the last failure of the pending activity
-            `topic_controller_await_scale`.
-        decision: the last one, with its reason; empty for none.
-        decided_at: when. Cooldowns count from the last change of the layout; in a dry run, which changes nothing, from
-            this.
+        policy: None if it does not. The last failure of the pending activity `topic_controller_await_scale` says why
+            nothing is due.
+        decision: the last decision with its reason; empty for none.
+        decided_at: time of that decision. Cooldowns start with the last change of the layout; in a dry run, which
+            changes nothing, with this.
     """
 
     policy: AutoScale | None = None
@@ -145,60 +145,60 @@ class Scaling(BaseModel):
 
 
 MAX_UNCOMPACTED = 1000
-"""Messages to consumers after which the layout topic is compacted; with more consumers, as many as these."""
+"""Messages to consumers after which the layout topic is compacted, or the number of consumers, if that is larger."""
 
 
 class CompactionState(BaseModel):
-    """What was told in the layout topic since it was compacted: clients that come read all of it.
+    """Messages in the layout topic since its last compaction, all of which new clients read.
 
     Attributes:
-        told: messages to consumers.
+        messages: number of messages to consumers.
         ended: consumers whose sessions have ended since then, `subscription/consumer`.
-        ended_earlier: in the time before that. Whoever was away has read by now that its session has ended.
+        ended_earlier: those that ended before that. Their clients have had time to read it.
     """
 
-    told: int = 0
+    messages: int = 0
     ended: tuple[str, ...] = ()
     ended_earlier: tuple[str, ...] = ()
 
     def with_published(self, changes: AssignmentChanges) -> Self:
-        """With what was told."""
-        kept = type(self)(ended_earlier=self.ended) if changes.compact else self
-        told = sum(len(subscription.assignments) + len(subscription.ended) for subscription in changes.subscriptions)
-        ended = tuple(
-            f"{subscription.subscription}/{name}"
-            for subscription in changes.subscriptions
-            for name in subscription.ended
-        )
-        return kept.model_copy(update={"told": kept.told + told, "ended": (*kept.ended, *ended)})
+        """Return the state after changes were published."""
+        base = type(self)(ended_earlier=self.ended) if changes.compact else self
+        messages = sum(len(change.assignments) + len(change.ended) for change in changes.subscriptions)
+        ended = tuple(f"{change.subscription}/{name}" for change in changes.subscriptions for name in change.ended)
+        return base.model_copy(update={"messages": base.messages + messages, "ended": (*base.ended, *ended)})
 
     def with_compaction(self, changes: AssignmentChanges, coordinators: Mapping[str, Coordinator]) -> AssignmentChanges:
-        """Changes, with the compaction of the topic where that is due."""
-        if self.told < MAX_UNCOMPACTED:
+        """Return changes that also compact the topic, if that is due."""
+        if self.messages < MAX_UNCOMPACTED:
             return changes
-        here = {f"{subscription}/{name}" for subscription, one in coordinators.items() for name in one.consumers}
-        if self.told < len(here):
+        registered = {
+            f"{subscription}/{name}"
+            for subscription, coordinator in coordinators.items()
+            for name in coordinator.consumers
+        }
+        if self.messages < len(registered):
             return changes
-        forgotten = tuple(sorted({*self.ended_earlier} - here))
+        forgotten = tuple(sorted({*self.ended_earlier} - registered))
         return changes.model_copy(update={"compact": True, "forgotten": forgotten})
 
 
 class ControllerState(BaseModel):
-    """All that the controller knows.
+    """The state of a controller.
 
     Attributes:
-        started, epoch: order its attempts.
-        record: the topic's layout, as it stands in the metadata store; None before the first look.
-        subscriptions: that are registered, by name.
-        coordinators: sessions of consumers, by subscription; those without any are left out.
+        started, epoch: order of its attempts.
+        record: the topic's layout as it is in the metadata store; None before the topic is open.
+        subscriptions: registered subscriptions, by name.
+        coordinators: sessions of consumers, by subscription; subscriptions without sessions are left out.
         grace: how long a session outlives its connection.
-        generation: of what consumers were told last.
-        compaction: what was told since the layout topic was compacted.
-        pruning: when sealed segments go; None for never.
-        scaling: how it scales by itself.
-        changes: splits and merges in the life of this workflow.
-        waiting: what a change that is under way waits for; empty for nothing.
-        doing: what is done now; empty for nothing.
+        generation: generation of the assignments that were published last.
+        compaction: what was published since the layout topic was compacted.
+        pruning: when sealed segments are removed; None for never.
+        scaling: how it scales automatically.
+        changes: splits and merges since the workflow was started.
+        waiting: what the current change waits for; empty for nothing.
+        doing: the current operation; empty for none.
         notes: the newest events.
     """
 
@@ -218,7 +218,7 @@ class ControllerState(BaseModel):
     notes: list[str] = []
 
     def reset_for_next_run(self) -> Self:
-        """What is left of it where Temporal has reset the workflow: the metadata store knows the topic better."""
+        """Return the state for the run after one that Temporal has reset; it reads the rest from the metadata store."""
         return type(self)(
             started=self.started,
             epoch=self.epoch,
@@ -236,18 +236,18 @@ class ControllerStatus(Result):
 
     Attributes:
         topic: `tenant/namespace/topic`.
-        epoch: of the layout; -1 before the first look.
-        active: descriptors of the segments that take messages, in the order of their hashes.
-        sealed: how many segments are left that do not.
-        subscriptions: that are registered, by name.
-        consumers: how many sessions there are, by subscription.
-        away: consumers that are not connected now, `subscription/consumer`, with the time since when; the first 20.
-        changes: splits and merges in the life of this workflow.
-        retired: how many pruned segments are left whose topics are still there.
-        pruning: when sealed segments go; None for never.
-        auto_scale: whether it scales by itself: `off`, `on` or `dry run`.
-        pending: the change that is under way.
-        doing: what is done now; empty for nothing.
+        epoch: epoch of the layout; -1 before the topic is open.
+        active: descriptors of the active segments, in the order of their hashes.
+        sealed: number of sealed segments.
+        subscriptions: registered subscriptions, by name.
+        consumers: number of sessions, by subscription.
+        away: the first 20 consumers without a connection, `subscription/consumer`, and since when.
+        changes: splits and merges since the workflow was started.
+        retired: number of pruned segments whose topics still exist.
+        pruning: when sealed segments are removed; None for never.
+        auto_scale: whether it scales automatically: `off`, `on` or `dry run`.
+        pending: the change that is in progress.
+        doing: the current operation; empty for none.
         waiting: what that waits for; empty for nothing.
         notes: the newest events.
     """

@@ -86,7 +86,7 @@ def test_an_input_is_checked(command: Command, stack: Stack) -> None:
         "topic": "persistent://public/default/x-partition-0",
     }
     error = command("start", "topic-controller", "--input", json.dumps(plan), code=ExitCode.USAGE)
-    assert "'persistent://public/default/x-partition-0' cannot be scalable" in error
+    assert "invalid name 'persistent://public/default/x-partition-0' of a scalable topic" in error
     found = run_doctor(command, stack)
     assert {one["level"] for one in found if one["subject"].startswith(("metadata store", "broker"))} == {"ok"}
 
@@ -110,7 +110,7 @@ def _refusals(command: Command, workflow_id: str) -> None:
     )
     assert "segment: " in command("topic", "split", TOPIC, "one", code=ExitCode.USAGE)
     assert "nothing brings them back. cure: add --yes" in command("topic", "delete", TOPIC, code=ExitCode.USAGE)
-    assert "cannot be scalable" in command("topic", "status", "a b", code=ExitCode.USAGE)
+    assert "of a scalable topic" in command("topic", "status", "a b", code=ExitCode.USAGE)
     other = workflow_id.replace("commanded", "other")
     assert f"no workflow {other}" in command("topic", "status", "public/default/other", code=ExitCode.USAGE)
     other = f"no workflow {controller_id('staging', TOPIC)}"

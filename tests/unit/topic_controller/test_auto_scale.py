@@ -96,7 +96,7 @@ def test_idle_neighbours_merge() -> None:
         topic.look({})
     assert [at - START for at, _ in topic.changes] == [timedelta(minutes=5), timedelta(minutes=15)]
     assert len(topic.layout.active) == 2
-    assert "2 segments stay at least" in topic.look({}).why
+    assert "at least 2 segments must stay" in topic.look({}).why
 
 
 def test_a_burst_begins_the_window_anew() -> None:
@@ -211,9 +211,9 @@ def test_a_window() -> None:
     [
         ({"minSegments": 3, "maxSegments": 2}, "minSegments 3 is more than maxSegments 2"),
         ({"mergeMsgRateInThreshold": 10_000}, "is not below its split threshold"),
-        ({"windows": [{"cron": "0 7 * *", "duration": "2h", "minSegments": 2}]}, "is no cron expression"),
+        ({"windows": [{"cron": "0 7 * *", "duration": "2h", "minSegments": 2}]}, "invalid cron expression"),
         ({"windows": [{"cron": "0 7 * * *", "duration": "2h", "minSegments": 65}]}, "minSegments 65 is more than 64"),
-        ({"windows": [{"cron": "0 7 * * *", "duration": "2h", "minSegments": 2, "timeZone": "!"}]}, "is no time zone"),
+        ({"windows": [{"cron": "0 7 * * *", "duration": "2h", "minSegments": 2, "timeZone": "!"}]}, "invalid time zone"),
         ({"splitThreshold": 3}, "Extra inputs are not permitted"),
     ],
 )

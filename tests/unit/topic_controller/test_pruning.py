@@ -22,7 +22,7 @@ from models.topic_controller.record import Change, ControlledLayout, Mutation
 
 MINUTE = 60_000
 AT_ONCE = Pruning(after=timedelta())
-SUBSCRIBED = SegmentContents(entries=5, left={"bill": 0}, retention_minutes=0)
+SUBSCRIBED = SegmentContents(entries=5, unacknowledged={"bill": 0}, retention_minutes=0)
 
 
 @pytest.mark.parametrize(
@@ -30,15 +30,15 @@ SUBSCRIBED = SegmentContents(entries=5, left={"bill": 0}, retention_minutes=0)
     [
         (SUBSCRIBED, None),
         (None, None),
-        (SUBSCRIBED._replace(left={"bill": 0, "audit": 1}), "audit has 1 messages left"),
-        (SUBSCRIBED._replace(entries=0, left={"audit": 1}), "audit has 1 messages left"),
+        (SUBSCRIBED._replace(unacknowledged={"bill": 0, "audit": 1}), "audit has 1 unacknowledged messages"),
+        (SUBSCRIBED._replace(entries=0, unacknowledged={"audit": 1}), "audit has 1 unacknowledged messages"),
         (SUBSCRIBED._replace(retention_minutes=-1), "retention keeps it indefinitely"),
         (SUBSCRIBED._replace(retention_minutes=11), "retention keeps it for 11 minutes"),
         (SUBSCRIBED._replace(retention_minutes=10), None),
-        (SUBSCRIBED._replace(left={}), "nobody has subscribed to it, and it has no retention"),
-        (SUBSCRIBED._replace(left={}, retention_minutes=10), None),
-        (SUBSCRIBED._replace(left={}, retention_minutes=-1), "retention keeps it indefinitely"),
-        (SUBSCRIBED._replace(entries=0, left={}, retention_minutes=-1), None),
+        (SUBSCRIBED._replace(unacknowledged={}), "it has neither a subscription nor retention"),
+        (SUBSCRIBED._replace(unacknowledged={}, retention_minutes=10), None),
+        (SUBSCRIBED._replace(unacknowledged={}, retention_minutes=-1), "retention keeps it indefinitely"),
+        (SUBSCRIBED._replace(entries=0, unacknowledged={}, retention_minutes=-1), None),
     ],
 )
 def test_what_stays(contents: SegmentContents | None, why: str | None) -> None:
@@ -55,7 +55,7 @@ def test_when_it_is_looked_at_again() -> None:
     lasting = keep_reason(1000, SUBSCRIBED._replace(retention_minutes=7), AT_ONCE, 1000)
     assert lasting is not None
     assert (lasting.until_ms, lasting.always) == (1000 + 7 * MINUTE, False)
-    unread = keep_reason(1000, SUBSCRIBED._replace(left={"bill": 1}), AT_ONCE, 1000)
+    unread = keep_reason(1000, SUBSCRIBED._replace(unacknowledged={"bill": 1}), AT_ONCE, 1000)
     assert unread is not None
     assert (unread.until_ms, unread.always) == (None, True)
 
@@ -68,7 +68,7 @@ def split(record: ControlledLayout, segment: int) -> ControlledLayout:
 def test_parents_go_before_their_children() -> None:
     """A child that went first would let grandchildren be read before what their grandparents have left."""
     record = split(split(ControlledLayout.created(1, {}, 1000), 0), 1)
-    with pytest.raises(LayoutError, match="segment 1 has parents"):
+    with pytest.raises(LayoutError, match="segment 1 still has parents"):
         record.without_segments([1], 3000)
     pruned = record.without_segments([1, 0], 3000)
     assert (pruned.epoch, [*pruned.segments]) == (4, [2, 3, 4])
@@ -85,7 +85,7 @@ def test_what_cannot_be_pruned() -> None:
     record = split(ControlledLayout.created(1, {}, 1000), 0)
     with pytest.raises(LayoutError, match="segment 1 is active"):
         record.without_segments([1], 3000)
-    with pytest.raises(LayoutError, match="the split of 1 is under way"):
+    with pytest.raises(LayoutError, match="the split of 1 is in progress"):
         record.with_pending(Mutation(change=Change.SPLIT, segments=(1,), epoch=1)).without_segments([0], 3000)
 
 

@@ -41,7 +41,7 @@ def test_other_addresses_have_an_epoch() -> None:
 def test_addresses_wait_for_a_change() -> None:
     """A change that is under way is one of its epoch: nothing else raises that."""
     record = new().with_pending(Mutation(change=Change.SPLIT, segments=(0,), epoch=0))
-    with pytest.raises(LayoutError, match="the split of 0 is under way"):
+    with pytest.raises(LayoutError, match="the split of 0 is in progress"):
         record.with_controller_urls(URLS)
     assert record.with_controller_urls(()) == record
 
