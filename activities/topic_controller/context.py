@@ -1,4 +1,4 @@
-"""What the steps of a topic's controller share: the cluster, the right to lead the topic, and its records."""
+"""Tasks of the steps of a topic's controller: the cluster, the lease of the topic, and its records."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from models.topic_controller.input import KIND, ControllerInput, claim_holder
 
 
 class ObserverTask(StepTask[ControllerInput]):
-    """One attempt that looks at a topic through its brokers alone. Arguments as in `StepTask`."""
+    """An attempt that only reads from the topic's brokers. Arguments as in `StepTask`."""
 
     kind = KIND
     input_type = ControllerInput
@@ -45,7 +45,7 @@ class ObserverTask(StepTask[ControllerInput]):
 
 
 class ControllerTask(ObserverTask):
-    """One attempt of the controller of a topic, which may read everything and stops nobody. Arguments as in `StepTask`.
+    """An attempt of the controller of a topic; it may read everything, and fences off no other.
 
     Raises:
         StoreError: the metadata store cannot be opened.
@@ -65,23 +65,23 @@ class ControllerTask(ObserverTask):
 
     @property
     def admin(self) -> PulsarAdmin:
-        """The cluster's admin interface; the lease is asked for right before each change: brokers know no versions."""
+        """The cluster's admin interface; it checks the lease right before each change, as brokers know no versions."""
         return self._admin
 
     @property
     def lease_path(self) -> str:
-        """The node that holds the lease under which this attempt writes."""
+        """Node of the lease under which this attempt writes."""
         return controller_path(self.name)
 
     @classmethod
     def failure(cls, error: Exception) -> Exception:
-        """See `StepTask`. Whoever leads no more has nothing to try again, and is told apart from what does not fit."""
+        """Return the error with which the activity fails: a lost lease is not retried, and differs from a conflict."""
         if isinstance(error, (Superseded, ClaimHeld)):
             return ApplicationError(str(error), type=FailureKind.NOT_LEADER, non_retryable=True)
         return error
 
     def take_lease(self) -> None:
-        """Take the right to write; every earlier attempt that has it stops.
+        """Take the lease; every earlier attempt that holds it can no longer write.
 
         Raises:
             Superseded: a newer attempt or run has it.
@@ -95,17 +95,17 @@ class ControllerTask(ObserverTask):
         self.lease.take()
 
     def require_cluster(self) -> None:
-        """Check that the brokers are of the cluster that the input names, before the right to lead is taken.
+        """Check that the brokers belong to the cluster of the input; called before the lease is taken.
 
         A controller of the topic under another name of the cluster has another workflow id, and would lose its topic.
 
         Raises:
-            StoreConflict: they are of another one.
+            StoreConflict: they belong to another cluster.
         """
         try:
             cluster = self.admin.brokers.runtime_configuration().get("clusterName")
         except AdminDenied:
-            # Leading a topic needs no right to read this.
+            # A controller needs no permission to read this.
             return
         if cluster != self.input.cluster:  # mutant: topic-controller/leads-under-another-cluster-name
             raise StoreConflict(
@@ -114,16 +114,16 @@ class ControllerTask(ObserverTask):
             )
 
     def service_url(self) -> str:
-        """See `PulsarCluster`; asked once in an attempt, since each look needs a session of its own."""
+        """Return the service URL of the brokers; read once in an attempt, since it takes a new store session."""
         self._service_url = self._service_url or self.cluster.service_url()
         return self._service_url
 
     def require(self) -> None:
-        """The fence, asked right before each change."""
+        """Check the lease; called right before each change."""
         self.lease.require()
 
     def await_lost_attempts(self) -> bool:
-        """Wait until nothing of an attempt that was given up can arrive any more; whether there was such an attempt.
+        """Wait until no late request of an abandoned attempt can arrive; return whether there was such an attempt.
 
         Before what it was about to delete or to end may be made again.
         """
@@ -148,21 +148,21 @@ class ControllerTask(ObserverTask):
 
 
 class LeaderTask(ControllerTask):
-    """One attempt that changes segments, layout and subscriptions; one step at a time."""
+    """An attempt that changes segments, layout and subscriptions; only one at a time."""
 
     def begin(self) -> None:
-        """See `StepTask`; raises what `take_lease` does."""
+        """Take the lease; raises as `take_lease`."""
         self.take_lease()
 
 
 class CoordinatorTask(ControllerTask):
-    """One attempt that changes what consumers are told to read, also while a split takes long."""
+    """An attempt that publishes assignments of consumers; it does not wait for a long split."""
 
     @property
     def lease_path(self) -> str:
-        """See `ControllerTask`."""
+        """Node of the lease under which this attempt writes."""
         return coordinator_path(self.name)
 
     def begin(self) -> None:
-        """See `StepTask`; raises what `take_lease` does."""
+        """Take the lease; raises as `take_lease`."""
         self.take_lease()

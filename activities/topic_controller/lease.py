@@ -18,7 +18,7 @@ _MOVED = "METADATA_MOVED"
 
 
 class LeaderClaim(Claim):
-    """Who leads.
+    """The lease of a topic's controller, as it is stored.
 
     Attributes:
         lost_at_ms: when an attempt was given up last, in milliseconds since 1970; what it was about to ask of a broker
@@ -29,14 +29,17 @@ class LeaderClaim(Claim):
 
 
 class LeaderLease(ClaimKeeper[LeaderClaim]):
-    """The right on behalf of one attempt, asked right before each write; see `require_active_store`."""
+    """The lease of one attempt, checked right before each write; see `require_active_store`."""
 
     def __init__(self, store: CasStore, me: Attempt, *, path: str) -> None:
         super().__init__(store, LeaderClaim, me, path=path)
         self._metadata = store
 
     def successor(self, claim: LeaderClaim | None, **fields: object) -> LeaderClaim:
-        """See `ClaimKeeper`. The step before has ended, unless this is another attempt at it, or another run."""
+        """Return the claim that replaces another one.
+
+        It notes a lost attempt, unless the other claim belongs to an earlier step of this run: that step has ended.
+        """
         new = super().successor(claim, **fields)
         if claim is None or claim.holder == self.me:
             return new
@@ -44,7 +47,7 @@ class LeaderLease(ClaimKeeper[LeaderClaim]):
         return new.model_copy(update=_lost_now()) if given_up else new
 
     def note_lost(self) -> None:
-        """Note that an earlier attempt may have been given up, also where its run has the same name.
+        """Note that an earlier attempt may have been abandoned, even if it has the same run id.
 
         Raises:
             ClaimHeld, Superseded: see `ClaimKeeper.renew`.
@@ -52,7 +55,7 @@ class LeaderLease(ClaimKeeper[LeaderClaim]):
         self.renew(**_lost_now())
 
     def release_unused(self) -> None:
-        """Remove the right of an attempt that has asked brokers to change nothing; one that follows a lost one stays.
+        """Release the lease of an attempt that has changed nothing on brokers; it stays if an attempt was lost before.
 
         Raises:
             ClaimHeld, Superseded: see `ClaimKeeper.release`.
@@ -61,10 +64,10 @@ class LeaderLease(ClaimKeeper[LeaderClaim]):
             self.release()
 
     def take(self, **fields: object) -> LeaderClaim:
-        """Take the right; see `ClaimKeeper`.
+        """Take the lease; see `ClaimKeeper`.
 
         Raises:
-            StoreContention, StoreConflict: the metadata are being moved, or have been.
+            StoreContention, StoreConflict: the metadata are being moved, or were moved.
         """
         require_active_store(self._metadata)
         return super().take(**fields)
@@ -79,10 +82,10 @@ def _lost_now() -> dict[str, int]:
 
 
 def require_active_store(store: CasReader) -> None:
-    """See that this is the store that brokers use, and that they may write to it.
+    """Check that brokers use this store, and may write to it.
 
     Raises:
-        StoreContention: a migration keeps services from writing; this passes.
+        StoreContention: a migration blocks writes; this is temporary.
         StoreConflict: the metadata have moved to another store.
     """
     blocker = metadata_on_the_move(store)
@@ -90,6 +93,6 @@ def require_active_store(store: CasReader) -> None:
         return
     if blocker.code == _MOVED:
         raise StoreConflict(
-            f"{blocker.cause}. Cure: terminate this controller, and start it with the metadata_url of the other store"
+            f"{blocker.cause}; terminate this controller, and start it with the metadata_url of the other store"
         )
     raise StoreContention(f"changes of the topic wait until the metadata have moved: {blocker.cause}")

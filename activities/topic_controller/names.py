@@ -1,4 +1,4 @@
-"""Names of the topics that make a scalable one, as clients of the cluster take them."""
+"""Names of the topics of which a scalable topic consists, for clients of the cluster."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from models.topic_controller import names
 
 
 def segment_topic(topic: TopicName, descriptor: str) -> TopicName:
-    """The topic that holds the messages of a segment; see `models.topic_controller.names`."""
+    """Return the topic that contains the messages of a segment; see `models.topic_controller.names`."""
     return TopicName.parse(names.segment_topic(str(topic), descriptor))
 
 
 def layout_topic(topic: TopicName) -> TopicName:
-    """The topic in which clients see the layout; see `models.topic_controller.names`."""
+    """Return the topic in which clients see the layout; see `models.topic_controller.names`."""
     return TopicName.parse(names.layout_topic(str(topic)))

@@ -1,8 +1,8 @@
-"""Who is connected, and what is consumed (PIP-468, "Consumer Session Lifecycle").
+"""Detection of disconnected consumers and consumed segments (PIP-468, "Consumer Session Lifecycle").
 
-A consumer that is connected reads the layout topic with a reader of the name `{subscription}/{consumer}`: one request
-to one broker shows who is connected, also those that have no segment. That is kept in memory alone, as the proposal
-wants it: whoever observes again gives everybody a fresh grace.
+A connected consumer reads the layout topic with a reader named `{subscription}/{consumer}`. So one request to one
+broker shows all connected consumers, also those without a segment. This state is kept only in memory, as the proposal
+wants it: a new observer gives a new grace to all disconnected consumers.
 """
 
 from __future__ import annotations
@@ -34,22 +34,22 @@ from models.topic_controller.sessions import StoredSessions
 ItemT = TypeVar("ItemT", str, int)
 SubscriptionsByName = Mapping[str, SubscriptionStats]
 
-# Seconds. However many segments there are, this is nothing next to the looks at connections.
+# Seconds. Regardless of the number of segments, this costs little compared to the polls of connections.
 _RECHECK_EVERY = 10.0
-# How long the first consumer of a subscription waits for answers of brokers.
-_ASKING = 10.0
+# Seconds for which the first consumer of a subscription waits for answers of brokers.
+_BROKERS_TIMEOUT = 10.0
 
 
 class Observer:
-    """Looks at one topic; reads only, and keeps no connection to the metadata store.
+    """Polls one topic; read-only, and without a connection to the metadata store.
 
     Args:
-        admin: of the cluster.
-        topic: the scalable one.
-        layout: of it.
+        admin: admin client of the cluster.
+        topic: the scalable topic.
+        layout: its layout.
         registered: consumers with a session, by subscription.
-        watching: what is known.
-        known_at: when that was known, by the monotonic clock.
+        watching: state that the workflow knows.
+        known_at: time of that state, by the monotonic clock.
     """
 
     def __init__(
@@ -72,7 +72,7 @@ class Observer:
         self._drained = {name: {*watching.drained.get(name, ())} for name in self._registered}
         self._unpublished = False
         self._recheck = DrainRecheck(admin, topic, layout)
-        self._missed = {
+        self._gone_since = {
             (name, consumer): known_at - seconds
             for name, consumers in watching.gone.items()
             for consumer, seconds in consumers.items()
@@ -80,15 +80,15 @@ class Observer:
 
     @property
     def deadline(self) -> float:
-        """When the first grace of those ends that are missed, by the monotonic clock; never, where nobody is."""
-        return min(self._missed.values(), default=math.inf) + self._grace
+        """When the first grace ends, by the monotonic clock; infinity if all consumers are connected."""
+        return min(self._gone_since.values(), default=math.inf) + self._grace
 
     def poll(self) -> Observation | None:
-        """Look once; None where nothing has changed. Blocks; for one thread at a time."""
+        """Return what has changed; None for nothing. Blocks; not thread-safe."""
         if not self._is_known:
             return Observation(layout=self._layout)
-        gone, drained = self._gone(), self._consumed()
-        expired, unconsumed_again = self._expired(gone), self._recheck.poll(self._drained)
+        gone, drained = self._find_gone(), self._find_drained()
+        expired, unconsumed_again = self._find_expired(gone), self._recheck.poll(self._drained)
         changed = gone != self._known_gone or drained != self._drained
         if not (changed or any(expired.values()) or unconsumed_again or self._unpublished):
             return None
@@ -100,8 +100,8 @@ class Observer:
             unpublished=self._unpublished,
         )
 
-    def _gone(self) -> dict[str, set[str]]:
-        """Consumers that are not connected; nobody counts as gone while the topic has no broker that answers."""
+    def _find_gone(self) -> dict[str, set[str]]:
+        """Return the disconnected consumers; unchanged while no broker serves the topic."""
         try:
             stats = self._admin.topics.stats(layout_topic(self._topic))
         except RetryableError:
@@ -109,7 +109,7 @@ class Observer:
         except AdminNotFound:
             self._unpublished = True
             return self._known_gone
-        # It keeps what it had, so one that is empty was made by a client behind a deletion.
+        # It retains its messages, so an empty topic was auto-created by a client after a deletion.
         self._unpublished = not stats.storage_size
         readers = {
             client.consumer_name for subscription in stats.subscriptions.values() for client in subscription.consumers
@@ -119,74 +119,82 @@ class Observer:
             for name, consumers in self._registered.items()
         }
 
-    def _expired(self, gone: Mapping[str, set[str]]) -> dict[str, set[str]]:
+    def _find_expired(self, gone: Mapping[str, set[str]]) -> dict[str, set[str]]:
+        """Return the consumers that were disconnected for the whole grace."""
         now = time.monotonic()
-        missing = {(name, consumer) for name, consumers in gone.items() for consumer in consumers}
-        self._missed = {one: self._missed.get(one, now) for one in missing}
-        late: dict[str, set[str]] = {}
-        for (name, consumer), since in self._missed.items():
+        disconnected = {(name, consumer) for name, consumers in gone.items() for consumer in consumers}
+        self._gone_since = {consumer: self._gone_since.get(consumer, now) for consumer in disconnected}
+        expired: dict[str, set[str]] = {}
+        for (name, consumer), since in self._gone_since.items():
             if now - since >= self._grace:
-                late.setdefault(name, set()).add(consumer)
-        return late
+                expired.setdefault(name, set()).add(consumer)
+        return expired
 
-    def _consumed(self) -> dict[str, set[int]]:
-        """Sealed segments of which a subscription has consumed all, as far as it may have begun with them."""
+    def _find_drained(self) -> dict[str, set[int]]:
+        """Return the sealed segments that each subscription has consumed; see `drained_segments`."""
 
         @cache
-        def places(number: int) -> SubscriptionsByName | None:
-            return subscriptions_on(self._admin, self._topic, self._layout.segments[number])
+        def subscriptions(segment_id: int) -> SubscriptionsByName | None:
+            return subscriptions_on(self._admin, self._topic, self._layout.segments[segment_id])
 
-        return {name: drained_segments(self._layout, name, places, known) for name, known in self._drained.items()}
+        return {
+            name: drained_segments(self._layout, name, subscriptions, drained)
+            for name, drained in self._drained.items()
+        }
 
 
 class DrainRecheck:
-    """Looks again at segments that are known to be consumed, one of them from time to time.
+    """Checks one consumed segment from time to time for messages that are unacknowledged again.
 
-    A broker that is killed forgets the newest acknowledgements, and an operator may set a cursor back.
+    A broker that is killed loses the newest acknowledgements, and an operator may reset a cursor.
 
     Args:
-        admin: of the cluster.
-        topic: the scalable one.
-        layout: of it.
+        admin: admin client of the cluster.
+        topic: the scalable topic.
+        layout: its layout.
     """
 
     def __init__(self, admin: PulsarAdminReader, topic: TopicName, layout: SegmentLayout) -> None:
         self._admin = admin
         self._topic = topic
         self._layout = layout
-        # An observer often ends before it has seen all.
+        # An observer often ends before it has checked all segments, so it starts with any.
         self._turn = random.randrange(max(1, len(layout.segments)))
         self._due = -math.inf
 
-    def poll(self, known: Mapping[str, Collection[int]]) -> dict[str, set[int]]:
-        """Segments of which something is left again, by subscription.
+    def poll(self, drained: Mapping[str, Collection[int]]) -> dict[str, set[int]]:
+        """Return the segments that have unacknowledged messages again, by subscription.
 
         Args:
-            known: those that are known to be consumed, by subscription.
+            drained: ids of the segments that are known to be consumed, by subscription.
         """
         if (now := time.monotonic()) < self._due:
             return {}
-        all_known = sorted({*self._layout.segments}.intersection(chain(*known.values())))
-        if not all_known:
+        segments = sorted({*self._layout.segments}.intersection(chain(*drained.values())))
+        if not segments:
             return {}
         self._due, self._turn = now + _RECHECK_EVERY, self._turn + 1
-        if not self._left(all_known[self._turn % len(all_known)], known):
+        if not self._refilled(segments[self._turn % len(segments)], drained):
             return {}
-        # What took one may have taken more: what came first must be read first.
-        found: dict[str, set[int]] = {}
-        for number in all_known:
-            for name in self._left(number, known):
-                found.setdefault(name, set()).add(number)
-        return found
+        # The same cause may have refilled other segments, and older messages must be read first: check all.
+        refilled: dict[str, set[int]] = {}
+        for segment_id in segments:
+            for name in self._refilled(segment_id, drained):
+                refilled.setdefault(name, set()).add(segment_id)
+        return refilled
 
-    def _left(self, number: int, known: Mapping[str, Collection[int]]) -> list[str]:
-        """Subscriptions that are known to have consumed a segment, and have something of it left."""
-        places = subscriptions_on(self._admin, self._topic, self._layout.segments[number]) or {}
-        return [one for one, ids in known.items() if number in ids and one in places and places[one].msg_backlog]
+    def _refilled(self, segment_id: int, drained: Mapping[str, Collection[int]]) -> list[str]:
+        """Return the subscriptions that had consumed a segment, and have unacknowledged messages in it again."""
+        subscriptions = subscriptions_on(self._admin, self._topic, self._layout.segments[segment_id]) or {}
+        return [
+            name
+            for name, ids in drained.items()
+            if segment_id in ids and name in subscriptions and subscriptions[name].msg_backlog
+        ]
 
 
 def subscriptions_on(admin: PulsarAdminReader, topic: TopicName, segment: SegmentInfo) -> SubscriptionsByName | None:
-    """Subscriptions of a segment; none of one that is gone, and None where no broker answers for it."""
+    """Return the subscriptions of a segment; empty if the segment is deleted, None while no broker serves it."""
     with suppress(RetryableError):
         try:
             return admin.topics.stats(segment_topic(topic, segment.descriptor)).subscriptions
@@ -198,33 +206,33 @@ def subscriptions_on(admin: PulsarAdminReader, topic: TopicName, segment: Segmen
 def drained_segments(
     layout: SegmentLayout,
     subscription: str,
-    places: Callable[[int], SubscriptionsByName | None],
-    known: Iterable[int] = (),
+    subscriptions: Callable[[int], SubscriptionsByName | None],
+    drained: Iterable[int] = (),
 ) -> set[int]:
-    """Sealed segments of which a subscription has consumed all, as far as it may have begun with them.
+    """Return the sealed segments that a subscription has consumed completely, as far as it may have started with them.
 
     Args:
-        layout: of the topic.
-        subscription: its name.
-        places: of subscriptions on a segment, by its id; see `subscriptions_on`.
-        known: those that are known to be consumed.
+        layout: layout of the topic.
+        subscription: name of the subscription.
+        subscriptions: returns the subscriptions of a segment, by its id; see `subscriptions_on`.
+        drained: ids of the segments that are known to be consumed.
     """
-    found = {*known}
-    # By their ids parents come before children.
-    for number, segment in sorted(layout.segments.items()):
-        ours = segment.sealed and number not in found
-        if ours and is_assignable(segment, layout, found) and _is_consumed(places(number), subscription):
-            found.add(number)
-    return found
+    consumed = {*drained}
+    # Ids of parents are lower than those of children.
+    for segment_id, segment in sorted(layout.segments.items()):
+        is_candidate = segment.sealed and segment_id not in consumed and is_assignable(segment, layout, consumed)
+        if is_candidate and _is_consumed(subscriptions(segment_id), subscription):
+            consumed.add(segment_id)
+    return consumed
 
 
-def _is_consumed(places: SubscriptionsByName | None, subscription: str) -> bool:
-    """Whether nothing is left of a sealed segment; what was not acknowledged, or is delayed, is left."""
-    if places is None:
+def _is_consumed(subscriptions: SubscriptionsByName | None, name: str) -> bool:
+    """Return whether a subscription has consumed a sealed segment: no message is unacknowledged or delayed."""
+    if subscriptions is None:
         return False
-    # What is left of a topic that is gone is left for nobody, and one that came behind the seal never had a place.
-    place = places.get(subscription)
-    return place is None or not place.msg_backlog
+    # Messages of a deleted topic are lost, and a subscription created after the seal never had a cursor on it.
+    subscription = subscriptions.get(name)
+    return subscription is None or not subscription.msg_backlog
 
 
 def drained_by_subscription(
@@ -234,59 +242,60 @@ def drained_by_subscription(
     subscriptions: Iterable[str],
     each: ItemMapper,
     *,
-    limit: float = _ASKING,
+    limit: float = _BROKERS_TIMEOUT,
 ) -> dict[str, tuple[int, ...]]:
-    """Sealed segments of which subscriptions have consumed all, by subscription; each segment is asked once.
+    """Return the sealed segments that subscriptions have consumed completely; each segment is requested once.
 
     Args:
-        admin: of the cluster.
-        topic: the scalable one.
-        layout: of it.
-        subscriptions: their names.
-        each: asks for some segments at once.
-        limit: seconds after which no more are asked.
+        admin: admin client of the cluster.
+        topic: the scalable topic.
+        layout: its layout.
+        subscriptions: names of the subscriptions.
+        each: requests several segments at once.
+        limit: seconds after which no more requests are made.
     """
-    names, end = [*subscriptions], time.monotonic() + limit
-    sealed = {number: one for number, one in layout.segments.items() if one.sealed} if names else {}
+    names, deadline = [*subscriptions], time.monotonic() + limit
+    sealed = {segment_id: segment for segment_id, segment in layout.segments.items() if segment.sealed} if names else {}
 
-    def look(segment: SegmentInfo) -> SubscriptionsByName | None:
-        # Brokers that do not answer hold no consumer up: what is not known is not consumed, and observers look again.
-        return subscriptions_on(admin, topic, segment) if time.monotonic() < end else None
+    def read(segment: SegmentInfo) -> SubscriptionsByName | None:
+        # Brokers that do not answer must not block consumers: what is unknown is not consumed, and observers poll
+        # again.
+        return subscriptions_on(admin, topic, segment) if time.monotonic() < deadline else None
 
-    places = dict(zip(sealed, each(sealed.values(), look), strict=True))
-    return {name: tuple(sorted(drained_segments(layout, name, places.__getitem__))) for name in names}
+    by_segment = dict(zip(sealed, each(sealed.values(), read), strict=True))
+    return {name: tuple(sorted(drained_segments(layout, name, by_segment.__getitem__))) for name in names}
 
 
 def recover_sessions(
     task: ControllerTask, layout: SegmentLayout, subscriptions: Iterable[str]
 ) -> dict[str, StoredSessions]:
-    """Sessions that the metadata store has, by subscription; without those that have none."""
+    """Return the sessions in the metadata store, by subscription; subscriptions without sessions are left out."""
     registered = {name: task.records.consumers(name) for name in subscriptions}
     names = [name for name, consumers in registered.items() if consumers]
     drained = drained_by_subscription(task.admin, task.name, layout, names, task.each)
     return {
-        name: StoredSessions(consumers=tuple(sorted(registered[name])), drained=found)
-        for name, found in drained.items()
+        name: StoredSessions(consumers=tuple(sorted(registered[name])), drained=segments)
+        for name, segments in drained.items()
     }
 
 
-def _sorted(found: Mapping[str, set[ItemT]]) -> dict[str, tuple[ItemT, ...]]:
-    return {name: tuple(sorted(items)) for name, items in found.items() if items}
+def _sorted(by_subscription: Mapping[str, set[ItemT]]) -> dict[str, tuple[ItemT, ...]]:
+    return {name: tuple(sorted(items)) for name, items in by_subscription.items() if items}
 
 
 def create_observer(
     task: ControllerTask, admin: PulsarAdminReader, watching: ObserverInput, known_at: float
 ) -> Observer:
-    """What observes a topic; reads its records once, and needs the metadata store no more.
+    """Return an observer of a topic; it reads the records once, and then needs the metadata store no more.
 
     Args:
-        task: of the attempt.
-        admin: of the cluster, which outlives the task.
-        watching: what is known.
-        known_at: when that was known, by the monotonic clock.
+        task: task of the attempt.
+        admin: admin client of the cluster, which outlives the task.
+        watching: state that the workflow knows.
+        known_at: time of that state, by the monotonic clock.
 
     Raises:
-        StoreConflict: the topic is gone.
+        StoreConflict: the topic is deleted.
     """
     record = task.records.read()
     if record is None or record.deleting:

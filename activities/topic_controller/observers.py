@@ -1,4 +1,4 @@
-"""All observers of one process: they cost no thread between two looks, and look as often as a process can bear."""
+"""Observers of a process: they share a thread pool, and their polling rate depends on their number."""
 
 from __future__ import annotations
 
@@ -28,44 +28,44 @@ from models.topic_controller.observation import Observation, ObserverInput
 ResultT = TypeVar("ResultT")
 
 POLL_INTERVAL_SECONDS = 0.1
-"""Seconds between two looks of an observer, as long as there are few of them."""
+"""Seconds between two polls of an observer, as long as there are few observers."""
 
 MAX_POLLS_PER_SECOND = 80
-"""Looks of all observers of a process in a second; each is some milliseconds of Python, and steps want theirs."""
+"""Polls of all observers of a process in a second; each takes some milliseconds of Python, and steps need time too."""
 
 MAX_CONCURRENT_REQUESTS = 8
-"""Looks at one cluster at once. Other clusters do not wait for one whose brokers do not answer."""
+"""Concurrent requests to one cluster. A cluster whose brokers do not answer does not delay others."""
 
-# Of observers that begin, each with a session of the metadata store: those that look do not wait for one that is away.
-_BEGINS = 4
-# An observer's silence is noticed after 10 s; a thousand of them would keep Temporal busy if each told more often.
-_FIRST_BEAT, _LONGEST_BEAT = 0.5, 3.0
-# A timer may be early by its resolution.
-_SHORTEST = 0.01
+# Threads for starting observers, which need a store session each: a store that is down does not delay polls.
+_START_THREADS = 4
+# The heartbeat timeout is 10 s; a thousand observers with more frequent heartbeats would load Temporal.
+_MIN_HEARTBEAT, _MAX_HEARTBEAT = 0.5, 3.0
+# A timer may fire early by its resolution.
+_MIN_PAUSE = 0.01
 
 
 class Pollable(Protocol):
-    """What an observer is for those who run it; see `Observer`."""
+    """The interface of an observer; see `Observer`."""
 
     @property
     def deadline(self) -> float:
-        """When something is due though nobody does anything, by the monotonic clock."""
+        """When something is due even if nothing changes, by the monotonic clock."""
         ...
 
     def poll(self) -> Observation | None:
-        """Look once."""
+        """Return what has changed; None for nothing."""
         ...
 
 
 class Cadence:
-    """How often each of the observers of a process looks, and tells that it is alive."""
+    """Intervals of polls and heartbeats for the observers of a process."""
 
     def __init__(self) -> None:
         self._observers = 0
 
     @contextmanager
     def register(self) -> Generator[None]:
-        """Count an observer while what is inside runs."""
+        """Count an observer while the context is open."""
         self._observers += 1
         try:
             yield
@@ -74,49 +74,49 @@ class Cadence:
 
     @property
     def pause(self) -> float:
-        """Seconds between two looks of one observer."""
+        """Seconds between two polls of one observer."""
         return max(POLL_INTERVAL_SECONDS, self._observers / MAX_POLLS_PER_SECOND)
 
     @property
     def beat(self) -> float:
         """Seconds between two heartbeats of one observer."""
-        return min(max(_FIRST_BEAT, self.pause), _LONGEST_BEAT)
+        return min(max(_MIN_HEARTBEAT, self.pause), _MAX_HEARTBEAT)
 
-    def until(self, deadline: float) -> float:
-        """Seconds to the next look: when something is due, however many there are, and else after the pause."""
-        return max(_SHORTEST, min(self.pause, deadline - time.monotonic()))
+    def pause_until(self, deadline: float) -> float:
+        """Return the seconds to the next poll: until the deadline, but at most the pause."""
+        return max(_MIN_PAUSE, min(self.pause, deadline - time.monotonic()))
 
 
 class ObservedCluster:
     """Connections to one cluster, and threads for its observers.
 
     Args:
-        session: is this one's to close.
+        session: HTTP session; closed with this object.
         urls: addresses of brokers.
     """
 
     def __init__(self, session: HttpSession, urls: tuple[str, ...]) -> None:
         self.admin = PulsarAdminReader(session, urls)
         self.users = 0
-        self.poll_threads = ThreadPoolExecutor(MAX_CONCURRENT_REQUESTS, thread_name_prefix="look")
-        self.start_threads = ThreadPoolExecutor(_BEGINS, thread_name_prefix="observe")
+        self.poll_threads = ThreadPoolExecutor(MAX_CONCURRENT_REQUESTS, thread_name_prefix="poll")
+        self.start_threads = ThreadPoolExecutor(_START_THREADS, thread_name_prefix="start-observer")
 
     def close(self) -> None:
-        """Wait for looks that nobody waits for any more, which use the connections, and free them. Blocks."""
+        """Wait for polls of cancelled observers, which still use the connections, and close the connections. Blocks."""
         self.poll_threads.shutdown()
         self.start_threads.shutdown()
         self.admin.close()
 
 
 class Observers(Closeable):
-    """All observers of this process."""
+    """The observers of a process."""
 
     def __init__(self) -> None:
         self._cadence = Cadence()
         self._clusters: dict[tuple[object, ...], ObservedCluster] = {}
 
     def close(self) -> None:
-        """Free connections of observers that have not ended by themselves. Blocks."""
+        """Close the connections of observers that have not ended. Blocks."""
         for cluster in self._clusters.values():
             cluster.close()
 
@@ -126,10 +126,11 @@ class Observers(Closeable):
         """Watch connections and backlogs until something has changed.
 
         Raises:
-            ApplicationError: the topic is gone, or cannot be looked at.
+            ApplicationError: the topic is deleted, or cannot be read.
         """
         info, context = activity.info(), ActivityContext()
-        # Both by the server's clock. What waited for a worker, or for a turn to begin, has waited for consumers too.
+        # Both are times of the server. The grace also counts the time in which the task waited for a worker or a
+        # thread.
         known_at = time.monotonic() - (info.started_time - info.current_attempt_scheduled_time).total_seconds()
         attempt = this_attempt(execution)
         async with (
@@ -147,15 +148,15 @@ class Observers(Closeable):
             except asyncio.CancelledError:
                 context.cancel()
                 raise
-            # What an earlier attempt waited for is over; this one may look for days.
+            # Clears what an earlier attempt waited for; this one may poll for days.
             await signals.report_done(context.report())
             return await poll_until_change(observer, self._cadence, cluster.poll_threads)
 
     @asynccontextmanager
     async def _connected(self, runtime: Runtime, input: ControllerInput) -> AsyncGenerator[ObservedCluster]:
-        """The connections that all observers of a cluster share; the last one closes them."""
+        """Share the connections of all observers of a cluster; the last one closes them."""
         access = runtime.admin_of(input.credentials)
-        # Who begins when files of the TLS settings have changed uses the new ones.
+        # An observer that starts after files of the TLS settings have changed uses the new ones.
         key = (input.credentials, input.admin_urls, tls_context(access))
         shared = self._clusters.get(key)
         if shared is None:
@@ -176,29 +177,29 @@ class Observers(Closeable):
 async def observe(runtime: Runtime, execution: Execution[ControllerInput], watching: ObserverInput) -> Observation:
     """Watch connections and backlogs until something has changed."""
     if activity.info().attempt > 1:
-        # What an attempt that died had in memory is lost: everybody has a fresh grace.
+        # The memory of an attempt that died is lost: all disconnected consumers get a new grace.
         watching = watching.with_fresh_grace
     return await runtime.shared(Observers).observe(runtime, execution, watching)
 
 
-async def poll_until_change(observer: Pollable, cadence: Cadence, lanes: ThreadPoolExecutor) -> Observation:
-    """Look until something has changed."""
+async def poll_until_change(observer: Pollable, cadence: Cadence, pool: ThreadPoolExecutor) -> Observation:
+    """Poll until something has changed; return that."""
     while True:
-        seen = await run_in_pool(lanes, observer.poll)
-        if seen is not None:
-            return seen
-        await asyncio.sleep(cadence.until(observer.deadline))
+        observation = await run_in_pool(pool, observer.poll)
+        if observation is not None:
+            return observation
+        await asyncio.sleep(cadence.pause_until(observer.deadline))
 
 
-async def run_in_pool(lanes: ThreadPoolExecutor, work: Callable[[], ResultT]) -> ResultT:
-    """Read in a thread. A cancellation does not wait for its end, since nothing comes of it."""
-    # With the activity's context, which logs name.
-    return await asyncio.get_running_loop().run_in_executor(lanes, copy_context().run, work)
+async def run_in_pool(pool: ThreadPoolExecutor, work: Callable[[], ResultT]) -> ResultT:
+    """Run a function that only reads in a thread. A cancellation does not wait for its end."""
+    # Logs need the activity's context.
+    return await asyncio.get_running_loop().run_in_executor(pool, copy_context().run, work)
 
 
 @asynccontextmanager
 async def heartbeating(cadence: Cadence) -> AsyncGenerator[None]:
-    """Tell Temporal that an observer is alive, while what is inside runs; its answer is how a cancellation comes."""
+    """Send heartbeats of an observer while the context is open; their responses also deliver a cancellation."""
 
     async def beat() -> None:
         while True:

@@ -1,6 +1,7 @@
-"""Sealed segments of which nothing is left: out of the layout first, and deleted later.
+"""Removal of consumed sealed segments: first from the layout, and later their topics.
 
-Who reads by positions, or comes late with the layout of before, finds a topic that is ended, and continues elsewhere.
+Until then, clients that read by positions, or have an old layout, find a terminated topic, and continue with its
+children.
 """
 
 from __future__ import annotations
@@ -31,15 +32,15 @@ from models.topic_controller.pruning import (
 )
 from models.topic_controller.record import ControlledLayout, Retired
 
-# A tenth of the time for which something waits already, so that what waits for weeks costs next to nothing.
-_SHARE = 10
-_SOONEST_MS, _LATEST_MS = 15_000, 3_600_000
-_NAMED = 20
+# The next check comes after a tenth of the time that a segment has already waited, so that long waits cost little.
+_FRACTION = 10
+_MIN_PAUSE_MS, _MAX_PAUSE_MS = 15_000, 3_600_000
+_MAX_REASONS = 20
 
 
 @polling_step(ObserverTask)
 def await_prune(task: ObserverTask, watch: PruneWatch) -> PollResult[bool]:
-    """Look whether a segment may go; it answers True, and never False."""
+    """Check whether a segment may be removed; the answer is True as soon as one may."""
     name, now = task.name, _now()
     reasons: list[tuple[str, KeepReason, int]] = []
     for candidate in watch.candidates:
@@ -48,74 +49,79 @@ def await_prune(task: ObserverTask, watch: PruneWatch) -> PollResult[bool]:
             return PollResult(answer=True)
         reasons.append((candidate.descriptor, why, candidate.sealed_at_ms))
     for descriptor, removed_at_ms in watch.retired.items():
-        why = _is_kept(task.admin, segment_topic(name, descriptor), removed_at_ms, watch, now)
+        why = _retired_keep_reason(task.admin, segment_topic(name, descriptor), removed_at_ms, watch, now)
         if why is None:
             return PollResult(answer=True)
         reasons.append((descriptor, why, removed_at_ms))
-    descriptor, first, since = min(reasons, key=lambda reason: _next(reason[1], reason[2], now))
-    again = timedelta(milliseconds=max(_SOONEST_MS, _next(first, since, now) - now))
-    return PollResult(why=f"segment {descriptor} stays: {first.why}", again=again)
+    descriptor, reason, since = min(reasons, key=lambda entry: _next_check_ms(entry[1], entry[2], now))
+    again = timedelta(milliseconds=max(_MIN_PAUSE_MS, _next_check_ms(reason, since, now) - now))
+    return PollResult(why=f"segment {descriptor} stays: {reason.why}", again=again)
 
 
 @step(LeaderTask)
 def prune(task: LeaderTask, asked: PruneTask) -> PruneResult:
-    """Take segments out of the layout that may go, publish that, and delete topics of those that went long ago.
+    """Remove segments from the layout and publish it; delete the topics of segments that were removed long ago.
 
     Raises:
-        StoreConflict: the topic is being deleted, or a change is under way.
+        StoreConflict: the topic is being deleted, or a change is in progress.
     """
     record = task.records.read()
     if record is None or record.deleting or record.pending is not None:
-        raise StoreConflict(f"{task.name} cannot be pruned now: it is deleted, or a change is under way")
+        raise StoreConflict(f"{task.name} cannot be pruned now: it is deleted, or a change is in progress")
     now = _now()
-    goes, stays = _sorted_out(task, record, asked, now)
-    seen = record
-    if goes:
-        record = task.records.change(lambda found: _pruned(found, seen, goes, now))
-    # Also what an earlier attempt took out of the layout.
+    to_remove, reasons = _select(task, record, asked, now)
+    checked = record
+    if to_remove:
+        record = task.records.change(lambda current: _without(current, checked, to_remove, now))
+    # Also publish what an earlier attempt removed from the layout.
     if record.epoch != asked.epoch:
         publish(task)
     deleted = _delete_retired(task, record, asked, now)
-    record = task.records.change(lambda found: found.without_retired(deleted))
-    expected = asked.epoch + len(goes)
+    record = task.records.change(lambda current: current.without_retired(deleted))
+    expected = asked.epoch + len(to_remove)
     return PruneResult(
-        removed=tuple(goes),
+        removed=tuple(to_remove),
         deleted=tuple(deleted),
-        retained={number: stays[number] for number in sorted(stays)[:_NAMED]},
+        retained={segment_id: reasons[segment_id] for segment_id in sorted(reasons)[:_MAX_REASONS]},
         at_ms=now,
         record=None if record.epoch == expected else record,
     )
 
 
-def _pruned(found: ControlledLayout, seen: ControlledLayout, goes: list[int], now: int) -> ControlledLayout:
-    """Only of the layout whose segments were looked at."""
-    if found.epoch != seen.epoch or found.created_ms != seen.created_ms:
-        raise RetryableError(f"the layout has come to epoch {found.epoch} meanwhile; it is looked at again")
+def _without(current: ControlledLayout, checked: ControlledLayout, segments: list[int], now: int) -> ControlledLayout:
+    """Return the layout without segments, if it is still the one that was checked.
+
+    Raises:
+        RetryableError: it has changed.
+        StoreConflict: the segments cannot be removed.
+    """
+    if current.epoch != checked.epoch or current.created_ms != checked.created_ms:
+        raise RetryableError(f"the layout has changed to epoch {current.epoch}; its segments are checked again")
     try:
-        return found.without_segments(goes, now)
+        return current.without_segments(segments, now)
     except LayoutError as error:
         raise StoreConflict(f"segments cannot be pruned: {error}") from error
 
 
-def _sorted_out(
+def _select(
     task: ControllerTask, record: ControlledLayout, asked: PruneTask, now: int
 ) -> tuple[list[int], dict[int, str]]:
-    """Segments that go, and why others stay."""
-    goes: list[int] = []
-    stays = dict.fromkeys(asked.request.segments, "it is not in the layout, or takes messages")
+    """Return the segments to remove, and why the others stay."""
+    to_remove: list[int] = []
+    reasons = dict.fromkeys(asked.request.segments, "it is active, or not in the layout")
     for segment in removable_segments(record, asked.request):
-        if why := _why_stays(task, segment, goes, asked, now):
-            stays[segment.segment_id] = why
+        if why := _why_stays(task, segment, to_remove, asked, now):
+            reasons[segment.segment_id] = why
         else:
-            goes.append(segment.segment_id)
-            stays.pop(segment.segment_id, None)
-    return goes, stays
+            to_remove.append(segment.segment_id)
+            reasons.pop(segment.segment_id, None)
+    return to_remove, reasons
 
 
-def _why_stays(task: ControllerTask, segment: SegmentInfo, goes: list[int], asked: PruneTask, now: int) -> str:
-    if {*segment.parent_ids} - {*goes}:
-        # Without it, nothing would say that its children come behind what its parents have left.
-        return f"it comes from {', '.join(map(str, segment.parent_ids))}, of which something stays"
+def _why_stays(task: ControllerTask, segment: SegmentInfo, to_remove: list[int], asked: PruneTask, now: int) -> str:
+    if {*segment.parent_ids} - {*to_remove}:
+        # Without this segment, its children could be read before its parents.
+        return f"its parents {', '.join(map(str, segment.parent_ids))} stay"
     task.context.check()
     why = keep_reason(
         segment.sealed_at_ms,
@@ -127,19 +133,21 @@ def _why_stays(task: ControllerTask, segment: SegmentInfo, goes: list[int], aske
 
 
 def _contents(admin: PulsarAdminReader, name: TopicName) -> SegmentContents | None:
-    """What a sealed segment holds; None where it is gone.
+    """Return the contents of a sealed segment; None if it is deleted.
 
     Raises:
-        AdminError: its broker does not say.
+        AdminError: its broker does not answer.
     """
     try:
         stats, inside, retention = admin.topics.stats(name), admin.topics.internal_stats(name), _retention(admin, name)
     except AdminNotFound:
         return None
-    # What was not acknowledged, or is delayed, counts; readers and replicators hold messages as subscriptions do.
-    left = {one: place.msg_backlog for one, place in stats.client_subscriptions.items()}
-    left |= {f"replication to {one}": place.replication_backlog for one, place in stats.replication.items()}
-    return SegmentContents(entries=inside.number_of_entries, left=left, retention_minutes=retention)
+    # Unacknowledged and delayed messages count. Readers and replicators hold messages as subscriptions do.
+    backlogs = {name: subscription.msg_backlog for name, subscription in stats.client_subscriptions.items()}
+    backlogs |= {
+        f"replication to {cluster}": replicator.replication_backlog for cluster, replicator in stats.replication.items()
+    }
+    return SegmentContents(entries=inside.number_of_entries, unacknowledged=backlogs, retention_minutes=retention)
 
 
 def _retention(admin: PulsarAdminReader, name: TopicName) -> int:
@@ -147,43 +155,44 @@ def _retention(admin: PulsarAdminReader, name: TopicName) -> int:
 
 
 def _delete_retired(task: ControllerTask, record: ControlledLayout, asked: PruneTask, now: int) -> list[int]:
-    """Delete topics of segments that left the layout long ago; ids of those that are gone."""
+    """Delete the topics of segments that were removed long ago; return the ids of the deleted ones."""
     watch = PruneWatch(pruning=asked.pruning)
 
-    def is_due(one: Retired) -> bool:
-        return _is_kept(task.admin, segment_topic(task.name, one.descriptor), one.removed_at_ms, watch, now) is None
+    def is_due(segment: Retired) -> bool:
+        name = segment_topic(task.name, segment.descriptor)
+        return _retired_keep_reason(task.admin, name, segment.removed_at_ms, watch, now) is None
 
-    gone: list[int] = []
-    for one in record.retired:
-        # Somebody may have come meanwhile, and would make the topic again as an ordinary one.
+    deleted: list[int] = []
+    for segment in record.retired:
+        # A client that has connected since then would auto-create the topic as an ordinary one.
         with suppress(AdminConflict):
-            if is_due(one):
-                delete_topic(task, segment_topic(task.name, one.descriptor), force=False)
-                gone.append(one.segment_id)
-    return gone
+            if is_due(segment):
+                delete_topic(task, segment_topic(task.name, segment.descriptor), force=False)
+                deleted.append(segment.segment_id)
+    return deleted
 
 
-def _is_kept(
+def _retired_keep_reason(
     admin: PulsarAdminReader, name: TopicName, removed_at_ms: int, watch: PruneWatch, now: int
 ) -> KeepReason | None:
-    """Why the topic of a segment that left the layout stays."""
+    """Return why the topic of a removed segment stays; None if it can be deleted."""
     wait = watch.pruning.delete_after
     if wait is None:
         return KeepReason("the topics of removed segments are never deleted")
     until = removed_at_ms + int(wait.total_seconds() * 1000)
     if now < until:
-        return KeepReason("it left the layout a short time ago", until)
+        return KeepReason("it was removed from the layout a short time ago", until)
     with suppress(AdminNotFound):
         if admin.topics.stats(name).has_clients:
             return KeepReason("clients with an older layout are connected to its topic")
     return None
 
 
-def _next(why: KeepReason, since_ms: int, now: int) -> int:
-    """When it is worth another look."""
+def _next_check_ms(why: KeepReason, since_ms: int, now: int) -> int:
+    """Return when to check again, in milliseconds since 1970."""
     if why.until_ms is not None:
-        return min(why.until_ms, now + _LATEST_MS)
-    return now + min(max((now - since_ms) // _SHARE, _SOONEST_MS), _LATEST_MS)
+        return min(why.until_ms, now + _MAX_PAUSE_MS)
+    return now + min(max((now - since_ms) // _FRACTION, _MIN_PAUSE_MS), _MAX_PAUSE_MS)
 
 
 def _now() -> int:

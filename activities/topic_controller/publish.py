@@ -1,4 +1,4 @@
-"""What clients see: messages of a compacted topic, of which the newest of each key counts."""
+"""Publication to clients, in a compacted topic: the newest message of each key counts."""
 
 from __future__ import annotations
 
@@ -26,18 +26,18 @@ LAYOUT = "layout"
 """Key of the messages with the layout."""
 
 _PRODUCER = "pulsar-migrate-controller"
-# Late clients read all layouts since the last compaction.
+# Epochs. New clients read all layouts since the last compaction.
 _COMPACT_EVERY = 16
-# Seconds between two compactions.
-_APART = 30.0
+# Least seconds between two compactions.
+_COMPACTION_INTERVAL = 30.0
 
 
 class KeyedMessage(NamedTuple):
-    """One message.
+    """A message of the compacted topic.
 
     Attributes:
-        key: what it is about.
-        content: JSON.
+        key: its key.
+        content: JSON; empty deletes the key.
     """
 
     key: str
@@ -45,87 +45,86 @@ class KeyedMessage(NamedTuple):
 
 
 def ensure_layout_topic(task: ControllerTask) -> None:
-    """See that the topic of the layout is the one that was made for it.
+    """Create the layout topic, unless it is there with our policies.
 
-    Whoever deleted it, or let a client make it, took what keeps it.
+    If an operator deletes it and a client auto-creates it, it has no retention.
     """
     if not has_own_layout_topic(task):
         create_layout_topic(task)
 
 
 def publish(task: ControllerTask, *, ready: bool = False) -> ControlledLayout:
-    """Publish the layout as it stands, and return it.
+    """Publish the current layout, and return it.
 
-    It is read when no earlier attempt can send any more, so that clients never see an older one behind a newer one.
+    The layout is read once no earlier attempt can send any more, so that clients never see an older one after a newer
+    one.
 
     Args:
         task: an attempt of the controller.
         ready: whether `ensure_layout_topic` was called.
 
     Raises:
-        StoreConflict: there is none.
-        StoreError: the topic cannot be written to.
+        StoreConflict: the topic has no layout.
+        StoreError: the layout topic cannot be written to.
     """
-    read: list[ControlledLayout] = []
+    published: list[ControlledLayout] = []
 
-    def newest() -> list[KeyedMessage]:
-        if (found := read_record(task.metadata, task.name)) is None:
+    def build() -> list[KeyedMessage]:
+        if (stored := read_record(task.metadata, task.name)) is None:
             raise StoreConflict(f"{task.name} has no layout to publish")
-        read.append(found.record)
-        return [KeyedMessage(LAYOUT, PublishedLayout.of(found.record).encode())]
+        published.append(stored.record)
+        return [KeyedMessage(LAYOUT, PublishedLayout.of(stored.record).encode())]
 
     if not ready:
         ensure_layout_topic(task)
-    send(task, newest)
-    epoch = read[-1].epoch
+    send(task, build)
+    epoch = published[-1].epoch
     if epoch and epoch % _COMPACT_EVERY == 0:
         compact(task)
-    return read[-1]
+    return published[-1]
 
 
 def require_latest_layout(task: ControllerTask, record: ControlledLayout) -> None:
-    """See that clients have no newer layout than the record, which would lead nobody: they never go back in epoch.
+    """Check that clients have no newer layout than the record: they would ignore the older one.
 
     Raises:
-        StoreConflict: they have; somebody has put an old record back.
-        StoreError: the topic of the layout cannot be read.
+        StoreConflict: they have; an old record was restored.
+        StoreError: the layout topic cannot be read.
     """
-    epochs = (
-        told_layout.epoch for told_layout in _published_layouts(task) if told_layout.created_ms == record.created_ms
-    )
+    epochs = (layout.epoch for layout in _published_layouts(task) if layout.created_ms == record.created_ms)
     if (newest := max(epochs, default=record.epoch)) > record.epoch:
         raise StoreConflict(f"{task.metadata.url}, {record_path(task.name)}: {record.too_old(newest)}")
 
 
 def _published_layouts(task: ControllerTask) -> list[PublishedLayout]:
-    """Layouts that clients were told, without those that were compacted away."""
+    """Return the layouts in the layout topic that are not compacted away."""
     name, wire = layout_topic(task.name), task.runtime.wire_of(task.input.credentials)
     if not has_own_layout_topic(task):
-        # What clients make behind a deletion holds nothing of ours.
+        # A topic that clients have auto-created after a deletion contains nothing of ours.
         return []
-    found: list[PublishedLayout] = []
+    layouts: list[PublishedLayout] = []
     with RawReader(task.service_url(), name, wire, compacted=True, notes={NOTE: task.attempt.workflow_id}) as reader:
         last = reader.last()
-        for _, one in reader.entries(last) if last else ():
-            # What others have written there is none, and a good one comes behind it.
+        for _, message in reader.entries(last) if last else ():
+            # Others may have written to the topic; a valid layout follows.
             with suppress(ValidationError):
-                if one.metadata.partition_key == LAYOUT:
-                    found.append(PublishedLayout.model_validate_json(one.payload))
-    return found
+                if message.metadata.partition_key == LAYOUT:
+                    layouts.append(PublishedLayout.model_validate_json(message.payload))
+    return layouts
 
 
 def compact(task: ControllerTask) -> None:
-    """Leave the newest message of each key alone; brokers do that beside what else they do.
+    """Start a compaction of the layout topic, which runs in its broker, unless the last one was a short time ago.
 
-    Not soon after another one: of two that follow each other within a second a broker notes the second one a minute
-    later, and if it is killed until then, the topic can neither be read nor deleted any more. Seen once; one try each
-    on 4.0.8, 4.2.4 and 5.0.1 did not show it.
+    If two compactions follow each other within a second, the broker persists the second one a minute later. If it is
+    killed before that, the topic can neither be read nor deleted. Seen once; single tries on 4.0.8, 4.2.4 and 5.0.1
+    did not show it.
     """
     name = layout_topic(task.name)
     last = task.admin.topics.stats(name).compaction.last_compaction_succeed_timestamp
-    if time.time() - last / 1000 < _APART:
+    if time.time() - last / 1000 < _COMPACTION_INTERVAL:
         return
-    # One may be under way.
+    # One may be running.
     with suppress(AdminConflict):
         task.admin.topics.compact(name)
 
@@ -135,25 +134,25 @@ def send(task: ControllerTask, build: Callable[[], Sequence[KeyedMessage]]) -> N
 
     Args:
         task: an attempt of the controller.
-        build: gives the messages; called when no earlier attempt can send any more.
+        build: returns the messages; called once no earlier attempt can send any more.
 
     Raises:
-        StoreError: the topic cannot be written to, or another attempt has come meanwhile.
+        StoreError: the topic cannot be written to, or another attempt has taken over.
     """
     name, wire = layout_topic(task.name), task.runtime.wire_of(task.input.credentials)
     notes = {NOTE: task.attempt.workflow_id}
     with RawProducer(
-        task.service_url(), name, wire, name=_PRODUCER, notes=notes, on_stored=lambda _place: None
+        task.service_url(), name, wire, name=_PRODUCER, notes=notes, on_stored=lambda _position: None
     ) as producer:
         messages = build()
         task.require()
-        for number, one in enumerate(messages):
+        for sequence_id, message in enumerate(messages):
             metadata = MessageMetadata(
                 producer_name=_PRODUCER,
-                sequence_id=number,
+                sequence_id=sequence_id,
                 publish_time=time.time_ns() // 1_000_000,
-                partition_key=one.key,
-                uncompressed_size=len(one.content),
+                partition_key=message.key,
+                uncompressed_size=len(message.content),
             )
-            producer.send(framed(metadata, one.content))
+            producer.send(framed(metadata, message.content))
         producer.flush()

@@ -1,11 +1,11 @@
-"""What the metadata store keeps of topics with a controller of ours, in the proposal's form under a root of our own.
+"""Records of controlled topics in the metadata store, in the form of PIP-468, under a root of our own.
 
 ```
 /pulsar/pulsar-migrate/topics/{tenant}/{namespace}/{topic}                  the layout (`ControlledLayout`)
-/pulsar/pulsar-migrate/topics/…/controller                                  who leads: the newest attempt
-/pulsar/pulsar-migrate/topics/…/coordinator                                 who tells consumers what to read
-/pulsar/pulsar-migrate/topics/…/subscriptions/{subscription}                {"type": "STREAM" or "QUEUE"}, or, while
-                                                                            it is deleted, {"leaves": [0, 3]}
+/pulsar/pulsar-migrate/topics/…/controller                                  lease for changes of the topic
+/pulsar/pulsar-migrate/topics/…/coordinator                                 lease for assignments of consumers
+/pulsar/pulsar-migrate/topics/…/subscriptions/{subscription}                {"type": "STREAM" or "QUEUE"}, or, during
+                                                                            its deletion, {"leaves": [0, 3]}
 /pulsar/pulsar-migrate/topics/…/subscriptions/…/consumers/{consumer}        {"segments": [0, 3]}: the session
 ```
 """
@@ -32,13 +32,13 @@ ResultT = TypeVar("ResultT")
 
 ROOT = "/pulsar/pulsar-migrate"
 
-# Of one transaction: ZooKeeper takes a megabyte, and a note is some hundred bytes.
-_TOGETHER = 200
-# Whatever the version of a record is.
+# Consumers of one transaction: ZooKeeper allows a megabyte, and a record has some hundred bytes.
+_BATCH_SIZE = 200
+# Any version of a record.
 _ANY = -1
 
 
-class Stored(NamedTuple):
+class StoredRecord(NamedTuple):
     """The record of a topic, with the version of its node."""
 
     record: ControlledLayout
@@ -46,47 +46,47 @@ class Stored(NamedTuple):
 
 
 def record_path(topic: TopicName) -> str:
-    """The node of a topic's layout."""
+    """Return the path of a topic's layout."""
     return f"{ROOT}{topic.scalable_path}"
 
 
 def controller_path(topic: TopicName) -> str:
-    """The node that says who leads a topic."""
+    """Return the path of the lease under which a topic is changed."""
     return f"{record_path(topic)}/controller"
 
 
 def coordinator_path(topic: TopicName) -> str:
-    """The node that says who tells a topic's consumers what to read."""
+    """Return the path of the lease under which a topic's assignments are published."""
     return f"{record_path(topic)}/coordinator"
 
 
-def read_record(store: CasReader, topic: TopicName) -> Stored | None:
-    """The record of a topic; None where there is none, or only its controller.
+def read_record(store: CasReader, topic: TopicName) -> StoredRecord | None:
+    """Return the record of a topic; None if there is none, or only a lease.
 
     Raises:
-        StoreConflict: it is no layout.
+        StoreConflict: it contains no valid layout.
     """
     path = record_path(topic)
     node = store.get(path)
     if node is None or not node.value:
         return None
     try:
-        return Stored(ControlledLayout.parse(node.value), node.version)
+        return StoredRecord(ControlledLayout.parse(node.value), node.version)
     except ValidationError as error:
         raise StoreConflict(
-            f"{path} in {store.url} holds no layout ({faults(error)}); put the one of the layout topic back",
+            f"{path} in {store.url} contains no valid layout ({faults(error)}); restore it from the layout topic",
             server=str(store.url),
             path=path.encode(),
         ) from error
 
 
 class Records:
-    """The records of one topic, on behalf of the attempt that leads it.
+    """The records of one topic, for an attempt that holds the lease.
 
     Args:
         store: the metadata store.
-        topic: the scalable one.
-        keeper: of the right to lead it.
+        topic: the scalable topic.
+        keeper: lease of the topic.
     """
 
     def __init__(self, store: CasStore, topic: TopicName, keeper: LeaderLease) -> None:
@@ -95,19 +95,19 @@ class Records:
         self._keeper = keeper
 
     def read(self) -> ControlledLayout | None:
-        """The layout; None where the topic was never created, or is deleted."""
-        found = read_record(self._store, self._topic)
-        return found.record if found else None
+        """Return the layout; None if the topic was never created, or is deleted."""
+        stored = read_record(self._store, self._topic)
+        return stored.record if stored else None
 
     def create(self, record: ControlledLayout) -> ControlledLayout:
-        """Write the first layout, unless there is one; returns what stands."""
+        """Write the first layout, unless there is one; return the current one."""
         path = record_path(self._topic)
 
         def create() -> ControlledLayout:
-            if found := self.read():
-                return found
+            if existing := self.read():
+                return existing
             self._keeper.require()
-            # Beneath it is who leads, so the node itself may be there, and empty.
+            # The lease is a child of the node, so the node may exist without a value.
             if node := self._store.get(path):
                 self._store.set(path, record.encode(), node.version)
             else:
@@ -117,53 +117,53 @@ class Records:
         return retry(create, path)
 
     def change(self, change: Callable[[ControlledLayout], ControlledLayout]) -> ControlledLayout:
-        """Compare and set; the change is asked again with what stands then where somebody else came first.
+        """Apply a change by compare-and-set; it is applied again to the new layout after a concurrent change.
 
         Raises:
             StoreConflict: there is no record.
-            Superseded, ClaimHeld: another attempt leads.
+            Superseded, ClaimHeld: another attempt holds the lease.
         """
         path = record_path(self._topic)
 
         def replace() -> ControlledLayout:
-            found = read_record(self._store, self._topic)
-            if found is None:
-                raise StoreConflict(f"{self._topic} has no layout: somebody has deleted {path} in {self._store.url}")
-            new = change(found.record)
-            if new != found.record:
-                self._change(Set(path, new.encode(), found.version))
+            stored = read_record(self._store, self._topic)
+            if stored is None:
+                raise StoreConflict(f"{self._topic} has no layout: {path} in {self._store.url} was deleted")
+            new = change(stored.record)
+            if new != stored.record:
+                self._change(Set(path, new.encode(), stored.version))
             return new
 
         return retry(replace, path)
 
     def subscriptions(self) -> dict[str, SubscriptionKind]:
-        """Those that are registered, by name."""
+        """Return the registered subscriptions, by name."""
         base = self._subscriptions
-        found = {name: self._store.get(f"{base}/{name}") for name in self._store.children(base)}
-        notes = {name: _subscription_note(node) for name, node in found.items()}
+        nodes = {name: self._store.get(f"{base}/{name}") for name in self._store.children(base)}
+        notes = {name: _subscription_note(node) for name, node in nodes.items()}
         return {name: SubscriptionKind(note["type"]) for name, note in notes.items() if "type" in note}
 
     def register(self, subscription: str, kind: SubscriptionKind) -> None:
-        """Note a subscription; harmless when done twice.
+        """Register a subscription; idempotent.
 
         Raises:
-            StoreConflict: it is there, and is consumed in another way.
+            StoreConflict: it exists with another kind.
         """
-        known = self.subscriptions().get(subscription)
-        if known is None:
+        registered = self.subscriptions().get(subscription)
+        if registered is None:
             with suppress(VersionConflict):
                 self._create(f"{self._subscriptions}/{subscription}", json.dumps({"type": kind.value}).encode())
-            known = self.subscriptions().get(subscription)
-        if known is not kind:
-            raise StoreConflict(f"subscription {subscription} of {self._topic} is {known}, and not {kind}")
+            registered = self.subscriptions().get(subscription)
+        if registered is not kind:
+            raise StoreConflict(f"subscription {subscription} of {self._topic} is {registered}, and not {kind}")
 
     def segments_in_deletion(self, subscription: str) -> tuple[int, ...] | None:
-        """Ids of segments from which a subscription is being deleted; None where it is not."""
+        """Return the ids of segments from which a subscription is being deleted; None if it is not being deleted."""
         note = _subscription_note(self._store.get(f"{self._subscriptions}/{subscription}"))
         return tuple(note["leaves"]) if "leaves" in note else None
 
     def note_deletion(self, subscription: str, segments: Iterable[int]) -> None:
-        """Note that a subscription is being deleted from segments, and is none any more."""
+        """Record that a subscription is being deleted from segments, and is no longer registered."""
         path, value = f"{self._subscriptions}/{subscription}", json.dumps({"leaves": sorted(segments)}).encode()
 
         def note() -> None:
@@ -175,52 +175,56 @@ class Records:
         retry(note, path)
 
     def consumers(self, subscription: str) -> list[str]:
-        """Consumers that have a session."""
+        """Return the names of the consumers that have a session."""
         return self._store.children(f"{self._subscriptions}/{subscription}/consumers")
 
     def note_sessions(
-        self, subscription: str, kept: Mapping[str, Sequence[int]], ended: Collection[str], each: ItemMapper
+        self, subscription: str, assigned: Mapping[str, Sequence[int]], ended: Collection[str], each: ItemMapper
     ) -> None:
-        """Note what consumers read, and delete the notes of those that left; harmless when done twice.
+        """Store the assignments of consumers, and delete the records of ended sessions; idempotent.
 
-        Many at a time: each is some hundred bytes, and a thousand consumers come at once.
+        It works in batches: a record has some hundred bytes, and a thousand consumers may come at once.
 
         Args:
-            subscription: of the consumers.
-            kept: ids of segments, by consumer.
+            subscription: subscription of the consumers.
+            assigned: ids of segments, by consumer.
             ended: consumers without a session.
-            each: does the same for many items, where the store has no transactions.
+            each: maps items concurrently, where the store has no transactions.
         """
         base = f"{self._subscriptions}/{subscription}"
-        values = {name: json.dumps({"segments": segments}).encode() for name, segments in kept.items()}
-        names = [*values, *(name for name in ended if name not in kept)]
-        for begin in range(0, len(names), _TOGETHER):
-            some = {name: values.get(name) for name in names[begin : begin + _TOGETHER]}
-            retry(lambda some=some: self._note(base, some, each), base)
+        values = {name: json.dumps({"segments": segments}).encode() for name, segments in assigned.items()}
+        names = [*values, *(name for name in ended if name not in assigned)]
+        for start in range(0, len(names), _BATCH_SIZE):
+            batch = {name: values.get(name) for name in names[start : start + _BATCH_SIZE]}
+            retry(lambda batch=batch: self._note(base, batch, each), base)
 
     def _note(self, base: str, values: Mapping[str, bytes | None], each: ItemMapper) -> None:
-        """Write the notes of some consumers, and delete those of the ones without a value."""
+        """Write the records of consumers, and delete those of consumers without a value."""
         subscription, consumers = self._store.get(base), f"{base}/consumers"
         if subscription is None or "type" not in _subscription_note(subscription):
-            # Deleted meanwhile, and its consumers with it.
+            # It was deleted since then, together with its consumers.
             return
-        there = {*self._store.children(consumers)}
-        parent = [] if there or self._store.get(consumers) else [Create(consumers)]
-        parts = [part for name, value in values.items() if (part := _note_of(consumers, name, value, there))]
-        if not parts:
+        existing = {*self._store.children(consumers)}
+        parent = [] if existing or self._store.get(consumers) else [Create(consumers)]
+        operations = [
+            operation
+            for name, value in values.items()
+            if (operation := _session_change(consumers, name, value, existing))
+        ]
+        if not operations:
             return
         with suppress(StoreUnsupported):
-            self._store.transaction([self._keeper.guard(), Check(base, subscription.version), *parent, *parts])
+            self._store.transaction([self._keeper.guard(), Check(base, subscription.version), *parent, *operations])
             return
-        each(parts, self._write_alone)
+        each(operations, self._write_alone)
 
-    def _write_alone(self, part: Part) -> None:
-        """Write on the condition of what stood before the look at the fence: who is superseded then writes nothing."""
-        node = self._store.get(part.path)
+    def _write_alone(self, operation: Part) -> None:
+        """Write under the version from before the lease check: a superseded attempt then writes nothing."""
+        node = self._store.get(operation.path)
         self._keeper.require()
-        match part:
+        match operation:
             case Delete() if node is not None:
-                self._store.delete(part.path, node.version)
+                self._store.delete(operation.path, node.version)
             case Create(path, value) | Set(path, value) if node is None:
                 self._store.create(path, value)
             case Create(path, value) | Set(path, value) if node is not None and node.value != value:
@@ -229,15 +233,15 @@ class Records:
                 return
 
     def delete_subscription(self, subscription: str) -> None:
-        """Delete the note of a subscription with its consumers; harmless where there is none."""
+        """Delete the record of a subscription with its consumers; idempotent."""
         self._remove(f"{self._subscriptions}/{subscription}")
 
     def delete_all(self) -> None:
-        """Delete all that is noted of a topic that is gone; the right to lead it goes last."""
+        """Delete all records of a deleted topic; the lease goes last."""
         self._remove(self._subscriptions)
         self._remove(coordinator_path(self._topic))
         path = record_path(self._topic)
-        # It has a child while somebody leads, and cannot go before it.
+        # While the lease exists, the node has a child and cannot be deleted, so clear it.
         if (node := self._store.get(path)) and node.value:
             self._change(Set(path, b"", node.version))
         self._keeper.release()
@@ -254,16 +258,16 @@ class Records:
                 self._store.create(self._subscriptions, b"")
         self._change(Create(path, value))
 
-    def _change(self, part: Create | Set | Delete) -> None:
-        """Behind the fence, in one transaction with it where the store has such.
+    def _change(self, operation: Create | Set | Delete) -> None:
+        """Write if the lease is held, in one transaction with its check where the store has transactions.
 
-        ZooKeeper gives a record that is made again the versions of the one before, so these alone are no fence.
+        Versions alone are not enough: a node that is created again in ZooKeeper starts with the same versions.
         """
         with suppress(StoreUnsupported):
-            self._store.transaction([self._keeper.guard(), part])
+            self._store.transaction([self._keeper.guard(), operation])
             return
         self._keeper.require()
-        match part:
+        match operation:
             case Create(path, value):
                 self._store.create(path, value)
             case Set(path, value, version):
@@ -275,7 +279,7 @@ class Records:
         def delete(record: str, version: int) -> None:
             self._change(Delete(record, version))
 
-        # Notes of consumers may come meanwhile.
+        # Records of consumers may be added in between.
         retry(lambda: remove_tree(self._store, path, delete), path)
 
 
@@ -283,9 +287,9 @@ def _subscription_note(node: Node | None) -> dict[str, Any]:
     return cast("dict[str, Any]", json.loads(node.value)) if node is not None and node.value else {}
 
 
-def _note_of(consumers: str, name: str, value: bytes | None, there: Container[str]) -> Part | None:
-    """What makes the note of a consumer what it is to be; only the coordinator, which has the fence, writes notes."""
+def _session_change(consumers: str, name: str, value: bytes | None, existing: Container[str]) -> Part | None:
+    """Return the write that stores or deletes the record of a consumer; only the holder of the lease writes these."""
     path = f"{consumers}/{name}"
     if value is not None:
-        return Set(path, value, _ANY) if name in there else Create(path, value)
-    return Delete(path, _ANY) if name in there else None
+        return Set(path, value, _ANY) if name in existing else Create(path, value)
+    return Delete(path, _ANY) if name in existing else None

@@ -1,4 +1,4 @@
-"""Loads and consumers of a topic's active segments, weighed by its policy; reads only."""
+"""Reads loads and consumers of a topic's active segments, and applies its auto-scale policy; read-only."""
 
 from __future__ import annotations
 
@@ -23,21 +23,24 @@ from models.topic_controller.scale_decision import Decision, LoadSnapshot, Scale
 
 @polling_step(ObserverTask)
 def await_scale(task: ObserverTask, watch: ScaleWatch) -> PollResult[Decision]:
-    """Check whether a split or a merge is due; the memory says since when segments have little load, by id.
+    """Check whether a split or a merge is due; its memory says since when segments have little load, by id.
 
     Args:
-        task: an attempt that looks.
-        watch: what is looked at.
+        task: an attempt that only reads.
+        watch: policy and segments.
 
     Raises:
-        StoreConflict: a time zone is not known here.
-        AdminError: a broker does not say.
+        StoreConflict: a time zone is not known on this machine.
+        AdminError: a broker does not answer.
     """
     name, admin = task.name, task.admin
-    stats = task.each(watch.segments, lambda one: admin.topics.stats(segment_topic(name, one.descriptor)))
+    stats = task.each(watch.segments, lambda segment: admin.topics.stats(segment_topic(name, segment.descriptor)))
     subscriptions = {name for stat in stats for name in stat.durable_subscriptions}
     seen = LoadSnapshot(
-        loads={one.segment_id: _load(found) for one, found in zip(watch.segments, stats, strict=True)},
+        loads={
+            segment.segment_id: _load(segment_stats)
+            for segment, segment_stats in zip(watch.segments, stats, strict=True)
+        },
         consumers=_consumers(admin, layout_topic(name), subscriptions),
         low_since=_remembered(task.context.memory),
         now=datetime.now(UTC),
@@ -45,7 +48,7 @@ def await_scale(task: ObserverTask, watch: ScaleWatch) -> PollResult[Decision]:
     try:
         verdict = decide(watch, seen)
     except ZoneInfoNotFoundError as error:
-        raise StoreConflict(f"the worker's machine does not know a time zone: {error}") from error
+        raise StoreConflict(f"this worker's machine does not know a time zone: {error}") from error
     return PollResult(
         answer=verdict.decision,
         why=verdict.why,
@@ -59,10 +62,9 @@ def _load(stats: TopicStats) -> Load:
 
 
 def _consumers(admin: PulsarAdminReader, layout: TopicName, subscriptions: Collection[str]) -> int:
-    """Return the most consumers that an ordered subscription has; see `observe` for how they are known.
+    """Return the number of consumers of the ordered subscription that has most; see `observe` how they are found.
 
-    Tools and people may read the layout too, under names with a slash: those of no subscription of the segments are not
-    counted.
+    Other readers of the layout may have a slash in their name too, so only subscriptions of the segments count.
     """
     try:
         stats = admin.topics.stats(layout)
@@ -76,4 +78,4 @@ def _consumers(admin: PulsarAdminReader, layout: TopicName, subscriptions: Colle
 
 
 def _remembered(memory: Any) -> Mapping[int, int]:
-    return {int(number): since for number, since in cast("dict[str, int]", memory or {}).items()}
+    return {int(segment_id): since for segment_id, since in cast("dict[str, int]", memory or {}).items()}

@@ -1,4 +1,4 @@
-"""Segments of a controlled topic, each an ordinary stored topic: made, ended, looked at and deleted."""
+"""Segments of a controlled topic, each an ordinary topic: creation, termination, cursors and deletion."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ from clients.pulsar.admin.topics import COMPACTION, EARLIEST, InternalStats, Pos
 from clients.pulsar.names import TopicName
 from models.segments.segment import SegmentInfo
 
-# Brokers delete topics that nobody uses, and with them what a later consumer would have got.
-_STAYS = {
+# By default brokers delete unused topics, and with them the messages for later consumers.
+_KEEP_UNUSED = {
     "inactiveTopicDeleteMode": "delete_when_no_subscriptions",
     "maxInactiveDurationSeconds": 60,
     "deleteWhileInactive": False,
 }
-_KEPT = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
-# Of a managed ledger that its broker unloads, whether it was terminated or not.
+_KEEP_ALL = {"retentionTimeInMinutes": -1, "retentionSizeInMB": -1}
+# States of managed ledgers: its broker unloads the topic, whether it was terminated or not.
 _CLOSED, _FENCED = "Closed", "Fenced"
 _INACTIVE, _RETENTION = "inactiveTopicPolicies", "retention"
 _UNLIMITED = {"limit": -1, "limitSize": -1, "limitTime": -1, "policy": "producer_request_hold"}
-# Brokers take -1 for what says nothing, and the namespace's rate holds then.
+# Brokers take -1 as unset, and then apply the namespace's rate.
 _ANY_RATE = 2**31 - 1
 _ANY_DISPATCH = {
     "dispatchThrottlingRateInMsg": _ANY_RATE,
@@ -38,28 +38,28 @@ _ANY_DISPATCH = {
     "ratePeriodInSecond": 1,
 }
 _LAYOUT: dict[str, Any] = {
-    _INACTIVE: _STAYS,
-    # What was not compacted yet is a backlog, for which brokers would take no more messages, or drop some.
+    _INACTIVE: _KEEP_UNUSED,
+    # Until it is compacted, the topic has a backlog. With a quota, brokers would refuse messages, or drop some.
     BACKLOG_QUOTAS: {"destination_storage": _UNLIMITED, "message_age": _UNLIMITED},
-    # Every client reads it; limits of the namespace are meant for segments.
+    # Every client reads it; the limits of the namespace are meant for segments.
     "maxConsumers": 0,
     "maxSubscriptionsPerTopic": 0,
     "subscriptionTypesEnabled": ["Exclusive"],
     "subscribeRate": {"subscribeThrottlingRatePerConsumer": _ANY_RATE, "ratePeriodInSecond": 1},
     "dispatchRate": _ANY_DISPATCH,
     "subscriptionDispatchRate": _ANY_DISPATCH,
-    # And all of them wait until it is published.
+    # Every client waits until it is published.
     "publishRate": {"publishThrottlingRateInMsg": _ANY_RATE, "publishThrottlingRateInByte": -1},
-    # The last one, by which `has_own_layout_topic` knows a topic that was made to the end.
-    _RETENTION: _KEPT,
+    # Set last, as `has_own_layout_topic` checks it: the topic was created completely.
+    _RETENTION: _KEEP_ALL,
 }
 
 
 class SegmentsTaken(Exception):
-    """Topics of names of new segments are there, and cannot become these segments.
+    """Topics with the names of new segments exist, and cannot be used as segments.
 
     Attributes:
-        segments: which ones.
+        segments: segments whose topics exist.
     """
 
     def __init__(self, segments: Sequence[SegmentInfo]) -> None:
@@ -76,49 +76,51 @@ def create_segments(
     position: Position = EARLIEST,
     are_new: bool = False,
 ) -> None:
-    """Make segments that stay when no client uses them, with cursors of subscriptions; harmless when done twice.
+    """Create segments that brokers keep while unused, with cursors of subscriptions; idempotent.
 
     Args:
         task: an attempt of the controller.
-        segments: that are made.
-        subscriptions: that get a place on each.
-        like: segments that are there, all of whose subscriptions get one too.
-        position: of new cursors, `EARLIEST` or `LATEST`.
-        are_new: no client knows them, and they hold nothing.
+        segments: segments to create.
+        subscriptions: subscriptions that get a cursor on each.
+        like: existing segments, all of whose subscriptions get cursors too.
+        position: position of new cursors, `EARLIEST` or `LATEST`.
+        are_new: whether no client knows the segments yet, so that existing topics must be empty.
 
     Raises:
-        SegmentsTaken: topics of new ones are there, and hold messages, or take none.
+        SegmentsTaken: topics of new segments contain messages, or are terminated.
     """
-    wanted_segments = [*segments]
-    names = [segment_topic(task.name, wanted_segment.descriptor) for wanted_segment in wanted_segments]
-    there, places = run_both(
+    segments = [*segments]
+    names = [segment_topic(task.name, segment.descriptor) for segment in segments]
+    existing, cursors = run_both(
         lambda: task.each(names, lambda name: _create_topic(task, name)), lambda: subscriptions_by_segment(task, like)
     )
-    new = {name: stats is None for name, stats in zip(names, there, strict=True)}
-    taken = [one for one, stats in zip(wanted_segments, there, strict=True) if stats and not _is_unused(stats)]
+    new = {name: stats is None for name, stats in zip(names, existing, strict=True)}
+    taken = [segment for segment, stats in zip(segments, existing, strict=True) if stats and not _is_unused(stats)]
     if are_new and taken:
         raise SegmentsTaken(taken)
-    wanted = _with(subscriptions, places.values())
+    wanted = _union(subscriptions, cursors.values())
 
-    def create_subscription_or_policy(part: tuple[TopicName, str | None]) -> None:
-        name, subscription = part
+    def create_subscription_or_policy(pair: tuple[TopicName, str | None]) -> None:
+        name, subscription = pair
         with retry_if_deleted(name):
             if subscription is None:
-                _set_policy(task, name, _INACTIVE, _STAYS, new=new[name])
+                _set_policy(task, name, _INACTIVE, _KEEP_UNUSED, new=new[name])
             else:
                 _create_cursor(task, name, subscription, position)
 
-    # All at once, since nothing continues while an operator, or a writer without a segment, waits for a change.
-    task.each([(name, part) for name in names for part in (None, *wanted)], create_subscription_or_policy)
+    # All at once, since operators, and writers without a segment, wait for a change.
+    task.each(
+        [(name, subscription) for name in names for subscription in (None, *wanted)], create_subscription_or_policy
+    )
 
 
 def copy_grants(task: ControllerTask, sealed: Iterable[SegmentInfo], made: Iterable[SegmentInfo]) -> None:
-    """Let roles that have rights on one of the old segments have them on the new ones; harmless when done twice.
+    """Copy the permissions that roles have on any of the old segments to the new ones; idempotent.
 
     Args:
         task: an attempt of the controller.
         sealed: old segments.
-        made: new ones.
+        made: new segments.
 
     Raises:
         AdminError: brokers refuse it.
@@ -134,7 +136,7 @@ def copy_grants(task: ControllerTask, sealed: Iterable[SegmentInfo], made: Itera
     for segment in made if wanted else ():  # mutant: topic-controller/rights-do-not-follow
         topic = str(segment_topic(task.name, segment.descriptor))
         for role, actions in wanted.items():
-            # Brokers write all policies of the namespace each time.
+            # Each call writes all policies of the namespace, so leave out what is granted already.
             if not actions <= {*grants.get(topic, {}).get(role, [])}:
                 path = ("auth_policies", "destination_auth", topic, role)
                 try:
@@ -142,50 +144,50 @@ def copy_grants(task: ControllerTask, sealed: Iterable[SegmentInfo], made: Itera
                 except AdminServerError as error:
                     if error.status != HTTPStatus.NOT_IMPLEMENTED:
                         raise
-                    # Brokers without authorization refuse nobody.
+                    # These brokers have no authorization.
                     return
 
 
 def taken_by_others(task: ControllerTask, segments: Iterable[SegmentInfo]) -> list[SegmentInfo]:
-    """Return segments that no client knows, and whose topics hold messages, or take none: others have made these."""
+    """Return the segments whose topics contain messages, or are terminated, though no client knows the segments yet."""
 
     def find(segment: SegmentInfo) -> list[SegmentInfo]:
         with suppress(AdminNotFound):
-            found = task.admin.topics.internal_stats(segment_topic(task.name, segment.descriptor))
-            return [] if _is_unused(found) else [segment]
+            stats = task.admin.topics.internal_stats(segment_topic(task.name, segment.descriptor))
+            return [] if _is_unused(stats) else [segment]
         return []
 
-    return [segment for found in task.each(segments, find) for segment in found]
+    return [segment for taken in task.each(segments, find) for segment in taken]
 
 
 def ensure_segments(task: ControllerTask, segments: Iterable[SegmentInfo], subscriptions: Iterable[str]) -> None:
-    """The same for segments that were made before: few requests where nothing is missing."""
-    found = [*segments]
-    ensure_cursors(task, found, subscriptions)
+    """Create what existing segments lack, as `create_segments` does; needs few requests where nothing is missing."""
+    segments = [*segments]
+    ensure_cursors(task, segments, subscriptions)
 
     def keep(segment: SegmentInfo) -> None:
         name = segment_topic(task.name, segment.descriptor)
         with retry_if_deleted(name):
-            _set_policy(task, name, _INACTIVE, _STAYS, new=False)
+            _set_policy(task, name, _INACTIVE, _KEEP_UNUSED, new=False)
 
-    task.each(found, keep)
+    task.each(segments, keep)
 
 
 def create_layout_topic(task: ControllerTask) -> None:
-    """Make the topic in which the layout is published, which keeps all of it until it is compacted, for any reader."""
+    """Create the topic in which the layout is published, with all messages until compaction, and for any reader."""
     name = layout_topic(task.name)
     new = _create_topic(task, name) is None
     with retry_if_deleted(name):
-        # Brokers that make no subscriptions by themselves make not even their own.
+        # Brokers that auto-create no subscriptions do not even create their own.
         _create_cursor(task, name, COMPACTION)
         for policy, value in _LAYOUT.items():
             _set_policy(task, name, policy, value, new=new)
 
 
 def has_own_layout_topic(task: ControllerTask) -> bool:
-    """Whether the topic of the layout is the one that was made for it; what clients make is not."""
+    """Return whether the layout topic has our policies; one that clients auto-created has not."""
     try:
-        return task.admin.topic_policies.get(layout_topic(task.name), _RETENTION) == _KEPT
+        return task.admin.topic_policies.get(layout_topic(task.name), _RETENTION) == _KEEP_ALL
     except AdminNotFound:
         return False
 
@@ -197,67 +199,67 @@ def ensure_cursors(
     *,
     like: Iterable[SegmentInfo] = (),
 ) -> None:
-    """See that subscriptions have their places on segments, and make those that are missing, also with their segment.
+    """Ensure that subscriptions have cursors on segments; missing ones are created, with their segments if needed.
 
     Args:
         task: an attempt of the controller.
-        segments: on which they are to be.
-        subscriptions: that must be there.
-        like: other segments, all of whose subscriptions must be there too.
+        segments: segments that must have the cursors.
+        subscriptions: subscriptions that must have cursors.
+        like: other segments, all of whose subscriptions must have cursors too.
 
     Raises:
-        RetryableError: a broker said that it made one, and has none.
+        RetryableError: a broker reported a cursor as created, but it does not exist.
     """
-    asked, others = [*segments], [*like]
-    found = subscriptions_by_segment(task, [*asked, *others])
-    wanted = _with(subscriptions, (found[one] for one in others))
-    lacking = [one for one in asked if (there := found[one]) is None or wanted - there]
-    if not lacking:
+    segments, others = [*segments], [*like]
+    existing = subscriptions_by_segment(task, [*segments, *others])
+    wanted = _union(subscriptions, (existing[segment] for segment in others))
+    incomplete = [segment for segment in segments if (cursors := existing[segment]) is None or wanted - cursors]
+    if not incomplete:
         return
-    create_segments(task, lacking, sorted(wanted))
-    for one, there in subscriptions_by_segment(task, lacking).items():
-        if there is None or wanted - there:
-            missing = ", ".join(sorted(wanted - (there or set()))) or "its topic"
-            raise RetryableError(f"{missing}: not there on {one.descriptor} after a broker said that it made it")
+    create_segments(task, incomplete, sorted(wanted))
+    for segment, cursors in subscriptions_by_segment(task, incomplete).items():
+        if cursors is None or wanted - cursors:
+            missing = ", ".join(sorted(wanted - (cursors or set()))) or "its topic"
+            raise RetryableError(f"{segment.descriptor} lacks {missing}, which its broker reported as created")
 
 
 def create_cursors(
     task: ControllerTask, segments: Iterable[SegmentInfo], subscription: str, position: Position
 ) -> None:
-    """Give a subscription cursors on sealed segments where it has none; a segment that is gone stays gone.
+    """Create missing cursors of a subscription on sealed segments; deleted segments are skipped.
 
-    Also where it is to get nothing of them: the first consumer that attached to one would make a cursor at its start.
+    Also needed at `LATEST`: else the first consumer that attached to a segment would get a cursor at its start.
 
     Args:
         task: an attempt of the controller.
-        segments: that are sealed.
-        subscription: that gets cursors.
+        segments: sealed segments.
+        subscription: name of the subscription.
         position: `EARLIEST` or `LATEST`.
 
     Raises:
         AdminConflict: brokers refuse it.
     """
 
-    def make(found: tuple[SegmentInfo, set[str] | None]) -> None:
-        segment, there = found
-        if there is not None and subscription not in there:
+    def create(entry: tuple[SegmentInfo, set[str] | None]) -> None:
+        segment, cursors = entry
+        if cursors is not None and subscription not in cursors:
             _create_cursor(task, segment_topic(task.name, segment.descriptor), subscription, position)
 
-    task.each(subscriptions_by_segment(task, segments).items(), make)
+    task.each(subscriptions_by_segment(task, segments).items(), create)
 
 
 def delete_cursors(task: ControllerTask, segments: Iterable[SegmentInfo], subscription: str) -> None:
-    """Delete the places of a subscription on segments, also under its consumers; harmless where they are gone."""
+    """Delete the cursors of a subscription on segments, also while it has consumers; idempotent."""
 
     def delete(segment: SegmentInfo) -> None:
         name = segment_topic(task.name, segment.descriptor)
 
         def change(admin: PulsarAdmin) -> None:
-            # The segment, or the place on it, may be gone.
+            # The segment, or its cursor, may be deleted already.
             with suppress(AdminNotFound):
                 admin.subscriptions.delete(name, subscription, force=True)
 
-        # A late one would delete the place of a subscription that was created again under the same name.
+        # A late request would delete the cursor of a subscription that was created again under the same name.
         task.cluster.change_or_never(
             connect=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=change
         )
@@ -266,65 +268,65 @@ def delete_cursors(task: ControllerTask, segments: Iterable[SegmentInfo], subscr
 
 
 def terminate_segment(task: ControllerTask, segment: SegmentInfo) -> None:
-    """End a segment: nothing more is stored in it, and all can be read once it is loaded again; see `reload_segments`.
+    """Terminate a segment: no message can be added. All messages are readable after a reload; see `reload_segments`.
 
     Raises:
-        RetryableError: it continues taking messages, or could not be ended before it was loaded again.
+        RetryableError: it still takes messages, or must be reloaded before it can be terminated.
     """
-    name, ended, fenced = segment_topic(task.name, segment.descriptor), False, False
+    name, terminated, fenced = segment_topic(task.name, segment.descriptor), False, False
 
     def connect(admin: PulsarAdmin) -> None:
-        nonlocal ended, fenced
-        found = admin.topics.internal_stats(name)
-        ended, fenced = found.terminated, found.state == _FENCED
+        nonlocal terminated, fenced
+        stats = admin.topics.internal_stats(name)
+        terminated, fenced = stats.terminated, stats.state == _FENCED
 
     def change(admin: PulsarAdmin) -> None:
         if fenced:
             admin.topics.unload(name)
-        elif not ended:
+        elif not terminated:
             admin.topics.terminate(name)
 
-    # A late one would end a segment of a topic that was created again under the same name.
+    # A late request would terminate a segment of a topic that was created again under the same name.
     task.cluster.change_or_never(connect=connect, fence=task.require, change=change)
     if fenced:
-        # One that ends while its broker changes ledgers may be left so (#26680): it takes no messages, and its broker
-        # refuses to end it.
-        raise RetryableError(f"{name} is fenced; its broker loads it again, so that it can be ended")
-    if not (ended or task.admin.topics.internal_stats(name).terminated):
-        raise RetryableError(f"{name} still takes messages, although its broker said that it was terminated")
+        # A termination during a ledger rollover may leave a topic fenced (#26680): it takes no messages, and its broker
+        # refuses to terminate it.
+        raise RetryableError(f"{name} is fenced; its broker reloads it, so that it can be terminated")
+    if not (terminated or task.admin.topics.internal_stats(name).terminated):
+        raise RetryableError(f"{name} still takes messages, although its broker reported it as terminated")
 
 
 def is_terminated(task: ControllerTask, segment: SegmentInfo) -> bool:
-    """Whether a segment takes no messages any more, or somebody has deleted it.
+    """Return whether a segment is terminated or deleted.
 
     Raises:
-        RetryableError: its broker is about to give it up, and cannot tell.
+        RetryableError: its broker is unloading it, and cannot tell.
     """
     try:
-        found = task.admin.topics.internal_stats(segment_topic(task.name, segment.descriptor))
+        stats = task.admin.topics.internal_stats(segment_topic(task.name, segment.descriptor))
     except AdminNotFound:
         return True
-    if found.state == _CLOSED:
+    if stats.state == _CLOSED:
         raise RetryableError(f"{segment.descriptor} of {task.name} is being unloaded")
-    return found.terminated
+    return stats.terminated
 
 
 def reload_segments(task: ControllerTask, segments: Iterable[SegmentInfo]) -> None:
-    """Have brokers load segments that have ended again.
+    """Unload terminated segments, so that brokers load them again.
 
-    What was on its way in is never answered before, and the next message that comes makes the broker refuse all
-    consumers, before 5.0.0, 4.2.5 and 4.0.14 (apache/pulsar#26678).
+    Before 5.0.0, 4.2.5 and 4.0.14, messages in flight at the termination are never answered, and after the next message
+    the broker refuses all consumers (apache/pulsar#26678).
 
     Raises:
-        RetryableError: one takes messages again, and continues with that.
+        RetryableError: a segment takes messages again, also after another termination.
     """
 
     def unload(segment: SegmentInfo) -> None:
-        # In these releases a segment that ends while its broker changes ledgers takes messages again (#26680). What it
-        # stored since would be behind its end, and never be delivered; the end is moved behind it.
+        # In these releases, a segment that is terminated during a ledger rollover takes messages again (#26680).
+        # Messages after its end would never be delivered, so terminate it again.
         if not is_terminated(task, segment):  # mutant: topic-controller/gives-up-a-segment-that-is-open-again
             terminate_segment(task, segment)
-        # Somebody may have deleted it.
+        # It may have been deleted by an operator.
         with suppress(AdminNotFound):
             task.admin.topics.unload(segment_topic(task.name, segment.descriptor))
 
@@ -334,9 +336,9 @@ def reload_segments(task: ControllerTask, segments: Iterable[SegmentInfo]) -> No
 def subscriptions_by_segment(
     task: ControllerTask, segments: Iterable[SegmentInfo]
 ) -> dict[SegmentInfo, set[str] | None]:
-    """Durable subscriptions of segments, by segment; None for one that somebody has deleted.
+    """Return the durable subscriptions of each segment; None for a deleted segment.
 
-    Readers, deduplication and compaction have cursors too, which do not count.
+    Cursors of readers, deduplication and compaction do not count.
     """
 
     def read(segment: SegmentInfo) -> tuple[SegmentInfo, set[str] | None]:
@@ -350,38 +352,38 @@ def subscriptions_by_segment(
 
 
 def delete_topic(task: ControllerTask, name: TopicName, *, force: bool = True) -> None:
-    """Delete one of the topics; harmless where it is gone.
+    """Delete a topic; idempotent.
 
     Args:
         task: an attempt of the controller.
-        name: of the topic.
-        force: also under clients.
+        name: name of the topic.
+        force: whether to delete it also while clients are connected.
 
     Raises:
-        AdminConflict: it has clients, and it is not forced.
+        AdminConflict: clients are connected, and `force` is not set.
     """
 
     def delete(admin: PulsarAdmin) -> None:
         with suppress(AdminNotFound):
             admin.topics.delete(name, force=force)
 
-    # A late one would delete a segment of a topic that was created again under the same name.
+    # A late request would delete a segment of a topic that was created again under the same name.
     task.cluster.change_or_never(
         connect=lambda admin: admin.topics.internal_stats(name), fence=task.require, change=delete
     )
 
 
-def _with(subscriptions: Iterable[str], places: Iterable[set[str] | None]) -> set[str]:
-    """Subscriptions, and those that have places on other segments; see `subscriptions_by_segment`."""
-    return {*subscriptions}.union(*(there or () for there in places))
+def _union(subscriptions: Iterable[str], cursors: Iterable[set[str] | None]) -> set[str]:
+    """Return subscriptions, together with those that have cursors on segments; see `subscriptions_by_segment`."""
+    return {*subscriptions}.union(*(names or () for names in cursors))
 
 
 def _create_topic(task: ControllerTask, name: TopicName) -> InternalStats | None:
-    """Create a topic, unless it is there; return how the one is that is there, None for a new one."""
+    """Create a topic; return the internal stats of an existing one, None for a new one."""
     try:
         task.admin.topics.create(name)
     except AdminConflict as refusal:
-        # A limit that is reached has the same status.
+        # A limit of the namespace that is reached has the same status.
         try:
             return task.admin.topics.internal_stats(name)
         except AdminNotFound:
@@ -389,9 +391,9 @@ def _create_topic(task: ControllerTask, name: TopicName) -> InternalStats | None
     return None
 
 
-def _is_unused(found: InternalStats) -> bool:
-    """Return whether a topic can become a segment: it takes messages, and has none."""
-    return not found.terminated and found.state != _FENCED and not found.number_of_entries
+def _is_unused(stats: InternalStats) -> bool:
+    """Return whether a topic can be used as a new segment: it is not terminated, and has no messages."""
+    return not stats.terminated and stats.state != _FENCED and not stats.number_of_entries
 
 
 def _create_cursor(task: ControllerTask, name: TopicName, subscription: str, position: Position = EARLIEST) -> None:
@@ -403,18 +405,18 @@ def _create_cursor(task: ControllerTask, name: TopicName, subscription: str, pos
 
 
 def _set_policy(task: ControllerTask, name: TopicName, policy: str, value: Any, *, new: bool) -> None:
-    """Set a policy where it is another; a new topic has none."""
+    """Set a policy, if it differs; a new topic has none."""
     if new or task.admin.topic_policies.get(name, policy) != value:
         task.admin.topic_policies.set(name, policy, value)
 
 
 @contextmanager
 def retry_if_deleted(name: TopicName) -> Generator[None]:
-    """A new topic is one that nobody uses, until its policies say that it stays."""
+    """Retry if a new topic is deleted as unused before its policies prevent that."""
     try:
         yield
     except AdminNotFound as error:
         raise RetryableError(
-            f"{name} went while it was made; it is made again. If that goes on, brokers delete what nobody uses within "
-            "too few seconds: raise brokerDeleteInactiveTopicsMaxInactiveDurationSeconds"
+            f"{name} was deleted while it was created; it is created again. If this repeats, brokers delete unused "
+            "topics too early: increase brokerDeleteInactiveTopicsMaxInactiveDurationSeconds"
         ) from error

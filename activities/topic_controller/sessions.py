@@ -1,4 +1,4 @@
-"""What consumers are told to read: noted in the metadata store, and published (PIP-468, "ConsumerAssignment")."""
+"""Assignments of consumers: stored in the metadata store, and published (PIP-468, "ConsumerAssignment")."""
 
 from __future__ import annotations
 
@@ -14,36 +14,37 @@ from models.topic_controller.state import PreparedChange
 
 @step(CoordinatorTask)
 def publish_assignments(task: CoordinatorTask, changes: AssignmentChanges) -> PreparedChange:
-    """Note sessions in the metadata store, and tell consumers what they read from now on; harmless when done twice.
+    """Store sessions in the metadata store, and publish new assignments to consumers; idempotent.
 
-    Nothing is told by a layout that does not count any more, as that of a workflow that was reset; the one that counts
-    is answered then.
+    If the layout has changed, for example since Temporal reset the workflow, nothing is published, and the result is
+    the current layout.
 
     Raises:
-        StoreConflict: the topic is gone.
+        StoreConflict: the topic is deleted.
     """
     record = task.records.read()
     if record is None or record.deleting:
-        # The right to tell, which was taken next to the deletion, would be left of the topic.
+        # This lease was taken in parallel with the deletion, which does not remove it.
         task.lease.release()
         raise StoreConflict(f"{task.name} is deleted")
     if record.epoch != changes.epoch:
         return PreparedChange(record=record)
     if changes.layout or not has_own_layout_topic(task):
         publish(task)
-    told: list[KeyedMessage] = []
-    for one in changes.subscriptions:
-        task.records.note_sessions(one.subscription, one.assignments, one.ended, task.each)
-        for consumer, segments in one.assignments.items():
-            message = assignment_of(task.input.topic, record, changes.generation, segments)
-            told.append(_told(one.subscription, consumer, message))
-        for consumer in one.ended:
+    messages: list[KeyedMessage] = []
+    for change in changes.subscriptions:
+        subscription = change.subscription
+        task.records.note_sessions(subscription, change.assignments, change.ended, task.each)
+        for consumer, segments in change.assignments.items():
+            assignment = assignment_of(task.input.topic, record, changes.generation, segments)
+            messages.append(_message(subscription, consumer, assignment))
+        for consumer in change.ended:
             nothing = assignment_of(task.input.topic, record, changes.generation, ())
-            told.append(_told(one.subscription, consumer, nothing.model_copy(update={"evicted": True})))
-    # A message without a value takes its key out of the compacted topic.
-    told.extend(KeyedMessage(f"assignment/{one}", b"") for one in changes.forgotten)
-    if told:
-        send(task, lambda: told)
+            messages.append(_message(subscription, consumer, nothing.model_copy(update={"evicted": True})))
+    # A message without a value removes its key from the compacted topic.
+    messages.extend(KeyedMessage(f"assignment/{consumer}", b"") for consumer in changes.forgotten)
+    if messages:
+        send(task, lambda: messages)
     if changes.compact:
         compact(task)
     return PreparedChange()
@@ -51,12 +52,12 @@ def publish_assignments(task: CoordinatorTask, changes: AssignmentChanges) -> Pr
 
 @step(ControllerTask, reads_only=True)
 def find_drained(task: ControllerTask, subscriptions: tuple[str, ...]) -> DrainedSegments:
-    """Ask brokers which sealed segments subscriptions have consumed; none of a topic that is gone."""
+    """Return the sealed segments that subscriptions have consumed, as brokers report them; none for a deleted topic."""
     record = task.records.read()
     if record is None:
         return DrainedSegments()
     return DrainedSegments(drained=drained_by_subscription(task.admin, task.name, record, subscriptions, task.each))
 
 
-def _told(subscription: str, consumer: str, message: ConsumerAssignment) -> KeyedMessage:
-    return KeyedMessage(f"assignment/{subscription}/{consumer}", message.model_dump_json(by_alias=True).encode())
+def _message(subscription: str, consumer: str, assignment: ConsumerAssignment) -> KeyedMessage:
+    return KeyedMessage(f"assignment/{subscription}/{consumer}", assignment.model_dump_json(by_alias=True).encode())

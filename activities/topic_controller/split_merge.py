@@ -34,30 +34,32 @@ from models.topic_controller.state import CommittedChange, PreparedChange
 
 @step(LeaderTask)
 def prepare(task: LeaderTask, mutation: Mutation) -> PreparedChange:
-    """Note the change, and make the new segments with a place of each subscription.
+    """Record the change, and create the new segments with a cursor of each subscription.
 
-    Nothing is done where the change does not fit the layout, or that is not the one with which the change began; this
-    is answered then. What brokers refuse is given up, if it has ended nothing.
+    Nothing is done, and the result says so, if the change does not fit the layout, or the layout is not the one for
+    which it was made. If brokers refuse a segment, the change is abandoned, as long as no segment is terminated.
 
     Raises:
         StoreConflict: the topic is being deleted.
     """
     try:
-        record = task.records.change(lambda found: _begun(found, mutation) if _can_begin(found, mutation) else found)
+        record = task.records.change(
+            lambda layout: _with_pending(layout, mutation) if _fits(layout, mutation) else layout
+        )
     except LayoutError as error:
         return PreparedChange(refused=str(error), fault=error.fault)
-    # A workflow that was reset asks for what was done long ago.
-    if not _is_begun(record, mutation) or record.epoch > mutation.epoch + 1:
+    # A workflow that was reset may repeat a change that was made long ago.
+    if not _is_recorded(record, mutation) or record.epoch > mutation.epoch + 1:
         return PreparedChange(record=record)
     if record.last == mutation:
         return PreparedChange(first_segment=mutation.first_segment(record))
     try:
-        record = _make_children(task, mutation, record)
+        record = _create_children(task, mutation, record)
     except RetryableError:
         raise
     except AdminError as refusal:
-        # Limits of the namespace, for example: whoever asked is told, and others do not wait until they are raised.
-        return PreparedChange(refused=str(refusal), record=_give_up(task, mutation, refusal))
+        # For example a limit of the namespace: report it at once, and let other changes continue.
+        return PreparedChange(refused=str(refusal), record=_abandon(task, mutation, refusal))
     if record.pending != mutation:
         return PreparedChange(record=record)
     return PreparedChange(first_segment=mutation.first_segment(record))
@@ -65,39 +67,39 @@ def prepare(task: LeaderTask, mutation: Mutation) -> PreparedChange:
 
 @step(LeaderTask)
 def seal(task: LeaderTask, mutation: Mutation) -> None:
-    """End the old segments, one after the other.
+    """Terminate the old segments, one after the other.
 
     Raises:
-        StoreConflict: another change is under way.
+        StoreConflict: another change is in progress.
     """
-    record = _under_way(task, mutation)
+    record = _read_in_progress(task, mutation)
     if record.last == mutation:
         return
     for segment in mutation.old_segments(record):
         try:
             terminate_segment(task, segment)
         except AdminNotFound:
-            # One that somebody has deleted must be there, and to be ended: its producers would make it, and continue.
+            # Its topic was deleted. It must exist and be terminated, or producers would auto-create it, and continue.
             create_segments(task, [segment], task.records.subscriptions())
             terminate_segment(task, segment)
 
 
 @step(LeaderTask)
 def commit(task: LeaderTask, mutation: Mutation) -> CommittedChange:
-    """Put the new layout in the place of the old one, and publish it.
+    """Replace the old layout by the new one, and publish it.
 
     Raises:
-        StoreConflict: another change is under way.
+        StoreConflict: another change is in progress.
     """
     now = time.time_ns() // 1_000_000
 
-    def done(found: ControlledLayout) -> ControlledLayout:
-        if found.last == mutation:
-            return found
-        _require_under_way(found, mutation)
-        return found.with_commit(now)
+    def with_commit(layout: ControlledLayout) -> ControlledLayout:
+        if layout.last == mutation:
+            return layout
+        _require_pending(layout, mutation)
+        return layout.with_commit(now)
 
-    record = task.records.change(done)
+    record = task.records.change(with_commit)
     complete_last(task, record)
     if record.epoch != mutation.epoch + 1:
         return CommittedChange(record=record)
@@ -105,95 +107,103 @@ def commit(task: LeaderTask, mutation: Mutation) -> CommittedChange:
 
 
 def complete_last(task: ControllerTask, record: ControlledLayout) -> None:
-    """What comes behind the newest change, until clients know of it; harmless when done twice.
+    """Complete the newest change, and publish it; idempotent.
 
-    What consumes the old segments now, also since they were ended, must continue in the new ones; it finds them once
-    the layout is published.
+    Subscriptions of the old segments, also those that were created after the preparation, get cursors on the new
+    segments. Their consumers find these once the layout is published.
     """
     if record.last is None:
         publish(task)
         return
-    numbers = {*record.last.segments}
-    old = [record.segments[number] for number in numbers & {*record.segments}]
-    new = [segment for segment in record.segments.values() if {*segment.parent_ids} == numbers]
-    known = task.records.subscriptions()
-    run_both(lambda: ensure_cursors(task, new, known, like=old), lambda: ensure_layout_topic(task))
+    ids = {*record.last.segments}
+    old = [record.segments[segment_id] for segment_id in ids & {*record.segments}]
+    new = [segment for segment in record.segments.values() if {*segment.parent_ids} == ids]
+    subscriptions = task.records.subscriptions()
+    run_both(lambda: ensure_cursors(task, new, subscriptions, like=old), lambda: ensure_layout_topic(task))
     try:
-        # Behind the look at the old ones, which loads them, and before writers are told, who look into them at once.
+        # After reading the old segments, which loads them, and before the publication, after which writers look them
+        # up.
         reload_segments(task, old)
     finally:
         publish(task, ready=True)
 
 
-def _make_children(task: ControllerTask, mutation: Mutation, record: ControlledLayout) -> ControlledLayout:
-    """Make the new segments; return the record with their ids, which pass over those whose topics are taken."""
+def _create_children(task: ControllerTask, mutation: Mutation, record: ControlledLayout) -> ControlledLayout:
+    """Create the new segments; return the record with their ids, which skip ids whose topics are taken."""
     while record.pending == mutation:
-        known = task.records.subscriptions()
+        subscriptions = task.records.subscriptions()
         try:
             create_segments(
-                task, mutation.new_segments(record), known, like=mutation.old_segments(record), are_new=True
+                task, mutation.new_segments(record), subscriptions, like=mutation.old_segments(record), are_new=True
             )
             copy_grants(task, mutation.old_segments(record), mutation.new_segments(record))
             break
         except SegmentsTaken as taken:
-            # Of an earlier topic of this name, for example: its messages would come as if they were new, and one that
-            # has ended would take none.
+            # For example topics of an earlier topic of this name: consumers would get their old messages, and a
+            # terminated one takes none.
             ids, tried = {segment.segment_id for segment in taken.segments}, record.next_segment_id
             now = time.time_ns() // 1_000_000
             record = task.records.change(
-                lambda found, ids=ids, tried=tried, now=now: (
-                    found.with_skipped_ids(mutation, now, ids) if found.next_segment_id == tried else found
+                lambda layout, ids=ids, tried=tried, now=now: (
+                    layout.with_skipped_ids(mutation, now, ids) if layout.next_segment_id == tried else layout
                 )
             )
     return record
 
 
-def _give_up(task: ControllerTask, mutation: Mutation, refusal: AdminError) -> ControlledLayout:
-    """Forget a change that has ended nothing, with what was made for it; returns the record without it.
+def _abandon(task: ControllerTask, mutation: Mutation, refusal: AdminError) -> ControlledLayout:
+    """Undo a change that has terminated no segment, and delete its new segments; return the record without it.
 
     Raises:
-        RetryableError: it has.
+        RetryableError: it has terminated a segment.
     """
-    record = _under_way(task, mutation)
-    if any(is_terminated(task, one) for one in mutation.old_segments(record)):
-        raise RetryableError(f"nothing leads back, and the new segments are refused: {refusal}") from refusal
-    now, gone = time.time_ns() // 1_000_000, set[int]()
-    made = mutation.new_segments(record)
-    taken = {one.segment_id for one in taken_by_others(task, made)}
-    task.records.change(lambda found: found.without_pending(mutation, now, taken))
-    for one in made:
-        if one.segment_id in taken:
+    record = _read_in_progress(task, mutation)
+    if any(is_terminated(task, segment) for segment in mutation.old_segments(record)):
+        raise RetryableError(
+            f"brokers refuse the new segments of the {mutation}, which cannot be undone any more: {refusal}"
+        ) from refusal
+    now, deleted = time.time_ns() // 1_000_000, set[int]()
+    created = mutation.new_segments(record)
+    taken = {segment.segment_id for segment in taken_by_others(task, created)}
+    task.records.change(lambda layout: layout.without_pending(mutation, now, taken))
+    for segment in created:
+        if segment.segment_id in taken:
             continue
-        # What may not be made may not be deleted either; it is empty, and goes with what is pruned.
+        # If the deletion is refused too, pruning deletes the topic, which is empty.
         with suppress(AdminError, RetryableError):
-            delete_topic(task, segment_topic(task.name, one.descriptor))
-            gone.add(one.segment_id)
-    return task.records.change(lambda found: found.without_retired(gone))
+            delete_topic(task, segment_topic(task.name, segment.descriptor))
+            deleted.add(segment.segment_id)
+    return task.records.change(lambda layout: layout.without_retired(deleted))
 
 
-def _begun(found: ControlledLayout, mutation: Mutation) -> ControlledLayout:
-    if found.deleting:
+def _with_pending(layout: ControlledLayout, mutation: Mutation) -> ControlledLayout:
+    if layout.deleting:
         raise StoreConflict("the topic is being deleted")
-    return found.with_pending(mutation)
+    return layout.with_pending(mutation)
 
 
-def _can_begin(found: ControlledLayout, mutation: Mutation) -> bool:
-    return found.deleting or (found.pending is None and found.epoch == mutation.epoch)
+def _fits(layout: ControlledLayout, mutation: Mutation) -> bool:
+    return layout.deleting or (layout.pending is None and layout.epoch == mutation.epoch)
 
 
-def _is_begun(found: ControlledLayout, mutation: Mutation) -> bool:
-    return mutation in (found.pending, found.last)
+def _is_recorded(layout: ControlledLayout, mutation: Mutation) -> bool:
+    return mutation in (layout.pending, layout.last)
 
 
-def _under_way(task: ControllerTask, mutation: Mutation) -> ControlledLayout:
+def _read_in_progress(task: ControllerTask, mutation: Mutation) -> ControlledLayout:
+    """Return the record in which a change is in progress or done.
+
+    Raises:
+        StoreConflict: there is no record, or another change is in progress.
+    """
     record = task.records.read()
     if record is None:
-        raise StoreConflict(f"{task.name} has no layout: somebody has deleted it")
+        raise StoreConflict(f"{task.name} has no layout: its record was deleted")
     if record.last != mutation:
-        _require_under_way(record, mutation)
+        _require_pending(record, mutation)
     return record
 
 
-def _require_under_way(found: ControlledLayout, mutation: Mutation) -> None:
-    if found.pending != mutation:
-        raise StoreConflict(f"the {mutation} is not under way; the layout is at epoch {found.epoch}")
+def _require_pending(layout: ControlledLayout, mutation: Mutation) -> None:
+    if layout.pending != mutation:
+        raise StoreConflict(f"the {mutation} is not in progress; the layout is at epoch {layout.epoch}")

@@ -179,9 +179,8 @@ def keep_reason(
         return KeepReason("retention keeps it indefinitely")
     if now_ms < (until := sealed_at_ms + contents.retention_minutes * _MINUTE_MS):
         return KeepReason(f"retention keeps it for {contents.retention_minutes} minutes", until)
-    if (
-        not contents.unacknowledged and not contents.retention_minutes
-    ):  # mutant: topic-controller/prunes-what-has-no-subscription
+    has_subscription = bool(contents.unacknowledged)
+    if not (has_subscription or contents.retention_minutes):  # mutant: topic-controller/prunes-what-has-no-subscription
         # Without a subscription nothing is consumed, and without retention nothing says how long messages are needed.
         return KeepReason("it has neither a subscription nor retention")
     return None

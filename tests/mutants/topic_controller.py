@@ -43,7 +43,7 @@ MUTANTS = mutants(
         },
         f"{_RECORD}::test_ids_whose_topics_are_taken": {
             "topic-controller/ids-of-taken-topics-are-used": swap(
-                "self.next_segment_id + len(made)", "self.next_segment_id"
+                "self.next_segment_id + len(created)", "self.next_segment_id"
             ),
             "topic-controller/topics-of-others-are-deleted": drop,
         },

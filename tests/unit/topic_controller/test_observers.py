@@ -140,10 +140,10 @@ def test_a_look_comes_when_a_grace_ends() -> None:
     with ExitStack() as counted:
         for _ in range(1000):
             counted.enter_context(cadence.register())
-        assert cadence.until(math.inf) == 12.5
-        assert cadence.until(time.monotonic() + 3) == pytest.approx(3, abs=0.1)
+        assert cadence.pause_until(math.inf) == 12.5
+        assert cadence.pause_until(time.monotonic() + 3) == pytest.approx(3, abs=0.1)
         # Without a loop that keeps a core busy.
-        assert cadence.until(time.monotonic() - 3) == 0.01
+        assert cadence.pause_until(time.monotonic() - 3) == 0.01
 
 
 def test_the_first_grace_counts() -> None:
@@ -251,7 +251,7 @@ async def test_a_cancellation_waits_for_no_look() -> None:
 
 async def test_who_waits_for_a_lane_is_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     """Heartbeats continue while all lanes are taken by brokers that do not answer."""
-    monkeypatch.setattr(observers, "_FIRST_BEAT", 0.01)
+    monkeypatch.setattr(observers, "_MIN_HEARTBEAT", 0.01)
     monkeypatch.setattr(Cadence, "pause", 0.01)
     release, beats = threading.Event(), asyncio.Event()
     environment, counted = ActivityEnvironment(), list[object]()
