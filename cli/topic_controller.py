@@ -178,7 +178,7 @@ def subscribe_command(
 def unsubscribe_command(
     topic: Topic, subscription: _Subscription, cluster: Cluster = "", output: Output = Form.TEXT
 ) -> None:
-    """Delete a subscription with its places on all segments."""
+    """Delete a subscription with its cursors on all segments."""
     request = checked(Unsubscription, {"name": subscription})
     _update(_id(topic, cluster), "delete_subscription", request, type(None))
     answer(output, [f"{subscription} is deleted"], request)

@@ -1,4 +1,4 @@
-"""The end of what runs next to a workflow's updates."""
+"""Cancellation of tasks that run next to a workflow's updates."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from temporalio import workflow
 
 
 async def cancel_and_wait(*tasks: asyncio.Task[Any]) -> None:
-    """Cancel tasks, and wait until they have ended: what comes next begins behind the last step of these.
+    """Cancel tasks, and wait until they have ended, so that what follows starts after their last step.
 
     Raises:
-        CancelledError: whoever waits was cancelled meanwhile; also then the tasks have ended.
+        CancelledError: the caller was cancelled while it waited; the tasks have ended nevertheless.
     """
     for task in tasks:
         task.cancel()
@@ -23,7 +23,7 @@ async def wait_for_end(*tasks: asyncio.Task[Any]) -> None:
     """Wait until tasks have ended.
 
     Raises:
-        CancelledError: whoever waits was cancelled meanwhile; also then the tasks have ended.
+        CancelledError: the caller was cancelled while it waited; the tasks have ended nevertheless.
     """
     cancelled: asyncio.CancelledError | None = None
     while not all(task.done() for task in tasks):
@@ -33,18 +33,18 @@ async def wait_for_end(*tasks: asyncio.Task[Any]) -> None:
             cancelled = error
     for task in tasks:
         if not task.cancelled():
-            # Looked at, or asyncio would report it as never retrieved: a cancelled activity fails, and a caller that
-            # was cancelled itself does not look at it.
+            # Retrieve the exception, or asyncio reports it as never retrieved: a cancelled activity fails, and a caller
+            # that was cancelled itself does not retrieve it.
             task.exception()
     if cancelled is not None:
         raise cancelled
 
 
 def is_cancelled() -> bool:
-    """Whether the task that asks was cancelled.
+    """Return whether the current task was cancelled.
 
-    What continues in a loop must ask: a cancellation that comes together with the end of a step, or that makes a step
-    fail, is taken for the end of that step, and is not raised again.
+    Loops must check this. A cancellation that arrives together with the end of a step, or that makes a step fail, looks
+    like the end of that step, and is not raised again.
     """
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

@@ -1,4 +1,4 @@
-"""Splits and merges by themselves: by load, by consumers and by the clock."""
+"""Automatic splits and merges: by load, by number of consumers and by time."""
 
 from __future__ import annotations
 
@@ -22,15 +22,15 @@ class Scaler:
     """Scales one topic by its policy.
 
     Args:
-        controller: of the topic.
-        changes: of its segments.
+        controller: controller of the topic.
+        changes: splits and merges segments.
     """
 
     def __init__(self, controller: ControllerSession, changes: Changes) -> None:
         self._controller = controller
         self._changes = changes
         self._epoch = 0
-        self._poll = Poll(controller, self._look, self._do)
+        self._poll = Poll(controller, self._start_poll, self._do)
         controller.on_layout_change.append(self._poll.restart)
 
     async def run(self) -> None:
@@ -38,12 +38,12 @@ class Scaler:
         await self._poll.run()
 
     def set(self, policy: AutoScale | None) -> None:
-        """Scale by another policy, or not at all."""
+        """Change the policy; None turns auto-scale off."""
         self._controller.state.scaling.policy = policy
         self._poll.restart()
         self._controller.show_status()
 
-    def _look(self) -> Coroutine[Any, Any, Decision] | None:
+    def _start_poll(self) -> Coroutine[Any, Any, Decision] | None:
         record, scaling = self._controller.state.record, self._controller.state.scaling
         policy = scaling.policy
         if record is None or record.deleting or policy is None or not policy.enabled:
@@ -51,7 +51,7 @@ class Scaler:
         self._epoch = record.epoch
         changed_at_ms = record.changed_at_ms
         if policy.dry_run and scaling.decided_at is not None:
-            # What would have been done begins a cooldown too, or the same would be reported at every look.
+            # A decision in a dry run starts the cooldown too, or every check would report it again.
             changed_at_ms = max(changed_at_ms, round(scaling.decided_at.timestamp() * 1000))
         watch = ScaleWatch(policy=policy, segments=ScaledSegment.all_of(record), changed_at_ms=changed_at_ms)
         return self._controller.calls.ask(scale.await_scale, _AWAIT, watch)
@@ -66,6 +66,6 @@ class Scaler:
             self._controller.note(f"dry run: would do the {what}, since {due.why}")
             return
         self._controller.note(f"auto scale: {what}, since {due.why}")
-        # Another change may have its turn first: with both there could be more segments than the policy allows. One
-        # that fails begins no cooldown, since the layout is as before; `Poll` decides again after a pause that grows.
+        # Another change may come first; with both there could be more segments than the policy allows, hence the epoch.
+        # A change that fails starts no cooldown, as the layout is unchanged; `Poll` decides again after a backoff.
         await self._changes.make(due.change, due.segments, epoch=self._epoch)

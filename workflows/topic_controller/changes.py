@@ -20,10 +20,10 @@ DELETE = Call("Delete the topic")
 
 
 class Changes:
-    """Splits and merges, one at a time; what an earlier run began comes first.
+    """Splits and merges of a topic, one at a time; a change that an earlier run started is finished first.
 
     Args:
-        controller: of the topic.
+        controller: controller of the topic.
     """
 
     def __init__(self, controller: ControllerSession) -> None:
@@ -31,47 +31,47 @@ class Changes:
         self._calls = controller.calls
 
     async def open(self) -> None:
-        """Find the topic or create it, and continue with what another run left under way.
+        """Open the topic or create it, and finish what another run started.
 
         Raises:
-            ApplicationError: it is somebody else's, or another run leads.
+            ApplicationError: the topic is not ours, or another run holds the lease.
         """
         controller = self._controller
-        # A run that is continued hands its sessions over; one that was terminated leaves them to the metadata store.
+        # A continued run has the sessions in its state. After a terminated run they are in the metadata store.
         opening = OpenRequest(recover_sessions=controller.state.record is None)
         async with controller.hold_lock("open the topic"):
             call = Call(f"Open {controller.input.target_name}, or create it")
             opened = await controller.run_step(self._calls.ask(topic.open_topic, call, opening))
             controller.state.subscriptions = opened.subscriptions
-            for name, known in opened.sessions.items():
-                controller.state.coordinators[name] = Coordinator.from_stored(known)
+            for name, stored in opened.sessions.items():
+                controller.state.coordinators[name] = Coordinator.from_stored(stored)
             controller.set_layout(opened.record)
             for warning in opened.warnings:
                 controller.note(warning)
             if opened.record.deleting:
-                controller.note("continues with the deletion that an earlier run began")
+                controller.note("continues the deletion that an earlier run started")
                 await controller.retry_until_done(lambda: self._calls.ask(topic.delete, DELETE, Deletion(force=True)))
                 controller.deleted = True
             else:
                 await self._finish(opened.record)
 
     async def make(self, change: Change, segments: tuple[int, ...], *, epoch: int | None = None) -> LayoutChange:
-        """Split or merge.
+        """Split or merge segments.
 
         Args:
-            change: which of both.
-            segments: ids.
-            epoch: of the only layout for which it was meant; None for any that it fits.
+            change: split or merge.
+            segments: ids of the segments.
+            epoch: epoch of the layout for which the change was decided; None for any layout that it fits.
 
         Raises:
-            ApplicationError: it does not fit the layout, it could not begin, or another run leads.
+            ApplicationError: it does not fit the layout, brokers refuse it, or another run holds the lease.
         """
         controller = self._controller
         async with controller.exclusive(f"{change} of {' and '.join(map(str, segments))}"):
             while True:
                 if epoch not in (None, controller.record.epoch):
-                    raise refused(f"the layout was changed meanwhile, and is at epoch {controller.record.epoch}")
-                # Another change may have come first.
+                    raise refused(f"the layout has changed, and is at epoch {controller.record.epoch}; decide again")
+                # Another change may have come first, while this one waited for the lock.
                 self.check(change, segments)
                 mutation = Mutation(change=change, segments=segments, epoch=controller.record.epoch)
                 prepared = await controller.run_step(self._calls.ask(split_merge.prepare, _prepare(mutation), mutation))
@@ -81,7 +81,7 @@ class Changes:
                 if prepared.record is None:
                     break
                 self._require_newer(prepared.record)
-                controller.note(f"{mutation}: begun again, since the layout is at epoch {prepared.record.epoch}")
+                controller.note(f"{mutation}: started again, since the layout is at epoch {prepared.record.epoch}")
                 controller.set_layout(prepared.record)  # mutant: topic-controller/starts-with-a-layout-that-is-gone
                 await self._finish(prepared.record)
             controller.state.record = controller.record.with_next_segment(prepared.first_segment).with_pending(mutation)
@@ -90,10 +90,10 @@ class Changes:
     def check(self, change: Change, segments: tuple[int, ...]) -> None:
         """Refuse a change that does not fit the layout, as far as this run knows it.
 
-        A run that was reset has forgotten the newest segments; the metadata store is asked for those.
+        A run that was reset does not know the newest segments; the metadata store decides about them.
 
         Raises:
-            ApplicationError: it does not.
+            ApplicationError: the change does not fit.
         """
         record = self._controller.state.record
         if record is None or max(segments) >= record.next_segment_id:
@@ -103,28 +103,33 @@ class Changes:
         except LayoutError as error:
             raise refused(str(error), error.fault) from None
 
-    async def _finish(self, found: ControlledLayout) -> None:
-        """Continue with a change that somebody began, and did not finish."""
-        if pending := found.pending:
-            self._controller.note(f"continues with the {pending} that an earlier attempt began")
+    async def _finish(self, layout: ControlledLayout) -> None:
+        """Finish the change in progress of a layout, if there is one."""
+        if pending := layout.pending:
+            self._controller.note(f"continues the {pending} that an earlier attempt started")
             prepared = await self._controller.retry_until_done(
                 lambda: self._calls.ask(split_merge.prepare, _prepare(pending), pending)
             )
             if prepared.refused:
-                self._controller.note(f"the {pending} was given up before it ended anything: {prepared.refused}")
-                self._controller.set_layout(prepared.record or found)
+                self._controller.note(f"the {pending} was abandoned before it terminated a segment: {prepared.refused}")
+                self._controller.set_layout(prepared.record or layout)
                 return
             self._controller.state.record = self._controller.record.with_next_segment(prepared.first_segment)
             await self._seal_and_commit(pending)
 
     async def _seal_and_commit(self, mutation: Mutation) -> LayoutChange:
-        """From the end of the first old segment on nothing leads back: its hashes take no messages until the commit."""
+        """Terminate the old segments and commit, until it succeeds.
+
+        After the first termination the change cannot be undone: until the commit, no segment takes messages of these
+        hashes.
+        """
         controller = self._controller
-        seal, commit = Call(f"{mutation}: end the old segments"), Call(f"{mutation}: publish the new layout")
-        begin_again = partial(self._begin_again, mutation)
-        await controller.retry_until_done(lambda: self._calls.ask(split_merge.seal, seal, mutation), begin_again)
+        seal = Call(f"{mutation}: terminate the old segments")
+        commit = Call(f"{mutation}: publish the new layout")
+        record_again = partial(self._record_again, mutation)
+        await controller.retry_until_done(lambda: self._calls.ask(split_merge.seal, seal, mutation), record_again)
         committed = await controller.retry_until_done(
-            lambda: self._calls.ask(split_merge.commit, commit, mutation), begin_again
+            lambda: self._calls.ask(split_merge.commit, commit, mutation), record_again
         )
         before = controller.record
         record = committed.record or before.with_commit(committed.at_ms)
@@ -132,14 +137,14 @@ class Changes:
         controller.set_layout(record)
         controller.note(f"{mutation}: epoch {record.epoch}, {len(record.active)} active segments")
         new = range(before.next_segment_id, record.next_segment_id)
-        made = tuple(record.segments[number] for number in new if number in record.segments)
+        made = tuple(record.segments[segment_id] for segment_id in new if segment_id in record.segments)
         return LayoutChange(epoch=record.epoch, sealed=mutation.segments, made=made)
 
-    async def _begin_again(self, mutation: Mutation) -> None:
-        """Note a change in the metadata store again, where somebody has put the layout of before in its place.
+    async def _record_again(self, mutation: Mutation) -> None:
+        """Record a change in the metadata store again, after an operator has restored the previous layout.
 
         Raises:
-            ApplicationError: another layout is there, or brokers refuse the new segments.
+            ApplicationError: there is another layout, or brokers refuse the new segments.
         """
         controller = self._controller
         try:
@@ -147,7 +152,7 @@ class Changes:
         except ApplicationError:
             if controller.lost is not None:
                 raise
-            # The step that follows fails of the same.
+            # The step that is retried fails for the same reason.
             return
         if prepared.refused:
             controller.set_layout(prepared.record or controller.record)
@@ -155,19 +160,21 @@ class Changes:
         if prepared.record is not None:
             self._require_newer(prepared.record)
             controller.set_layout(prepared.record)
-            raise refused(f"the {mutation} was taken out of the layout, which is at epoch {prepared.record.epoch} now")
+            raise refused(
+                f"the {mutation} was removed from the layout, which is at epoch {prepared.record.epoch}; decide again"
+            )
         controller.state.record = controller.record.with_next_segment(prepared.first_segment)
 
-    def _require_newer(self, found: ControlledLayout) -> None:
-        """Clients never go back in epoch, so a layout that somebody has put back would lead nobody.
+    def _require_newer(self, layout: ControlledLayout) -> None:
+        """Refuse a layout that is older than the known one: clients would ignore it.
 
         Raises:
-            ApplicationError: it is older than the one that this run knows.
+            ApplicationError: it is older.
         """
-        known = self._controller.record
-        if found.created_ms == known.created_ms and found.epoch < known.epoch:
-            raise refused(found.too_old(known.epoch))
+        newest = self._controller.record
+        if layout.created_ms == newest.created_ms and layout.epoch < newest.epoch:
+            raise refused(layout.too_old(newest.epoch))
 
 
 def _prepare(mutation: Mutation) -> Call:
-    return Call(f"{mutation}: make the new segments, with a place of each subscription")
+    return Call(f"{mutation}: create the new segments, with a cursor of each subscription")

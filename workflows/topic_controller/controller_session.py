@@ -1,4 +1,4 @@
-"""What the parts of a topic's controller share: its state, its one turn, and how steps are run and told."""
+"""The shared part of a topic's controller: its state, the lock for changes, and how steps are run and shown."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ from workflows.lifecycle.phases import PHASE_KEY, upsert
 from workflows.topic_controller.details import render, status_of
 
 _NOTES = 20
-_FIRST_PATIENCE, _LONGEST_PATIENCE = timedelta(seconds=1), timedelta(minutes=1)
-_NEXT_TASK = timedelta(milliseconds=1)
+_FIRST_BACKOFF, _MAX_BACKOFF = timedelta(seconds=1), timedelta(minutes=1)
+_NEXT_WORKFLOW_TASK = timedelta(milliseconds=1)
 _IDLE = "IDLE"
 
 ResultT = TypeVar("ResultT")
 
 
 class ControllerSession:
-    """The lead of one topic by one run of its workflow.
+    """Control of one topic by one run of its workflow.
 
     Args:
-        input: of the workflow.
-        state: of it.
+        input: input of the workflow.
+        state: state of the workflow.
 
     Attributes:
         calls: runs activities.
-        deleted: whether the topic is gone.
-        lost: why this run leads no more, once another does.
-        is_reset: whether Temporal has reset this run: what it knows is old, and the next one asks the metadata store.
-        on_layout_change: called when there are other segments.
+        deleted: whether the topic is deleted.
+        lost: error of the step that found another run in control; None before.
+        is_reset: whether Temporal has reset this run: its state is old, and the next run reads the metadata store.
+        on_layout_change: callbacks for a new layout.
     """
 
     def __init__(self, input: ControllerInput, state: ControllerState) -> None:
@@ -52,17 +52,17 @@ class ControllerSession:
         self.lost: BaseException | None = None
         self.is_reset = False
         self.on_layout_change: list[Callable[[], None]] = []
-        self._turn = asyncio.Lock()
+        self._lock = asyncio.Lock()
 
     @property
     def is_finished(self) -> bool:
-        """Whether nothing is left to controller."""
+        """This run has nothing more to control."""
         return self.deleted or self.lost is not None
 
     @property
     def is_changing(self) -> bool:
-        """Whether a change is under way."""
-        return self._turn.locked()
+        """A change is in progress."""
+        return self._lock.locked()
 
     @property
     def record(self) -> ControlledLayout:
@@ -72,15 +72,15 @@ class ControllerSession:
         return record
 
     def set_layout(self, record: ControlledLayout) -> None:
-        """The layout is another one."""
+        """Use a new layout, and notify the other parts."""
         self.state.record = record
-        for tell in self.on_layout_change:
-            tell()
+        for notify in self.on_layout_change:
+            notify()
 
     @asynccontextmanager
     async def hold_lock(self, what: str) -> AsyncGenerator[None]:
-        """The turn of whoever makes the topic known."""
-        async with self._turn:
+        """Hold the lock for changes, also before the topic is open, and show the operation."""
+        async with self._lock:
             self.set_doing(what)
             try:
                 yield
@@ -89,41 +89,41 @@ class ControllerSession:
 
     @asynccontextmanager
     async def exclusive(self, what: str) -> AsyncGenerator[None]:
-        """One change at a time, and none before the topic is known.
+        """Hold the lock for changes, once the topic is open.
 
         Raises:
-            ApplicationError: the topic is deleted, or another run leads, or is about to.
+            ApplicationError: the topic is deleted, another run is in control, or Temporal has reset this run.
         """
         await workflow.wait_condition(lambda: self.state.record is not None)
         async with self.hold_lock(what):
             self.require_current()
             if self.is_finished:
-                raise refused(f"{self.input.target_name} is deleted, or led by another run")
+                raise refused(f"{self.input.target_name} is deleted, or controlled by another run")
             yield
 
-    async def wait_for_reset_signal(self) -> None:
-        """What would do harm where it is done again: wait until it is known whether Temporal has reset this run.
+    async def detect_reset(self) -> None:
+        """Wait until it is known whether Temporal has reset this run; for updates that must not be repeated.
 
-        It sends updates again that were answered long ago: a subscription, or a topic, of the same name may be there
-        since, and what was refused may be possible by now.
+        After a reset, Temporal delivers updates again that were answered long ago. By now there may be another
+        subscription or topic of the same name, and what was refused may be possible.
 
         Raises:
-            ApplicationError: it has.
+            ApplicationError: it was reset.
         """
-        # Updates of the same workflow task are heard of before the reset itself.
-        await workflow.sleep(_NEXT_TASK)
+        # Updates of the same workflow task are delivered before the reset itself is known.
+        await workflow.sleep(_NEXT_WORKFLOW_TASK)
         self.require_current()
 
     def require_current(self) -> None:
-        """See that it is not known that Temporal has reset this run; raises as `wait_for_reset_signal`."""
+        """Raise an ApplicationError, if it is known that Temporal has reset this run."""
         if self.is_reset:
             raise ApplicationError(
-                f"the workflow of {self.input.target_name} was reset: look at the topic, and ask again what is missing",
+                f"the workflow of {self.input.target_name} was reset; check the topic, and repeat the update if needed",
                 type=FailureKind.NOT_LEADER,
             )
 
     async def run_step(self, step: Awaitable[ResultT]) -> ResultT:
-        """Run a step; what it fails with is told as it is."""
+        """Run a step, and raise its failure without the wrapper of Temporal."""
         try:
             return await step
         except ActivityError as error:
@@ -135,13 +135,13 @@ class ControllerSession:
     async def retry_until_done(
         self, step: Callable[[], Awaitable[ResultT]], on_conflict: Callable[[], Awaitable[None]] | None = None
     ) -> ResultT:
-        """Run a step until it succeeds, or somebody else leads; status says why it waits.
+        """Run a step until it succeeds, or another run is in control; the status shows why it waits.
 
         Args:
-            step: begins it.
-            on_conflict: mends what the step found in the way; gives the step up where it raises.
+            step: starts the step.
+            on_conflict: repairs the cause of a conflict; if it raises, the step is not repeated.
         """
-        patience = _FIRST_PATIENCE
+        backoff = _FIRST_BACKOFF
         while True:
             try:
                 result = await self.run_step(step())
@@ -150,29 +150,29 @@ class ControllerSession:
                     raise
                 if on_conflict is not None and error.type == FailureKind.CONFLICT:
                     await on_conflict()
-                self.set_waiting(f"the next try, since the last failed: {error.message}")
-                await workflow.sleep(patience)
-                patience = min(patience * 2, _LONGEST_PATIENCE)
+                self.set_waiting(f"the next attempt, since the last one failed: {error.message}")
+                await workflow.sleep(backoff)
+                backoff = min(backoff * 2, _MAX_BACKOFF)
             else:
                 self.set_waiting("")
                 return result
 
     def set_doing(self, what: str) -> None:
-        """Something begins, or ends."""
+        """Show the current operation; empty for none."""
         self.state.doing = what
         upsert(PHASE_KEY.value_set(what.partition(" ")[0].upper() or _IDLE))
         self.show_status()
 
     def set_waiting(self, why: str) -> None:
-        """What is done now waits for something, or no more."""
+        """Show what the current operation waits for; empty for nothing."""
         self.state.waiting = why
         self.show_status()
 
     def note(self, text: str) -> None:
-        """An event that operators see."""
+        """Add an event to the notes for operators."""
         self.state.notes = [*self.state.notes, f"{workflow.now():%Y-%m-%d %H:%M:%S}Z {text}"][-_NOTES:]
         self.show_status()
 
     def show_status(self) -> None:
-        """Show how the topic stands in the Web UI."""
+        """Show the status in the Web UI."""
         workflow.set_current_details(render(status_of(self.input, self.state)))

@@ -1,4 +1,4 @@
-"""The state of a topic's controller, as its query tells it and as Markdown for the Web UI's current details."""
+"""The status of a topic's controller, as the answer of its query and as Markdown for the Web UI's current details."""
 
 from __future__ import annotations
 
@@ -7,21 +7,25 @@ from datetime import datetime
 from models.topic_controller.input import ControllerInput
 from models.topic_controller.state import ControllerState, ControllerStatus
 
-_SHOWN = 16
-_AWAY = 20
+_MAX_LINES = 16
+_MAX_AWAY = 20
 
 
 def status_of(input: ControllerInput, state: ControllerState) -> ControllerStatus:
-    """The answer of the query `status`."""
+    """Return the answer of the query `status`."""
     record = state.record
     return ControllerStatus(
         topic=input.target_name,
         epoch=record.epoch if record else -1,
-        active=tuple(one.descriptor for one in record.active) if record else (),
+        active=tuple(segment.descriptor for segment in record.active) if record else (),
         sealed=sum(1 for segment in record.segments.values() if not segment.active) if record else 0,
         subscriptions=state.subscriptions,
-        consumers={name: len(one.consumers) for name, one in state.coordinators.items() if one.consumers},
-        away=dict(_away(state)[:_AWAY]),
+        consumers={
+            name: len(coordinator.consumers)
+            for name, coordinator in state.coordinators.items()
+            if coordinator.consumers
+        },
+        away=dict(_away(state)[:_MAX_AWAY]),
         changes=state.changes,
         retired=len(record.retired) if record else 0,
         pruning=state.pruning,
@@ -34,19 +38,19 @@ def status_of(input: ControllerInput, state: ControllerState) -> ControllerStatu
 
 
 def render(status: ControllerStatus) -> str:
-    """One screen: headline, segments, subscriptions, what is waited for, and the last notes."""
+    """Return one screen of Markdown: operation, segments, subscriptions, waits, and the last notes."""
     doing = status.doing or "idle"
     lines = [f"**{doing}** · `{status.topic}` · epoch {status.epoch}", ""]
     lines += [f"**Active segments** ({len(status.active)}), and {status.sealed} sealed", ""]
-    lines += [f"- `{one}`" for one in status.active[:_SHOWN]]
-    lines += [f"- … and {len(status.active) - _SHOWN} more"] if len(status.active) > _SHOWN else []
-    named = ", ".join(f"`{name}` ({kind})" for name, kind in sorted(status.subscriptions.items())[:_SHOWN])
+    lines += [f"- `{descriptor}`" for descriptor in status.active[:_MAX_LINES]]
+    lines += [f"- … and {len(status.active) - _MAX_LINES} more"] if len(status.active) > _MAX_LINES else []
+    named = ", ".join(f"`{name}` ({kind})" for name, kind in sorted(status.subscriptions.items())[:_MAX_LINES])
     lines += ["", f"**Subscriptions** ({len(status.subscriptions)}): {named or 'none'}"]
-    lines += ["", f"**Auto scale** {status.auto_scale}; {status.retired} pruned segments whose topics are still there"]
+    lines += ["", f"**Auto scale** {status.auto_scale}; {status.retired} pruned segments whose topics still exist"]
     if status.waiting:
         lines += ["", f"**Waits for** {status.waiting}"]
     if status.notes:
-        lines += ["", "**Notes**", "", *(f"- {note}" for note in status.notes[-_SHOWN:])]
+        lines += ["", "**Notes**", "", *(f"- {note}" for note in status.notes[-_MAX_LINES:])]
     return "\n".join(lines)
 
 
@@ -60,7 +64,7 @@ def _auto_scale(state: ControllerState) -> str:
 def _away(state: ControllerState) -> list[tuple[str, datetime]]:
     return sorted(
         (f"{name}/{consumer}", session.gone_since)
-        for name, one in state.coordinators.items()
-        for consumer, session in one.consumers.items()
+        for name, coordinator in state.coordinators.items()
+        for consumer, session in coordinator.consumers.items()
         if session.gone_since is not None
     )

@@ -1,4 +1,4 @@
-"""What waits for something to be due, for years, with nothing in the history while nothing is."""
+"""Polling for something to be due, for years; the history does not grow while nothing is due."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ from workflows.topic_controller.controller_session import ControllerSession
 
 DueT = TypeVar("DueT")
 
-_FIRST_PATIENCE, _LONGEST_PATIENCE = timedelta(seconds=10), timedelta(hours=1)
+_FIRST_BACKOFF, _MAX_BACKOFF = timedelta(seconds=10), timedelta(hours=1)
 
 
 class Poll(Generic[DueT]):
-    """Asks an activity that answers when something is due, does that, and asks again.
+    """Runs an activity that ends when something is due, acts on that, and repeats.
 
     Args:
-        controller: of the topic.
-        ask: begins the activity; None where there is nothing to look at.
+        controller: controller of the topic.
+        ask: starts the activity; None if there is nothing to poll.
         act: does what is due.
     """
 
@@ -39,55 +39,55 @@ class Poll(Generic[DueT]):
         self._ask = ask
         self._act = act
         self._restarting = False
-        self._patience = _FIRST_PATIENCE
+        self._backoff = _FIRST_BACKOFF
 
     def restart(self) -> None:
-        """What is looked at has changed."""
+        """Start the activity again, because its input has changed."""
         self._restarting = True
 
     async def run(self) -> None:
-        """Look until this is cancelled, or nothing is left to controller."""
+        """Poll until this is cancelled, or the controller is finished."""
         while not (self._controller.is_finished or is_cancelled()):
             self._restarting = False
             asking = self._ask()
             if asking is None:
                 await workflow.wait_condition(lambda: self._restarting or self._controller.is_finished)
             else:
-                await self._look(asyncio.create_task(asking))
+                await self._await_due(asyncio.create_task(asking))
 
-    async def _look(self, looking: asyncio.Task[DueT]) -> None:
+    async def _await_due(self, polling: asyncio.Task[DueT]) -> None:
         try:
-            await workflow.wait_condition(lambda: self._restarting or self._controller.is_finished or looking.done())
+            await workflow.wait_condition(lambda: self._restarting or self._controller.is_finished or polling.done())
         except asyncio.CancelledError:
-            await cancel_and_wait(looking)
+            await cancel_and_wait(polling)
             raise
-        await cancel_and_wait(looking)
-        if looking.cancelled():
+        await cancel_and_wait(polling)
+        if polling.cancelled():
             return
-        error = looking.exception()
+        error = polling.exception()
         if error is None:
-            await self._do(looking.result())
+            await self._do(polling.result())
         elif not isinstance(error, ActivityError):
             raise error
         elif not is_cancelled_exception(error):
-            await self._rest(cause_of(error))
+            await self._back_off(cause_of(error))
 
     async def _do(self, due: DueT) -> None:
         try:
             await self._act(due)
         except ApplicationError as error:
-            await self._rest(error.message)
+            await self._back_off(error.message)
         else:
-            self._patience = _FIRST_PATIENCE
+            self._backoff = _FIRST_BACKOFF
 
-    async def _rest(self, why: str) -> None:
-        """What fails is tried again, less and less often."""
+    async def _back_off(self, why: str) -> None:
+        """Wait after a failure, each time longer."""
         if self._controller.is_finished or is_cancelled():
             return
         self._controller.note(why)
         with suppress(TimeoutError):
-            # Other settings, or another layout, may be the cure.
+            # Other settings, or another layout, may resolve the failure.
             await workflow.wait_condition(
-                lambda: self._restarting or self._controller.is_finished, timeout=self._patience
+                lambda: self._restarting or self._controller.is_finished, timeout=self._backoff
             )
-        self._patience = min(self._patience * 2, _LONGEST_PATIENCE)
+        self._backoff = min(self._backoff * 2, _MAX_BACKOFF)

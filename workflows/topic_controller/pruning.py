@@ -1,4 +1,4 @@
-"""Sealed segments that nobody needs any more leave the layout, and their topics go later."""
+"""Pruning: consumed sealed segments are removed from the layout, and their topics are deleted later."""
 
 from __future__ import annotations
 
@@ -13,48 +13,48 @@ from workflows.topic_controller.controller_session import ControllerSession
 from workflows.topic_controller.poll import Poll
 
 _AWAIT = Call("Wait until a sealed segment is consumed, and its retention is over")
-_PRUNE = Call("Remove sealed segments of which nothing is left")
+_PRUNE = Call("Remove consumed sealed segments")
 
 
 class Pruner:
     """Prunes one topic.
 
     Args:
-        controller: of the topic.
+        controller: controller of the topic.
     """
 
     def __init__(self, controller: ControllerSession) -> None:
         self._controller = controller
-        self._poll = Poll(controller, self._look, lambda _: self._when_due())
+        self._poll = Poll(controller, self._start_poll, lambda _: self._prune_due())
         controller.on_layout_change.append(self._poll.restart)
 
     async def run(self) -> None:
-        """Prune what may go, until this is cancelled."""
+        """Prune until this is cancelled."""
         await self._poll.run()
 
     def set(self, pruning: Pruning | None) -> None:
-        """Prune by other settings, or not at all."""
+        """Change the settings; None turns pruning off."""
         self._controller.state.pruning = pruning
         self._poll.restart()
         self._controller.show_status()
 
     async def prune(self, request: PruneRequest) -> PruneResult:
-        """Prune at once what may go, however short it is sealed.
+        """Prune now, even segments that were sealed a short time ago.
 
         Raises:
-            ApplicationError: it failed, or another run leads.
+            ApplicationError: it failed, or another run is in control.
         """
         settings = self._controller.state.pruning or Pruning()
         return await self._prune(request, settings.model_copy(update={"after": timedelta()}))
 
-    def _look(self) -> Coroutine[Any, Any, bool] | None:
+    def _start_poll(self) -> Coroutine[Any, Any, bool] | None:
         record, pruning = self._controller.state.record, self._controller.state.pruning
         if record is None or record.deleting or pruning is None:
             return None
         watch = PruneWatch.of(record, pruning)
         return self._controller.calls.ask(prune.await_prune, _AWAIT, watch) if watch else None
 
-    async def _when_due(self) -> None:
+    async def _prune_due(self) -> None:
         if self._controller.state.pruning is not None:
             await self._prune(PruneRequest(), self._controller.state.pruning)
 
@@ -67,7 +67,7 @@ class Pruner:
                 pruned.deleted
             )
             for coordinator in controller.state.coordinators.values():
-                # What the layout does not name any more is consumed.
+                # Segments that left the layout count as consumed.
                 coordinator.drained &= {*record.segments}
             controller.set_layout(record)
             if pruned.removed or pruned.deleted:

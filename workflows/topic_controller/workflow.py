@@ -1,4 +1,4 @@
-"""The controller of one scalable topic, for as long as there is the topic (PIP-468)."""
+"""The controller of one scalable topic, which runs as long as the topic exists (PIP-468)."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ from workflows.topic_controller.sessions import Sessions
 
 @workflow.defn
 class ScalableTopicController(OneInput):
-    """Lead one scalable topic (PIP-468): its segments, their splits and merges, and its subscriptions."""
+    """Control one scalable topic (PIP-468): its segments, their splits and merges, and its subscriptions."""
 
     @workflow.init
     def __init__(self, input: ControllerInput | Continued) -> None:
@@ -74,28 +74,28 @@ class ScalableTopicController(OneInput):
         self._pruner = Pruner(self._controller)
         self._scaler = Scaler(self._controller, self._changes)
         self._history = HistoryLimit()
-        # Temporal gives a workflow that is reset another seed.
+        # Temporal gives a workflow that is reset a new random seed.
         workflow.register_random_seed_callback(self._reset)
 
     @workflow.run
     async def run(self, input: ControllerInput | Continued) -> str:
-        """Lead the topic until it is deleted; says so then."""
+        """Run the controller until the topic is deleted."""
         del input
         upsert(KIND_KEY.value_set(KIND), TARGET_KEY.value_set(self._input.target_name))
         try:
             await self._changes.open()
         except ApplicationError:
-            # A step from before a reset finds newer ones of its own run.
+            # After a reset, a replayed step is refused, because later steps of the same run hold the lease.
             if not self._controller.is_reset:
                 raise
-        telling = asyncio.create_task(self._sessions.coordinate())
-        watching = [asyncio.create_task(part()) for part in (self._sessions.watch, self._pruner.run, self._scaler.run)]
+        publishing = asyncio.create_task(self._sessions.coordinate())
+        watching = [asyncio.create_task(run()) for run in (self._sessions.watch, self._pruner.run, self._scaler.run)]
         cancelled: asyncio.CancelledError | None = None
         try:
-            await workflow.wait_condition(lambda: self._ends or any(one.done() for one in (telling, *watching)))
+            await workflow.wait_condition(lambda: self._ends or any(task.done() for task in (publishing, *watching)))
         except asyncio.CancelledError as error:
             cancelled = error
-        await self._drain_updates(telling, watching)
+        await self._drain_updates(publishing, watching)
         if cancelled is not None:
             raise cancelled
         if self._sessions.lost is not None:
@@ -107,19 +107,19 @@ class ScalableTopicController(OneInput):
             workflow.continue_as_new(Continued(input=self._input, state=state))
         return f"{self._input.target_name} is deleted"
 
-    # What is asked of it ----------------------------------------------------------------------------------------------
+    # Queries and updates ----------------------------------------------------------------------------------------------
 
-    @workflow.query(description="How the topic stands, what is done now, and what that waits for.")
+    @workflow.query(description="Status of the topic, the current operation, and what it waits for.")
     def status(self) -> ControllerStatus:
         """Answer the query `status`."""
         return status_of(self._input, self._state)
 
-    @workflow.query(description="The layout: all segments, active and sealed.")
+    @workflow.query(description="Layout of the topic: all segments, active and sealed.")
     def layout(self) -> SegmentLayout | None:
-        """Answer the query `layout`; None before the first look at the topic."""
+        """Answer the query `layout`; None before the topic is open."""
         return self._state.record.plain if self._state.record else None
 
-    @workflow.update(description="Statistics of the topic, segment by segment, as its brokers tell them now.")
+    @workflow.update(description="Current statistics of the topic from its brokers, by segment.")
     async def stats(self) -> TopicReport:
         """Ask the brokers."""
         await workflow.wait_condition(lambda: self._state.record is not None)
@@ -127,29 +127,31 @@ class ScalableTopicController(OneInput):
             self._controller.calls.ask(topic.report, Call("Ask the brokers for statistics"))
         )
 
-    @workflow.update(description="Divide an active segment in the middle of its hashes; answers what has changed.")
+    @workflow.update(
+        description="Split an active segment in the middle of its hash range; returns the new layout's changes."
+    )
     async def split(self, request: SplitRequest) -> LayoutChange:
         """Split a segment (PIP-468, "Split Protocol")."""
         return await self._changes.make(Change.SPLIT, (request.segment,))
 
     @split.validator
     def check_split(self, request: SplitRequest) -> None:
-        """Refuse what cannot be split now."""
+        """Refuse a segment that cannot be split now."""
         self._changes.check(Change.SPLIT, (request.segment,))
 
-    @workflow.update(description="Make one segment of two active neighbours; answers what has changed.")
+    @workflow.update(description="Merge two active neighbours into one segment; returns the new layout's changes.")
     async def merge(self, request: MergeRequest) -> LayoutChange:
         """Merge two segments (PIP-468, "Merge Protocol")."""
         return await self._changes.make(Change.MERGE, request.segments)
 
     @merge.validator
     def check_merge(self, request: MergeRequest) -> None:
-        """Refuse what cannot be merged now."""
+        """Refuse segments that cannot be merged now."""
         self._changes.check(Change.MERGE, request.segments)
 
     @workflow.update(description="Create a subscription, at the start of every segment, or at its end.")
     async def create_subscription(self, request: SubscriptionRequest) -> None:
-        """Give a subscription its places, and note it; harmless when done twice."""
+        """Create the cursors of a subscription, and register it; idempotent."""
         async with self._controller.exclusive(f"create subscription {request.name}"):
             await self._controller.run_step(
                 self._controller.calls.ask(topic.subscribe, Call(f"Create subscription {request.name}"), request)
@@ -158,18 +160,18 @@ class ScalableTopicController(OneInput):
 
     @create_subscription.validator
     def check_create_subscription(self, request: SubscriptionRequest) -> None:
-        """Refuse one that is consumed in another way."""
-        known = self._state.subscriptions.get(request.name, request.kind)
-        if known is not request.kind:
-            raise refused(f"subscription {request.name} is {known}, and not {request.kind}")
+        """Refuse a subscription that exists with another kind."""
+        kind = self._state.subscriptions.get(request.name, request.kind)
+        if kind is not request.kind:
+            raise refused(f"subscription {request.name} is {kind}, and not {request.kind}")
 
-    @workflow.update(description="Delete a subscription with its places on all segments.")
+    @workflow.update(description="Delete a subscription with its cursors on all segments.")
     async def delete_subscription(self, request: Unsubscription) -> None:
-        """Forget a subscription; harmless when done twice."""
+        """Delete a subscription; idempotent."""
         async with self._controller.exclusive(f"delete subscription {request.name}"):
-            await self._controller.wait_for_reset_signal()
+            await self._controller.detect_reset()
             call = Call(f"Delete subscription {request.name}")
-            # Nobody registers from now on.
+            # No consumer can register from now on.
             kind = self._state.subscriptions.pop(request.name, None)
             try:
                 await self._sessions.end_all(request.name)
@@ -181,37 +183,37 @@ class ScalableTopicController(OneInput):
                 raise
             self._sessions.forget(request.name)
 
-    @workflow.update(description="See that a segment has its topic, with places of subscriptions.")
+    @workflow.update(description="Create the topic of a segment if it is missing, with cursors of subscriptions.")
     async def ensure_segment(self, request: SegmentRequest) -> None:
-        """Make of a segment's topic what is missing (PIP-468, "Create segment topic"); harmless when done twice."""
-        async with self._controller.exclusive(f"look after segment {request.segment}"):
+        """Create what the topic of a segment lacks (PIP-468, "Create segment topic"); idempotent."""
+        async with self._controller.exclusive(f"ensure segment {request.segment}"):
             self.check_ensure_segment(request)
-            call = Call(f"See that segment {request.segment} is there")
+            call = Call(f"Ensure segment {request.segment}")
             await self._controller.run_step(self._controller.calls.ask(topic.ensure_segment, call, request))
 
     @ensure_segment.validator
     def check_ensure_segment(self, request: SegmentRequest) -> None:
-        """Refuse one that the layout does not name."""
+        """Refuse a segment that is not in the layout."""
         record = self._state.record
         if record is not None and request.segment not in record.segments:
             raise refused(f"there is no segment {request.segment}")
 
-    @workflow.update(description="Register consumers of an ordered subscription; answers what each reads.")
+    @workflow.update(description="Register consumers of an ordered subscription; returns what each reads.")
     async def register(self, request: Registrations) -> dict[str, ConsumerAssignment]:
-        """Begin sessions, or take consumers back into theirs (PIP-468, "Consumer Session Lifecycle")."""
+        """Start sessions of consumers, or resume them (PIP-468, "Consumer Session Lifecycle")."""
         await workflow.wait_condition(lambda: self._state.record is not None)
-        await self._controller.wait_for_reset_signal()
+        await self._controller.detect_reset()
         self.check_register(request)
-        told = await self._sessions.join(request.subscription, request.consumers, request.instances)
+        assigned = await self._sessions.join(request.subscription, request.consumers, request.instances)
         generation = self._state.generation
         return {
             name: assignment_of(self._input.topic, self._controller.record, generation, ids)
-            for name, ids in told.items()
+            for name, ids in assigned.items()
         }
 
     @register.validator
     def check_register(self, request: Registrations) -> None:
-        """Refuse consumers of a subscription that is not there, or is no ordered one."""
+        """Refuse consumers of a subscription that does not exist, or is not ordered."""
         if self._state.record is None:
             return
         kind = self._state.subscriptions.get(request.subscription)
@@ -220,87 +222,87 @@ class ScalableTopicController(OneInput):
         if kind is not SubscriptionKind.STREAM:
             raise refused(f"subscription {request.subscription} is {kind}: its consumers need no session")
 
-    @workflow.update(description="End sessions of consumers; others get what they read.")
+    @workflow.update(description="End sessions of consumers; their segments go to other consumers.")
     async def unregister(self, request: Departures) -> None:
-        """End sessions; harmless where there are none, or where another instance has registered since."""
-        await self._controller.wait_for_reset_signal()
+        """End sessions; does nothing where there are none, or where another instance has registered since then."""
+        await self._controller.detect_reset()
         self._sessions.leave(request.subscription, request.consumers, request.instances)
 
     @workflow.update(description="How long sessions of consumers outlive their connections.")
     async def set_grace(self, change: GraceChange) -> None:
-        """Change the grace, also of those that are missed now."""
+        """Change the grace, also for consumers that are disconnected now."""
         self._sessions.set_grace(change.grace)
 
     @workflow.update(description="Where consumers reach the controller's REST interface.")
     async def set_controller_urls(self, request: ControllerUrls) -> None:
-        """Tell clients other addresses; harmless when done twice."""
-        async with self._controller.exclusive("tell the addresses of the controller"):
+        """Publish new addresses to clients; idempotent."""
+        async with self._controller.exclusive("publish the addresses of the controller"):
             call = Call("Publish the addresses of the controller")
-            directed = self._controller.record.with_controller_urls(request.urls)
-            step = self._controller.calls.ask(topic.publish_controller_urls, call, request, directed.epoch)
-            self._controller.set_layout((await self._controller.run_step(step)).record or directed)
+            expected = self._controller.record.with_controller_urls(request.urls)
+            step = self._controller.calls.ask(topic.publish_controller_urls, call, request, expected.epoch)
+            self._controller.set_layout((await self._controller.run_step(step)).record or expected)
 
-    @workflow.update(description="Remove sealed segments that may go, at once; answers which, and why others stay.")
+    @workflow.update(description="Remove consumed sealed segments now; returns which, and why others stay.")
     async def prune(self, request: PruneRequest) -> PruneResult:
-        """Prune what is consumed."""
-        await self._controller.wait_for_reset_signal()
+        """Remove consumed segments."""
+        await self._controller.detect_reset()
         return await self._pruner.prune(request)
 
-    @workflow.update(description="When sealed segments go; null for never.")
+    @workflow.update(description="When sealed segments are removed; null for never.")
     async def set_pruning(self, change: PruningChange) -> None:
         """Change the settings."""
         self._pruner.set(change.pruning)
 
-    @workflow.update(description="When segments split and merge by themselves; null for never.")
+    @workflow.update(description="When segments split and merge automatically; null for never.")
     async def set_auto_scale(self, change: AutoScaleChange) -> None:
         """Change the policy."""
         self._scaler.set(change.policy)
 
     @set_auto_scale.validator
     def check_set_auto_scale(self, change: AutoScaleChange) -> None:
-        """Refuse a time zone that this worker does not know; it is not asked again in a replay."""
+        """Refuse a time zone that this worker does not know; replays do not repeat this check."""
         for window in change.policy.windows if change.policy else ():
             try:
                 window.contains(workflow.now())
             except ZoneInfoNotFoundError:
-                raise refused(f"there is no time zone {window.time_zone} here") from None
+                raise refused(f"this worker does not know the time zone {window.time_zone}") from None
 
-    @workflow.query(description="How the topic scales by itself, and what was decided last.")
+    @workflow.query(description="How the topic scales automatically, and the last decision.")
     def auto_scale(self) -> Scaling:
         """Answer the query `auto_scale`."""
         return self._state.scaling
 
-    @workflow.query(description="What the consumers of a subscription read: ids of segments, by consumer.")
+    @workflow.query(description="Assignments of the consumers of a subscription: ids of segments, by consumer.")
     def assignments(self, subscription: str) -> dict[str, tuple[int, ...]]:
         """Answer the query `assignments`."""
         coordinator = self._state.coordinators.get(subscription)
-        return {name: one.segments or () for name, one in coordinator.consumers.items()} if coordinator else {}
+        return {name: session.segments or () for name, session in coordinator.consumers.items()} if coordinator else {}
 
-    @workflow.update(description="Delete the topic with all that it holds, and end its controller.")
+    @workflow.update(description="Delete the topic with all its messages, and end its controller.")
     async def delete(self, request: Deletion) -> None:
-        """Delete the topic; without `force` not while clients are connected."""
+        """Delete the topic; refused while clients are connected, unless `force` is set."""
         async with self._controller.exclusive("delete the topic"):
-            await self._controller.wait_for_reset_signal()
+            await self._controller.detect_reset()
             await self._controller.run_step(self._controller.calls.ask(topic.delete, DELETE, request))
             self._sessions.forget(*self._state.coordinators)
             self._state.subscriptions.clear()
             self._controller.deleted = True
 
-    @workflow.signal(dynamic=True, description="Any signal is refused, with a note.")
+    @workflow.signal(dynamic=True, description="Other signals are refused with a note.")
     def refuse_signal(self, name: str, given: Sequence[RawValue]) -> None:
-        """Note a signal that there is not; it would be kept indefinitely without a word."""
+        """Refuse an unknown signal with a note; without this handler, Temporal would buffer it silently."""
         del given
-        self._controller.note(f"{name} refused: there is no such signal. Cure: send an update")
+        self._controller.note(f"unknown signal {name!r} was ignored; send an update instead")
 
-    @workflow.signal(name="report_progress", description="Sent by the controller's own steps: reasons to wait.")
+    @workflow.signal(name="report_progress", description="Sent by the controller's own steps: why they wait.")
     def report_progress(self, report: ProgressReport) -> None:
         """Show what a running step waits for."""
         self._controller.set_waiting(report.waiting.why if report.waiting else "")
 
-    # Inside -----------------------------------------------------------------------------------------------------------
+    # Internals --------------------------------------------------------------------------------------------------------
 
     def _reset(self, seed: int) -> None:
-        """Sessions and subscriptions that came since are forgotten: the next run asks the metadata store for all."""
+        """Note that Temporal has reset this run: its state is old, and the next run reads the metadata store."""
         del seed
         self._controller.is_reset = True
 
@@ -310,21 +312,21 @@ class ScalableTopicController(OneInput):
             (self._history.due or self._controller.is_reset) and not self._controller.is_changing
         )
 
-    async def _drain_updates(self, telling: asyncio.Task[None], watching: list[asyncio.Task[None]]) -> None:
-        """End what continues beside updates, at a moment when none is under way.
+    async def _drain_updates(self, publishing: asyncio.Task[None], watching: list[asyncio.Task[None]]) -> None:
+        """End all tasks at a moment when no update is in progress.
 
-        Also where the workflow was cancelled: a change that is under way comes to its end first, and updates have their
-        answers; those that come later are the next run's.
+        This also applies when the workflow was cancelled: a change in progress is completed, and updates are answered.
+        Later updates go to the next run.
         """
         await workflow.wait_condition(lambda: not self._controller.is_changing)
-        await _ended(*watching)
+        await _cancel(*watching)
         while True:
             await workflow.wait_condition(self._is_quiet)
-            await _ended(telling)
+            await _cancel(publishing)
             if self._is_quiet():
                 return
-            # An update came meanwhile, and may wait for what it tells.
-            telling = asyncio.create_task(self._sessions.coordinate())
+            # An update has come in between, and may wait for a publication.
+            publishing = asyncio.create_task(self._sessions.coordinate())
 
     def _is_quiet(self) -> bool:
         return workflow.all_handlers_finished() and not self._controller.is_changing
@@ -334,9 +336,9 @@ def _initial(input: ControllerInput) -> ControllerState:
     return ControllerState(pruning=input.pruning, scaling=Scaling(policy=input.auto_scale))
 
 
-async def _ended(*tasks: asyncio.Task[None]) -> None:
+async def _cancel(*tasks: asyncio.Task[None]) -> None:
     await cancel_and_wait(*tasks)
     for task in tasks:
         if not task.cancelled():
-            # Raises what nobody foresaw.
+            # Raises unexpected errors.
             task.result()

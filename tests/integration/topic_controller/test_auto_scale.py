@@ -62,7 +62,7 @@ def test_out_under_load_and_in_when_idle(control: Control, stack: Stack, admin: 
     assert (len(status.active), layout_faults(controller.layout())) == (1, [])
     told = [note for note in status.notes if "auto scale" in note]
     assert "auto scale: split of 0, since segment 0 has" in told[0]
-    assert "auto scale: merge of 1 and 2, since both are below the merge thresholds for 20 s" in told[1]
+    assert "auto scale: merge of 1 and 2, since both were below the merge thresholds for 20 s" in told[1]
     controller.delete(force=True)
 
 

@@ -80,7 +80,7 @@ def test_a_record_that_somebody_removed(control: Control, stack: Stack, admin: P
         assert node is not None
         store.set(path, b"", node.version)
         refusal = controller.refusal("delete", Deletion(force=True))
-        assert f"put the newest message with the key layout back to {path}" in refusal.message
+        assert f"restore {path}" in refusal.message
         store.set(path, node.value, node.version + 1)
     controller.delete(force=True)
     assert _left(admin, controller.input.topic) == []

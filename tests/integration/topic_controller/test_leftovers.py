@@ -61,7 +61,7 @@ def test_a_topic_whose_first_segments_are_there(
     first = segment_topic(TopicName.parse(NEW), "8000-ffff-1")
     _send(stack, first, 1)
     controller = control(NEW, segments=2)
-    assert f"{first}. They are of an earlier topic" in controller.failure().message
+    assert f"{first}. They belong to an earlier topic" in controller.failure().message
     # So a deletion does not wait for what a lost attempt may have asked for.
     assert store.get(record_path(controller.name)) is None
     admin.topics.delete(first)

@@ -121,7 +121,7 @@ def test_a_reset_that_sends_updates_again(control: Control, stack: Stack, admin:
     controller.subscribe("audit", SubscriptionKind.QUEUE)
     with ScalableClient(stack.broker_url) as client, client.create_producer(controller.input.topic) as producer:
         producer.send(b"kept")
-        assert "end them, or force" in controller.refusal("delete", Deletion()).message
+        assert "stop them, or use force" in controller.refusal("delete", Deletion()).message
     controller.reset("topic_controller_unsubscribe", updates=True)
     controller.until(lambda status: "audit" in status.subscriptions and not status.doing)
     (segment,) = controller.layout().active
@@ -201,7 +201,7 @@ def test_an_older_record_that_is_put_back(
     controller.terminate()
     _put(store, path, records[-1])
     cause = control(controller.input.topic, segments=1).failure().message
-    assert "is of epoch 1, and clients have that of 2" in cause
+    assert "has epoch 1, but clients have epoch 2" in cause
     assert _value(store, path) == records[-1]
     _put(store, path, newest)
     again = control(controller.input.topic, segments=1)

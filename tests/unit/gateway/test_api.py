@@ -314,7 +314,10 @@ async def test_segments_that_stay(client: httpx.AsyncClient, controllers: Played
     controllers.layout = SegmentLayout.initial(2, 0).split(0, 0)
     for pruned, answered in (
         (PruneResult(removed=(0,)), (204, None)),
-        (PruneResult(retained={0: "bill has 3 unacknowledged messages"}), (409, "0000-7fff-0 stays: bill has 3 unacknowledged messages")),
+        (
+            PruneResult(retained={0: "bill has 3 unacknowledged messages"}),
+            (409, "0000-7fff-0 stays: bill has 3 unacknowledged messages"),
+        ),
     ):
         controllers.answer = lambda pruned=pruned: pruned
         answer = await client.delete(f"{SEGMENTS}/0000-7fff-0", headers=bearer(ADMIN))

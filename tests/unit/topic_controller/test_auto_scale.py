@@ -213,7 +213,10 @@ def test_a_window() -> None:
         ({"mergeMsgRateInThreshold": 10_000}, "is not below its split threshold"),
         ({"windows": [{"cron": "0 7 * *", "duration": "2h", "minSegments": 2}]}, "invalid cron expression"),
         ({"windows": [{"cron": "0 7 * * *", "duration": "2h", "minSegments": 65}]}, "minSegments 65 is more than 64"),
-        ({"windows": [{"cron": "0 7 * * *", "duration": "2h", "minSegments": 2, "timeZone": "!"}]}, "invalid time zone"),
+        (
+            {"windows": [{"cron": "0 7 * * *", "duration": "2h", "minSegments": 2, "timeZone": "!"}]},
+            "invalid time zone",
+        ),
         ({"splitThreshold": 3}, "Extra inputs are not permitted"),
     ],
 )

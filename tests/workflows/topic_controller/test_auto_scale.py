@@ -117,7 +117,7 @@ async def test_a_change_by_hand_is_looked_at_afresh(stage: Harness) -> None:
 
 async def test_a_change_by_hand_comes_first(stage: Harness) -> None:
     """What was decided while it ran is not done: together they could make more segments than the policy allows."""
-    hang, looking = Hang(), Hang(answer=Decision(change=Change.SPLIT, segments=(1,), why="2 segments are below 3"))
+    hang, looking = Hang(), Hang(answer=Decision(change=Change.SPLIT, segments=(1,), why="2 segments are fewer than 3"))
     script = Script(prepare=[hang, None], await_scale=[looking, None])
     run = await stage.start(script, pruning=None, auto_scale={"minSegments": 3, "maxSegments": 3})
     await looking.entered()
@@ -127,7 +127,7 @@ async def test_a_change_by_hand_comes_first(stage: Harness) -> None:
     await until(run, lambda status: any("split of 1" in note for note in status.notes))
     hang.release()
     await splitting
-    status = await until(run, lambda status: any("the layout was changed meanwhile" in note for note in status.notes))
+    status = await until(run, lambda status: any("the layout has changed" in note for note in status.notes))
     assert (status.epoch, len(status.active)) == (1, 3)
     assert script.steps == ["open", *CHANGE]
 

@@ -106,7 +106,7 @@ async def test_what_brokers_refuse_is_given_up(stage: Harness) -> None:
     assert (refusal.type, refusal.message) == (FailureKind.REFUSED, script.limit)
     status = await status_of(run)
     assert (status.pending, status.epoch) == (None, 0)
-    assert "the split of 1 was given up before it ended anything: no more topics" in status.notes[-1]
+    assert "the split of 1 was abandoned before it terminated a segment: no more topics" in status.notes[-1]
     script.limit = ""
     # An attempt gave one up, and died before it told so: ids come no more.
     script.record = script.record.with_next_segment(script.record.next_segment_id + 2)
@@ -154,7 +154,7 @@ async def test_a_change_that_has_begun_comes_to_its_end(stage: Harness, step: st
         while script.hanging is None:
             await stage.env.sleep(timedelta(seconds=1))
     status = await status_of(run)
-    assert status.waiting == "the next try, since the last failed: broken"
+    assert status.waiting == "the next attempt, since the last one failed: broken"
     assert (status.doing, status.pending) == (
         "split of 1",
         Mutation(change=Change.SPLIT, segments=(1,), epoch=0),
@@ -183,7 +183,7 @@ async def test_a_change_that_somebody_took_out_of_the_store(stage: Harness) -> N
     await hang.entered()
     script.record = script.record.model_copy(update={"pending": None}).with_controller_urls(("http://x",))
     hang.release()
-    assert (await refusing).message == "the split of 1 was taken out of the layout, which is at epoch 2 now"
+    assert (await refusing).message == "the split of 1 was removed from the layout, which is at epoch 2; decide again"
     assert LayoutChange.model_validate(await run.update("split", SplitRequest(segment=1))).epoch == 3
     assert await layout_of(run) == script.record.plain
 
@@ -197,7 +197,7 @@ async def test_an_old_layout_that_somebody_put_back(stage: Harness) -> None:
     newest = script.record
     script.record = old
     refusal = await run.refusal("split", SplitRequest(segment=1))
-    assert "is of epoch 0, and clients have that of 1" in refusal.message
+    assert "has epoch 0, but clients have epoch 1" in refusal.message
     script.record = newest
     assert LayoutChange.model_validate(await run.update("split", SplitRequest(segment=1))).epoch == 2
 
@@ -273,7 +273,7 @@ async def test_a_signal_is_refused(stage: Harness) -> None:
     await run.update("create_subscription", SubscriptionRequest(name="work"))
     await run.handle.signal("split", 1)
     await run.update("create_subscription", SubscriptionRequest(name="work"))
-    assert "split refused: there is no such signal. Cure: send an update" in (await status_of(run)).notes[-1]
+    assert "unknown signal 'split' was ignored; send an update instead" in (await status_of(run)).notes[-1]
 
 
 async def test_one_life_over_many_runs(stage: Harness) -> None:
