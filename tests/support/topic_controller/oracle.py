@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from activities.topic_controller.names import layout_topic, segment_topic
-from activities.topic_controller.records import Stored, read_record
+from activities.topic_controller.records import StoredRecord, read_record
 from clients.errors import RetryableError, StoreError
 from clients.pulsar.admin.access import AdminAccess
 from clients.pulsar.admin.client import PulsarAdmin
@@ -81,7 +81,7 @@ class Oracle(BackgroundThread):
                 self.found.append(f"epoch {record.epoch}: {segment.descriptor} has no cursor of {sorted(missing)}")
         self.samples += 1
 
-    def record(self) -> Stored | None:
+    def record(self) -> StoredRecord | None:
         """The layout's record."""
         with open_cas_reader(self._store, Access()) as store:
             return read_record(store, self._topic)
@@ -146,5 +146,5 @@ def published(stack: Stack, name: TopicName) -> list[PublishedLayout]:
     return found
 
 
-def _segments(stored: Stored) -> Collection[Any]:
+def _segments(stored: StoredRecord) -> Collection[Any]:
     return stored.record.segments.values()
