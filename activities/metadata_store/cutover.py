@@ -296,7 +296,7 @@ def _late_services(source: StoreReader, target: StoreReader) -> str:
     # Beneath a chroot participants never unregister.
     started = set[int]() if source.url.root else participants(source)
     late = {names.get(owner, f"session 0x{owner:x}") for owner in started}
-    if names:  # mutant: metadata-store/a-commit-that-leaves-late-services-behind
+    if names:  # mutant: metadata-store/a-commit-that-ignores-late-services
         late |= set(names.values()) - {service.name for service in registered(target)}
     return ", ".join(sorted(late))
 

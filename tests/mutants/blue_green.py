@@ -89,13 +89,13 @@ MUTANTS = mutants(
         _LATE: {
             "blue-green/flip-without-what-came-late": becomes("False"),
         },
-        f"{_IDLE_BACKLOGS}::test_what_comes_behind_a_copy_is_copied_before_the_flag": {
+        f"{_IDLE_BACKLOGS}::test_messages_after_a_copy_are_copied_before_the_flag": {
             "blue-green/flip-without-what-came-after-the-copy": swap("guards", "[]"),
         },
-        f"{_TRAPS}::test_writes_are_let_go_after_the_flip": {
+        f"{_TRAPS}::test_publish_limits_are_lifted_after_the_flip": {
             "blue-green/limit-that-stays-after-the-flip": becomes("()"),
         },
-        f"{_TRAPS}::test_topic_that_was_unloaded_amid_the_flip_is_drained": {
+        f"{_TRAPS}::test_topic_that_was_unloaded_during_the_flip_is_drained": {
             "blue-green/no-topic-is-loaded-again": drop,
         },
         _UNDRAINABLE: {
@@ -118,7 +118,7 @@ MUTANTS = mutants(
             "blue-green/termination-is-not-taken-back": drop,
             "blue-green/subscriptions-are-not-made-again": drop,
         },
-        f"{_TRAPS}::test_undo_beside_a_sweep": {
+        f"{_TRAPS}::test_undo_during_a_sweep": {
             "blue-green/topics-that-cannot-be-undone-are-not-flipped": Known(
                 becomes("''"), "if the flag is still set, brokers continue by themselves; only the limit is lost"
             ),
@@ -132,13 +132,13 @@ MUTANTS = mutants(
         f"{_SECOND_START}::test_topics_of_blue_stay_until_they_are_cleaned_up": {
             "blue-green/topics-that-brokers-delete": becomes("override_policies(guard, throttled_rate(task, guard))"),
         },
-        f"{_TRAPS}::test_brokers_are_told_again_of_a_limit_that_does_not_hold": {
+        f"{_TRAPS}::test_a_limit_without_effect_is_set_again": {
             "blue-green/broker-that-missed-the-limit": drop,
         },
         f"{_LATE}::test_a_policy_that_is_changed_after_load_ends_the_flip": {
             "blue-green/what-changed-after-load": drop,
         },
-        f"{_SECOND_START}::test_rolled_back_behind_the_canary": {
+        f"{_SECOND_START}::test_rolled_back_after_the_canary": {
             "blue-green/what-has-moved-is-created-again": becomes("started"),
         },
         f"{_CLAIMS}::test_address_of_another_cluster_is_not_replaced": {
@@ -159,7 +159,7 @@ MUTANTS = mutants(
         f"{_MIGRATION}::test_an_address_of_another_cluster_is_refused": {
             "blue-green/address-of-any-broker": becomes("not owner"),
         },
-        f"{_UNDO}::test_a_flip_that_never_began_is_done_anew": {
+        f"{_UNDO}::test_a_flip_that_never_began_is_repeated": {
             "blue-green/flip-that-never-started": becomes("read_flag(store, name) or started"),
         },
         f"{_UNDO}::test_what_an_earlier_run_has_moved_stays": {

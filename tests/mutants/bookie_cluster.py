@@ -211,7 +211,7 @@ MUTANTS = mutants(
             "bookie-cluster/different-ledgers-are-copies": drop,
             "bookie-cluster/the-targets-own-ledgers-are-deleted": without(1),
         },
-        f"{_PATHS}::test_ids_behind_at_the_switch": {
+        f"{_PATHS}::test_low_ids_at_the_switch": {
             "bookie-cluster/ids-are-not-checked": drop,
         },
         f"{_ROLLBACK}::test_rollback_in_each_step": {

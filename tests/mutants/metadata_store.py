@@ -78,10 +78,10 @@ MUTANTS = mutants(
         f"{_STEPS}::test_the_fence_is_asked_between_reading_and_writing": {
             "metadata-store/no-fence-between-reading-and-writing": drop,
         },
-        f"{_STEPS}::test_what_was_written_since_it_was_read_stands": {
+        f"{_STEPS}::test_records_changed_since_the_read_are_kept": {
             "metadata-store/writes-over-anything": swap("theirs.version if theirs else ABSENT", "None"),
         },
-        f"{_STEPS}::test_what_services_wrote_after_the_commit_stands": {
+        f"{_STEPS}::test_records_written_after_the_commit_are_kept": {
             "metadata-store/late-writes-over-services": becomes("True"),
             "metadata-store/the-commit-does-not-say-what-services-wrote": swap("settled.point.target", "1 << 60"),
         },
@@ -166,7 +166,7 @@ MUTANTS = mutants(
         f"{_STEPS}::test_the_transaction_id_of_a_round_covers_its_changes": {
             "metadata-store/a-round-forgets-the-mark": becomes("(since_zxid, changed, changes.gap, highest)"),
         },
-        f"{_STEPS}::test_a_late_way_back_leaves_the_next_run_alone": {
+        f"{_STEPS}::test_a_late_rollback_leaves_the_next_run_alone": {
             "metadata-store/late-rollback-clears-the-next-copy": becomes("(held := claim.read()) is None"),
             "metadata-store/rollback-keeps-the-copy": becomes("removed = 0"),
         },
@@ -180,7 +180,7 @@ MUTANTS = mutants(
             "metadata-store/bulk-jobs-do-not-read-the-flag": drop,
         },
         f"{_GUARDS}::test_a_service_that_takes_no_part_and_comes_late_ends_the_commit": {
-            "metadata-store/a-commit-that-leaves-late-services-behind": drop,
+            "metadata-store/a-commit-that-ignores-late-services": drop,
         },
         f"{_GUARDS}::test_a_bookie_that_is_registered_nowhere_keeps_the_source": {
             "metadata-store/a-cleanup-though-a-bookie-is-cut-off": swap("absent_bookies(target)", "()"),

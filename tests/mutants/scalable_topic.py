@@ -117,7 +117,7 @@ MUTANTS = mutants(
         f"{_CLIENTS}::test_producers_that_may_begin_a_transaction": {
             "scalable-topic/producers-may-start-transactions": drop,
         },
-        f"{_INTEGRATION_CLIENTS}::test_consumers_that_begin_at_the_end_see_what_is_sent_amid_the_flip": {
+        f"{_INTEGRATION_CLIENTS}::test_consumers_that_begin_at_the_end_see_messages_of_the_flip": {
             "scalable-topic/no-segments-before-the-call": drop,
         },
         f"{_FLIP}::test_all_that_a_migration_leaves_out_is_there": {
@@ -131,12 +131,12 @@ MUTANTS = mutants(
         f"{_FAULTS_BY_HAND}::test_regular_topics_that_brokers_did_not_end_are_ended": {
             "scalable-topic/regular-topics-that-take-messages": becomes("0"),
         },
-        f"{_FLIP}::test_an_attempt_that_died_behind_the_call_is_completed": {
+        f"{_FLIP}::test_an_attempt_that_died_after_the_call_is_completed": {
             "scalable-topic/no-check-of-cursors": Known(
                 drop, "brokers make cursors with each record; this is for records whose answer was lost on its way"
             ),
         },
-        f"{_FLIP}::test_an_empty_record_is_cleared_by_whoever_flips": {
+        f"{_FLIP}::test_an_empty_record_is_cleared_by_the_next_flip": {
             "scalable-topic/an-empty-record-stays": drop,
         },
         f"{_LATE_FLIPS}::test_late_withdrawals_delete_nothing_of_a_scalable_topic": {
@@ -153,7 +153,7 @@ MUTANTS = mutants(
                 "[fence(), store.transaction([*_removals(store, path, -1)])]"
             ),
         },
-        f"{_FAULTS_BY_HAND}::test_the_next_migration_completes_a_topic_whose_run_was_lost_behind_the_call": {
+        f"{_FAULTS_BY_HAND}::test_the_next_migration_completes_a_topic_whose_run_was_lost_after_the_call": {
             "scalable-topic/lost-topics-stay-half-finished": drop,
         },
         f"{_LATE_ATTEMPTS}::test_a_guard_of_a_run_that_has_ended_takes_nothing": {
@@ -186,7 +186,7 @@ MUTANTS = mutants(
         f"{_AFTER_THE_FLIP}::test_a_topic_that_cannot_be_completed_blocks_no_other": {
             "scalable-topic/a-topic-that-brokers-fail-for-blocks-all": without(1),
         },
-        f"{_AFTER_THE_FLIP}::test_a_record_that_somebody_has_emptied_keeps_the_regular_topic": {
+        f"{_AFTER_THE_FLIP}::test_a_record_that_was_emptied_keeps_the_regular_topic": {
             "scalable-topic/brokers-are-asked-for-what-they-cannot-read": drop,
         },
     }

@@ -44,7 +44,7 @@ MUTANTS = mutants(
             "shared/throttle-while-clients-are-blocked": without(1),
         },
         f"{_WAY_BACK}::test_rollback_is_refused_once_all_have_moved": {
-            "shared/a-rollback-behind-the-commit": drop,
+            "shared/a-rollback-after-the-commit": drop,
         },
         f"{_OXIA_CLIENT}::test_an_answer_of_the_guard_counts_from_the_question_on": {
             "shared/guard-of-oxia-is-fresh-from-its-answer-on": becomes("time.monotonic() + _GUARD_SECONDS"),

@@ -134,7 +134,7 @@ class Phases:
             state.cancelled |= state.undoing.how == "cancelled"
             self._status.note(goes_on)
         state.undoing, state.committed = None, True
-        state.verbs.commit()  # mutant: shared/a-rollback-behind-the-commit
+        state.verbs.commit()  # mutant: shared/a-rollback-after-the-commit
 
     async def rest(self, why: str, patience: timedelta, *, effect: str) -> None:
         """Wait before another attempt, which `proceed` begins at once.

@@ -96,7 +96,7 @@ def test_a_copy_that_is_gone_is_not_relied_upon(clusters: Clusters) -> None:
     assert len(received(clusters.blue.broker_url, str(plain), "idle")) == 3
 
 
-def test_what_comes_behind_a_copy_is_copied_before_the_flag(clusters: Clusters) -> None:
+def test_messages_after_a_copy_are_copied_before_the_flag(clusters: Clusters) -> None:
     """A producer that connects while writes are quiet gets one message through: it is not left on blue."""
     plain, _ = _topics(clusters, "behind")
     clusters.blue_admin.subscriptions.create(plain, "idle")

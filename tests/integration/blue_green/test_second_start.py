@@ -94,7 +94,7 @@ def test_a_batch_that_is_terminated_lets_writes_go(clusters: Clusters, environme
 
 
 @pytest.mark.exhaustive
-def test_rolled_back_behind_the_canary(clusters: Clusters, environment: Environment) -> None:
+def test_rolled_back_after_the_canary(clusters: Clusters, environment: Environment) -> None:
     """What has moved stays; the next start brings it to its end, though clients use green, and moves the rest."""
     topics = [*make_namespace(clusters, "gate/a", "topic"), *make_namespace(clusters, "gate/b", "topic")]
     waves: dict[str, object] = {"canary": 1, "gate": "canary", "when_held": "stop", "attempts": 1}

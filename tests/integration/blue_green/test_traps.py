@@ -53,7 +53,7 @@ def steps(clusters: Clusters, request: pytest.FixtureRequest) -> Generator[Steps
     ready.end()
 
 
-def test_topic_that_was_unloaded_amid_the_flip_is_drained(clusters: Clusters, steps: Steps) -> None:
+def test_topic_that_was_unloaded_during_the_flip_is_drained(clusters: Clusters, steps: Steps) -> None:
     """A topic that lost its place in memory while the flag was set is loaded again, and its backlog consumed."""
     (topic,) = _with_backlog(clusters, steps, "unloaded")
     steps.begin()
@@ -175,7 +175,7 @@ def test_idle_subscription_is_skipped(clusters: Clusters, steps: Steps) -> None:
     assert not steps.batch(verify.verify).faults
 
 
-def test_writes_are_let_go_after_the_flip(clusters: Clusters, steps: Steps) -> None:
+def test_publish_limits_are_lifted_after_the_flip(clusters: Clusters, steps: Steps) -> None:
     """The limit holds from QUIESCE to the end of FLIP, and then the namespace has the one that it had before."""
     (namespace,) = steps.input.namespaces
     make_namespace(clusters, namespace, "limited")
@@ -316,7 +316,7 @@ def test_late_attempt_does_not_hold_writes_back(clusters: Clusters, steps: Steps
         assert read_policy(store, namespace, ("publishMaxMessageRate", BLUE)) is None
 
 
-def test_brokers_are_told_again_of_a_limit_that_does_not_hold(clusters: Clusters) -> None:
+def test_a_limit_without_effect_is_set_again(clusters: Clusters) -> None:
     """A broker may miss a change, or apply the older of two last: the limit is one write, and told again while busy."""
     # A limit that holds no writes back.
     steps = Steps(clusters, "traps/told-again", throttle_bytes=10_000, quiesce_timeout="PT5S")
@@ -372,7 +372,7 @@ def test_termination_is_taken_back(clusters: Clusters, steps: Steps) -> None:
 
 
 @pytest.mark.parametrize("unterminate", [pytest.param(True, marks=pytest.mark.exhaustive), False])
-def test_undo_beside_a_sweep(clusters: Clusters, steps: Steps, *, unterminate: bool) -> None:
+def test_undo_during_a_sweep(clusters: Clusters, steps: Steps, *, unterminate: bool) -> None:
     """Brokers that are at their sweep go on when the flag is taken off: no topic is ended while its namespace stays."""
     (namespace,) = steps.input.namespaces
     topics = make_namespace(clusters, namespace, *(f"t{number:02}" for number in range(30)))

@@ -18,7 +18,7 @@ from tests.support.blue_green.environment import Clusters
 from tests.support.blue_green.steps import Steps, make_namespace, take
 
 
-def test_a_flip_that_never_began_is_done_anew(clusters: Clusters) -> None:
+def test_a_flip_that_never_began_is_repeated(clusters: Clusters) -> None:
     """A run that was lost right before its flag has flipped nothing: the next one begins with the namespace again."""
     namespace = "undone/never"
     make_namespace(clusters, namespace, "old")

@@ -176,7 +176,7 @@ def test_a_copy_made_before_the_commit_is_not_brought_back(place: Place) -> None
     assert followed.copied >= 1
 
 
-def test_what_services_wrote_after_the_commit_stands(place: Place) -> None:
+def test_records_written_after_the_commit_are_kept(place: Place) -> None:
     """A late write to the source does not replace what a service wrote to the target since; it is named."""
     pre = to_the_commit(place, place.run(pre_copy.pre_copy, 0))
     done = place.run(cutover.complete, pre)
@@ -212,7 +212,7 @@ def test_the_fence_is_asked_between_reading_and_writing(place: Place) -> None:
     assert "/tenants/b" not in copied
 
 
-def test_what_was_written_since_it_was_read_stands(place: Place) -> None:
+def test_records_changed_since_the_read_are_kept(place: Place) -> None:
     """A copy replaces the version that it has read, and no other one."""
 
     def written_meanwhile() -> None:
@@ -261,7 +261,7 @@ def test_a_commit_is_refused_once_the_way_back_began(place: Place) -> None:
         assert FlagKeeper(store, place.task().attempt).state().flag.phase is FlagPhase.FAILED
 
 
-def test_a_late_way_back_leaves_the_next_run_alone(place: Place) -> None:
+def test_a_late_rollback_leaves_the_next_run_alone(place: Place) -> None:
     """What a later run has copied is neither removed nor released by the clearing of an earlier one."""
     place.run(pre_copy.pre_copy, 0)
     place.run(pre_copy.pre_copy, 0, run=2)

@@ -200,7 +200,7 @@ def test_nothing_is_taken_from_the_notes_of_a_former_topic(topics: Topics) -> No
     steps.run(hold_release.complete)
 
 
-def test_a_record_that_somebody_has_emptied_keeps_the_regular_topic(topics: Topics) -> None:
+def test_a_record_that_was_emptied_keeps_the_regular_topic(topics: Topics) -> None:
     """CLEANUP deletes nothing then, says why, and forgets the topic."""
     name = topics.make("after/emptied")
     steps = topics.flipped(name, cleanup="remove")

@@ -52,7 +52,7 @@ def test_clients_go_on_when_their_topic_becomes_scalable(
         assert layout_faults(admin.scalable_topics.layout(topic)) == []
 
 
-def test_consumers_that_begin_at_the_end_see_what_is_sent_amid_the_flip(
+def test_consumers_that_begin_at_the_end_see_messages_of_the_flip(
     stack: Stack, toolchain: Toolchain, tmp_path: Path
 ) -> None:
     """New segments have the places of subscriptions before any client knows of them: `Latest` is behind nothing."""

@@ -283,7 +283,7 @@ def test_migrations_of_two_topics_of_a_cluster_come_one_after_the_other(topics: 
 
 
 @pytest.mark.exhaustive
-def test_the_next_migration_completes_a_topic_whose_run_was_lost_behind_the_call(
+def test_the_next_migration_completes_a_topic_whose_run_was_lost_after_the_call(
     topics: Topics, liar: LyingBroker
 ) -> None:
     """Its attempt never heard the answer of the broker, its workflow was terminated, and nothing was registered."""

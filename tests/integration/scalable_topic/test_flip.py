@@ -64,7 +64,7 @@ def test_all_that_a_migration_leaves_out_is_there(
     assert read_scalable(store, name).version == record.version
 
 
-def test_an_attempt_that_died_behind_the_call_is_completed(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+def test_an_attempt_that_died_after_the_call_is_completed(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """The next one finds the topic scalable, and does the rest."""
     name = TopicName.parse("persistent://public/default/died")
     fill(stack, admin, name, 2)
@@ -99,7 +99,7 @@ def test_an_attempt_that_is_not_in_charge_changes_nothing(stack: Stack, admin: P
     assert recorded_subscriptions(store, name) == {}
 
 
-def test_an_empty_record_is_cleared_by_whoever_flips(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
+def test_an_empty_record_is_cleared_by_the_next_flip(stack: Stack, admin: PulsarAdmin, store: CasStore) -> None:
     """A load that a broker told before the record was written keeps no topic from becoming scalable."""
     name = TopicName.parse("persistent://public/default/empty-record")
     fill(stack, admin, name, 2)

@@ -183,7 +183,7 @@ async def test_ids_are_advanced_first(stage: Harness) -> None:
 
 
 @pytest.mark.parametrize("script", [Script, AttributionScript])
-async def test_ids_behind_at_the_switch(stage: Harness, script: type[Script]) -> None:
+async def test_low_ids_at_the_switch(stage: Harness, script: type[Script]) -> None:
     """Ids that fell behind during BUILD stop the switch before brokers are directed; the failure names the cure."""
     run = await stage.start(script(check_ids=[BEHIND, SAFE]))
     failure = await run.typed_failure()
