@@ -262,7 +262,7 @@ async def test_addresses_of_the_controller_have_an_epoch(stage: Harness) -> None
     await run.update("set_controller_urls", ControllerUrls(urls=("https://one:8443",)))
     assert ((await status_of(run)).epoch, script.record.controller_urls) == (1, ("https://one:8443",))
     refusal = await run.refusal("set_controller_urls", {"urls": ["one:8443"]})
-    assert "write http://host:port or https://host:port" in refusal.message
+    assert "expected http://host:port or https://host:port" in refusal.message
     split = LayoutChange.model_validate(await run.update("split", SplitRequest(segment=0)))
     assert (split.epoch, script.record.controller_urls) == (2, ("https://one:8443",))
 
