@@ -1,4 +1,4 @@
-"""The verbs `split`, `merge` and `rebucket`, carried out by the brokers, with what they leave out (PIP-468, PIP-486).
+"""Operations `split`, `merge` and `rebucket`, run by brokers and then completed (PIP-468, PIP-486).
 
 Brokers answer 500 for a segment that is not active, not there or not a neighbour, and for their own failures (5.0.1).
 A leader that dies between two of its steps leaves segments that take no messages, or that are missing. So the layout
@@ -25,11 +25,11 @@ from models.segments.layout_check import layout_faults
 from models.segments.segment import LayoutError, SegmentInfo
 
 Choose = Callable[[TopicView, SegmentLayout], SegmentChange]
-"""Which segments are changed."""
+"""Function that chooses the change of segments."""
 
 
 def to_split(view: TopicView, layout: SegmentLayout) -> SegmentChange:
-    """Return the split that is asked for.
+    """Return the requested split.
 
     Raises:
         LayoutError: there is no such segment, or it has one hash only.
@@ -38,7 +38,7 @@ def to_split(view: TopicView, layout: SegmentLayout) -> SegmentChange:
 
 
 def to_rebucket(view: TopicView, layout: SegmentLayout) -> SegmentChange:
-    """Return the rebucket that is asked for.
+    """Return the requested rebucket.
 
     Raises:
         LayoutError: there is no such segment, or it cannot have so many entry buckets.
@@ -47,10 +47,10 @@ def to_rebucket(view: TopicView, layout: SegmentLayout) -> SegmentChange:
 
 
 def to_merge(view: TopicView, layout: SegmentLayout) -> SegmentChange:
-    """Return the merge that is asked for.
+    """Return the requested merge.
 
     Raises:
-        LayoutError: there are no such segments, they are no neighbours, or there is one segment only.
+        LayoutError: there are no such segments, they are not neighbours, or there is one segment only.
     """
     if view.task.input.segments:
         return _change(layout, *view.task.input.segments)
@@ -84,12 +84,12 @@ def planned(choose: Choose, view: TopicView) -> TopicOutcome:
 
 
 def carried_out(choose: Choose, editor: TopicEditor) -> TopicOutcome:
-    """Have brokers change segments, unless they have already, and complete what that leaves out.
+    """Ask brokers to change segments, unless this is done already, and complete the change.
 
     Raises:
-        LayoutError: somebody else has changed these segments in another way.
-        AdminError: brokers do not do it; another attempt may find it done.
-        StoreConflict: the layout is not what it must be afterwards.
+        LayoutError: another client or broker changed these segments differently.
+        AdminError: brokers refused or did not answer; another attempt may find the change made.
+        StoreConflict: the layout is wrong after the change.
     """
     change, before = _noted(editor), editor.layout()
     again = change is not None
@@ -119,7 +119,7 @@ def carried_out(choose: Choose, editor: TopicEditor) -> TopicOutcome:
 
 
 def _chosen(view: TopicView, layout: SegmentLayout) -> int:
-    """Return the id of the segment that is named, or chosen."""
+    """Return the id of the named or chosen segment."""
     input = view.task.input
     if input.segment is not None:
         return input.segment
@@ -128,7 +128,7 @@ def _chosen(view: TopicView, layout: SegmentLayout) -> int:
     def rank(segment: SegmentInfo) -> tuple[float, float, int]:
         return (*(_traffic(view, segment) if busiest else (0.0, 0.0)), segment.hash_range.size)
 
-    # Of equals the first one: a second attempt, and people, find the same.
+    # Of equal segments the first, so that every attempt chooses the same.
     return max(layout.active, key=rank).segment_id
 
 
@@ -147,7 +147,7 @@ def _traffic(view: TopicView, segment: SegmentInfo) -> tuple[float, float]:
 
 
 def _noted(editor: TopicEditor) -> SegmentChange | None:
-    """Return what an earlier attempt has chosen."""
+    """Return the change that an earlier attempt chose."""
     noted = editor.noted()
     return SegmentChange(noted.segments, noted.next_segment_id, noted.buckets) if noted.segments else None
 
@@ -173,10 +173,10 @@ def _ask(editor: TopicEditor, change: SegmentChange) -> None:
 def _completed(
     editor: TopicEditor, change: SegmentChange, children: tuple[SegmentInfo, ...], verdict: Verdict, *others: str
 ) -> TopicOutcome:
-    """See that each new segment stands, with a place for each subscription; say what came of it."""
+    """Create missing segments and cursors of the change, and return the outcome."""
     # Brokers that change segments on their own at the same time give children names that they do not have (read).
     new = [one for one in editor.layout().active if one.segment_id >= change.first_id or one in children]
-    # Also what consumers have made until brokers had changed the segments.
+    # Includes subscriptions that were created while brokers changed the segments.
     late = editor.secure(new)
     if faults := layout_faults(editor.layout()):
         raise StoreConflict(f"the layout is not as it must be: {'; '.join(faults)}")

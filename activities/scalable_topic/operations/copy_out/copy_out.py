@@ -3,9 +3,9 @@
     copied = copy_out(task, source, target, partitions=2)
 
 `task` is that of any activity about scalable topics, whose workflow holds the claim (`claim`, that of the cluster by
-default); this attempt takes it over. `source` is the scalable topic. `target` is created with its partitions where it
+default); this attempt renews it. `source` is the scalable topic. `target` is created with its partitions where it
 is missing; it must hold nothing, or what an earlier call has copied. A call copies what is stored and what comes
-meanwhile, proves it, and can be repeated: each goes on where the one before has ended or was lost. When `caught_up` is
+meanwhile, proves it, and can be repeated: each continues where the previous one ended. When `caught_up` is
 False producers still send: stop them, and call again. When consumers have their own subscriptions, `let_go` ends it.
 
 While it runs, the caller holds the namespace's retention and auto-scale policy (`cluster.take`): what brokers delete
@@ -64,11 +64,11 @@ def copy_out(
 
     Args:
         task: the activity.
-        source: the scalable topic; its domain does not count.
-        target: the regular topic, a whole one.
-        partitions: that it has, or gets; 0 for none.
+        source: the scalable topic; its domain is ignored.
+        target: the regular topic, not a partition.
+        partitions: of the target; 0 for an unpartitioned one.
         hashing: how its producers choose a partition for a key.
-        subscriptions: that are created on it before its first message.
+        subscriptions: to create on the target before its first message.
         throttle: megabytes per second, of all tasks together; None for no limit.
         brokers_url: addresses of brokers, `pulsar://…`, as executors reach them; empty for those that are registered.
         claim: path of the claim that the caller holds.
@@ -77,7 +77,7 @@ def copy_out(
     Raises:
         StoreConflict: the target holds something else, others send to it, or what is there is not what was copied; or
             segments were pruned before they were copied.
-        StoreNotFound: the source is no scalable topic.
+        StoreNotFound: the source is not a scalable topic.
         StoreUnsupported: a message cannot be copied.
         ClaimHeld, Superseded: another migration, or a newer attempt, holds the claim.
         StoreError: a store or a broker failed; the call can be repeated, and continues.
@@ -107,7 +107,7 @@ def copy_out(
         place.copy_schemas(source)
         engine = task.runtime.engine
         tag = task.runtime.tag(task.attempt.run_id or "copy-out", task.context)
-        # Tasks that run at once share the throttle.
+        # Concurrent tasks share the throttle.
         job = replace(job, parallelism=max(1, engine.width(tag=tag)))
         copied = CopyRounds(engine, job, segments, store=store, context=task.context).run(tag)
         proof = prove(engine, job, store, task.context, tag)
@@ -127,7 +127,7 @@ def copy_out(
 
 
 def let_go(task: ClusterTask[ClusterInput], target: TopicName, *, claim: str = CLAIM) -> None:
-    """End a copy: delete the subscription that kept its messages, and its records; harmless where that is done.
+    """End a copy: delete the subscription that retained its messages, and its records; idempotent.
 
     Args:
         task: the activity.
@@ -135,7 +135,7 @@ def let_go(task: ClusterTask[ClusterInput], target: TopicName, *, claim: str = C
         claim: path of the claim that the caller holds.
 
     Raises:
-        StoreConflict: nobody else has a subscription there, so that messages would be lost.
+        StoreConflict: the target has no other subscription, so that messages would be lost.
     """
     with task.cluster.store() as store:
         keeper = ClaimKeeper(store, PacedClaim, task.attempt, path=claim)
