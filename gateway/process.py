@@ -23,7 +23,7 @@ from gateway.controllers import Controllers
 from gateway.settings import GatewaySettings
 from gateway.tokens import Tokens, TokensError
 from process.exit_codes import CommandFailed, ExitCode, leave
-from process.lifetime import serve_and_leave, stop_on_signals, tell_ready, withdraw
+from process.lifetime import report_ready, serve_and_leave, stop_on_signals, withdraw
 from process.logs import configure_logs
 from temporal.client import connect_server
 
@@ -64,7 +64,7 @@ async def _serve(settings: GatewaySettings, ready_file: Path | None) -> ExitCode
     server = _Server(config)
     serving = asyncio.create_task(server.serve([listener]))
     renewing = asyncio.create_task(_renew_certificate(config, settings))
-    _tell_ready(client, settings, listener, ready_file)
+    _report_ready(client, settings, listener, ready_file)
     await asyncio.wait((stop, serving), return_when=asyncio.FIRST_COMPLETED)
     withdraw(ready_file)
     server.should_exit = True
@@ -131,13 +131,13 @@ async def _renew_certificate(config: uvicorn.Config, settings: GatewaySettings) 
         await follow(config.ssl, Path(settings.tls_certificate), Path(settings.tls_key))
 
 
-def _tell_ready(client: Client, settings: GatewaySettings, listener: socket.socket, ready_file: Path | None) -> None:
+def _report_ready(client: Client, settings: GatewaySettings, listener: socket.socket, ready_file: Path | None) -> None:
     host, port = listener.getsockname()[:2]
     scheme = "https" if settings.tls_certificate else "http"
     shown = f"[{host}]" if ":" in host else host
     temporal = f"{client.service_client.config.target_host}/{client.namespace}"
     line = f"gateway ready: {scheme}://{shown}:{port} cluster={settings.cluster} temporal={temporal}"
-    tell_ready(line, ready_file)
+    report_ready(line, ready_file)
 
 
 async def follow(

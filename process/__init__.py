@@ -1,1 +1,1 @@
-"""What worker, gateway and command line share as processes: exit codes, logs and signals that stop them."""
+"""Exit codes, logs and signal handling that worker, gateway and command line share."""

@@ -11,7 +11,7 @@ from models.lifecycle.failures import FailureKind
 
 
 class ExitCode(IntEnum):
-    """What a finished command tells its caller; numbers never change their meaning."""
+    """Exit codes of commands; a number never changes its meaning."""
 
     OK = 0
     UNEXPECTED = 1
@@ -54,14 +54,14 @@ class CommandFailed(Exception):
     """An expected failure of a command: printed as one line, without a traceback.
 
     Attributes:
-        code: how the process ends.
+        code: exit code of the process.
         cause: what is wrong.
-        cure: what to do about it; empty where nothing helps.
+        cure: what to do about it; empty if nothing helps.
     """
 
     def __init__(self, code: ExitCode, cause: str, cure: str = "") -> None:
         super().__init__(cause)
-        # A cause often ends with somebody else's sentence.
+        # A cause often ends with a sentence of another program.
         self.code, self.cause, self.cure = code, f"{cause.rstrip('. ')}.", cure
 
     def __str__(self) -> str:
@@ -69,26 +69,26 @@ class CommandFailed(Exception):
 
 
 def code_of_failure(kind: str | None) -> ExitCode:
-    """The exit code for the type of a migration's failure."""
+    """Return the exit code for the type of a migration's failure."""
     return _OF_FAILURES.get(kind or "", ExitCode.FAILED)
 
 
 def table() -> str:
-    """All exit codes in one line, for the help."""
+    """Return all exit codes in one line, for the help."""
     return " · ".join(f"{code.value} {meaning}" for code, meaning in MEANINGS.items())
 
 
 def report(error: CommandFailed) -> ExitCode:
-    """Print the error where errors belong, and return its exit code."""
+    """Print the error on standard error and return its exit code."""
     print(error, file=sys.stderr, flush=True)
     return error.code
 
 
 def leave(code: int) -> NoReturn:
-    """End the process now, with everything printed.
+    """Flush all output and end the process now.
 
-    The SDK's native threads and Spark's gateway can crash an interpreter that winds down, which would replace the exit
-    code by a signal; nothing of ours is left to wind down here.
+    The SDK's native threads and Spark's gateway can crash an interpreter that shuts down, which would replace the exit
+    code by a signal. Nothing of ours remains to shut down here.
     """
     for stream in (sys.stdout, sys.stderr):
         try:

@@ -1,4 +1,4 @@
-"""The life of a process that serves: ready, asked to stop, and gone with an exit code."""
+"""Life cycle of a process that serves: ready, asked to stop, ended with an exit code."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ _log = logging.getLogger(__name__)
 
 
 async def serve_and_leave(serving: Awaitable[ExitCode], ready_file: Path | None, what: str) -> NoReturn:
-    """Serve, and leave from inside the loop: its own end would wait for threads that still hang in a store.
+    """Serve, and end the process inside the loop: the loop's own end would wait for threads that hang in a store.
 
     Args:
-        serving: ends with the exit code.
+        serving: returns the exit code.
         ready_file: removed at the end.
-        what: serves, for the log.
+        what: name of the process, for the log.
     """
     try:
         code = await serving
     except CommandFailed as error:
         code = report(error)
-    except Exception:  # noqa: BLE001 - the last place where it can be told
+    except Exception:  # noqa: BLE001 - the last place that can report it
         _log.exception("the %s failed", what)
         code = ExitCode.UNEXPECTED
     finally:
@@ -35,7 +35,7 @@ async def serve_and_leave(serving: Awaitable[ExitCode], ready_file: Path | None,
 
 
 def stop_on_signals() -> asyncio.Future[ExitCode]:
-    """Has the exit code once SIGTERM or SIGINT has come; the second one ends the process at once."""
+    """Return a future with the exit code of SIGTERM or SIGINT; a second signal ends the process at once."""
     loop = asyncio.get_running_loop()
     stop: asyncio.Future[ExitCode] = loop.create_future()
 
@@ -49,14 +49,14 @@ def stop_on_signals() -> asyncio.Future[ExitCode]:
     return stop
 
 
-def tell_ready(line: str, ready_file: Path | None) -> None:
-    """Say that the process serves, on standard output and in a file."""
+def report_ready(line: str, ready_file: Path | None) -> None:
+    """Report that the process serves, on standard output and in a file."""
     if ready_file:
         ready_file.write_text(f"{line}\n")
     print(line, flush=True)
 
 
 def withdraw(ready_file: Path | None) -> None:
-    """The process serves no more."""
+    """Report that the process no longer serves."""
     if ready_file:
         ready_file.unlink(missing_ok=True)

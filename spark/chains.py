@@ -1,4 +1,4 @@
-"""Work on many items at once, of which some wait for others; each item's own work is done by one thread."""
+"""Concurrent work on items that depend on each other; one thread does an item's own work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TypeVar
 
 ItemT = TypeVar("ItemT", bound=Hashable)
 
-_LOOK_SECONDS = 0.5
+_CHECK_SECONDS = 0.5
 
 
 def run_chains(
@@ -19,36 +19,36 @@ def run_chains(
     check: Callable[[], None],
     give_up: Callable[[], None],
 ) -> None:
-    """Run `work` for each item, as soon as all that it waits for have ended.
+    """Run `work` for each item as soon as all items that it depends on have ended.
 
     Args:
-        items: each with those that it waits for; what is no item itself is not waited for.
+        items: each item with those that it depends on; dependencies that are not items are ignored.
         work: called in another thread, once for each item.
-        width: how many run at once.
-        check: called in this thread about twice a second; what it raises ends all.
-        give_up: called when something failed, so that what still runs stops.
+        width: how many items run at once.
+        check: called in this thread about twice a second; an exception of it ends everything.
+        give_up: called after a failure, to stop the items that still run.
 
     Raises:
-        Exception: the first that `work` or `check` raised, when nothing runs any more.
+        Exception: the first exception of `work` or `check`; nothing runs any more then.
     """
-    left = {item: {one for one in others if one in items} for item, others in items.items()}
+    waiting = {item: {other for other in others if other in items} for item, others in items.items()}
     with ThreadPoolExecutor(width, thread_name_prefix="chains") as pool:
         running: dict[Future[None], ItemT] = {}
         try:
-            while left or running:
-                ready = [item for item, others in left.items() if not others]
+            while waiting or running:
+                ready = [item for item, others in waiting.items() if not others]
                 for item in ready:
-                    del left[item]
+                    del waiting[item]
                     running[pool.submit(work, item)] = item
-                ended, _ = wait(running, timeout=_LOOK_SECONDS, return_when=FIRST_COMPLETED)
+                ended, _ = wait(running, timeout=_CHECK_SECONDS, return_when=FIRST_COMPLETED)
                 for future in ended:
                     item = running.pop(future)
                     future.result()
-                    for others in left.values():
+                    for others in waiting.values():
                         others.discard(item)
                 check()
         except BaseException:
-            # What still runs would write for an attempt that has given up.
+            # Running items would otherwise write for an attempt that has given up.
             pool.shutdown(wait=False, cancel_futures=True)
             give_up()
             raise

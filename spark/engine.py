@@ -1,4 +1,4 @@
-"""The Spark session of a process: started once, before anything waits for it."""
+"""The Spark engine of a process: its session, and runs of functions on it."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from clients.errors import StoreError, StoreUnreachable
 from spark.jvm import start_gateway
-from spark.lanes import LOCAL_SLOTS, Lanes, Limits, cluster_limits, local_limits
 from spark.run import Run
 from spark.session import Session
+from spark.slots import LOCAL_SLOTS, Limits, SlotScheduler, cluster_limits, local_limits
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
@@ -28,14 +28,14 @@ if TYPE_CHECKING:
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
-# A JVM that breaks a connection because it dies needs a moment to be dead.
+# A dying JVM breaks its connections shortly before its process ends.
 _DEATH_SECONDS = 0.5
 _LOCAL = re.compile(r"local\[(?P<cores>\*|\d+)(,\s*(?P<tries>\d+))?\]")
 _SHIPPED = ("models", "clients", "spark")
 
 
 class SparkEngine:
-    """Runs functions over parts on executors, and stops them when asked.
+    """Engine that runs functions over items on executors, and cancels such runs.
 
     Runs wait for the session, which may be started in another thread.
 
@@ -50,40 +50,40 @@ class SparkEngine:
         self._conf = {"spark.driver.memory": driver_memory, **_DEFAULTS, **(conf or {})}
         self._context: SparkContext | None = None
         self._session = Session()
-        self._lanes = Lanes(self._limits)
+        self._slots = SlotScheduler(self._limits)
         self._jobs = ThreadPoolExecutor(LOCAL_SLOTS, thread_name_prefix="spark")
         self._runs: list[Run] = []
-        self._reviving = threading.Lock()
+        self._restarting = threading.Lock()
 
     def start(self) -> None:
         """Start the session and let every executor import the code; takes some seconds."""
         try:
             context = self._start()
         except BaseException as error:
-            self._session.failed(error)
+            self._session.mark_failed(error)
             raise
-        self._session.started(context)
+        self._session.mark_ready(context)
 
     def width(self, *, tag: str) -> int:
-        """How many tasks of one run run at once; waits for the session, as a run with this tag does."""
+        """Return how many tasks of one run may run at once; wait for the session, as a run with this tag does."""
         with self._registered(Run(tag, urgent=False)) as run:
             self._session.wait(run.stopped)
-            return self._lanes.limits.each
+            return self._slots.limits.each
 
     def run(
         self, items: Sequence[ItemT], task: Callable[[ItemT], ResultT], *, tag: str, urgent: bool = False
     ) -> list[ResultT]:
-        """Run `task` for every item, spread over the executors; results in the order of the items.
+        """Run `task` for every item on the executors; return the results in the order of the items.
 
         Args:
             items: plain data, one task each.
             task: a function that an executor can import, or a closure over plain data.
-            tag: `cancel` with the same tag stops the run from another thread.
-            urgent: whether somebody is blocked until it ends: it waits for no other run.
+            tag: name by which another thread cancels the run.
+            urgent: whether clients or brokers are blocked until the run ends; it then waits for no other run.
 
         Raises:
-            StoreError: the first that a task raised, as soon as that task has ended; the others are stopped.
-            Exception: Spark's error, where a task failed otherwise, or the run was cancelled.
+            StoreError: the first one of a task, as soon as that task has ended; the other tasks are stopped.
+            RunStopped: the run was cancelled.
         """
         results: dict[int, ResultT] = {}
         self._run(items, task, results.__setitem__, tag=tag, urgent=urgent)
@@ -98,28 +98,28 @@ class SparkEngine:
         tag: str,
         urgent: bool = False,
     ) -> None:
-        """As `run`, where results are added up and not kept.
+        """Run `task` as `run` does, but hand each result to `take` instead of collecting them.
 
         Args:
             items: see `run`, as for `task`, `tag` and `urgent`.
             task: see there.
-            take: called with each item and its result, one after the other and in no order.
+            take: called with each item and its result, one call at a time, in any order.
             tag: see there.
             urgent: see there.
         """
         self._run(items, task, lambda index, result: take(items[index], result), tag=tag, urgent=urgent)
 
     def counted(self, tag: str) -> int:
-        """Records that the finished tasks of the run with this tag report; 0 where none runs."""
+        """Return how many records the finished tasks of the runs with this tag reported; 0 without a run."""
         return sum(run.counted for run in list(self._runs) if run.tag == tag)
 
     def waits_for(self, tag: str) -> str:
-        """What runs with this tag wait for before their first task, in words; empty if nothing, or there are none."""
+        """Return what the runs with this tag wait for before their first task; empty if they do not wait."""
         if not any(run.tag == tag for run in list(self._runs)):
             return ""
         if not self._session.ready:
             return "Spark, which is starting"
-        return "a slot of Spark, which copies of other migrations have" if self._lanes.waits(tag) else ""
+        return "a Spark slot; copies of other migrations use all of them" if self._slots.waits(tag) else ""
 
     def cancel(self, tag: str) -> None:
         """Stop the runs with this tag; harmless where there are none."""
@@ -129,14 +129,14 @@ class SparkEngine:
 
     def stop(self) -> None:
         """End the session and its JVM."""
-        self._session.failed(RuntimeError("the Spark session was stopped"))
+        self._session.mark_failed(RuntimeError("the Spark session was stopped"))
         self._jobs.shutdown(wait=False, cancel_futures=True)
         if self._context is not None:
             self._context.stop()
             self._context = None
 
     def new_tag(self, name: str) -> str:
-        """A tag that no other run has."""
+        """Return a tag that no other run has."""
         return f"{name}-{uuid.uuid4().hex[:8]}"
 
     # Inside ---------------------------------------------------------------------------------------------------------
@@ -155,19 +155,19 @@ class SparkEngine:
         with self._registered(Run(tag, urgent=urgent)) as run:
             context = self._session.wait(run.stopped)
             try:
-                run.collect(context, items, task, take, tries=self._tries, lanes=self._lanes, jobs=self._jobs)
+                run.collect(context, items, task, take, tries=self._tries, slots=self._slots, jobs=self._jobs)
             except StoreError:
                 raise
             except Exception as error:
                 if _jvm_died():
-                    self._revive(context)
-                    # Worth another attempt: the JVM is new, and the jobs compare before they write.
+                    self._restart_jvm(context)
+                    # Another attempt helps: the JVM is new, and jobs compare before they write.
                     raise StoreUnreachable("the Spark driver's JVM died; it was started again") from error
                 raise
 
     @contextlib.contextmanager
     def _registered(self, run: Run) -> Generator[Run]:
-        """Let a run be found by its tag."""
+        """Register a run while the block runs, so that it can be found by its tag."""
         self._runs.append(run)
         try:
             yield run
@@ -183,12 +183,12 @@ class SparkEngine:
         if local:
             root = str(Path(__file__).resolve().parent.parent)
             variables["SPARK_LOCAL_IP"] = "127.0.0.1"
-            # Python workers of local mode import the code by this; other masters get it shipped.
+            # Python workers of local mode import the code from here; other masters get an archive.
             variables["PYTHONPATH"] = os.pathsep.join(filter(None, (root, os.environ.get("PYTHONPATH"))))
-            # Whoever waits in a throttle needs no core: how many tasks run at once is for the lanes to say.
+            # A throttled task needs no core, so the slot scheduler limits the tasks, not Spark's core count.
             master = f"local[{LOCAL_SLOTS},{self._tries}]"
         conf = SparkConf().setMaster(master).setAppName("pulsar-migrate").setAll(list(self._conf.items()))
-        # PySpark keeps it for the life of the process, also for sessions that come later.
+        # PySpark keeps the gateway for the life of the process, also for later sessions.
         gateway = getattr(SparkContext, "_gateway", None) or start_gateway(conf, variables)
         self._context = context = SparkContext(conf=conf, gateway=gateway)
         context.pythonExec = python
@@ -204,7 +204,7 @@ class SparkEngine:
             _import_code,
             warmed.__setitem__,
             tries=self._tries,
-            lanes=self._lanes,
+            slots=self._slots,
             jobs=self._jobs,
         )
         return context
@@ -224,8 +224,8 @@ class SparkEngine:
             raise RuntimeError("the Spark session is not started")
         if not self._is_local:
             return cluster_limits(context.defaultParallelism)
-        found = _LOCAL.fullmatch(self._master)
-        cores = found["cores"] if found else "1"
+        match = _LOCAL.fullmatch(self._master)
+        cores = match["cores"] if match else "1"
         if cores != "*":
             return local_limits(int(cores))
         # Java knows the limits of a container, which this Python does not.
@@ -234,30 +234,30 @@ class SparkEngine:
 
     @property
     def _tries(self) -> int:
-        """How often Spark runs a task that fails: in local mode the master says it."""
+        """Return how often Spark runs a failing task; in local mode the master's name has it."""
         if self._is_local:
-            found = _LOCAL.fullmatch(self._master)
-            return int(found["tries"] or 1) if found else 1
+            match = _LOCAL.fullmatch(self._master)
+            return int(match["tries"] or 1) if match else 1
         return int(self._conf["spark.task.maxFailures"])
 
-    def _revive(self, dead: SparkContext) -> None:
-        """Start a new JVM, once for all who found the old one dead."""
+    def _restart_jvm(self, dead: SparkContext) -> None:
+        """Start a new JVM, once for all runs that noticed the death of the old one."""
         from pyspark import SparkContext
 
-        with self._reviving:
+        with self._restarting:
             if self._context is not dead:
                 return
             with contextlib.suppress(Exception):
                 dead.stop()
-            # PySpark keeps one gateway to one JVM for the life of the process, and offers no way to let it go.
+            # PySpark keeps one gateway for the life of the process, and has no public way to drop it.
             for name in ("_gateway", "_jvm", "_active_spark_context"):
                 setattr(SparkContext, name, None)
-            self._session.restarts()
+            self._session.mark_restarting()
             try:
                 self.start()
             except BaseException:
                 # The next run finds no JVM, and tries again.
-                self._session.started(dead)
+                self._session.mark_ready(dead)
                 raise
 
     def _ship_code(self, context: SparkContext) -> None:
@@ -275,16 +275,16 @@ _DEFAULTS = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
     "spark.python.worker.reuse": "true",
-    # Executors start in somebody's working directory; a module that lies there is not ours, whatever its name.
+    # Executors start in a working directory that may hold modules with the names of ours.
     "spark.executorEnv.PYTHONSAFEPATH": "1",
     # A task that writes must not run twice at once.
     "spark.speculation": "false",
     "spark.task.maxFailures": "4",
     # Java would begin with a 64th of the machine's memory and collect nothing before that is full; the driver needs
-    # little, and gives back what it does not.
+    # little, and releases the rest.
     "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1 -Xms32m -XX:MaxNewSize=32m"
     " -XX:MinHeapFreeRatio=20 -XX:MaxHeapFreeRatio=40",
-    # What Spark remembers of jobs that have ended is for its web interface, which is off.
+    # Spark keeps ended jobs for its web interface only, which is off.
     "spark.ui.retainedJobs": "10",
     "spark.ui.retainedStages": "10",
     "spark.ui.retainedTasks": "100",

@@ -1,4 +1,4 @@
-"""What holds a writing task: it stops when its attempt is superseded, and keeps to the throttle."""
+"""The fence of a writing task: the task stops when its attempt is superseded, and keeps to the throttle."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from models.store_url import StoreUrl
 
 ClaimT = TypeVar("ClaimT", bound=Claim)
 
-# For so long a superseded task may continue; each look is a read of a store that services use.
+# A superseded task may continue this long; each check reads from a store that services use.
 _CLAIM_EVERY = 1.0
 _LEAST_WAIT = 0.05
 
 
 class WriteFence:
-    """Account of what one task writes on behalf of one attempt.
+    """Fence and throttle of one task's writes on behalf of one attempt.
 
     Args:
-        read_claim: reads the claim again; None if nobody holds one any more.
-        attempt: that the task belongs to.
-        what: the claim is in, for messages.
+        read_claim: reads the claim again; None if no migration holds one.
+        attempt: attempt that the task belongs to.
+        what: name of what is claimed, for messages.
         parallelism: how many tasks share the throttle.
-        paced: whether the throttle counts. It is there to spare services, and not while they are blocked until this
-            work is done.
-        sleep: waits for at most so many seconds.
+        paced: whether the throttle applies. It spares services; while they are blocked until this work is done, it
+            would only prolong that.
+        sleep: waits for at most this many seconds.
     """
 
     def __init__(
@@ -57,30 +57,30 @@ class WriteFence:
         self._spent_until = time.monotonic()
 
     def check(self, size: int) -> None:
-        """Account for bytes that are written next; waits while they are more than the throttle allows.
+        """Count bytes before they are written; wait while they exceed the throttle.
 
         Raises:
             Superseded: a newer attempt or run has taken the claim, or this run has ended.
             ClaimHeld: another migration holds it.
         """
         now = time.monotonic()
-        # The clock runs on while a process is frozen: one that wakes up looks before its next batch.
+        # The clock continues while a process is frozen, so a process that wakes up checks before its next batch.
         if now >= self._due:  # mutant: shared/executor-does-not-check
-            self.look()
+            self.read_claim()
         if self._rate:
             self._spent_until = max(self._spent_until, now) + size / self._rate
             while (wait := self._spent_until - time.monotonic()) > _LEAST_WAIT and self._rate:
-                # In pieces: a limit that is lifted, and a newer attempt, count within a second.
+                # In short waits: a lifted limit and a newer attempt take effect within a second.
                 self._sleep(min(wait, _CLAIM_EVERY))
-                self.look()
+                self.read_claim()
 
-    def look(self) -> None:
+    def read_claim(self) -> None:
         """Read the claim now.
 
         Raises:
             Superseded, ClaimHeld: see `check`.
         """
-        # From the question on: a freeze with the answer in hand must not make that answer fresh.
+        # Measure age from the request, so that a process that froze with the response reads the claim again.
         asked = time.monotonic()
         claim = self._read_claim()
         require_newest(claim, self._attempt, self._what)  # mutant: shared/executor-reads-and-continues
@@ -91,28 +91,28 @@ class WriteFence:
 
 
 def claim_in(store: StoreReader, path: str, kind: type[ClaimT]) -> ClaimT | None:
-    """A claim as an executor reads it, over a connection that it has in any case; None if nobody holds one.
+    """Return a claim, read over a connection that the executor has anyway; None if no migration holds one.
 
     Raises:
-        StoreConflict: the record is no claim.
+        StoreConflict: the record is not a claim.
     """
-    (found,) = store.read([path.encode()])
-    return parse_claim(found.value, kind, path, store.url) if isinstance(found, Record) else None
+    (record,) = store.read([path.encode()])
+    return parse_claim(record.value, kind, path, store.url) if isinstance(record, Record) else None
 
 
 def require_phase(source: StoreReader, phases: Collection[FlagPhase]) -> None:
-    """Require that the migration flag of a source is in one of these phases; only a ZooKeeper has a flag.
+    """Require that the migration flag of a source is in one of these phases; only ZooKeeper has a flag.
 
     Raises:
-        Superseded: it is in another one, in which services, or Pulsar's own command, write to the target.
+        Superseded: the flag is in another phase, in which services, or Pulsar's own command, write to the target.
     """
     if source.url.scheme != "zk":
         return
-    (found,) = source.read([FLAG.encode()])
+    (record,) = source.read([FLAG.encode()])
     if (
-        isinstance(found, Record)
-        and found.value
-        and (flag := Flag.model_validate_json(found.value)).phase not in phases
+        isinstance(record, Record)
+        and record.value
+        and (flag := Flag.model_validate_json(record.value)).phase not in phases
     ):
         raise Superseded(
             f"the migration flag of {source.url} is {flag.phase} (target {flag.targetUrl}); this step came too late to "
@@ -124,12 +124,12 @@ def require_phase(source: StoreReader, phases: Collection[FlagPhase]) -> None:
 def write_fence(
     store: StoreUrl, access: Access, claim: str, attempt: Attempt, *, parallelism: int, paced: bool = True
 ) -> Generator[WriteFence]:
-    """A fence over a connection of its own.
+    """Open a fence over a connection of its own.
 
     Args:
-        store: that has the claim.
+        store: store that has the claim.
         access: credentials and timeout.
-        claim: its path.
+        claim: path of the claim.
         attempt: see `WriteFence`, as for `parallelism` and `paced`.
         parallelism: see there.
         paced: see there.

@@ -1,8 +1,8 @@
 """The JVM of a Spark driver, started without a fork of this process.
 
 PySpark's own start has a `preexec_fn`, so the interpreter forks and runs Python code in the copy of a process that has
-many threads. gRPC's handlers of forks do not bear that while calls are under way: the copy aborts, and calls of the
-process itself hang (both seen). A worker that takes over from another one has such calls as its JVM starts.
+many threads. gRPC's fork handlers cannot cope while calls are in flight: the copy aborts, and calls of the
+process itself hang (both seen). A worker that takes over from another one has such calls while its JVM starts.
 """
 
 from __future__ import annotations
@@ -25,37 +25,37 @@ if TYPE_CHECKING:
     from pyspark import SparkConf
 
 START_SECONDS = 120.0
-"""Longest start of a JVM until it tells where it listens; 2 s are usual."""
+"""Longest start of a JVM until it reports its port; 2 s are usual."""
 
-_LOOK_SECONDS = 0.05
-# A program that is started while SIGINT is ignored continues ignoring it: Ctrl-C is for the worker to answer.
+_CHECK_SECONDS = 0.05
+# A program that is started while SIGINT is ignored keeps ignoring it: the worker alone handles Ctrl-C.
 _IGNORE_SIGINT = ["/bin/sh", "-c", 'trap "" INT; exec "$@"', "sh"]
 _HEAD = struct.calcsize(">ii")
 _PORT, _SECRET = "PYSPARK_GATEWAY_PORT", "PYSPARK_GATEWAY_SECRET"
 
 
 def start_gateway(conf: SparkConf, variables: Mapping[str, str]) -> JavaGateway:
-    """Start the JVM by `spark-submit`, and connect to it; its process is the gateway's `proc`.
+    """Start the JVM with `spark-submit` and connect to it; its process is the gateway's `proc`.
 
-    It ends when this process does.
+    The JVM ends when this process does.
 
     Args:
-        conf: of Spark.
-        variables: of the JVM, beside this process's own.
+        conf: Spark's settings.
+        variables: environment variables of the JVM, in addition to those of this process.
 
     Raises:
-        PySparkRuntimeError: it ended, or did not tell where it listens in `START_SECONDS`.
+        PySparkRuntimeError: the JVM ended, or did not report its port within `START_SECONDS`.
     """
     from pyspark import java_gateway
 
     launch = cast("Callable[[], Any]", java_gateway.launch_gateway)  # pyright: ignore[reportUnknownMemberType]
     with tempfile.TemporaryDirectory(prefix="pulsar-migrate-") as folder:
-        told = Path(folder) / "gateway"
-        own = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told)}
+        connection_file = Path(folder) / "gateway"
+        own = {"SPARK_CONNECT_MODE": "0", "_PYSPARK_DRIVER_CONN_INFO_PATH": str(connection_file)}
         environment = {**os.environ, **variables, **own}
         # The JVM ends when its standard input does.
         process = subprocess.Popen([*_IGNORE_SIGINT, *_command(conf)], stdin=subprocess.PIPE, env=environment)
-        port, secret = _where(process, told)
+        port, secret = _read_connection(process, connection_file)
     with patched_environ(java_gateway, {_PORT: str(port), _SECRET: secret}):
         gateway = launch()
     gateway.proc = process
@@ -65,23 +65,23 @@ def start_gateway(conf: SparkConf, variables: Mapping[str, str]) -> JavaGateway:
 def _command(conf: SparkConf) -> list[str]:
     from pyspark.find_spark_home import _find_spark_home  # pyright: ignore[reportPrivateUsage] - there is no other
 
-    settings = [part for name, value in conf.getAll() for part in ("--conf", f"{name}={value}")]
+    settings = [argument for name, value in conf.getAll() for argument in ("--conf", f"{name}={value}")]
     arguments = shlex.split(os.environ.get("PYSPARK_SUBMIT_ARGS", "pyspark-shell"))
     return [str(Path(_find_spark_home()) / "bin" / "spark-submit"), *settings, *arguments]
 
 
-def _where(process: subprocess.Popen[bytes], told: Path) -> tuple[int, str]:
-    """Port and secret, as soon as the JVM has told them; without them it is killed."""
+def _read_connection(process: subprocess.Popen[bytes], connection_file: Path) -> tuple[int, str]:
+    """Return port and secret as soon as the JVM has written them; kill a JVM that does not."""
     from pyspark.errors import PySparkRuntimeError
 
     limit = time.monotonic() + START_SECONDS
-    # The file comes by a rename, with all that is in it.
-    while not told.exists():
+    # The JVM renames the complete file to this name.
+    while not connection_file.exists():
         if process.poll() is not None or time.monotonic() > limit:
             process.kill()
             process.wait()
             raise PySparkRuntimeError(errorClass="JAVA_GATEWAY_EXITED", messageParameters={})
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_CHECK_SECONDS)
     # Big-endian: the port, the secret's length in bytes, the secret.
-    port, length = struct.unpack_from(">ii", content := told.read_bytes())
+    port, length = struct.unpack_from(">ii", content := connection_file.read_bytes())
     return port, content[_HEAD : _HEAD + length].decode()

@@ -1,4 +1,4 @@
-"""One run of a function over items: a Spark job for each item, as many at once as the lanes allow."""
+"""Run of a function over items: a Spark job for each item, as many at once as the slots allow."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
 from typing import TYPE_CHECKING, Generic, NamedTuple, TypeVar
 
-from spark.lanes import Lanes
+from spark.slots import SlotScheduler
 
 if TYPE_CHECKING:
     from pyspark import Accumulator, SparkContext
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 ItemT = TypeVar("ItemT")
 ResultT = TypeVar("ResultT")
 
-# How often the driver looks whether a task has told an error, or the run was stopped.
-_LOOK_SECONDS = 0.1
+# How often the driver checks whether a task reported an error, or the run was stopped.
+_CHECK_SECONDS = 0.1
 
 
 class RunStopped(Exception):
@@ -30,8 +30,8 @@ class RunStopped(Exception):
         super().__init__("the run was cancelled")
 
 
-class _Spread(NamedTuple, Generic[ItemT, ResultT]):
-    """What the threads of a run share."""
+class _RunState(NamedTuple, Generic[ItemT, ResultT]):
+    """State that the threads of a run share."""
 
     context: SparkContext
     work: Callable[[Iterable[ItemT]], Iterable[ResultT]]
@@ -41,24 +41,24 @@ class _Spread(NamedTuple, Generic[ItemT, ResultT]):
 
 
 class Run:
-    """A run that begins with `collect`, and can be stopped before and meanwhile.
+    """Run that starts with `collect`, and can be stopped before and during it.
 
     Args:
-        tag: runs with the same tag share what one may have.
-        urgent: whether somebody is blocked until it ends.
+        tag: runs with the same tag share the limit of one run.
+        urgent: whether clients or brokers are blocked until it ends.
     """
 
     def __init__(self, tag: str, *, urgent: bool) -> None:
         self.tag = tag
         self.stopped = threading.Event()
         self._urgent = urgent
-        # Of this run alone: an error here must not stop others with the same tag.
+        # Unique for this run: its error must not stop other runs with the same tag.
         self._own_tag = f"{tag}-{uuid.uuid4().hex[:8]}"
         self._tally: Accumulator[Tally] | None = None
 
     @property
     def counted(self) -> int:
-        """Records that its finished tasks report."""
+        """Records that its finished tasks reported."""
         return 0 if self._tally is None else self._tally.value.records
 
     def collect(
@@ -69,27 +69,27 @@ class Run:
         take: Callable[[int, ResultT], object],
         *,
         tries: int,
-        lanes: Lanes,
+        slots: SlotScheduler,
         jobs: Executor,
     ) -> None:
-        """Run the task for each item; `take` gets the item's number and the result as soon as there is one.
+        """Run the task for each item; `take` gets the item's index and each result as it arrives.
 
         Raises:
-            StoreError: the first that a task raised.
+            StoreError: the first one of a task.
             RunStopped: the run was stopped.
             Exception: Spark's error, where a task failed otherwise.
         """
-        from spark.tally import Tally, TallyParam, telling
+        from spark.tally import Tally, TallyParam, with_error_capture
 
         tally = self._tally = context.accumulator(Tally(), TallyParam())
-        spread = _Spread[ItemT, ResultT](
-            context, telling(task, tally, tries), deque(enumerate(items)), take, threading.Lock()
+        state = _RunState[ItemT, ResultT](
+            context, with_error_capture(task, tally, tries), deque(enumerate(items)), take, threading.Lock()
         )
-        limits = lanes.limits
+        limits = slots.limits
         threads = min(len(items), limits.urgent if self._urgent else limits.each)
-        running = {jobs.submit(self._work_off, spread, lanes) for _ in range(threads)}
+        running = {jobs.submit(self._run_worker_thread, state, slots) for _ in range(threads)}
         failure = self._await(context, running, tally)
-        # The task's own error, which says what to do, before Spark's text about it.
+        # The task's own error says what to do; Spark's text about it does not.
         if errors := tally.value.errors:
             raise errors[0] from None
         if failure:
@@ -100,36 +100,36 @@ class Run:
     def _await(
         self, context: SparkContext, running: set[Future[None]], tally: Accumulator[Tally]
     ) -> BaseException | None:
-        """Wait until all threads have ended; the first failure stops the others, and is returned."""
+        """Wait until all threads have ended; return the first failure, which stops the others."""
         failure: BaseException | None = None
         while running:
-            ended, running = wait(running, timeout=_LOOK_SECONDS, return_when=FIRST_COMPLETED)
-            failure = failure or next(filter(None, (one.exception() for one in ended)), None)
+            ended, running = wait(running, timeout=_CHECK_SECONDS, return_when=FIRST_COMPLETED)
+            failure = failure or next(filter(None, (future.exception() for future in ended)), None)
             if failure or tally.value.errors:
                 self.stopped.set()
             if running and self.stopped.is_set():
-                # Again and again: a job that was about to begin is not found the first time.
+                # Repeated: a job that is about to start is not cancelled the first time.
                 context.cancelJobsWithTag(self._own_tag)
         return failure
 
-    def _work_off(self, spread: _Spread[ItemT, ResultT], lanes: Lanes) -> None:
-        """Run one item after the other, until none is left."""
+    def _run_worker_thread(self, state: _RunState[ItemT, ResultT], slots: SlotScheduler) -> None:
+        """Run items one after the other until none remains."""
         while not self.stopped.is_set():
-            with lanes.slot(self.tag, self.stopped, urgent=self._urgent) as mine:
+            with slots.slot(self.tag, self.stopped, urgent=self._urgent) as has_slot:
                 try:
-                    index, item = spread.todo.popleft()
+                    index, item = state.todo.popleft()
                 except IndexError:
                     return
-                if mine:
-                    self._run_job(spread, index, item)
+                if has_slot:
+                    self._run_job(state, index, item)
 
-    def _run_job(self, spread: _Spread[ItemT, ResultT], index: int, item: ItemT) -> None:
-        context = spread.context
+    def _run_job(self, state: _RunState[ItemT, ResultT], index: int, item: ItemT) -> None:
+        context = state.context
         context.addJobTag(self._own_tag)
         try:
-            # A task that has told its error has no result.
-            for result in context.parallelize([item], 1).mapPartitions(spread.work).collect():
-                with spread.taking:
-                    spread.take(index, result)
+            # A task that reported its error has no result.
+            for result in context.parallelize([item], 1).mapPartitions(state.work).collect():
+                with state.taking:
+                    state.take(index, result)
         finally:
             context.removeJobTag(self._own_tag)

@@ -1,4 +1,4 @@
-"""The Spark session of a process as those see it who need it: not there yet, there, or never to come."""
+"""A Spark session that is starting, ready or failed; callers wait for it."""
 
 from __future__ import annotations
 
@@ -11,44 +11,44 @@ if TYPE_CHECKING:
     from pyspark import SparkContext
 
 # Stopping must not wait for the session's start.
-_LOOK_SECONDS = 0.1
+_CHECK_SECONDS = 0.1
 
 
 class Session:
-    """One session, started in one thread and awaited in others."""
+    """Spark session that one thread starts and other threads wait for."""
 
     def __init__(self) -> None:
-        self._told = threading.Event()
+        self._decided = threading.Event()
         self._context: SparkContext | None = None
         self._error: BaseException | None = None
 
     @property
     def ready(self) -> bool:
-        """Whether nobody must wait for it."""
-        return self._told.is_set()
+        """True once `wait` answers without waiting."""
+        return self._decided.is_set()
 
-    def started(self, context: SparkContext) -> None:
-        """It is there."""
+    def mark_ready(self, context: SparkContext) -> None:
+        """Mark as ready."""
         self._context, self._error = context, None
-        self._told.set()
+        self._decided.set()
 
-    def failed(self, error: BaseException) -> None:
-        """It will not come, or has ended."""
+    def mark_failed(self, error: BaseException) -> None:
+        """Mark as failed or ended."""
         self._context, self._error = None, error
-        self._told.set()
+        self._decided.set()
 
-    def restarts(self) -> None:
-        """It will be there again."""
-        self._told.clear()
+    def mark_restarting(self) -> None:
+        """Mark as restarting."""
+        self._decided.clear()
 
     def wait(self, stopped: threading.Event) -> SparkContext:
-        """The session, as soon as it is there.
+        """Wait for the session and return its context.
 
         Raises:
-            RunStopped: whoever waits was stopped meanwhile.
-            RuntimeError: it will not come.
+            RunStopped: the waiting run was stopped.
+            RuntimeError: the session failed or ended.
         """
-        while not self._told.wait(_LOOK_SECONDS):
+        while not self._decided.wait(_CHECK_SECONDS):
             if stopped.is_set():
                 raise RunStopped
         if self._context is None:

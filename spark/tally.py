@@ -1,7 +1,7 @@
-"""What tasks tell the driver as they end: how many records they did, and the typed errors that stopped them.
+"""Reports of tasks to the driver: how many records they processed, and the typed errors that stopped them.
 
-Spark hands a task's exception to the driver as text. An accumulator carries the object itself, and arrives with each
-task that ends, so that the driver need not wait for the others.
+Spark passes a task's exception to the driver as text. An accumulator carries the object itself, and arrives with each
+task that ends, so the driver does not wait for the others.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ ResultT = TypeVar("ResultT")
 
 
 class Tally(NamedTuple):
-    """The sum of what tasks told.
+    """Sum of the reports of tasks.
 
     Attributes:
-        records: that they did.
-        errors: that stopped them, in the order of their arrival.
+        records: how many were processed.
+        errors: those that stopped tasks, in the order of their arrival.
     """
 
     records: int = 0
@@ -34,27 +34,27 @@ class Tally(NamedTuple):
 
 
 class TallyParam(AccumulatorParam[Tally]):
-    """How Spark adds tallies up."""
+    """Spark's rule for adding tallies."""
 
     def zero(self, value: Tally) -> Tally:
-        """Nothing told yet."""
+        """Return an empty tally."""
         del value
         return Tally()
 
     def addInPlace(self, value1: Tally, value2: Tally) -> Tally:  # noqa: N802 - Spark's name
-        """Both together."""
+        """Return the sum of both."""
         return Tally(value1.records + value2.records, value1.errors + value2.errors)
 
 
-def telling(
+def with_error_capture(
     task: Callable[[ItemT], ResultT], tally: Accumulator[Tally], tries: int
 ) -> Callable[[Iterable[ItemT]], Iterable[ResultT]]:
-    """The task for one partition, which tells its records, or the typed error that stopped it.
+    """Wrap a task for one partition so that it reports its records, or the typed error that stopped it.
 
     Args:
         task: run for each item.
-        tally: told to.
-        tries: how often Spark runs a task that fails. What may pass is left to Spark until the last time.
+        tally: accumulator for the reports.
+        tries: how often Spark runs a failing task. A retryable error is left to Spark until the last try.
     """
 
     def run(items: Iterable[ItemT]) -> Iterator[ResultT]:
@@ -73,6 +73,6 @@ def telling(
 
 
 def _attempt() -> int:
-    """The number of this try of the task, from 1."""
+    """Return the number of this try of the task, from 1."""
     context = TaskContext.get()
     return context.attemptNumber() + 1 if context else 1

@@ -1,1 +1,1 @@
-"""What worker, gateway and command line share of Temporal: its client, payload converter and search attributes."""
+"""Temporal's client, payload converter and search attributes, shared by worker, gateway and command line."""

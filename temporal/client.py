@@ -41,10 +41,10 @@ _log = logging.getLogger(__name__)
 
 
 def connect_config() -> ClientConnectConfig:
-    """What Temporal's environment variables and profiles say.
+    """Return the configuration from Temporal's environment variables and profiles.
 
     Raises:
-        CommandFailed: they cannot be read, or name a profile that does not exist.
+        CommandFailed: the configuration cannot be read, or names a profile that does not exist.
     """
     try:
         config = ClientConfig.load_client_connect_config()
@@ -62,7 +62,7 @@ def connect_config() -> ClientConnectConfig:
 def quiet_runtime() -> Runtime:
     """Return the SDK's runtime of a short command, whose native logs would mix with answers on standard output.
 
-    One for the life of the process: a replay hung when the runtime of the one before was freed (temporalio 1.31, seen).
+    One for the life of the process: a replay hung when the previous runtime was freed (temporalio 1.31, seen).
     """
     return Runtime(telemetry=TelemetryConfig(logging=None))
 
@@ -71,10 +71,10 @@ async def connect(runtime: Runtime | None = None) -> Client:
     """Connect to Temporal.
 
     Args:
-        runtime: of the SDK; by default the quiet one of a short command.
+        runtime: the SDK's runtime; by default the quiet one of a short command.
 
     Raises:
-        CommandFailed: the configuration is wrong, or nobody answers.
+        CommandFailed: the configuration is wrong, or the server does not answer.
     """
     config = connect_config()
     target = config.get("target_host", DEFAULT_TARGET)
@@ -180,7 +180,7 @@ async def register_search_attributes(client: Client) -> tuple[str, ...]:
 
 
 async def missing_search_attributes(client: Client) -> tuple[str, ...]:
-    """Names of those search attributes of migrations that the namespace lacks.
+    """Return the search attributes of migrations that the namespace lacks.
 
     Raises:
         CommandFailed: one has another type, or they cannot be listed.
@@ -210,7 +210,7 @@ async def _add(client: Client, names: tuple[str, ...]) -> None:
 
 
 def create_line(namespace: str, names: tuple[str, ...]) -> str:
-    """The `temporal` line that registers them."""
+    """Return the `temporal` command that registers them."""
     listed = " ".join(f"--name {name} --type Keyword" for name in names)
     return f"temporal operator search-attribute create --namespace {namespace} {listed}"
 
@@ -224,6 +224,6 @@ def _not_registered(client: Client, names: tuple[str, ...], what: str, error: RP
 
 
 def _short(message: str) -> str:
-    """The operating system's or gRPC's own words out of the nested native error."""
+    """Return the operating system's or gRPC's message from the nested native error."""
     quoted = re.findall(r'(?:message|error): "([^"]+)"', message)
     return quoted[-1] if quoted else " ".join(message.split())[:200].rstrip(".")

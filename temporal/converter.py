@@ -1,4 +1,4 @@
-"""How values and failures travel through Temporal: as JSON of the models, and refusals in one line."""
+"""Conversion of values and failures for Temporal: JSON of the models, and refusals in one line."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from models.base import Frozen, refusal
 from models.lifecycle.failures import FailureKind
 from models.lifecycle.input import Continued, start_refusal
 
-# A trace says where in our code a wrong input was noticed, which helps nobody.
+# Operators have no use for a trace of our code that refused a wrong input.
 _FORESEEN = frozenset(FailureKind) - {FailureKind.UNEXPECTED}
 
 
@@ -40,15 +40,15 @@ class _Json(PydanticJSONPlainPayloadConverter):
 
 
 class Payloads(CompositePayloadConverter):
-    """JSON of pydantic's models; what an operator sent and cannot be read is refused with the valid fields."""
+    """Converter to JSON of the models; an operator's value that cannot be read is refused, with the valid fields."""
 
     def __init__(self) -> None:
         usual = DefaultPayloadConverter.default_encoding_payload_converters
-        super().__init__(*(_Json() if isinstance(one, JSONPlainPayloadConverter) else one for one in usual))
+        super().__init__(*(_Json() if isinstance(inner, JSONPlainPayloadConverter) else inner for inner in usual))
 
 
 class Failures(DefaultFailureConverter):
-    """Failures as the SDK tells them; those that the project foresees have no trace."""
+    """Converter of failures; expected failures carry no trace."""
 
     def to_failure(self, exception: BaseException, payload_converter: PayloadConverter, failure: Failure) -> None:
         """Encode a failure."""
@@ -58,17 +58,17 @@ class Failures(DefaultFailureConverter):
 
 
 DATA_CONVERTER = DataConverter(payload_converter_class=Payloads, failure_converter_class=Failures)
-"""Of all clients and workers."""
+"""The converter of all clients and workers."""
 
 
 def _started_with(hint: Any) -> type[Frozen] | None:
-    """Return the model of the input, where this is the type of a workflow's argument."""
+    """Return the input model, if this is the type of a workflow's argument."""
     models = get_args(hint)
     return next((model for model in models if _is_from_operators(model)), None) if Continued in models else None
 
 
 def _refused_start(fields: type[Frozen], payload: Payload) -> ApplicationError:
-    """Return the failure by which the SDK fails the workflow; any other error would fail its task, time and again."""
+    """Return the failure that makes the SDK fail the workflow; any other error would fail its task repeatedly."""
     why = start_refusal(fields, json.loads(payload.data))
     return ApplicationError(why, type=FailureKind.INVALID_INPUT, non_retryable=True)
 

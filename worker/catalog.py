@@ -1,7 +1,7 @@
 """The one list of migrations: what each is called and where its parts are.
 
-The command line, the worker's registration, demos and docs follow from it. Commands need names and inputs only;
-workflows and activities, with Spark behind them, are imported where they run.
+Command line, workers, demos and docs use it. Commands need names and inputs only; workflows and activities, which
+import Spark, are imported where they run.
 """
 
 from __future__ import annotations
@@ -49,13 +49,13 @@ InputT = TypeVar("InputT", bound=MigrationInput)
 
 @dataclass(frozen=True)
 class Registered:
-    """Workflows that a worker registers for one purpose, and whose activities.
+    """Workflows that a worker registers for one purpose, with their activities.
 
     Attributes:
-        package: name of its package or module in every layer.
-        name: as the search attribute `MigrationKind` calls it.
-        workflow: type of the workflow that a start names.
-        input: that workflow's input.
+        package: its package or module in every layer.
+        name: its value of the search attribute `MigrationKind`.
+        workflow: type of the workflow that is started.
+        input: input of that workflow.
         workflows: `module:class` of each workflow that a worker registers for it.
     """
 
@@ -70,13 +70,13 @@ class Registered:
 class Kind(Registered, Generic[InputT]):
     """One kind of migration.
 
-    Its own commands are in `cli.<package>`, its demo is `demos.<package>`, its page `docs/<package>.md`,
-    all of them shared by the kinds of one package but for the page.
+    The kinds of one package share their commands (`cli.<package>`) and demo (`demos.<package>`). Each kind has its own
+    page, `docs/<package>.md` by default.
 
     Attributes:
-        name: as the command line, workflow ids and the search attribute `MigrationKind` call it.
-        state: what its workflow carries; holds the models of its facts, figures and certificate.
-        phases: of its workflow.
+        name: its name on the command line, in workflow ids and in the search attribute `MigrationKind`.
+        state: state of its workflow; it has the models of its facts, figures and certificate.
+        phases: phases of its workflow.
         docs: name of its page, where the package has more than one kind.
     """
 
@@ -87,28 +87,28 @@ class Kind(Registered, Generic[InputT]):
 
     @property
     def models(self) -> dict[str, type[BaseModel]]:
-        """Models of its facts, figures and certificate, by the names `fact`, `figure` and `certificate`."""
+        """Models of its facts, figures and certificate, by `fact`, `figure` and `certificate`."""
         fields = self.state.model_fields
         named = {"fact": "facts", "figure": "figures", "certificate": "certificate"}
         return {name: cast("type[BaseModel]", fields[field].annotation) for name, field in named.items()}
 
     @property
     def page(self) -> str:
-        """Its page for operators, from the root of the repository."""
+        """Its page for operators, relative to the root of the repository."""
         return f"docs/{self.docs or self.package}.md"
 
     @property
     def demo(self) -> str:
-        """The module with its demo."""
+        """Module with its demo."""
         return f"demos.{self.package}"
 
 
 @dataclass(frozen=True)
 class Entity(Registered):
-    """A workflow that lives as long as what it is about, and is no migration.
+    """A workflow that is not a migration, and runs as long as its subject exists.
 
     Attributes:
-        command: the command with all that operators ask of it; the module is `cli.<package>`.
+        command: command with its subcommands for operators; the module is `cli.<package>`.
     """
 
     command: str
@@ -190,14 +190,14 @@ ENTITIES = {
         command="topic",
     ),
 }
-"""Workflows that live as long as what they are about, and are no migrations; by name."""
+"""Workflows that run as long as their subject exists, and are not migrations; by name."""
 
 ALL: dict[str, Registered] = {**KINDS, **ENTITIES}
-"""All that workers register, by name."""
+"""Everything that workers register, by name."""
 
 
 def workflows() -> list[type]:
-    """All workflows, and the one that ends what has none."""
+    """Return all workflow classes, with the one that fails workflows of unknown types."""
     named = [workflow for kind in ALL.values() for workflow in kind.workflows]
     return [resolve_name(workflow) for workflow in [*named, "worker.unknown_workflow:UnknownWorkflow"]]
 
@@ -208,13 +208,13 @@ def activities(runtime: Runtime) -> list[Callable[..., Any]]:
 
 
 def observers(activities: Sequence[Callable[..., Any]]) -> list[Callable[..., Any]]:
-    """Those of these activities that are served on a queue of their own."""
+    """Return those of these activities that have a task queue of their own."""
     names = {step.name for step in _steps() if step.options.observes}
     return [activity for activity in activities if getattr(activity, "__temporal_activity_definition").name in names]
 
 
 def _steps() -> list[AnyStep[..., Any]]:
-    # Heavy, and of workers alone.
+    # Heavy imports, needed by workers only.
     from activities.lifecycle.step import steps_of
 
     packages = dict.fromkeys(kind.package for kind in ALL.values())

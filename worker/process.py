@@ -23,7 +23,7 @@ from activities.lifecycle.progress import HEARTBEAT_THROTTLE
 from models.lifecycle.names import observers_queue
 from models.settings import Settings
 from process.exit_codes import CommandFailed, ExitCode, leave
-from process.lifetime import serve_and_leave, stop_on_signals, tell_ready, withdraw
+from process.lifetime import report_ready, serve_and_leave, stop_on_signals, withdraw
 from process.logs import configure_logs
 from spark.environment import preset_spark_env
 from temporal.client import connect_server
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 
 ACTIVITIES = 200
-"""Most activities at once on each queue: more than the migrations that one worker has, so that a step with writes
-blocked, or one that gives them back, never waits for a place that a long copy has. Each costs a thread; what costs more
-is bounded where it is used, as Spark's slots are."""
+"""Most activities at once on each queue: more than one worker's migrations, so that a step that blocks or unblocks
+writes never waits for a long copy. Each costs a thread; more expensive resources are limited where they are used, as
+Spark's slots are."""
 
 THREADS = 2 * ACTIVITIES + 16
-"""Activities block in threads of the loop's own pool; Python's default would be six on a machine of two cores."""
+"""Activities block threads of the loop's default pool; Python's default would be six threads on two cores."""
 
 OBSERVERS = 10_000
-"""Most observers at once: they last for as long as nothing changes, and cost nearly nothing between two looks."""
+"""Most observers at once: they run as long as nothing changes, and cost almost nothing between two checks."""
 
 GRACE = timedelta(seconds=5)
-"""How long running steps may continue after the signal to stop; another worker resumes what is cancelled then."""
+"""How long running steps may continue after the signal to stop; then they are cancelled, and another worker resumes."""
 
 SHUTDOWN_TIMEOUT = timedelta(seconds=20)
 """Longest orderly shutdown; Kubernetes kills after 30 s by default."""
@@ -55,16 +55,16 @@ _log = logging.getLogger(__name__)
 
 
 def run_worker(settings: Settings, *, ready_file: Path | None = None) -> NoReturn:
-    """Serve the task queue until SIGTERM (exit code 0), SIGINT (130) or a failure, and end the process.
+    """Serve the task queue until SIGTERM (exit code 0), SIGINT (130) or a failure, then end the process.
 
     Args:
-        settings: of this process.
-        ready_file: exists while the worker is ready, and holds its readiness line.
+        settings: settings of this process.
+        ready_file: file that exists while the worker is ready; it holds the readiness line.
 
     Raises:
-        CommandFailed: the log format is unknown; all later failures end the process with their exit code.
+        CommandFailed: the log format is unknown; later failures end the process with their exit code.
     """
-    # Before there is another thread; and a crash in native code says where, which nothing else would tell.
+    # Before there are other threads. The fault handler prints where native code crashed.
     preset_spark_env()
     faulthandler.enable()
     configure_logs()
@@ -77,28 +77,28 @@ async def _serve(settings: Settings, ready_file: Path | None) -> ExitCode:
     stop = stop_on_signals()
     asyncio.get_running_loop().set_default_executor(ThreadPoolExecutor(THREADS, thread_name_prefix="step"))
     client = await connect_server(settings.metrics_address)
-    # The random part tells a restarted container, which has the same host and pid, from the one that held the watch.
+    # The random part tells a restarted container from the one before, which had the same host and pid.
     own_queue = f"{settings.task_queue}@{socket.gethostname()}-{os.getpid()}-{secrets.token_hex(4)}"
 
     from activities.lifecycle.runtime import Runtime
 
     runtime = Runtime(settings, client, own_queue, asyncio.get_running_loop())
-    # Not awaited: a step that gives writes back needs no Spark, and whoever is blocked must not wait for it.
+    # Not awaited: a step that unblocks writes needs no Spark and must not wait for it.
     starting = asyncio.create_task(_start(runtime))
     workers = _workers(client, settings, own_queue, migrations.activities(runtime))
     runs = [asyncio.create_task(worker.run()) for worker in workers]
-    _tell_ready(client, settings, ready_file, time.monotonic() - began)
+    _report_ready(client, settings, ready_file, time.monotonic() - began)
     await _wait_for_first_exit([stop, *runs], starting)
     withdraw(ready_file)
     await _shut_down(workers, runs, runtime)
     if starting.done():
-        # Raises what kept Spark from starting.
+        # Raise the error of a failed start of Spark.
         starting.result()
     return stop.result() if stop.done() else ExitCode.UNEXPECTED
 
 
 async def _wait_for_first_exit(long_running: Sequence[asyncio.Future[Any]], starting: asyncio.Task[None]) -> None:
-    """Wait until a task ends that should not, or until Spark has failed to start."""
+    """Wait until a long-running task ends, or Spark has failed to start."""
     await asyncio.wait([*long_running, starting], return_when=asyncio.FIRST_COMPLETED)
     if starting.done() and not starting.exception():
         await asyncio.wait(long_running, return_when=asyncio.FIRST_COMPLETED)
@@ -120,18 +120,17 @@ async def _start(runtime: Runtime) -> None:
 def _workers(
     client: Client, settings: Settings, own_queue: str, activities: Sequence[Callable[..., Any]]
 ) -> list[Worker]:
-    """One worker for the common queue, one for the steps that must return to this process, and one for observers.
+    """Return workers for the common queue, for steps that must return to this process, and for observers.
 
-    The second has no version: its queue is this process's alone, and in a deployment each start would leave one more
-    queue that the next build is missing. The third has that of the common queue: a workflow's observers run on its own
-    build, which knows what they are asked, and all builds have this queue.
+    The second has no version: its queue belongs to this process, and in a deployment each start would leave another
+    queue that the next build lacks. The third has the version of the common queue: a workflow's observers run on its
+    build, which knows their inputs, and all builds have this queue.
     """
     common: dict[str, Any] = {
         "activities": activities,
         "max_concurrent_activities": ACTIVITIES,
         "graceful_shutdown_timeout": GRACE,
-        # People read progress in heartbeats; and an activity learns with them that it is to stop, while writes may be
-        # blocked.
+        # Operators read progress from heartbeats, and an activity learns from its heartbeat that it must stop.
         "max_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
         "default_heartbeat_throttle_interval": HEARTBEAT_THROTTLE,
     }
@@ -141,28 +140,28 @@ def _workers(
         deployment_config=deployment_config(settings),
         workflows=migrations.workflows(),
         workflow_runner=WORKFLOW_RUNNER,
-        # A workflow whose worker is gone waits this long before another takes it; writes may be blocked meanwhile.
+        # How long a workflow whose worker died waits for another one; writes may be blocked during that time.
         sticky_queue_schedule_to_start_timeout=timedelta(seconds=1),
         **common,
     )
-    looking: dict[str, Any] = {
+    observer_options: dict[str, Any] = {
         **common,
         "activities": migrations.observers(activities),
         "max_concurrent_activities": OBSERVERS,
-        # They have nothing to bring to an end, and another worker continues all the sooner.
+        # Observers have nothing to finish, and another worker continues sooner.
         "graceful_shutdown_timeout": timedelta(0),
     }
     observing = Worker(
         client,
         task_queue=observers_queue(settings.task_queue),
         deployment_config=deployment_config(settings),
-        **looking,
+        **observer_options,
     )
     return [shared, Worker(client, task_queue=own_queue, **common), observing]
 
 
 async def _shut_down(workers: list[Worker], runs: list[asyncio.Task[None]], runtime: Runtime) -> None:
-    """Let running steps end or hand them back, then stop Spark; raises what made a worker fail."""
+    """Wait until running steps end or are released, then stop Spark; raise the error of a failed worker."""
     _log.info("shutting down")
     try:
         async with asyncio.timeout(SHUTDOWN_TIMEOUT.total_seconds()):
@@ -176,20 +175,20 @@ async def _shut_down(workers: list[Worker], runs: list[asyncio.Task[None]], runt
         raise failure
 
 
-def _tell_ready(client: Client, settings: Settings, ready_file: Path | None, seconds: float) -> None:
+def _report_ready(client: Client, settings: Settings, ready_file: Path | None, seconds: float) -> None:
     temporal = f"{client.service_client.config.target_host}/{client.namespace}"
     line = (
         f"worker ready: queue={settings.task_queue} temporal={temporal} spark={settings.spark_master} ({seconds:.1f} s)"
     )
     if settings.build_id:
-        _log.info("new migrations begin on this build after: %s", set_current_line(settings, client.namespace))
-    tell_ready(line, ready_file)
+        _log.info("new migrations start on this build after: %s", set_current_line(settings, client.namespace))
+    report_ready(line, ready_file)
 
 
 def deployment_config(settings: Settings) -> WorkerDeploymentConfig | None:
-    """What a worker of the common queue says of its version; None where versioning is off.
+    """Return the version of a worker of the common queue; None if versioning is off.
 
-    The behaviour is said here and not at the workflows, which a worker without versions would then be refused.
+    The behaviour is set here and not in the workflows: a worker without versions would refuse such workflows.
     """
     if not settings.build_id:
         return None
@@ -201,7 +200,7 @@ def deployment_config(settings: Settings) -> WorkerDeploymentConfig | None:
 
 
 def set_current_line(settings: Settings, namespace: str) -> str:
-    """The `temporal` line with which new migrations begin on this build."""
+    """Return the `temporal` command that makes new migrations start on this build."""
     return (
         f"temporal worker deployment set-current-version --namespace {namespace} "
         f"--deployment-name {settings.deployment_name} --build-id {settings.build_id} --yes"

@@ -1,4 +1,4 @@
-"""What a worker does with a workflow of a type that it does not know."""
+"""The workflow that a worker runs for a type that it does not know."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from worker.catalog import ALL
 
 @workflow.defn(dynamic=True)
 class UnknownWorkflow:
-    """Ends at once; without it such a workflow would wait indefinitely for a worker that knows it."""
+    """Workflow that fails at once; without it such a workflow would wait indefinitely for a worker that knows it."""
 
     @workflow.run
     async def run(self, given: Sequence[RawValue]) -> None:
-        """Fail, and name the types that there are."""
+        """Fail, and name the known types."""
         del given
-        known = ", ".join(sorted(kind.workflow for kind in ALL.values()))
-        why = f"there is no workflow type {workflow.info().workflow_type!r}. Cure: start one of these: {known}"
+        registered = ", ".join(sorted(kind.workflow for kind in ALL.values()))
+        why = f"there is no workflow type {workflow.info().workflow_type!r}. Cure: start one of these: {registered}"
         raise ApplicationError(why, type=FailureKind.INVALID_INPUT, non_retryable=True)

@@ -198,6 +198,6 @@ def follow_once(
         copied + foreign,
         contested,
         quiet=not copied and not changes.gap,
-        kept=len(done.kept) + len(others.kept),
+        kept=len(done.retained) + len(others.retained),
         foreign=foreign,
     )

@@ -40,11 +40,11 @@ def repair_many(task: MetadataStoreTask, comparison: Comparison) -> Rest:
     with task.target_claim() as claim:
         claim.renew()
     found = jobs.repair(task.engine, task.fenced_pair, comparison, tag=task.tag())
-    if not found.left.all_named:
+    if not found.remaining.all_named:
         raise ApplicationError(
-            f"{found.left.paths:,} records differ in the target after they were written: "
-            f"{some(found.left.named)}. Does something else write to the target?",
+            f"{found.remaining.paths:,} records differ in the target after they were written: "
+            f"{some(found.remaining.named)}. Does something else write to the target?",
             type=FailureKind.VERIFICATION_FAILED,
             non_retryable=True,
         )
-    return Rest(found.left.named, found.highest)
+    return Rest(found.remaining.named, found.highest)

@@ -1,4 +1,4 @@
-"""How far the copy of a topic is, in blue's metadata store."""
+"""Progress of the copy of a topic, in blue's metadata store."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from spark.blue_green.positions import PositionMap, Run
 
 
 class CopyRecord(BaseModel):
-    """How far the copy of a topic is: a record in blue's metadata store, which changes by compare-and-set.
+    """Progress of the copy of a topic: a record in blue's metadata store that changes by compare-and-set.
 
     Attributes:
-        start: the place of blue behind which the copy began.
-        runs: what was copied and is confirmed: ledger and entry on blue, ledger and entry on green, and how many.
-        messages: of these entries; `size`, their bytes.
-        compared: how many of them, from the first, were read on both sides and are equal.
+        start: position on blue after which the copy starts.
+        runs: copied and confirmed entries: ledger and entry on blue, ledger and entry on green, and their number.
+        messages: messages of these entries; `size`, their bytes.
+        compared: how many of the first entries were read on both sides and are equal.
         copied_subscriptions: subscriptions that continue on green where they were on blue.
         copied_in: run of the migration that placed their cursors on green.
     """
@@ -37,25 +37,25 @@ class CopyRecord(BaseModel):
 
     @property
     def positions(self) -> PositionMap:
-        """Where the entries stand."""
+        """Positions of the copied entries on both sides."""
         return PositionMap(Run(EntryPosition(*run[:2]), EntryPosition(*run[2:4]), run[4]) for run in self.runs)
 
     def with_positions(self, positions: PositionMap, *, messages: int, size: int) -> CopyRecord:
-        """The record of a longer copy."""
+        """Return the record of a longer copy."""
         runs = tuple((*run.blue, *run.green, run.length) for run in positions.runs)
         return self.model_copy(update={"runs": runs, "messages": messages, "size": size})
 
     def encode(self) -> bytes:
-        """The record's value."""
+        """Return the record's value."""
         return self.model_dump_json().encode()
 
 
 def copy_record(topic: str) -> str:
-    """The path of a topic's record, next to the claim; the topic by its full name."""
+    """Return the path of a topic's record, next to the claim; the topic by its full name."""
     return f"{CLAIM}-copies/{quote(topic.replace('://', '/'), safe='/')}"
 
 
 def recorded_copies(store: CasReader, namespace: str) -> list[TopicName]:
-    """The topics of a namespace that have a record, `tenant/namespace`."""
+    """Return the topics of a namespace (`tenant/namespace`) that have a record."""
     names = store.children(copy_record(f"persistent://{namespace}"))
     return [TopicName.parse(f"persistent://{namespace}/{unquote(name)}") for name in names]

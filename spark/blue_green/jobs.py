@@ -1,6 +1,6 @@
 """The bulk jobs of the blue-green migration: copy the messages of topics, and compare copies.
 
-While writes are held back their tasks run in this process: what is left is little, and nobody must wait for a Spark
+While writes are blocked the tasks run in this process: little remains to copy, and clients must not wait for a Spark
 session that starts, as it does after the death of a worker.
 """
 
@@ -17,64 +17,64 @@ from spark.blue_green.spec import CopyEnds, CopyPart, TopicCopy
 from spark.chains import run_chains
 from spark.engine import SparkEngine
 
-Look = Callable[[TopicName], TopicCopy | None]
+NextCopy = Callable[[TopicName], TopicCopy | None]
 Task = Callable[[CopyEnds, TopicCopy, Callable[[], None]], CopyPart]
 
-_HERE = 8
+_LOCAL_WIDTH = 8
 
 
 def copy(
     engine: SparkEngine,
     ends: CopyEnds,
     topics: Sequence[TopicName],
-    look: Look,
+    next_copy: NextCopy,
     *,
     tag: str,
     on_part: Callable[[TopicName, CopyPart], None],
     check: Callable[[], None],
 ) -> None:
-    """Copy topics, each in order by one task after the other, and many at once.
+    """Copy topics, many at once; the tasks of one topic run one after the other.
 
     Args:
-        engine: the session.
+        engine: the Spark engine.
         ends: both clusters.
         topics: without partitions, or partitions.
-        look: asked before each part what there is to copy of a topic; None for nothing more. Called in any thread.
+        next_copy: returns what to copy of a topic next; None when nothing remains. Called in any thread.
         tag: for `SparkEngine.cancel`.
-        on_part: called with each part that is done, in any thread.
-        check: called in this thread about twice a second; what it raises ends the copy.
+        on_part: called with each finished part, in any thread.
+        check: called in this thread about twice a second; an exception of it ends the copy.
 
     Raises:
-        StoreError: the first that a task or a look raised; the others are stopped. What was copied stays, and the job
+        StoreError: the first one of a task or of `next_copy`; the others are stopped. Copies stay, and the job
             can be repeated.
     """
-    _run(engine, ends, topics, look, topic_tasks.copy_unit, tag=tag, on_part=on_part, check=check)
+    _run(engine, ends, topics, next_copy, topic_tasks.copy_unit, tag=tag, on_part=on_part, check=check)
 
 
 def compare(
     engine: SparkEngine,
     ends: CopyEnds,
     topics: Sequence[TopicName],
-    look: Look,
+    next_copy: NextCopy,
     *,
     tag: str,
     on_part: Callable[[TopicName, CopyPart], None],
     check: Callable[[], None],
 ) -> None:
-    """Compare the copies of topics with blue in full; only reads. Arguments and errors are those of `copy`."""
-    _run(engine, ends, topics, look, topic_tasks.compare_unit, tag=tag, on_part=on_part, check=check)
+    """Compare the copies of topics with blue in full; read only. Arguments and errors are those of `copy`."""
+    _run(engine, ends, topics, next_copy, topic_tasks.compare_unit, tag=tag, on_part=on_part, check=check)
 
 
 def width(engine: SparkEngine, ends: CopyEnds, tag: str) -> int:
-    """How many topics are copied, or compared, at once; waits for the session where it is needed."""
-    return _HERE if ends.urgent else max(1, engine.width(tag=tag))
+    """Return how many topics are copied or compared at once; wait for the Spark session if it is needed."""
+    return _LOCAL_WIDTH if ends.urgent else max(1, engine.width(tag=tag))
 
 
 def _run(
     engine: SparkEngine,
     ends: CopyEnds,
     topics: Sequence[TopicName],
-    look: Look,
+    next_copy: NextCopy,
     task: Task,
     *,
     tag: str,
@@ -83,17 +83,17 @@ def _run(
 ) -> None:
     given_up = threading.Event()
 
-    def here(unit: TopicCopy) -> CopyPart:
-        return task(ends, unit, partial(_go_on, given_up))
+    def run_here(unit: TopicCopy) -> CopyPart:
+        return task(ends, unit, partial(_check_given_up, given_up))
 
-    def there(unit: TopicCopy) -> CopyPart:
+    def run_on_executor(unit: TopicCopy) -> CopyPart:
         return engine.run([unit], partial(_on_executor, task, ends), tag=tag)[0]
 
     def work(topic: TopicName) -> None:
-        while (unit := look(topic)) is not None:
-            part = here(unit) if ends.urgent else there(unit)
-            on_part(topic, part)
-            if not part.remaining:
+        while (unit := next_copy(topic)) is not None:
+            copied = run_here(unit) if ends.urgent else run_on_executor(unit)
+            on_part(topic, copied)
+            if not copied.remaining:
                 return
 
     def give_up() -> None:
@@ -104,10 +104,10 @@ def _run(
 
 
 def _on_executor(task: Task, ends: CopyEnds, unit: TopicCopy) -> CopyPart:
-    # Spark ends the task itself.
+    # Spark stops the task itself.
     return task(ends, unit, lambda: None)
 
 
-def _go_on(given_up: threading.Event) -> None:
+def _check_given_up(given_up: threading.Event) -> None:
     if given_up.is_set():
         raise StoreContention("the copy was given up")

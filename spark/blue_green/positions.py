@@ -1,4 +1,4 @@
-"""Where the entries of a topic of blue stand in its copy on green, and what a subscription has acknowledged of them."""
+"""Positions of a topic's entries on blue and of their copies on green."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from clients.pulsar.wire.position import EntryPosition
 
 
 class LedgerLength(NamedTuple):
-    """A ledger of a topic.
+    """Length of a ledger of a topic.
 
     Attributes:
-        ledger_id: which.
-        entries: in it.
+        ledger_id: id of the ledger.
+        entries: number of its entries.
     """
 
     ledger_id: int
     entries: int
 
 
-def places_after(ledgers: Sequence[LedgerLength], after: EntryPosition) -> Iterator[EntryPosition]:
-    """The places behind one, in their order."""
+def positions_after(ledgers: Sequence[LedgerLength], after: EntryPosition) -> Iterator[EntryPosition]:
+    """Yield the positions after a position, in order."""
     for ledger_id, entries in ledgers:
         if ledger_id >= after.ledger_id:
             first = after.entry_id + 1 if ledger_id == after.ledger_id else 0
@@ -31,18 +31,20 @@ def places_after(ledgers: Sequence[LedgerLength], after: EntryPosition) -> Itera
 
 
 def count_after(ledgers: Sequence[LedgerLength], after: EntryPosition) -> int:
-    """How many entries are behind a place."""
-    begun = sum(max(0, entries - after.entry_id - 1) for number, entries in ledgers if number == after.ledger_id)
-    return begun + sum(entries for number, entries in ledgers if number > after.ledger_id)
+    """Return how many entries come after a position."""
+    same_ledger = sum(
+        max(0, entries - after.entry_id - 1) for ledger_id, entries in ledgers if ledger_id == after.ledger_id
+    )
+    return same_ledger + sum(entries for ledger_id, entries in ledgers if ledger_id > after.ledger_id)
 
 
 class Run(NamedTuple):
-    """Entries that follow each other on both sides.
+    """Entries that are consecutive on both sides.
 
     Attributes:
-        blue: the first of them.
-        green: its copy.
-        length: how many.
+        blue: position of the first entry.
+        green: position of its copy.
+        length: number of entries.
     """
 
     blue: EntryPosition
@@ -51,16 +53,16 @@ class Run(NamedTuple):
 
 
 Span = tuple[int, int]
-"""Consecutive entries by their numbers in the copy, the second one not among them."""
+"""Consecutive entries by their numbers in the copy: the first one, and the one after the last."""
 
 
 class PositionMap:
-    """The entries that were copied, in their order; each has a number, counted from 0.
+    """Positions of the copied entries, in order; entries are numbered from 0.
 
-    Small: a run ends only where a ledger does, on one of both sides.
+    It is small: a run ends only where a ledger ends on one of the sides.
 
     Args:
-        runs: in their order.
+        runs: runs in order.
     """
 
     def __init__(self, runs: Iterable[Run] = ()) -> None:
@@ -75,22 +77,22 @@ class PositionMap:
 
     @property
     def runs(self) -> tuple[Run, ...]:
-        """The runs in their order."""
+        """Runs in order."""
         return tuple(self._runs)
 
     @property
     def last(self) -> tuple[EntryPosition, EntryPosition] | None:
-        """The last entry on blue and its copy; None if nothing was copied."""
+        """Position of the last entry on blue and of its copy; None if nothing was copied."""
         if not self._runs:
             return None
         blue, green, count = self._runs[-1]
         return blue.moved(count - 1), green.moved(count - 1)
 
     def append(self, blue: EntryPosition, green: EntryPosition, count: int = 1) -> None:
-        """Add entries behind all others.
+        """Append entries.
 
         Raises:
-            ValueError: they are not behind them, on one of both sides.
+            ValueError: they do not come after all others, on one of the sides.
         """
         if (last := self.last) is not None:
             if blue <= last[0] or green <= last[1]:
@@ -104,43 +106,43 @@ class PositionMap:
         self._length += count
 
     def blue_at(self, number: int) -> EntryPosition:
-        """Where an entry stands."""
+        """Return the position of an entry on blue."""
         run, offset = self._find(number)
         return run.blue.moved(offset)
 
     def green_at(self, number: int) -> EntryPosition:
-        """Where the copy of an entry stands."""
+        """Return the position of an entry's copy on green."""
         run, offset = self._find(number)
         return run.green.moved(offset)
 
     def number_of(self, blue: EntryPosition) -> int | None:
-        """The number of an entry of blue; None if it was not copied."""
+        """Return the number of an entry of blue; None if it was not copied."""
         number = self.up_to_on_blue(blue)
         return number - 1 if number > self.up_to_on_blue(blue.moved(-1)) else None
 
-    def up_to_on_blue(self, place: EntryPosition) -> int:
-        """How many of the copied entries stand up to and with a place of blue."""
-        return self._up_to(place, [run.blue for run in self._runs])
+    def up_to_on_blue(self, position: EntryPosition) -> int:
+        """Return how many copied entries lie at or before a position on blue."""
+        return self._up_to(position, [run.blue for run in self._runs])
 
-    def up_to_on_green(self, place: EntryPosition) -> int:
-        """The same for a place of green."""
-        return self._up_to(place, [run.green for run in self._runs])
+    def up_to_on_green(self, position: EntryPosition) -> int:
+        """Return how many copied entries lie at or before a position on green."""
+        return self._up_to(position, [run.green for run in self._runs])
 
     def _find(self, number: int) -> tuple[Run, int]:
         index = bisect_right(self._starts, number) - 1
         return self._runs[index], number - self._starts[index]
 
-    def _up_to(self, place: EntryPosition, firsts: list[EntryPosition]) -> int:
-        index = bisect_right(firsts, place) - 1
+    def _up_to(self, position: EntryPosition, firsts: list[EntryPosition]) -> int:
+        index = bisect_right(firsts, position) - 1
         if index < 0:
             return 0
         first, count = firsts[index], self._runs[index].length
-        inside = place.entry_id - first.entry_id + 1 if place.ledger_id == first.ledger_id else count
+        inside = position.entry_id - first.entry_id + 1 if position.ledger_id == first.ledger_id else count
         return self._starts[index] + min(inside, count)
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:
-    """Spans in their order, those that touch as one, and none that is empty."""
+    """Return the spans sorted and without empty ones; adjacent spans are joined."""
     result: list[Span] = []
     for first, end in sorted(span for span in spans if span[0] < span[1]):
         if result and first <= result[-1][1]:

@@ -1,4 +1,4 @@
-"""The entries of a topic of blue, from its bookies or through its brokers."""
+"""Entries of a topic of blue, read from its bookies or through its brokers."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from clients.bookkeeper.pool import Bookies
 from clients.bookkeeper.reader import LedgerReader
 from clients.closeable import Closeable
 from clients.errors import StoreError, StoreUnreachable, StoreUnsupported
-from clients.pulsar.wire.frames import Message, message
+from clients.pulsar.wire.frames import Message, parse_message
 from clients.pulsar.wire.position import EntryPosition
 from clients.pulsar.wire.reader import RawReader
-from spark.blue_green.positions import places_after
+from spark.blue_green.positions import positions_after
 from spark.blue_green.spec import CopyEnds, TopicCopy
 
 Entries = Iterator[tuple[EntryPosition, Message]]
 
 
 class BlueSource(Closeable):
-    """Reads one topic of blue, up to what was confirmed when the task was made; for one thread.
+    """Reader of one topic of blue, up to what was confirmed when the task was made; for one thread.
 
     Args:
         ends: both clusters.
@@ -34,25 +34,25 @@ class BlueSource(Closeable):
         self._stack = ExitStack()
 
     def close(self) -> None:
-        """End all connections."""
+        """Close all connections."""
         self._stack.close()
 
     def entries(self, after: EntryPosition) -> Entries:
-        """Places and messages behind a place.
+        """Yield positions and messages after a position.
 
         Raises:
-            StoreUnsupported: an entry is of a kind that is not copied.
-            StoreError: one cannot be read.
+            StoreUnsupported: an entry cannot be copied because of its kind.
+            StoreError: an entry cannot be read.
         """
         direct = self._ends.ledgers is not None and not self._copy.through_broker
-        for place, one in self._from_bookies(after) if direct else self._from_brokers(after):
-            if one.is_marker or one.in_transaction:
-                what = "a mark of the brokers" if one.is_marker else "a message of a transaction"
+        for position, message in self._from_bookies(after) if direct else self._from_brokers(after):
+            if message.is_marker or message.in_transaction:
+                what = "a marker of the brokers" if message.is_marker else "a message of a transaction"
                 raise StoreUnsupported(
-                    f"{self._copy.topic}: entry {place} is {what}, which means nothing on another cluster; have its "
-                    "idle subscriptions consumed on the old one (`wait`), or give up their backlog (`skip`)"
+                    f"{self._copy.topic}: entry {position} is {what}, which has no meaning on another cluster; have "
+                    "its idle subscriptions consumed on the old one (`wait`), or give up their backlog (`skip`)"
                 )
-            yield place, one
+            yield position, message
 
     def _from_bookies(self, after: EntryPosition) -> Entries:
         ends = self._ends
@@ -68,17 +68,17 @@ class BlueSource(Closeable):
                 continue
             (record,) = directory.read([ledger_id])
             if record is None:
-                # Somebody consumed: the next look at the topic does not have the ledger any more.
-                raise StoreUnreachable(f"{self._copy.topic}: ledger {ledger_id} was deleted meanwhile; try again")
-            place = EntryPosition(ledger_id, first)
-            # An open ledger is read as far as its broker said that it is confirmed; its writer continues.
+                # A client consumed the ledger: the next snapshot of the topic no longer has it.
+                raise StoreUnreachable(f"{self._copy.topic}: ledger {ledger_id} was deleted during the copy; try again")
+            position = EntryPosition(ledger_id, first)
+            # An open ledger is read up to the entry that its broker confirmed; its writer continues.
             for bodies in reader.entries(ledger_id, record.metadata, first, entries - 1):
                 for body in bodies:
-                    yield place, self._read(place, read_data(body, record.metadata.digest))
-                    place = place.moved(1)
+                    yield position, self._read(position, read_data(body, record.metadata.digest))
+                    position = position.moved(1)
 
     def _from_brokers(self, after: EntryPosition) -> Entries:
-        due = places_after(self._copy.ledgers, after)
+        due = positions_after(self._copy.ledgers, after)
         expected = next(due, None)
         last = next(
             (EntryPosition(number, length - 1) for number, length in reversed(self._copy.ledgers) if length), None
@@ -88,17 +88,18 @@ class BlueSource(Closeable):
         ends = self._ends
         reader = RawReader(ends.blue_url, self._copy.topic, ends.blue_access, after=after, notes=ends.notes)
         self._stack.enter_context(reader)
-        for place, one in reader.entries(last):
-            if place != expected:
+        for position, message in reader.entries(last):
+            if position != expected:
                 raise StoreUnsupported(
-                    f"{self._copy.topic}: the broker gives {place} where {expected} is due, so it keeps back entries "
-                    "(transactions, marks of its own); have its idle subscriptions consumed on the old cluster"
+                    f"{self._copy.topic}: the broker returned entry {position} instead of {expected}, so it "
+                    "withholds entries (transactions, markers of its own); have its idle "
+                    "subscriptions consumed on the old cluster"
                 )
-            yield place, one
+            yield position, message
             expected = next(due, None)
 
-    def _read(self, place: EntryPosition, data: bytes) -> Message:
+    def _read(self, position: EntryPosition, data: bytes) -> Message:
         try:
-            return message(data)
+            return parse_message(data)
         except StoreError as cause:
-            raise cause.saying(f"{self._copy.topic}, entry {place}: {cause}") from cause
+            raise cause.saying(f"{self._copy.topic}, entry {position}: {cause}") from cause

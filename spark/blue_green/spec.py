@@ -15,28 +15,28 @@ from models.store_url import StoreUrl
 from spark.blue_green.positions import LedgerLength
 
 PRODUCER = "pulsar-migrate-copy"
-"""Name of the producer of copies on green, the same for all attempts: the name is free again when all is stored."""
+"""Name of the producer of copies on green, the same for all attempts; the broker frees it once everything is stored."""
 
 
 @dataclass(frozen=True)
 class CopyEnds:
-    """Both clusters, and how to talk to them.
+    """Both clusters, with how to access them.
 
     Attributes:
-        store: blue's metadata store, which also holds the claim and the records of copies.
-        attempt: on behalf of which tasks write; a task that finds a newer one in the claim stops.
+        store: blue's metadata store, which also has the claim and the records of copies.
+        attempt: attempt of the writing tasks; a task stops when the claim has a newer one.
         blue_url: addresses of blue's brokers, `pulsar://…`.
-        green_url: the same of green.
-        green_admin: green's admin interface.
-        ledgers: root of the ledgers of blue; None if its bookies cannot be read, so that its brokers are.
+        green_url: addresses of green's brokers.
+        green_admin: addresses of green's admin interface.
+        ledgers: root of the ledgers of blue; None if its bookies cannot be read and its brokers are read instead.
         access: credentials and timeout for blue's stores.
-        bookies_tls: how TLS to bookies is done; None for none.
+        bookies_tls: TLS settings for bookies; None for no TLS.
         blue_access: timeout, TLS and credentials for blue's brokers.
-        green_access: the same for green.
+        green_access: timeout, TLS and credentials for green's brokers.
         claim: path of the claim in the store.
         read_timeout: seconds until the next replica is asked for an entry.
-        parallelism: how many tasks run at once; they share the throttle.
-        urgent: whether writes are blocked until it is done: there is no throttle then, and no wait for Spark.
+        parallelism: most tasks that run at once; they share the throttle.
+        urgent: whether writes are blocked until the job is done; then there is no throttle and no wait for Spark.
     """
 
     store: StoreUrl
@@ -56,19 +56,19 @@ class CopyEnds:
 
     @property
     def notes(self) -> dict[str, str]:
-        """What our producers and consumers say of themselves."""
+        """Properties with which our producers and consumers identify themselves."""
         return {NOTE: self.attempt.workflow_id or "-"}
 
 
 class TopicCopy(NamedTuple):
-    """A topic without partitions, or one partition, and what of it one task copies or compares.
+    """Part of a topic without partitions, or of one partition, that one task copies or compares.
 
     Attributes:
-        topic: which.
-        ledgers: of blue, oldest first, with the entries that are confirmed.
-        start: the place of blue behind which a copy that has not begun begins.
-        most: bytes after which a task ends, so that progress shows; the next one continues.
-        through_broker: whether blue's brokers are asked and not its bookies: where ledgers are in tiered storage.
+        topic: topic or partition.
+        ledgers: ledgers on blue, oldest first, with their confirmed entries.
+        start: position on blue after which a new copy starts.
+        most: bytes after which the task ends, so that progress shows; the next one continues.
+        through_broker: whether to read from blue's brokers and not its bookies: where ledgers are in tiered storage.
     """
 
     topic: TopicName
@@ -79,15 +79,15 @@ class TopicCopy(NamedTuple):
 
 
 class CopyPart(NamedTuple):
-    """What one task has done.
+    """Result of one task.
 
     Attributes:
-        entries: that it copied or compared.
-        messages: in them.
-        size: their bytes.
-        remaining: entries that are not done yet.
-        already_copied: entries among them that an earlier attempt had copied without a record of it.
-        difference: where both sides differ; empty if they do not.
+        entries: number of copied or compared entries.
+        messages: number of their messages.
+        size: bytes of their messages.
+        remaining: number of entries that are not done yet.
+        already_copied: entries among them that an earlier attempt had copied without a record.
+        difference: where the sides differ; empty if they do not.
     """
 
     entries: int = 0

@@ -18,11 +18,11 @@ OnOutcomes = Callable[[list[CopyOutcome]], None]
 Concurrency = Callable[[], int]
 Task = Callable[[LedgerPair, Sequence[Batch]], list[CopyOutcome]]
 
-#: A Spark job must take about so long: longer than its start, and short enough to show progress.
+#: Aim for the duration of a Spark job: longer than its start, short enough to show progress.
 _SECONDS = 3.0
-# The speed is not known yet: small enough that the first figure comes soon.
+# The speed is not measured yet: small enough that the first figure comes soon.
 _FIRST_COST = 8 << 20
-#: What a ledger costs next to its bytes, in bytes that take as long.
+#: Cost of a ledger in addition to its bytes, in bytes that take as long.
 _LEDGER_COST = 20 << 10
 
 
@@ -35,21 +35,21 @@ def copy(
     on_outcomes: OnOutcomes,
     concurrency: Concurrency,
 ) -> None:
-    """Copy ledgers, and compare each in full with its source; what stands in the target already is compared only.
+    """Copy ledgers, and compare each in full with its source; ledgers that the target has are only compared.
 
     Args:
-        engine: the session.
+        engine: the Spark engine.
         pair: both clusters.
-        batches: what to copy, in this order.
+        batches: ledgers to copy, in this order.
         tag: for `SparkEngine.cancel`.
-        on_outcomes: called in this thread, with nothing at first and then after each Spark job (of some seconds) with
-            the outcomes of its ledgers. What it raises ends the copy.
-        concurrency: returns how many jobs may run at once from now on; asked after each call of `on_outcomes`.
+        on_outcomes: called in this thread, first with nothing, then after each Spark job (some seconds) with the
+                outcomes of its ledgers. An exception of it ends the copy.
+        concurrency: returns how many jobs may run at once; called after each call of `on_outcomes`.
 
     Raises:
         StoreConflict: another attempt holds the claim, or others keep changing the same ledgers in the target.
-        StoreError: a store or too many bookies failed; what was copied stays, and the job can be repeated. That one
-            ledger fails is an outcome instead.
+        StoreError: a store or too many bookies failed; copied ledgers stay, and the job can be repeated. The failure of
+                a single ledger is an outcome instead.
     """
     _run(engine, pair, batches, ledger_tasks.copy_unit, tag=tag, on_outcomes=on_outcomes, concurrency=concurrency)
 
@@ -63,7 +63,7 @@ def copy_open(
     on_outcomes: OnOutcomes,
     concurrency: Concurrency,
 ) -> None:
-    """Copy what is confirmed of open ledgers, whose writers continue.
+    """Copy the confirmed entries of open ledgers, whose writers continue.
 
     Arguments and errors are those of `copy`. A ledger that could not be copied has no outcome.
     """
@@ -96,7 +96,7 @@ def _run(
     on_outcomes: OnOutcomes,
     concurrency: Concurrency,
 ) -> None:
-    """Keep as many Spark jobs of one task each running as are allowed, so that a long one holds up no other."""
+    """Keep as many Spark jobs of one task each running as allowed, so that a long job does not delay others."""
     waiting = deque(batches)
     most = max(1, engine.width(tag=tag))
     running: set[Future[_Done]] = set()
@@ -116,7 +116,7 @@ def _run(
                     on_outcomes(outcomes)
                     parallelism = min(most, max(1, concurrency()))
         except BaseException:
-            # Jobs that still run would write for an attempt that has given up.
+            # Running jobs would otherwise write for an attempt that has given up.
             engine.cancel(tag)
             raise
 
@@ -125,13 +125,13 @@ _Done = tuple[list[CopyOutcome], int, float]
 
 
 def _run_unit(engine: SparkEngine, pair: LedgerPair, unit: list[Batch], task: Task, tag: str) -> _Done:
-    begun = time.monotonic()
+    started = time.monotonic()
     (outcomes,) = engine.run([unit], partial(task, pair), tag=tag, urgent=pair.urgent)
-    return outcomes, sum(map(_cost, unit)), time.monotonic() - begun
+    return outcomes, sum(map(_cost, unit)), time.monotonic() - started
 
 
 def _take(waiting: deque[Batch], limit: int) -> list[Batch]:
-    """Batches of about this cost, at least one."""
+    """Remove batches of about this cost from the queue and return them; at least one."""
     unit = [waiting.popleft()]
     cost = _cost(unit[0])
     while waiting and (cost := cost + _cost(waiting[0])) <= limit:

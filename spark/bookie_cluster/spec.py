@@ -13,29 +13,29 @@ from clients.tls import Tls
 from models.lifecycle.claim import CLAIM, READ_ONLY, Attempt
 from models.store_url import StoreUrl
 
-#: What a batch holds at most; a ledger that has more by itself is a batch of its own.
+#: Most ledgers and bytes of a batch; a larger ledger is a batch of its own.
 BATCH_LEDGERS, BATCH_BYTES = 2_000, 16 << 20
 
-#: Bytes of an open ledger, which its metadata does not tell: few of them share a batch.
+#: Assumed bytes of an open ledger, whose metadata has no length: few of them share a batch.
 _OPEN_BYTES = 2 << 20
 
 
 @dataclass(frozen=True)
 class LedgerPair:
-    """Both clusters of a switch, and how to talk to them.
+    """Both clusters of a switch, with how to access them.
 
     Attributes:
         source: root of the ledgers that are read.
         target: root of the ledgers that are written.
         access: credentials and timeout for ZooKeeper.
-        tls: how TLS to bookies is done; None for none.
+        tls: TLS settings for bookies; None for no TLS.
         read_timeout: seconds until the next replica is asked for an entry.
         store: the brokers' metadata store.
-        claim: path of the claim in it, which says who may write, and how fast.
-        attempt: on behalf of which tasks write; a task that finds a newer one in the claim stops.
-        parallelism: how many tasks run at once; they share the throttle.
-        urgent: whether somebody is blocked until it is done: there is no throttle then, and no wait for other runs.
-        source_may_be_down: whether ledgers count as unreadable when no bookie of the source answers, or the job fails.
+        claim: path of the claim in the store; the claim has the writing attempt and the throttle.
+        attempt: attempt of the writing tasks; a task stops when the claim has a newer one.
+        parallelism: most tasks that run at once; they share the throttle.
+        urgent: whether writes are blocked until the job is done; then there is no throttle and no wait for other runs.
+        source_may_be_down: whether ledgers count as unreadable if no bookie of the source answers; else the job fails.
     """
 
     source: StoreUrl
@@ -52,13 +52,13 @@ class LedgerPair:
 
 
 class Batch(NamedTuple):
-    """Ledgers that one task takes together.
+    """Ledgers of one task.
 
     Attributes:
         ledger_ids: ascending.
-        entry_bytes: sum of their lengths, as their metadata say.
-        recover: whether open ones are recovered at the source first, which fences their writers.
-        begun: how far open copies of some of them have come, by id.
+        entry_bytes: sum of the lengths in their metadata.
+        recover: whether to recover open ledgers at the source first, which fences their writers.
+        begun: progress of open copies, by ledger id.
     """
 
     ledger_ids: tuple[int, ...]
@@ -71,38 +71,38 @@ _NOTHING: Mapping[int, Begun] = {}
 
 
 def batches(records: LedgerTable, *, recover: bool, begun: Mapping[int, Begun] = _NOTHING) -> list[Batch]:
-    """Pack ledgers into batches; none is left out.
+    """Pack all ledgers into batches.
 
-    Large ledgers come first, so that no task is left with one when all others are done. Of the small ones neighbours
-    share a batch, because they share nodes in ZooKeeper.
+    Large ledgers come first, so that no task still copies one when all others are done. Small neighbours share a batch,
+    because they share nodes in ZooKeeper.
 
     Args:
         records: the ledgers.
-        recover: whether open ones are recovered first; else their outcome is `open`.
-        begun: how far open copies have come.
+        recover: whether to recover open ledgers first; else their outcome is `open`.
+        begun: progress of open copies.
     """
-    large = sorted((one for one in _sized(records) if one[1] >= BATCH_BYTES), key=lambda one: -one[1])
-    small = (one for one in _sized(records) if one[1] < BATCH_BYTES)
-    return [_batch(part, begun, recover=recover) for part in (*([one] for one in large), *_packed(small))]
+    large = sorted((sized for sized in _sized(records) if sized[1] >= BATCH_BYTES), key=lambda sized: -sized[1])
+    small = (sized for sized in _sized(records) if sized[1] < BATCH_BYTES)
+    return [_batch(group, begun, recover=recover) for group in (*([sized] for sized in large), *_packed(small))]
 
 
 def _packed(ledgers: Iterable[tuple[int, int]]) -> Iterator[list[tuple[int, int]]]:
-    part: list[tuple[int, int]] = []
+    group: list[tuple[int, int]] = []
     size = 0
     for ledger in ledgers:
-        if part and (len(part) == BATCH_LEDGERS or size + ledger[1] > BATCH_BYTES):
-            yield part
-            part, size = [], 0
-        part.append(ledger)
+        if group and (len(group) == BATCH_LEDGERS or size + ledger[1] > BATCH_BYTES):
+            yield group
+            group, size = [], 0
+        group.append(ledger)
         size += ledger[1]
-    if part:
-        yield part
+    if group:
+        yield group
 
 
 def _batch(ledgers: Sequence[tuple[int, int]], begun: Mapping[int, Begun], *, recover: bool) -> Batch:
     ids = tuple(ledger for ledger, _ in ledgers)
-    known = tuple((ledger, begun[ledger]) for ledger in ids if ledger in begun)
-    return Batch(ids, sum(size for _, size in ledgers), recover, known)
+    progress = tuple((ledger, begun[ledger]) for ledger in ids if ledger in begun)
+    return Batch(ids, sum(size for _, size in ledgers), recover, progress)
 
 
 def _sized(records: LedgerTable) -> Iterator[tuple[int, int]]:

@@ -1,4 +1,4 @@
-"""What one task of a bulk job over ledgers does on an executor."""
+"""Tasks of a bulk job over ledgers on an executor."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _RECOVERED_AT_ONCE = 64
 
 
 class TaskResources(NamedTuple):
-    """What a task works with."""
+    """Connections and fence of a task."""
 
     source: Cluster
     target: Cluster
@@ -30,7 +30,7 @@ class TaskResources(NamedTuple):
 
 
 def copy_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
-    """Copy the ledgers of some batches and compare each with its source; an outcome for each."""
+    """Copy the ledgers of some batches and compare each with its source; return an outcome for each."""
     with open_task(pair) as (source, target, fence):
         return copy_batches(unit, fence.check, partial(recover_batch, source), partial(copy_batch, source, target))
 
@@ -41,11 +41,11 @@ def copy_batches(
     recover: Callable[[Sequence[int]], list[CopyOutcome]],
     copy: Callable[..., list[CopyOutcome]],
 ) -> list[CopyOutcome]:
-    """Recover what is open in some batches, and copy all but what could not be recovered; an outcome for each ledger.
+    """Recover the open ledgers of some batches, and copy what could be recovered; return an outcome for each ledger.
 
     Args:
         unit: the batches.
-        check: raises where the attempt may write no more.
+        check: raises if the attempt must no longer write.
         recover: `recover_batch` in the source.
         copy: `copy_batch` from the source to the target.
     """
@@ -59,14 +59,14 @@ def copy_batches(
     lost = {outcome.ledger_id for outcome in outcomes}
     for batch in unit:
         check(0)  # mutant: bookie-cluster/a-copy-without-a-check-of-the-claim
-        left = set(batch.ledger_ids) - lost  # mutant: bookie-cluster/what-could-not-be-recovered-is-copied
-        # Bookies do not check digests of what they are sent; only reading back shows that the copy can be read.
-        outcomes += copy(sorted(left), verify=True, check=check, begun=dict(batch.begun))
+        recoverable = set(batch.ledger_ids) - lost  # mutant: bookie-cluster/what-could-not-be-recovered-is-copied
+        # Bookies do not check the digests of added entries; only reading back proves that the copy can be read.
+        outcomes += copy(sorted(recoverable), verify=True, check=check, begun=dict(batch.begun))
     return outcomes
 
 
 def copy_open_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
-    """Copy what is confirmed of the open ledgers of some batches; an outcome for each that could be copied."""
+    """Copy the confirmed entries of the open ledgers of some batches; return an outcome for each copied one."""
     outcomes: list[CopyOutcome] = []
     with open_task(pair) as (source, target, fence):
         for batch in unit:
@@ -75,7 +75,7 @@ def copy_open_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]
 
 
 def compare_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
-    """Compare the closed ledgers of some batches in full; an outcome for each."""
+    """Compare the closed ledgers of some batches in full; return an outcome for each."""
     outcomes: list[CopyOutcome] = []
     with open_task(pair) as (source, target, fence):
         for batch in unit:
@@ -85,7 +85,7 @@ def compare_unit(pair: LedgerPair, unit: Sequence[Batch]) -> list[CopyOutcome]:
 
 @contextmanager
 def open_task(pair: LedgerPair) -> Generator[TaskResources]:
-    """Connect to both clusters and to the claim, as each task does for itself."""
+    """Connect to both clusters and to the claim; each task has connections of its own."""
     with ExitStack() as stack:
         source, target = stack.enter_context(
             open_clusters(

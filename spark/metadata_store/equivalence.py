@@ -1,4 +1,4 @@
-"""What a record of one store must look like in another, and when both count as equal."""
+"""Rules for what the target must hold for a record of the source, and when both are equal."""
 
 from __future__ import annotations
 
@@ -8,39 +8,39 @@ from clients.store import COORDINATOR, Record
 from clients.zookeeper.counters import keeps_count, target_count
 from models.store_url import StoreUrl
 
-# The sequential ephemerals of Pulsar and its BookKeeper drivers (5.0.1, 4.2.4): names of producers, ids of ledgers. By
-# name alone they cannot be told: a lock of ledger 4711 is `urL0000004711`, and a bookie may have such an id.
+# Sequential ephemerals of Pulsar and its BookKeeper drivers (5.0.1, 4.2.4): names of producers, ids of ledgers. The
+# name alone is ambiguous: a lock of ledger 4711 is `urL0000004711`, and a bookie may have such an id.
 _SEQUENTIAL = re.compile(rb"/(?:counters/.+/-|ledgers/idgen/ID-|ledgers/idgen-long/.+/ID-)-?\d{10,}")
 _BENEATH_COORDINATOR = COORDINATOR + b"/"
-# As ZooKeeper's servers check the path of a request: control characters, surrogates, private use, specials.
+# ZooKeeper's own rules for the path of a request: no control characters, surrogates, private use or specials.
 _NO_ZNODE = re.compile(r"^[^/]|//|/\.{1,2}(?:/|$)|.+/$|[\x00-\x1f\x7f-\x9f\ud800-\uf8ff\ufff0-\uffff]", re.DOTALL)
 
 
 def migrates(record: Record) -> bool:
-    """Whether a record belongs to the metadata: not to a session, and not to the migration's own coordination."""
+    """Return whether a record is metadata: not a session's, and not part of the migration's own coordination."""
     return not record.owner and not is_coordination(record.path)  # mutant: metadata-store/ephemerals-are-copied
 
 
 def is_coordination(path: bytes) -> bool:
-    """Whether a path belongs to the migration's own coordination."""
+    """Return whether a path belongs to the migration's own coordination."""
     return path.startswith(COORDINATOR) and (path == COORDINATOR or path.startswith(_BENEATH_COORDINATOR))
 
 
 def is_recreated(path: bytes) -> bool:
     """Return whether the client that holds an ephemeral must create it in the target too."""
-    # Pulsar (4.2 and 5.0) remembers the path of a sequential ephemeral without its number, and so never recreates it.
-    # One of another client, such as a lock, is recreated by nobody: that client must end.
+    # Pulsar (4.2 and 5.0) stores the path of a sequential ephemeral without its number, and so never recreates it.
+    # Another client's ephemeral, such as a lock, is not recreated either: that client must end.
     return is_held(path) and not _SEQUENTIAL.fullmatch(path)  # mutant: metadata-store/locks-are-sequences
 
 
 def is_held(path: bytes) -> bool:
     """Return whether an ephemeral shows that its session's client uses the store."""
-    # A key without a slash in front is a record of Oxia's client about itself: the canary of a session.
+    # A key without a leading slash is a record of Oxia's client about itself: the canary of a session.
     return path.startswith(b"/") and not is_coordination(path)  # mutant: metadata-store/holders-of-sequences-are-unseen
 
 
 def is_znode_path(path: bytes) -> bool:
-    """Return whether a ZooKeeper can have a znode of this path."""
+    """Return whether ZooKeeper can have a znode with this path."""
     try:
         text = path.decode()
     except UnicodeDecodeError:
@@ -49,11 +49,11 @@ def is_znode_path(path: bytes) -> bool:
 
 
 class Equivalence:
-    """The rules for one pair of stores.
+    """Rules for one pair of stores.
 
-    ZooKeeper to Oxia keeps version and, as modification count, the version too, except where the number of the next
-    sequential child counts for more. ZooKeeper to ZooKeeper keeps the version, and next numbers never fall. Oxia to
-    Oxia keeps both numbers. Oxia to ZooKeeper keeps next numbers only: a znode cannot take a version id.
+    ZooKeeper to Oxia keeps the version and uses it as modification count too, except where the number of the next
+    sequential child must be higher. ZooKeeper to ZooKeeper keeps the version, and next numbers never fall. Oxia to
+    Oxia keeps both numbers. Oxia to ZooKeeper keeps next numbers only: a znode cannot have a given version id.
     """
 
     def __init__(self, source: StoreUrl, target: StoreUrl) -> None:
@@ -62,7 +62,7 @@ class Equivalence:
         self.keeps_versions = self.source_is_zookeeper or not self.target_is_zookeeper
 
     def wanted(self, record: Record) -> Record:
-        """The record that the target must hold for one of the source."""
+        """Return the record that the target must hold for a record of the source."""
         if not self.target_is_zookeeper:
             count = target_count(record) if self.source_is_zookeeper else record.count
             return record if count == record.count else record._replace(count=count)
@@ -73,39 +73,39 @@ class Equivalence:
         return record._replace(version=0, count=count)
 
     def source_numbers(self, record: Record) -> tuple[int, int]:
-        """Version and count by which a record of the source is compared."""
+        """Return version and count by which a record of the source is compared."""
         if not self.target_is_zookeeper:
             return record.version, (target_count(record) if self.source_is_zookeeper else record.count)
         return (record.version if self.source_is_zookeeper else 0), 0
 
     def target_numbers(self, record: Record) -> tuple[int, int]:
-        """Version and count by which a record of the target is compared."""
+        """Return version and count by which a record of the target is compared."""
         if not self.target_is_zookeeper:
             return record.version, record.count
         return (record.version if self.source_is_zookeeper else 0), 0
 
     def counter(self, record: Record) -> int:
-        """The least count that the target needs for a record of the source, where it need not be equal; else 0."""
+        """Return the least count that the target needs for a record of the source; 0 if counts must be equal."""
         if self.target_is_zookeeper and keeps_count(record.path, record.value):
             return self.wanted(record).count
         return 0
 
     def raise_needed(self, record: Record) -> int:
-        """How far the target must count up to hold a record of the source; 0 where it can simply be set."""
+        """Return how far the target must count up to hold a record of the source; 0 if it can be set directly."""
         if not self.target_is_zookeeper:
             return 0
         return max(record.version if self.keeps_versions else 0, self.counter(record))
 
     def has_no_version(self, record: Record) -> bool:
-        """Whether the target takes a record's version for that of a record which does not exist."""
+        """Return whether the target takes a record's version for that of a record which does not exist."""
         return record.version == -1 and self.keeps_versions and not self.target_is_zookeeper
 
     def has_no_znode(self, record: Record) -> bool:
-        """Whether the target is a ZooKeeper, which cannot have a znode of this name."""
+        """Return whether the target is a ZooKeeper that cannot have a znode with this name."""
         return self.target_is_zookeeper and not self.source_is_zookeeper and not is_znode_path(record.path)
 
     def equal(self, source: Record, target: Record) -> bool:
-        """Whether the target holds what it must for a record of the source."""
+        """Return whether the target holds what it must for a record of the source."""
         return (
             source.value == target.value  # mutant: metadata-store/values-are-not-compared
             # mutant: metadata-store/versions-are-not-compared
@@ -114,8 +114,8 @@ class Equivalence:
             and target.count >= self.counter(source)  # mutant: metadata-store/counters-may-fall
         )
 
-    def may_stand_alone(self, target: Record) -> bool:
-        """Whether the target may hold a record that the source lacks: a znode that only carries children.
+    def may_exist_alone(self, target: Record) -> bool:
+        """Return whether the target may hold a record that the source lacks: a znode that only carries children.
 
         Oxia needs no parents; ZooKeeper does.
         """

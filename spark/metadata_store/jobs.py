@@ -30,31 +30,31 @@ from spark.metadata_store.spec import (
     Surveyed,
 )
 
-# Few enough that a difference lists few others, and many enough that a part's sums stay small: 8 bytes a bucket.
+# Few enough that a differing bucket lists few equal records, many enough that sums stay small: 8 bytes a bucket.
 _RECORDS_PER_BUCKET = 64
-# Sums stay small however large the stores are: 512 KiB for each part.
+# Keeps sums small however large the stores are: 512 KiB for each partition.
 _MOST_BUCKETS = 1 << 16
-# Parts of a store, at least, where a job ends after some of them.
+# Least number of parts of a store, for a job that may end after some of them.
 _SMALL_PARTS = 256
 
 
 def survey(engine: SparkEngine, pair: Pair, *, tag: str) -> Surveyed:
-    """Count records, bytes, ephemerals and unreadable records of the source; only reads."""
-    found = engine.run(_parts(pair, pair.source), partial(tasks.survey_part, pair), tag=tag, urgent=pair.urgent)
+    """Count records, bytes, ephemerals and unreadable records of the source; read only."""
+    results = engine.run(_parts(pair, pair.source), partial(tasks.survey_part, pair), tag=tag, urgent=pair.urgent)
     return Surveyed(
-        records=sum(one.records for one in found),
-        value_bytes=sum(one.value_bytes for one in found),
-        ephemerals=sum(one.ephemerals for one in found),
-        largest=max((one.largest for one in found), default=(0, b"")),
-        unreadable=PathSample.joined(one.unreadable for one in found),
-        misplaced=PathSample.joined(one.misplaced for one in found),
-        too_high=PathSample.joined(one.too_high for one in found),
-        no_version=PathSample.joined(one.no_version for one in found),
-        no_znode=PathSample.joined(one.no_znode for one in found),
-        sessions={session: path for one in found for session, path in one.sessions.items()},
-        others=sum(one.others for one in found),
-        nested=PathSample.joined(one.nested for one in found),
-        protected=PathSample.joined(one.protected for one in found),
+        records=sum(result.records for result in results),
+        value_bytes=sum(result.value_bytes for result in results),
+        ephemerals=sum(result.ephemerals for result in results),
+        largest=max((result.largest for result in results), default=(0, b"")),
+        unreadable=PathSample.joined(result.unreadable for result in results),
+        misplaced=PathSample.joined(result.misplaced for result in results),
+        too_high=PathSample.joined(result.too_high for result in results),
+        no_version=PathSample.joined(result.no_version for result in results),
+        no_znode=PathSample.joined(result.no_znode for result in results),
+        sessions={session: path for result in results for session, path in result.sessions.items()},
+        others=sum(result.others for result in results),
+        nested=PathSample.joined(result.nested for result in results),
+        protected=PathSample.joined(result.protected for result in results),
     )
 
 
@@ -63,46 +63,46 @@ def copy(engine: SparkEngine, pair: Pair, *, tag: str) -> Copied:
 
     Raises:
         StoreConflict: another attempt claimed the target.
-        StoreError: a store failed; what was copied stays, and the job can be repeated.
+        StoreError: a store failed; copied records stay, and the job can be repeated.
     """
     pair = replace(pair, parallelism=engine.width(tag=tag))
-    with _alone(pair, pair.target):
-        found = engine.run(_parts(pair, pair.source), partial(tasks.copy_part, pair), tag=tag, urgent=pair.urgent)
+    with _exclusive_writer(pair, pair.target):
+        results = engine.run(_parts(pair, pair.source), partial(tasks.copy_part, pair), tag=tag, urgent=pair.urgent)
     return Copied(
-        records=sum(one.records for one in found),
-        value_bytes=sum(one.value_bytes for one in found),
-        highest=max((one.highest for one in found), default=0),
+        records=sum(result.records for result in results),
+        value_bytes=sum(result.value_bytes for result in results),
+        highest=max((result.highest for result in results), default=0),
     )
 
 
 def compare(engine: SparkEngine, pair: Pair, *, records: int, tag: str) -> Comparison:
-    """Compare both stores whole: path set, values, versions and counters.
+    """Compare both stores completely: paths, values, versions and counters.
 
-    First both sides are added up by buckets of paths; only in buckets whose sums differ records are compared one by
-    one, by the tasks. This process gets sums, counts and at most 100 names, however large the stores are.
+    First both sides are summed by buckets of paths. Only in buckets whose sums differ do tasks compare single records.
+    This process gets sums, counts and at most 100 names, however large the stores are.
 
     Args:
-        engine: the session.
+        engine: the Spark engine.
         pair: both stores.
-        records: about how many records there are; sets the number of buckets.
+        records: approximate number of records; it sets the number of buckets.
         tag: for `SparkEngine.cancel`.
     """
     buckets = min(_MOST_BUCKETS, 1 << max(10, (records // _RECORDS_PER_BUCKET).bit_length()))
-    # The longest parts first, those of the target, so that no core waits for the last one.
+    # The longest parts, those of the target, first, so that no core waits for the last one.
     sides = _sides(pair, of_source=False) + _sides(pair, of_source=True)
     sums = _Sums(buckets)
     engine.fold(sides, partial(tasks.sum_part, pair, buckets), sums.add, tag=tag, urgent=pair.urgent)
     differing = sums.differing()
-    found = _Found()
+    total = _DifferenceTotal()
     if differing:
-        # Read again for this: what changes in between shows as different and is written again, which does no harm.
+        # Records are read again: one that changed in between counts as different and is repaired, which is harmless.
         task = partial(tasks.difference_part, pair, differing)
-        engine.fold(sides, task, lambda _, one: found.add(one), tag=tag, urgent=pair.urgent)
-    return Comparison(sums.records, found.differences(), tuple(sums.ephemerals), differing)
+        engine.fold(sides, task, lambda _, differences: total.add(differences), tag=tag, urgent=pair.urgent)
+    return Comparison(sums.records, total.differences(), tuple(sums.ephemerals), differing)
 
 
 def repair(engine: SparkEngine, pair: Pair, comparison: Comparison, *, tag: str) -> Repaired:
-    """Bring in line what a compare found different, however much that is.
+    """Repair what a compare reported as different, however much it is.
 
     The attempt must hold the claim of the target.
 
@@ -111,93 +111,95 @@ def repair(engine: SparkEngine, pair: Pair, comparison: Comparison, *, tag: str)
         StoreError: a store failed; the job can be repeated.
     """
     pair = replace(pair, parallelism=engine.width(tag=tag))
-    found, records, highest = _Found(), 0, 0
+    total, records, highest = _DifferenceTotal(), 0, 0
 
-    def take(_: SidePart, one: Repaired) -> None:
+    def take(_: SidePart, result: Repaired) -> None:
         nonlocal records, highest
-        records, highest = records + one.records, max(highest, one.highest)
-        found.add(one.left)
+        records, highest = records + result.records, max(highest, result.highest)
+        total.add(result.remaining)
 
     task = partial(tasks.repair_part, pair, comparison.buckets)
-    with _alone(pair, pair.target):
-        # One side after the other: no two tasks write the same record.
+    with _exclusive_writer(pair, pair.target):
+        # One side after the other, so that no two tasks write the same record.
         for of_source in (True, False):
             engine.fold(_sides(pair, of_source=of_source), task, take, tag=tag, urgent=pair.urgent)
-    return Repaired(records, found.differences(), highest)
+    return Repaired(records, total.differences(), highest)
 
 
 def changed_since(engine: SparkEngine, pair: Pair, zxid: int, *, tag: str) -> set[bytes]:
-    """Paths of a ZooKeeper source that were created, set or deleted after a transaction id; reads the whole source."""
-    found = engine.run(_parts(pair, pair.source), partial(tasks.changed_part, pair, zxid), tag=tag, urgent=pair.urgent)
-    # The root is no record, and does not tell whether its children changed.
-    parents = [b"/", *(path for one in found for path in one.parents)]
-    # To find many parents, Oxia is asked for all names: once, and not in each task.
-    lanes = 1 if pair.target.scheme == "oxia" else engine.width(tag=tag)
-    shares = [parents[lane::lanes] for lane in range(lanes)]
+    """Return the paths of a ZooKeeper source that changed after a transaction id; read the whole source."""
+    results = engine.run(
+        _parts(pair, pair.source), partial(tasks.changed_part, pair, zxid), tag=tag, urgent=pair.urgent
+    )
+    # The root is not a record, so the scan does not report whether its children changed.
+    parents = [b"/", *(path for result in results for path in result.parents)]
+    # To find many parents, Oxia is asked for all names: once, not in each task.
+    share_count = 1 if pair.target.scheme == "oxia" else engine.width(tag=tag)
+    shares = [parents[index::share_count] for index in range(share_count)]
     gone = engine.run(shares, partial(tasks.gone_part, pair), tag=tag, urgent=pair.urgent)
     # mutant: metadata-store/a-scan-finds-nothing-changed, metadata-store/a-scan-finds-nothing-deleted
-    return {path for one in found for path in one.paths}.union(*gone)
+    return {path for result in results for path in result.paths}.union(*gone)
 
 
 def ephemerals(engine: SparkEngine, pair: Pair, *, tag: str) -> set[bytes]:
-    """Paths of the source's ephemerals; reads the whole source."""
-    found = engine.run(_parts(pair, pair.source), partial(tasks.ephemeral_part, pair), tag=tag, urgent=pair.urgent)
-    return {path for paths in found for path in paths}
+    """Return the paths of the source's ephemerals; read the whole source."""
+    results = engine.run(_parts(pair, pair.source), partial(tasks.ephemeral_part, pair), tag=tag, urgent=pair.urgent)
+    return {path for paths in results for path in paths}
 
 
 def clear(engine: SparkEngine, pair: Pair, store: str, *, limit: int | None = None, tag: str) -> tuple[int, int]:
-    """Delete the persistent records of one store; returns how many were deleted, and how many are left.
+    """Delete the persistent records of one store; return how many were deleted, and how many remain.
 
-    With a limit the second number is no more than a hint: it counts each part that was not read as one record. It is 0
-    once all was read and no limit stopped the call.
+    With a limit the second number is only a hint: each part that was not read counts as one record. It is 0 once
+    everything was read and no limit stopped the call.
 
     Args:
-        engine: the session.
+        engine: the Spark engine.
         pair: both stores.
         store: `source` or `target`.
-        limit: about the most records to delete in this call; None deletes all.
+        limit: approximate maximum of deletions in this call; None deletes everything.
         tag: for `SparkEngine.cancel`.
     """
     url = pair.source if store == "source" else pair.target
     most = (1 << 62) if limit is None else limit
-    # Small parts: a call with a limit reads what it deletes and little more, and a task holds one part at a time.
+    # Small parts: a call with a limit reads little more than it deletes, and a task holds one part at a time.
     parts = _parts(replace(pair, parts=max(pair.parts, _SMALL_PARTS)), url)
-    subtrees = [part._replace(singles=()) for part in parts if part.subtrees or part.shard >= 0]
-    # A task opens connections, which costs more than a small part does; without a limit few tasks take them all.
+    subtrees = [partition._replace(singles=()) for partition in parts if partition.subtrees or partition.shard >= 0]
+    # Opening a task's connections costs more than a small part does, so without a limit few tasks take all parts.
     size = ceil(len(subtrees) / pair.parts) if limit is None else 1
     groups = [subtrees[first : first + size] for first in range(0, len(subtrees), size or 1)]
-    lanes = max(1, len(groups)) if limit is None else engine.width(tag=tag)
-    removed = left = 0
-    with _alone(pair, url):
-        # A part of which nothing can be deleted does not keep the others from their turn.
+    batch_size = max(1, len(groups)) if limit is None else engine.width(tag=tag)
+    removed = remaining = 0
+    with _exclusive_writer(pair, url):
+        # A partition in which nothing can be deleted must not keep the others waiting.
         while groups and removed < most:
-            chosen, groups = groups[:lanes], groups[lanes:]
+            chosen, groups = groups[:batch_size], groups[batch_size:]
             share = max(1, (most - removed) // len(chosen))
-            found = engine.run(chosen, partial(tasks.clear_parts, pair, store, share), tag=tag, urgent=pair.urgent)
-            removed += sum(one[0] for one in found)
-            # A task holds few records at a time: without a limit it is repeated as long as it gets on.
-            again = [limit is None and bool(one[0] and one[1]) for one in found]
+            results = engine.run(chosen, partial(tasks.clear_parts, pair, store, share), tag=tag, urgent=pair.urgent)
+            removed += sum(deleted for deleted, _ in results)
+            # A task holds few records at a time: without a limit it is repeated as long as it makes progress.
+            again = [limit is None and bool(deleted and rest) for deleted, rest in results]
             groups += compress(chosen, again)
-            left += sum(one[1] for one, more in zip(found, again, strict=True) if not more)
-        left += sum(map(len, groups))
-        singles = [path for part in parts for path in part.singles]
-        # The tops last and in one task: what is beneath them was deleted by several others.
-        while singles and not left:
+            remaining += sum(rest for (_, rest), more in zip(results, again, strict=True) if not more)
+        remaining += sum(map(len, groups))
+        singles = [path for partition in parts for path in partition.singles]
+        # The top nodes last and in one task: several other tasks deleted what is beneath them.
+        while singles and not remaining:
             tops = Partition(singles=tuple(singles), subtrees=(), shard=-1, start=b"", end=b"")
             done, rest = tasks.clear_parts(pair, store, 1 << 62, [tops])
             removed += done
             if not (done and rest):
                 break
-    return removed, left
+    return removed, remaining
 
 
 @contextmanager
-def _alone(pair: Pair, url: StoreUrl) -> Generator[None]:
-    """Let the tasks of this job be the only ones that write to a store."""
-    # What earlier attempts and runs have on its way must not fall upon what this one does.
+def _exclusive_writer(pair: Pair, url: StoreUrl) -> Generator[None]:
+    """Keep other writers out of a store while the tasks of this job write to it."""
+    # Late writes of earlier attempts and runs must not overwrite what this job does.
     revoke_permits(url, pair.access)
     yield
-    # Nor a task of this job, which Spark gave up and repeated, upon what comes after it.
+    # Nor may a task of this job that Spark gave up and repeated overwrite what follows.
     revoke_permits(url, pair.access)
 
 
@@ -207,11 +209,11 @@ def _parts(pair: Pair, url: StoreUrl) -> list[Partition]:
 
 
 def _sides(pair: Pair, *, of_source: bool) -> list[SidePart]:
-    return [SidePart(part, of_source) for part in _parts(pair, pair.source if of_source else pair.target)]
+    return [SidePart(partition, of_source) for partition in _parts(pair, pair.source if of_source else pair.target)]
 
 
 class _Sums:
-    """What tasks add up, the source's sums less the target's."""
+    """Sums of the source less those of the target."""
 
     def __init__(self, buckets: int) -> None:
         self.records = 0
@@ -220,34 +222,34 @@ class _Sums:
         self._total = array("Q", bytes(8 * buckets))
         self._lagging: set[int] = set()
 
-    def add(self, side: SidePart, found: Side) -> None:
-        """Take what one task found."""
+    def add(self, side: SidePart, result: Side) -> None:
+        """Add the result of one task."""
         sign = 1 if side.of_source else -1
-        for index, part in enumerate(array("Q", found.sums)):
-            if part:
-                self._total[index] = (self._total[index] + sign * part) & UINT64_MAX
-        self._lagging |= found.lagging
+        for index, value in enumerate(array("Q", result.sums)):
+            if value:
+                self._total[index] = (self._total[index] + sign * value) & UINT64_MAX
+        self._lagging |= result.lagging
         if side.of_source:
-            self.records += found.records
-            self.ephemerals += found.ephemerals
+            self.records += result.records
+            self.ephemerals += result.ephemerals
 
     def differing(self) -> Buckets:
-        """Where both sides are not the same."""
+        """Return the buckets in which the sides differ."""
         return Buckets.of(self._buckets, self._lagging.union(index for index, rest in enumerate(self._total) if rest))
 
 
-class _Found:
-    """Differences of many tasks."""
+class _DifferenceTotal:
+    """Sum of the differences of many tasks."""
 
     def __init__(self) -> None:
         self._paths = 0
         self._named: list[bytes] = []
 
-    def add(self, found: Differences) -> None:
-        """Take what one task found."""
-        self._paths += found.paths
-        self._named += found.named[: NAMED - len(self._named)]
+    def add(self, differences: Differences) -> None:
+        """Add the differences of one task."""
+        self._paths += differences.paths
+        self._named += differences.named[: NAMED - len(self._named)]
 
     def differences(self) -> Differences:
-        """All together."""
+        """Return all differences."""
         return Differences(self._paths, tuple(self._named))

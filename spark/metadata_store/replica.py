@@ -1,8 +1,8 @@
 """Copy and compare single paths: what changed since the bulk copy.
 
-An attempt that was given up may wake up after its migration was committed. It must not write then, so each write names
-the version that it replaces, and between reading that version and writing the fence is asked: it passes only where no
-service writes to the target yet. Whatever a service wrote later has another version.
+An attempt that was given up may wake up after its migration was committed, and must not write then. So each write names
+the version that it replaces, and the fence is checked between the read of that version and the write. The fence passes
+only while no service writes to the target yet; a record that a service wrote later has another version.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from spark.metadata_store.spec import Pair
 
 
 class Applied(NamedTuple):
-    """What `Replica.apply` did; `ephemerals` are the paths that turned out to belong to sessions."""
+    """Result of `Replica.apply`; `ephemerals` are the paths that turned out to belong to sessions."""
 
     written: int
     deleted: int
@@ -28,25 +28,25 @@ class Applied(NamedTuple):
 
 
 class Followed(NamedTuple):
-    """What `Replica.apply_untouched` did.
+    """Result of `Replica.apply_untouched`.
 
     Attributes:
-        contested: paths that services wrote in the target as well.
-        kept: records with a value that are gone in the source, and that it was not to delete.
+        contested: paths that services also wrote in the target.
+        retained: records with a value that the source no longer has, and that were not to be deleted.
     """
 
     written: int
     deleted: int
     contested: frozenset[bytes]
-    kept: frozenset[bytes]
+    retained: frozenset[bytes]
 
 
 class CommitPoint(NamedTuple):
-    """Where the commit lies in the order of both stores.
+    """Position of the commit in the order of both stores.
 
     Attributes:
         source_zxid: the source's changes up to this transaction id were copied before the commit.
-        target: what services write there comes behind this: a version id on Oxia, a transaction id on ZooKeeper.
+        target: writes of services in the target come after this: a version id in Oxia, a transaction id in ZooKeeper.
     """
 
     source_zxid: int
@@ -54,13 +54,13 @@ class CommitPoint(NamedTuple):
 
 
 class Ephemeral(NamedTuple):
-    """An ephemeral of the source.
+    """An ephemeral of the source, and whether the target has it.
 
     Attributes:
-        path: of the record.
+        path: path of the record.
         owner: its session in the source.
-        recreated: whether its owner has written it to the target since a mark, with its value of now. A failed attempt
-            leaves ephemerals there, which prove nothing about this one.
+        recreated: whether its owner has written it to the target after a mark, with its current value. A failed attempt
+                leaves ephemerals there, which prove nothing about this one.
     """
 
     path: bytes
@@ -68,18 +68,18 @@ class Ephemeral(NamedTuple):
     recreated: bool
 
 
-AT_ONCE = 5_000
-"""Records of both sides in memory at a time."""
+BATCH_SIZE = 5_000
+"""Most records of each side in memory at a time."""
 
 Fence = Callable[[], object]
-"""Raises StoreConflict where this attempt must not write any more."""
+"""Check that raises StoreConflict if this attempt must no longer write."""
 
 
 class Mirror(Closeable):
-    """Compares single paths of both stores; cannot write. A context manager."""
+    """Read-only comparison of single paths of both stores; a context manager."""
 
     def __init__(self, pair: Pair) -> None:
-        #: The highest version among the records of the source that were read.
+        #: Highest version among the source's records that were read.
         self.highest = 0
         self._pair = pair
         self._rules = Equivalence(pair.source, pair.target)
@@ -91,19 +91,19 @@ class Mirror(Closeable):
             self._opened = opened.pop_all()
 
     def close(self) -> None:
-        """Free the connections; harmless when done twice."""
+        """Close the connections; may be called twice."""
         self._opened.close()
 
     def differences(self, paths: Iterable[bytes]) -> list[bytes]:
-        """The paths at which the target is not what it must be."""
-        return [path for path, mine, theirs in self._both(paths) if not self._as_wanted(mine, theirs)]
+        """Return the paths at which the target differs from what it must hold."""
+        return [path for path, source, target in self._both(paths) if not self._as_wanted(source, target)]
 
     def excess(self, paths: Iterable[bytes]) -> list[bytes]:
-        """Those of these paths of the target that must not stand, since the source has nothing there that migrates."""
+        """Return those of these paths that the target must not hold: the source has nothing to migrate there."""
         return [
             path
-            for path, mine, theirs in self._both(paths)
-            if not (mine is not None and migrates(mine)) and not self._as_wanted(mine, theirs)
+            for path, source, target in self._both(paths)
+            if not (source is not None and migrates(source)) and not self._as_wanted(source, target)
         ]
 
     def ephemerals(self, paths: Iterable[bytes], mark: int) -> list[Ephemeral]:
@@ -114,47 +114,47 @@ class Mirror(Closeable):
             mark: of the target; see `clients.stores.write_mark`.
         """
 
-        def is_written(mine: Record, theirs: Record | None) -> bool:
-            if theirs is None or not theirs.owner or theirs.value != mine.value:
+        def is_written(source: Record, target: Record | None) -> bool:
+            if target is None or not target.owner or target.value != source.value:
                 return False
             # mutant: metadata-store/leftovers-count-as-ready
-            return (theirs.changed if self._pair.target.scheme == "zk" else theirs.version) > mark
+            return (target.changed if self._pair.target.scheme == "zk" else target.version) > mark
 
         return [
-            Ephemeral(path, mine.owner, recreated=is_written(mine, theirs))
-            for path, mine, theirs in self._both(paths)
-            if mine is not None and mine.owner
+            Ephemeral(path, source.owner, recreated=is_written(source, target))
+            for path, source, target in self._both(paths)
+            if source is not None and source.owner
         ]
 
-    def _as_wanted(self, mine: Record | None, theirs: Record | None) -> bool:
-        if mine is not None and migrates(mine):
-            return theirs is not None and self._rules.equal(mine, theirs)
-        return theirs is None or not migrates(theirs) or self._rules.may_stand_alone(theirs)
+    def _as_wanted(self, source: Record | None, target: Record | None) -> bool:
+        if source is not None and migrates(source):
+            return target is not None and self._rules.equal(source, target)
+        return target is None or not migrates(target) or self._rules.may_exist_alone(target)
 
     def _both(
         self, paths: Iterable[bytes], *, before: Fence | None = None
     ) -> Iterator[tuple[bytes, Record | None, Record | None]]:
-        """Path, record of the source and record of the target, by path, and a bounded part at a time.
+        """Yield path, record of the source and record of the target, sorted by path, one batch in memory at a time.
 
-        `before` is called when both sides were read, before anything is done with them.
+        `before` is called after both sides were read and before the caller sees them.
         """
         ordered = sorted(set(paths))
-        for begin in range(0, len(ordered), AT_ONCE):
-            some = ordered[begin : begin + AT_ONCE]
-            source, target = _readable(self._source.read(some)), _readable(self._target.read(some))
-            self.highest = max(self.highest, *(one.version for one in source if one is not None and migrates(one)), 0)
+        for start in range(0, len(ordered), BATCH_SIZE):
+            batch = ordered[start : start + BATCH_SIZE]
+            source, target = _readable(self._source.read(batch)), _readable(self._target.read(batch))
+            self.highest = max(self.highest, *(record.version for record in source if record and migrates(record)), 0)
             if before:
-                # After the reads: where the fence still passes, no service has changed these records.
+                # After the reads: if the fence still passes, no service has changed these records.
                 before()  # mutant: metadata-store/no-fence-between-reading-and-writing
-            yield from zip(some, source, target, strict=True)
+            yield from zip(batch, source, target, strict=True)
 
 
 class Replica(Mirror):
-    """Brings single paths of the target to the state of the source; a context manager."""
+    """Updates single paths of the target to the state of the source; a context manager."""
 
     def __init__(self, pair: Pair, fence: Fence) -> None:
         super().__init__(pair)
-        # Transaction ids of what was written here after the commit, by path.
+        # Transaction ids of our own writes after the commit, by path.
         self._own: dict[bytes, int] = {}
         self._fence = fence
         try:
@@ -169,118 +169,118 @@ class Replica(Mirror):
         )
 
     def close(self) -> None:
-        """Free the connections; harmless when done twice."""
+        """Close the connections; may be called twice."""
         self._writer.close()
         super().close()
 
     def apply(self, paths: Iterable[bytes]) -> Applied:
-        """Write what the source holds, delete what it does not; ephemerals on either side are left alone.
+        """Write what the source has and delete what it lacks; leave ephemerals of both sides alone.
 
         Raises:
             StoreContention: another attempt of this step writes too.
             StoreConflict: the fence refuses.
         """
         written = 0
-        doomed: list[tuple[bytes, int]] = []
+        to_delete: list[tuple[bytes, int]] = []
         ephemerals: set[bytes] = set()
-        for path, mine, theirs in self._both(paths, before=self._fence):
-            if mine is not None and migrates(mine):
-                if theirs is None or not self._rules.equal(mine, theirs):
+        for path, source, target in self._both(paths, before=self._fence):
+            if source is not None and migrates(source):
+                if target is None or not self._rules.equal(source, target):
                     with _contention():
                         # mutant: metadata-store/writes-over-anything
-                        self._writer.put(self._rules.wanted(mine), over=theirs.version if theirs else ABSENT)
+                        self._writer.put(self._rules.wanted(source), over=target.version if target else ABSENT)
                     written += 1
                 continue
-            if mine is not None and mine.owner:
+            if source is not None and source.owner:
                 ephemerals.add(path)
-            if theirs is not None and migrates(theirs) and not self._rules.may_stand_alone(theirs):
-                doomed.append((path, theirs.version))
+            if target is not None and migrates(target) and not self._rules.may_exist_alone(target):
+                to_delete.append((path, target.version))
         with _contention():
             self._writer.flush()
-            # Children before parents: ZooKeeper deletes no node that has children.
-            for path, version in sorted(doomed, key=lambda one: one[0].count(b"/"), reverse=True):
+            # Children before parents: ZooKeeper does not delete a node that has children.
+            for path, version in sorted(to_delete, key=lambda deletion: deletion[0].count(b"/"), reverse=True):
                 self._writer.delete(path, expected=version)
             self._writer.flush()
-        return Applied(written, len(doomed), frozenset(ephemerals))
+        return Applied(written, len(to_delete), frozenset(ephemerals))
 
     def gone(self, paths: Iterable[bytes], commit: CommitPoint) -> list[bytes]:
-        """Those of these paths that `apply_untouched` would delete."""
+        """Return those of these paths that `apply_untouched` would delete."""
         return [
             path
-            for path, mine, theirs in self._both(paths)
-            if not (mine is not None and migrates(mine))
-            and not self._as_wanted(mine, theirs)
-            and self._untouched(path, None, theirs, commit)
+            for path, source, target in self._both(paths)
+            if not (source is not None and migrates(source))
+            and not self._as_wanted(source, target)
+            and self._untouched(path, None, target, commit)
         ]
 
     def apply_untouched(self, paths: Iterable[bytes], commit: CommitPoint, *, deletions: bool = True) -> Followed:
-        """After the commit: do what `apply` does, but only where no service wrote to the target meanwhile.
+        """Apply changes after the commit as `apply` does, but only where no service has written to the target since.
 
         Args:
-            paths: what changed in the source.
-            commit: tells what services wrote.
-            deletions: whether what is gone in the source is deleted.
+            paths: paths that changed in the source.
+            commit: position of the commit, by which writes of services are recognized.
+            deletions: whether to delete what the source no longer has.
 
         Raises:
             StoreConflict: the fence refuses.
         """
         written = deleted = 0
         contested: set[bytes] = set()
-        kept: set[bytes] = set()
-        for path, mine, theirs in self._both(paths, before=self._fence):
-            # A repeated attempt finds its own writes here, and must not call them contested.
-            if self._as_wanted(mine, theirs):
+        retained: set[bytes] = set()
+        for path, source, target in self._both(paths, before=self._fence):
+            # A repeated attempt sees its own writes here, which are not contested.
+            if self._as_wanted(source, target):
                 continue
-            wanted = mine if mine is not None and migrates(mine) else None
-            if not self._untouched(path, wanted, theirs, commit):
+            wanted = source if source is not None and migrates(source) else None
+            if not self._untouched(path, wanted, target, commit):
                 contested.add(path)
             elif wanted is None and not deletions:
-                # One without a value is mostly a container, which ZooKeeper removes when its last child is gone.
-                if theirs is not None and theirs.value:
-                    kept.add(path)
-            elif not self._write_late(path, wanted, theirs):
+                # A node without a value is usually a container, which ZooKeeper removes after its last child.
+                if target is not None and target.value:
+                    retained.add(path)
+            elif not self._write_late(path, wanted, target):
                 contested.add(path)
             elif wanted is None:
                 deleted += 1
             else:
                 written += 1
-        return Followed(written, deleted, frozenset(contested), frozenset(kept))
+        return Followed(written, deleted, frozenset(contested), frozenset(retained))
 
-    def _write_late(self, path: bytes, wanted: Record | None, theirs: Record | None) -> bool:
-        """Write or delete a record that no service touched; false where one was first after all."""
+    def _write_late(self, path: bytes, wanted: Record | None, target: Record | None) -> bool:
+        """Write or delete a record that no service touched; return False if a service was faster."""
         try:
             if wanted is not None:
-                self._writer.put(self._rules.wanted(wanted), over=theirs.version if theirs else ABSENT)
-            elif theirs is not None:
-                self._writer.delete(path, expected=theirs.version)
-            # Each by itself: a conflict is then about this path alone.
+                self._writer.put(self._rules.wanted(wanted), over=target.version if target else ABSENT)
+            elif target is not None:
+                self._writer.delete(path, expected=target.version)
+            # Flushed one by one, so that a conflict is about this path.
             done = self._writer.flush()
         except StoreConflict:
             # A writer that has failed repeats its error with every call.
             self._writer.close()
             self._writer = self._open_writer()
             return False
-        # Nothing done: a record that must not stand there yet, or that has children by now.
+        # Not done: the record must not exist there yet, or has children by now.
         if done and wanted is not None:
             self._remember(wanted)
         return bool(done)
 
-    def _untouched(self, path: bytes, mine: Record | None, theirs: Record | None, commit: CommitPoint) -> bool:
-        """Whether no service wrote, or deleted, a record of the target since the commit."""
-        if theirs is None:
-            # Copied before the commit and the same since, so that somebody deleted the copy. What is newer may be new.
+    def _untouched(self, path: bytes, source: Record | None, target: Record | None, commit: CommitPoint) -> bool:
+        """Return whether no service wrote or deleted a record of the target since the commit."""
+        if target is None:
+            # Copied before the commit and unchanged since: a service deleted the copy. A newer record may be new.
             # mutant: metadata-store/deleted-copies-are-created-again
-            return mine is None or mine.changed > commit.source_zxid
+            return source is None or source.changed > commit.source_zxid
         if not self._rules.target_is_zookeeper:
-            return theirs.version <= commit.target  # mutant: metadata-store/late-writes-over-services
-        return theirs.changed <= commit.target or theirs.changed == self._own.get(path)
+            return target.version <= commit.target  # mutant: metadata-store/late-writes-over-services
+        return target.changed <= commit.target or target.changed == self._own.get(path)
 
     def _remember(self, written: Record) -> None:
-        """Note what was written after the commit: a later change of the same record is not contested by it."""
+        """Note a write after the commit, so that a later change of the same record is not contested by it."""
         if self._rules.target_is_zookeeper:
-            (found,) = _readable(self._target.read([written.path]))
-            if found is not None and self._rules.equal(written, found):
-                self._own[written.path] = found.changed
+            (stored,) = _readable(self._target.read([written.path]))
+            if stored is not None and self._rules.equal(written, stored):
+                self._own[written.path] = stored.changed
 
 
 @contextmanager
@@ -293,9 +293,9 @@ def _contention() -> Generator[None]:
         ) from error
 
 
-def _readable(found: list[Record | Unreadable | None]) -> list[Record | None]:
-    for record in found:
+def _readable(records: list[Record | Unreadable | None]) -> list[Record | None]:
+    for record in records:
         if isinstance(record, Unreadable):
             name = record.path.decode(errors="replace")
             raise StoreDenied(f"{name} cannot be read: {record.reason}", path=record.path)
-    return [record for record in found if not isinstance(record, Unreadable)]
+    return [record for record in records if not isinstance(record, Unreadable)]

@@ -15,19 +15,18 @@ from models.lifecycle.failures import NAMED
 from models.store_url import StoreUrl
 
 UINT64_MAX = (1 << 64) - 1
-"""Sums of digests wrap around here."""
+"""Modulus of sums of digests, less one."""
 
 
 @dataclass(frozen=True)
 class Pair:
-    """Both stores of a migration, and how to talk to them.
+    """Both stores of a migration, with how to access them.
 
     Attributes:
-        parts: into how many parts a store is split.
-        parallelism: how many tasks run at once at most; they share the throttle.
-        attempt: on behalf of which tasks write; a task that finds a newer one in the claim of the store that it
-            writes to stops.
-        urgent: whether somebody is blocked until it is done: there is no throttle then, and no wait for other runs.
+        parts: number of parts into which a store is split.
+        parallelism: most tasks that run at once; they share the throttle.
+        attempt: attempt of the writing tasks; a task stops when the claim of the store that it writes has a newer one.
+        urgent: whether writes are blocked until the job is done; then there is no throttle and no wait for other runs.
     """
 
     source: StoreUrl
@@ -40,7 +39,7 @@ class Pair:
 
 
 class Copied(NamedTuple):
-    """What one task, or a whole job, copied; `highest` is the highest version among the records."""
+    """Result of a copy, of one task or a whole job; `highest` is the highest version among the records."""
 
     records: int
     value_bytes: int
@@ -48,34 +47,34 @@ class Copied(NamedTuple):
 
 
 class PathSample(NamedTuple):
-    """Paths that were found: at most 100 of them, and how many there are."""
+    """Sample of paths: at most 100 of them, and their total number."""
 
     paths: tuple[bytes, ...] = ()
     total: int = 0
 
     @staticmethod
     def of(paths: Sequence[bytes]) -> PathSample:
-        """All paths that one task found."""
+        """Return the sample of all these paths."""
         return PathSample(tuple(paths[:NAMED]), len(paths))
 
     @staticmethod
-    def joined(found: Iterable[PathSample]) -> PathSample:
-        """Those of several tasks."""
-        every = list(found)
-        paths = [path for one in every for path in one.paths]
-        return PathSample(tuple(paths[:NAMED]), sum(one.total for one in every))
+    def joined(samples: Iterable[PathSample]) -> PathSample:
+        """Return the sample of several samples together."""
+        every = list(samples)
+        paths = [path for sample in every for path in sample.paths]
+        return PathSample(tuple(paths[:NAMED]), sum(sample.total for sample in every))
 
 
 class Surveyed(NamedTuple):
-    """What one task, or a whole job, found in a store.
+    """Result of a survey, of one task or a whole job.
 
     Attributes:
-        misplaced: Oxia: records written with a partition key, which cannot be carried.
+        misplaced: Oxia: records written with a partition key, which cannot be copied.
         too_high: ZooKeeper as target: records whose version or next number is too high to count up to.
-        no_version: Oxia as target: records of the one version that it takes for "there is none".
+        no_version: Oxia as target: records with the version that Oxia uses for a missing record.
         no_znode: ZooKeeper as target: records whose key cannot be the path of a znode.
-        sessions: sessions that hold records, sequential ones too, each with one of these; at most 1000 for each task.
-        others: how many of the records are beneath roots that Pulsar does not have; a cleanup leaves them.
+        sessions: sessions that hold records, also sequential ones, each with one record; at most 1000 for each task.
+        others: records beneath roots that are not Pulsar's; a cleanup keeps them.
         nested: records that show the root of another cluster within the records of this one.
         protected: ZooKeeper as source: records whose ACL does not give everyone all permissions.
     """
@@ -96,7 +95,7 @@ class Surveyed(NamedTuple):
 
 
 class Changed(NamedTuple):
-    """What one task of a scan found.
+    """Result of one task of a scan.
 
     Attributes:
         paths: records that were created or set, or whose children came or went.
@@ -110,17 +109,17 @@ class Changed(NamedTuple):
 class SidePart(NamedTuple):
     """A part of one side of a compare."""
 
-    part: Partition
+    partition: Partition
     of_source: bool
 
 
 class Side(NamedTuple):
-    """A part of one side of a compare.
+    """Sums of a part of one side of a compare.
 
     Attributes:
-        sums: of record digests by path bucket: unsigned 64-bit integers, one for each bucket, native byte order.
+        sums: sums of record digests by path bucket: unsigned 64-bit integers, one for each bucket, native byte order.
         ephemerals: paths of records that belong to sessions.
-        lagging: buckets of records whose next number in the target is lower than it must be.
+        lagging: buckets of records whose next number in the target is too low.
     """
 
     sums: bytes
@@ -130,11 +129,11 @@ class Side(NamedTuple):
 
 
 class Buckets(NamedTuple):
-    """Some of the buckets into which the paths of a compare fall.
+    """Selection from the buckets into which the paths of a compare fall.
 
     Attributes:
-        total: how many buckets there are, a power of two, 8 or more.
-        chosen: a bit for each, set for those that are meant.
+        total: number of buckets, a power of two, at least 8.
+        chosen: one bit for each bucket, set for chosen ones.
     """
 
     total: int
@@ -142,36 +141,36 @@ class Buckets(NamedTuple):
 
     @classmethod
     def of(cls, total: int, chosen: Iterable[int]) -> Buckets:
-        """These ones."""
+        """Return a selection of these buckets."""
         bits = bytearray(total // 8)
-        for one in chosen:
-            bits[one >> 3] |= 1 << (one & 7)
+        for index in chosen:
+            bits[index >> 3] |= 1 << (index & 7)
         return cls(total, bytes(bits))
 
     def hold(self, path: bytes) -> bool:
-        """Whether a path falls into one of the chosen ones."""
-        one = bucket(path, self.total)
-        return bool(self.chosen[one >> 3] >> (one & 7) & 1)
+        """Return whether a path falls into a chosen bucket."""
+        index = bucket(path, self.total)
+        return bool(self.chosen[index >> 3] >> (index & 7) & 1)
 
     def __bool__(self) -> bool:
-        """Whether any are chosen."""
+        """Return whether any bucket is chosen."""
         return any(self.chosen)
 
 
 def bucket(path: bytes, buckets: int) -> int:
-    """The bucket of a path; `buckets` is a power of two."""
+    """Return the bucket of a path; `buckets` is a power of two."""
     return xxh3_64_intdigest(path) & (buckets - 1)
 
 
 class Differences(NamedTuple):
-    """Paths that differ, are missing or stand in excess in the target: how many, and at most 100 of them."""
+    """Paths that differ, are missing or exist in excess in the target: their number, and at most 100 of them."""
 
     paths: int
     named: tuple[bytes, ...]
 
     @property
     def all_named(self) -> bool:
-        """Whether none is left out of `named`."""
+        """True if `named` has all of them."""
         return self.paths == len(self.named)
 
 
@@ -180,9 +179,9 @@ class Comparison(NamedTuple):
 
     Attributes:
         records: persistent records of the source that were compared.
-        different: what the target has not as it shall.
+        different: paths at which the target differs from what it must hold.
         ephemerals: paths of the source's ephemerals.
-        buckets: into which all different paths fall.
+        buckets: buckets of all differing paths.
     """
 
     records: int
@@ -192,14 +191,14 @@ class Comparison(NamedTuple):
 
 
 class Repaired(NamedTuple):
-    """What one task of a repair, or a whole one, did.
+    """Result of a repair, of one task or a whole job.
 
     Attributes:
-        records: that were looked at.
-        left: what is still different after some tries.
-        highest: the highest version among the records of the source that were read.
+        records: number of records that were checked.
+        remaining: paths that still differ after some tries.
+        highest: highest version among the source's records that were read.
     """
 
     records: int
-    left: Differences
+    remaining: Differences
     highest: int

@@ -1,4 +1,4 @@
-"""What one task of a bulk job does on an executor: read a part of a store, and write, add up or list it."""
+"""Tasks of a bulk job on an executor: each reads a part of a store, and writes, sums or lists it."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from models.lifecycle.failures import NAMED
 from models.migration_flag import OPEN_PHASES, FlagPhase
 from spark.fence import WriteFence, claim_in, require_phase
 from spark.metadata_store.equivalence import Equivalence, is_coordination, is_held, migrates
-from spark.metadata_store.replica import AT_ONCE, Mirror, Replica
+from spark.metadata_store.replica import BATCH_SIZE, Mirror, Replica
 from spark.metadata_store.spec import (
     UINT64_MAX,
     Buckets,
@@ -42,38 +42,38 @@ from spark.metadata_store.spec import (
 
 _NUMBERS = Struct(">qqI")
 _SESSIONS = 1000
-# The ACLs of so many records of a part are read, and of one in so many further ones: each is a request, and takes ten
-# times as long as a record does.
+# ACLs are read of this many records of a partition, then of one in this many: an ACL needs a request, and takes ten
+# times as long as a record.
 _ALL_ACLS, _ACL_OF = 5_000, 16
-# Records that are held before they are deleted.
-_SEEN = 50_000
-# How often a record is written that is different still, or again.
+# Most records in memory before they are deleted.
+_MOST_DELETIONS = 50_000
+# How often a record that still differs is written again.
 _TRIES = 3
-# From COMPLETED on services write to the target.
+# From COMPLETED on, services write to the target.
 _NOT_COMMITTED = frozenset(FlagPhase) - {FlagPhase.COMPLETED}
 _PATH_SET_ROWS = 256
 
 
-def copy_part(pair: Pair, part: Partition) -> Copied:
-    """Copy the persistent records of one part; records that stand in the target already are left as they are."""
+def copy_part(pair: Pair, partition: Partition) -> Copied:
+    """Copy the persistent records of one partition; records that the target already has stay as they are."""
     rules = Equivalence(pair.source, pair.target)
     records = value_bytes = highest = 0
     with (
         open_reader(pair.source, pair.access) as reader,
-        # Not the connection that scans, which has many requests on their way.
+        # Not the connection that scans, which has many requests in flight.
         open_reader(pair.source, pair.access) as source,
         open_reader(pair.target, pair.access) as target,
         ExitStack() as opened,
     ):
         fence = _fence(pair, target, source, _NOT_COMMITTED)
         writer = opened.enter_context(
-            open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions, guard=fence.look)
+            open_writer(pair.target, pair.access, keep_versions=rules.keeps_versions, guard=fence.read_claim)
         )
-        for batch in reader.scan(part):
+        for batch in reader.scan(partition):
             chosen: list[Record] = []
             for record in batch:
                 if isinstance(record, Unreadable):
-                    # Left out, it would be a hole in the copy. PRECHECK blocks on such records, so this one came later.
+                    # Skipping it would leave a hole in the copy. PRECHECK blocks on such records, so this one is newer.
                     raise _unreadable(record)
                 if migrates(record):
                     chosen.append(record)
@@ -81,7 +81,7 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
             # Before the batch is written: an attempt that was given up may wake up here.
             fence.check(size)
             for record in chosen:
-                # Never over what stands: a task that wakes up behind the commit must not replace newer state.
+                # Never over an existing record: a task that wakes up after the commit must not replace newer state.
                 writer.put(rules.wanted(record), over=ABSENT)
                 highest = max(highest, record.version)
             records += len(chosen)
@@ -90,8 +90,8 @@ def copy_part(pair: Pair, part: Partition) -> Copied:
     return Copied(records, value_bytes, highest)
 
 
-def survey_part(pair: Pair, part: Partition) -> Surveyed:
-    """Count what one part of the source holds."""
+def survey_part(pair: Pair, partition: Partition) -> Surveyed:
+    """Count the records of one part of the source."""
     records = value_bytes = ephemerals = others = 0
     largest = (0, b"")
     problems: dict[str, list[bytes]] = defaultdict(list)
@@ -99,7 +99,7 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
     sessions: dict[int, bytes] = {}
     rules = Equivalence(pair.source, pair.target)
     with open_reader(pair.source, pair.access) as reader:
-        for batch in reader.scan(part):
+        for batch in reader.scan(partition):
             for record in batch:
                 if isinstance(record, Unreadable):
                     problems["unreadable"].append(record.path)
@@ -116,8 +116,8 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
                         unasked.append(record.path)
                     for problem in _problems(rules, record):
                         problems[problem].append(record.path)
-            problems["misplaced"] += _misplaced(reader, part, batch)
-            if len(unasked) >= AT_ONCE:
+            problems["misplaced"] += _misplaced(reader, partition, batch)
+            if len(unasked) >= BATCH_SIZE:
                 problems["protected"] += _protected(reader, unasked)
                 unasked.clear()
         problems["protected"] += _protected(reader, unasked)
@@ -133,7 +133,7 @@ def survey_part(pair: Pair, part: Partition) -> Surveyed:
 
 
 def _problems(rules: Equivalence, record: Record) -> Iterator[str]:
-    """Return the fields of `Surveyed` that count a record, beside those that need more than the record."""
+    """Yield the fields of `Surveyed` that count a record, except those that need more than the record."""
     if rules.raise_needed(record) > MAX_RAISE:
         yield "too_high"
     if rules.has_no_version(record):
@@ -144,31 +144,31 @@ def _problems(rules: Equivalence, record: Record) -> Iterator[str]:
         yield "nested"
 
 
-def digest(record: Record, numbers: tuple[int, int]) -> int:
-    """64-bit digest of path, value, version and count."""
+def digest_of(record: Record, numbers: tuple[int, int]) -> int:
+    """Return a 64-bit digest of path, value, version and count."""
     head = _NUMBERS.pack(numbers[0], numbers[1], len(record.path))
     return xxh3_64_intdigest(head + record.path + record.value)
 
 
 def sum_part(pair: Pair, buckets: int, side: SidePart) -> Side:
-    """Add up the digests of one part of one side, by bucket."""
+    """Sum the digests of one part of one side, by bucket."""
     rules = Equivalence(pair.source, pair.target)
     numbers = rules.source_numbers if side.of_source else rules.target_numbers
     sums = array("Q", bytes(8 * buckets))
     records = 0
     ephemerals: list[bytes] = []
     with ExitStack() as opened:
-        # A target's count may be higher than wanted, and cannot be lowered: it is no part of the sums.
-        apart = side.of_source and rules.target_is_zookeeper
-        counters = opened.enter_context(_Counters(pair, buckets)) if apart else None
+        # A target's count may be higher than required and cannot be lowered, so it is not in the sums.
+        separate = side.of_source and rules.target_is_zookeeper
+        counters = opened.enter_context(_Counters(pair, buckets)) if separate else None
         for record in _records(pair, side):
             if not migrates(record):
                 if record.owner:
                     ephemerals.append(record.path)
                 continue
             index = bucket(record.path, buckets)
-            # Added up and not chained, so that parts can be read in any order, by any task.
-            sums[index] = (sums[index] + digest(record, numbers(record))) & UINT64_MAX
+            # Summed and not chained, so that any task can read parts in any order.
+            sums[index] = (sums[index] + digest_of(record, numbers(record))) & UINT64_MAX
             records += 1
             if counters and (least := rules.counter(record)):
                 counters.add(record.path, least)
@@ -177,7 +177,7 @@ def sum_part(pair: Pair, buckets: int, side: SidePart) -> Side:
 
 
 class _Counters(Closeable):
-    """Looks whether next numbers in the target are as high as they must be, many at a time; a context manager."""
+    """Checks whether next numbers in the target are high enough, many at a time; a context manager."""
 
     def __init__(self, pair: Pair, buckets: int) -> None:
         self._buckets = buckets
@@ -186,21 +186,21 @@ class _Counters(Closeable):
         self._lagging: set[int] = set()
 
     def add(self, path: bytes, least: int) -> None:
-        """Look at one, now or later."""
+        """Queue a path for the check."""
         self._least[path] = least
-        if len(self._least) >= AT_ONCE:
-            self._look()
+        if len(self._least) >= BATCH_SIZE:
+            self._check()
 
     def lagging(self) -> frozenset[int]:
-        """Buckets of the paths whose next number is too low."""
-        self._look()
+        """Return the buckets of the paths whose next number is too low."""
+        self._check()
         return frozenset(self._lagging)
 
     def close(self) -> None:
-        """Free the connections."""
+        """Close the connections."""
         self._reader.close()
 
-    def _look(self) -> None:
+    def _check(self) -> None:
         paths = list(self._least)
         for path, record in zip(paths, self._reader.read(paths) if paths else [], strict=True):
             if not (isinstance(record, Record) and record.count >= self._least[path]):
@@ -209,38 +209,38 @@ class _Counters(Closeable):
 
 
 def difference_part(pair: Pair, buckets: Buckets, side: SidePart) -> Differences:
-    """Compare the records of one part of one side that fall into some buckets, each with what the other side has.
+    """Compare the records of one part of one side that fall into some buckets with those of the other side.
 
-    What both sides hold counts on the source's side.
+    Records of both sides are counted on the source's side.
     """
     count, named = 0, list[bytes]()
     with Mirror(pair) as mirror:
         for records in _in_buckets(pair, buckets, side):
-            found = _different(mirror, side, records)
-            count += len(found)
-            named += found[: NAMED - len(named)]
+            different = _different(mirror, side, records)
+            count += len(different)
+            named += different[: NAMED - len(named)]
     return Differences(count, tuple(named))
 
 
 def repair_part(pair: Pair, buckets: Buckets, side: SidePart) -> Repaired:
-    """Bring those records of one part in line, and read them again.
+    """Repair the records of one part that fall into some buckets, and compare them again.
 
-    What changed meanwhile, or cannot be kept, is still different then.
+    Records that changed since, or cannot be kept, still differ then.
     """
-    looked, count, named = 0, 0, list[bytes]()
+    checked, count, named = 0, 0, list[bytes]()
     with open_reader(pair.source, pair.access) as source, open_reader(pair.target, pair.access) as target:
         fence = _fence(pair, target, source, _NOT_COMMITTED)
-        with Replica(pair, fence.look) as replica:
+        with Replica(pair, fence.read_claim) as replica:
             for records in _in_buckets(pair, buckets, side):
-                left = _different(replica, side, records)
-                fence.check(sum(records[path] for path in left))
+                different = _different(replica, side, records)
+                fence.check(sum(records[path] for path in different))
                 for _ in range(_TRIES):
-                    replica.apply(left)
-                    left = replica.differences(left)
-                looked += len(records)
-                count += len(left)
-                named += left[: NAMED - len(named)]
-            return Repaired(looked, Differences(count, tuple(named)), replica.highest)
+                    replica.apply(different)
+                    different = replica.differences(different)
+                checked += len(records)
+                count += len(different)
+                named += different[: NAMED - len(named)]
+            return Repaired(checked, Differences(count, tuple(named)), replica.highest)
 
 
 def _different(mirror: Mirror, side: SidePart, paths: Iterable[bytes]) -> list[bytes]:
@@ -248,26 +248,26 @@ def _different(mirror: Mirror, side: SidePart, paths: Iterable[bytes]) -> list[b
 
 
 def _in_buckets(pair: Pair, buckets: Buckets, side: SidePart) -> Iterator[dict[bytes, int]]:
-    """Paths of one part of one side that migrate and fall into some buckets, with the sizes of their values."""
-    found: dict[bytes, int] = {}
+    """Yield the migrating paths of one part of one side that fall into some buckets, with the sizes of their values."""
+    sizes: dict[bytes, int] = {}
     for record in _records(pair, side):
         if migrates(record) and buckets.hold(record.path):
-            found[record.path] = len(record.value)
-            if len(found) >= AT_ONCE:
-                yield found
-                found = {}
-    if found:
-        yield found
+            sizes[record.path] = len(record.value)
+            if len(sizes) >= BATCH_SIZE:
+                yield sizes
+                sizes = {}
+    if sizes:
+        yield sizes
 
 
-def changed_part(pair: Pair, since: int, part: Partition) -> Changed:
-    """What changed in one part of a ZooKeeper source after a transaction id, as its records tell themselves.
+def changed_part(pair: Pair, since: int, partition: Partition) -> Changed:
+    """Return what changed in one part of a ZooKeeper source after a transaction id, according to the records.
 
-    A node's own transaction ids tell that it was created or set; that of its last child, that children came or went.
+    A node's own transaction ids show that it was created or set; that of its children, that they changed.
     """
     paths: list[bytes] = []
     parents: list[bytes] = []
-    for record in _records(pair, SidePart(part, of_source=True)):
+    for record in _records(pair, SidePart(partition, of_source=True)):
         # mutant: metadata-store/a-scan-misses-what-was-set
         if max(record.changed, record.children_changed) > since and not is_coordination(record.path):
             paths.append(record.path)
@@ -277,73 +277,74 @@ def changed_part(pair: Pair, since: int, part: Partition) -> Changed:
 
 
 def gone_part(pair: Pair, parents: Sequence[bytes]) -> list[bytes]:
-    """Paths beneath these parents that stand in the target, and in the source no more.
+    """Return the paths beneath these parents that the target has and the source no longer has.
 
-    A deleted node leaves nothing in the source but a later transaction id of its parent; the target knows its name.
+    A deleted node leaves only a later transaction id at its parent in the source; the target still has its name.
     """
     with open_reader(pair.source, pair.access) as source, open_reader(pair.target, pair.access) as target:
-        # Digests alone: a parent of which one child is gone may have all the others.
-        standing = PathSet(source.children_of(parents))
-        found = list(dict.fromkeys(path for path in target.children_of(parents) if path not in standing))
+        # Digests only: a parent that lost one child may have many others.
+        existing = PathSet(source.children_of(parents))
+        missing = list(dict.fromkeys(path for path in target.children_of(parents) if path not in existing))
         gone: list[bytes] = []
-        while found:
-            gone += found
-            found = list(dict.fromkeys(target.children_of(found)))
+        while missing:
+            gone += missing
+            missing = list(dict.fromkeys(target.children_of(missing)))
     return [path for path in gone if not is_coordination(path)]
 
 
-def ephemeral_part(pair: Pair, part: Partition) -> list[bytes]:
-    """Paths of the ephemerals in one part of the source."""
-    return [record.path for record in _records(pair, SidePart(part, of_source=True)) if record.owner]
+def ephemeral_part(pair: Pair, partition: Partition) -> list[bytes]:
+    """Return the paths of the ephemerals in one part of the source."""
+    return [record.path for record in _records(pair, SidePart(partition, of_source=True)) if record.owner]
 
 
 def clear_parts(pair: Pair, store: str, limit: int, parts: Sequence[Partition]) -> tuple[int, int]:
     """Delete up to `limit` persistent records of each of these parts of the `source` or the `target`, children first.
 
-    Ephemerals, the coordinator's subtree and znodes that carry either stay, and in a source all that is not Pulsar's:
-    its root may be shared. Returns how many were deleted, and how many are left: of a large part some are, without a
-    limit too.
+    Ephemerals, the coordinator's subtree and znodes that carry either stay. A source keeps everything that is not
+    Pulsar's, because its root may be shared. Returns how many records were deleted, and how many remain: of a
+    large partition
+    some remain even without a limit.
     """
     of_target = store == "target"
-    removed = left = 0
+    removed = remaining = 0
     with ExitStack() as opened:
         reader = opened.enter_context(open_reader(pair.target if of_target else pair.source, pair.access))
         source = opened.enter_context(open_reader(pair.source, pair.access)) if of_target else None
         fence = _fence(pair, reader, source, OPEN_PHASES)
-        remover = opened.enter_context(open_remover(reader.url, pair.access, fence.look))
-        for part in parts:
-            done, rest = _clear_part(reader, remover, limit, part, of_target=of_target)
-            removed, left = removed + done, left + rest
-    return removed, left
+        remover = opened.enter_context(open_remover(reader.url, pair.access, fence.read_claim))
+        for partition in parts:
+            done, rest = _clear_part(reader, remover, limit, partition, of_target=of_target)
+            removed, remaining = removed + done, remaining + rest
+    return removed, remaining
 
 
 def _clear_part(
-    reader: StoreReader, remover: StoreRemover, limit: int, part: Partition, *, of_target: bool
+    reader: StoreReader, remover: StoreRemover, limit: int, partition: Partition, *, of_target: bool
 ) -> tuple[int, int]:
-    found = 0
+    count = 0
 
-    def seen() -> Iterator[Seen]:
-        nonlocal found
-        for batch in reader.scan(part):
+    def deletable() -> Iterator[Seen]:
+        nonlocal count
+        for batch in reader.scan(partition):
             for record in batch:
                 if isinstance(record, Record) and migrates(record) and (of_target or is_pulsars(record.path)):
-                    found += 1
+                    count += 1
                     yield Seen(record.path, record.version)
 
-    # The deepest first: ZooKeeper deletes no node that has children.
-    doomed = heapq.nlargest(min(limit, _SEEN), seen(), key=lambda one: one.path.count(b"/"))
-    return remover.remove(doomed), found - len(doomed)
+    # The deepest first: ZooKeeper does not delete a node that has children.
+    to_delete = heapq.nlargest(min(limit, _MOST_DELETIONS), deletable(), key=lambda record: record.path.count(b"/"))
+    return remover.remove(to_delete), count - len(to_delete)
 
 
 def _fence(pair: Pair, store: StoreReader, source: StoreReader | None, phases: Collection[FlagPhase]) -> WriteFence:
-    """Return the fence of tasks that write to a store, by the claim in that store and the flag in the source.
+    """Return the fence of tasks that write to a store: the claim in that store and the flag in the source.
 
     Args:
         pair: both stores.
-        store: that is written to.
-        source: has the flag; None for tasks that write whatever it is.
-        phases: in which the flag must be. Pulsar's own command may migrate the same cluster to the same target, and
-            does not read claims.
+        store: store that is written.
+        source: store with the flag; None for tasks that write in any phase.
+        phases: phases in which the flag must be. Pulsar's own command may migrate the same cluster to the same target,
+                and does not read claims.
     """
 
     def claim() -> PacedClaim | None:
@@ -358,7 +359,7 @@ def _fence(pair: Pair, store: StoreReader, source: StoreReader | None, phases: C
 
 def _records(pair: Pair, side: SidePart) -> Iterator[Record]:
     with open_reader(pair.source if side.of_source else pair.target, pair.access) as reader:
-        for batch in reader.scan(side.part):
+        for batch in reader.scan(side.partition):
             for record in batch:
                 if isinstance(record, Unreadable):
                     raise _unreadable(record)
@@ -370,32 +371,32 @@ def _unreadable(record: Unreadable) -> StoreDenied:
 
 
 def _protected(reader: StoreReader, paths: Sequence[bytes]) -> list[bytes]:
-    # A copy has no ACL: Oxia knows none, and to ZooKeeper they are not carried.
+    # A copy has no ACL: Oxia has none, and ACLs are not copied to ZooKeeper.
     # mutant: metadata-store/acls-are-not-read
     return reader.protected(paths) if isinstance(reader, ZooKeeperReader) else []
 
 
-def _misplaced(reader: StoreReader, part: Partition, batch: list[Record | Unreadable]) -> list[bytes]:
+def _misplaced(reader: StoreReader, partition: Partition, batch: list[Record | Unreadable]) -> list[bytes]:
     if not isinstance(reader, OxiaReader):
         return []
-    return [record.path for record in batch if isinstance(record, Record) and reader.misplaced(record, part.shard)]
+    return [record.path for record in batch if isinstance(record, Record) and reader.misplaced(record, partition.shard)]
 
 
 class PathSet:
-    """Paths, at eight bytes each; two of them count as one with a probability of 1 in 2^64."""
+    """Set of paths, at eight bytes each; two paths collide with a probability of 1 in 2^64."""
 
     def __init__(self, paths: Iterable[bytes]) -> None:
         rows = [array("Q") for _ in range(_PATH_SET_ROWS)]
         for path in paths:
-            one = xxh3_64_intdigest(path)
-            rows[one % _PATH_SET_ROWS].append(one)
-        # Row by row: Python sorts objects, which take five times as much.
-        for number, row in enumerate(rows):
-            rows[number] = array("Q", sorted(row))
+            digest = xxh3_64_intdigest(path)
+            rows[digest % _PATH_SET_ROWS].append(digest)
+        # Row by row: Python sorts objects, which take five times the memory.
+        for index, row in enumerate(rows):
+            rows[index] = array("Q", sorted(row))
         self._rows = rows
 
     def __contains__(self, path: bytes) -> bool:
-        one = xxh3_64_intdigest(path)
-        row = self._rows[one % _PATH_SET_ROWS]
-        at = bisect_left(row, one)
-        return at < len(row) and row[at] == one
+        digest = xxh3_64_intdigest(path)
+        row = self._rows[digest % _PATH_SET_ROWS]
+        position = bisect_left(row, digest)
+        return position < len(row) and row[position] == digest

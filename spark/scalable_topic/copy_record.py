@@ -1,7 +1,7 @@
-"""How far the copy of a scalable topic is, in the metadata store.
+"""Progress of the copy of a scalable topic, in the metadata store.
 
-Messages are in the regular topic before a record says so: what an attempt copied without a record of it is found there
-by the name of its producer.
+Messages are in the regular topic before a record says so. What an attempt copied without a record is found there by
+the name of its producer.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ RecordT = TypeVar("RecordT", bound="Stored")
 
 
 class Stored(BaseModel):
-    """Base of these records: fields that we do not know survive."""
+    """Base of these records; unknown fields are kept."""
 
     model_config = ConfigDict(frozen=True, extra="allow")
 
     def encode(self) -> bytes:
-        """The record's value."""
+        """Return the record's value."""
         return self.model_dump_json().encode()
 
 
 class StoredSum(Stored):
-    """A sum.
+    """Stored sum.
 
     Attributes:
-        messages: how many.
+        messages: number of messages.
         size: bytes of their payloads.
-        digest: of their contents, in hexadecimal.
+        digest: digest of their contents, in hexadecimal.
     """
 
     messages: int = 0
@@ -47,37 +47,37 @@ class StoredSum(Stored):
     digest: str = bytes(16).hex()
 
     @classmethod
-    def of(cls, one: Sum) -> StoredSum:
-        """A sum, as it is stored."""
-        return cls(messages=one.messages, size=one.size, digest=one.digest.hex())
+    def of(cls, total: Sum) -> StoredSum:
+        """Return a sum in its stored form."""
+        return cls(messages=total.messages, size=total.size, digest=total.digest.hex())
 
     @property
     def sum(self) -> Sum:
-        """The sum."""
+        """The sum in memory."""
         return Sum(self.messages, self.size, bytes.fromhex(self.digest))
 
 
-class Lane(StoredSum):
-    """What of a segment is in one partition.
+class PartitionProgress(StoredSum):
+    """Messages of a segment in one partition.
 
     Attributes:
-        place: nothing of the segment that has no record is there up to and with this place of the partition.
+        place: position in the partition up to which every message of the segment has a record.
     """
 
     place: tuple[int, int] = EARLIEST
 
 
 class SegmentRecord(Stored):
-    """How far the copy of a segment is.
+    """Progress of the copy of a segment.
 
     Attributes:
-        segment: its descriptor.
-        created_ms: when it came to be.
-        at: the place of the segment up to and with which all is copied.
-        sequence: the number that the next piece gets.
-        entries: that are copied.
-        complete: whether all of it is copied, and nothing can be sent to it any more.
-        lanes: what is where, by partition.
+        segment: descriptor of the segment.
+        created_ms: time of its creation.
+        at: position in the segment up to which everything is copied.
+        sequence: number of the next piece.
+        entries: number of copied entries.
+        complete: whether everything is copied, and no message can be sent to the segment any more.
+        partitions: progress by partition.
     """
 
     segment: str
@@ -86,15 +86,15 @@ class SegmentRecord(Stored):
     sequence: int = 0
     entries: int = 0
     complete: bool = False
-    lanes: tuple[Lane, ...]
+    partitions: tuple[PartitionProgress, ...]
 
 
 class PartRecord(Stored):
-    """What was read of the regular topic, or of one partition, to prove the copy.
+    """Progress of the check of the regular topic, or of one of its partitions.
 
     Attributes:
-        after: the place up to and with which all was read.
-        sums: of that, by segment.
+        after: position up to which everything was read.
+        sums: sums of what was read, by segment.
     """
 
     after: tuple[int, int] = EARLIEST
@@ -102,14 +102,14 @@ class PartRecord(Stored):
 
 
 class CopyRecord(Stored):
-    """What is copied where.
+    """Description of a copy.
 
     Attributes:
         source: the scalable topic, `tenant/namespace/topic`.
-        partitions: of the regular topic; 0 for none.
+        partitions: number of partitions of the regular topic; 0 for none.
         hashing: how its producers choose a partition for a key.
-        pruned: ids of segments that brokers had pruned when the copy began.
-        parents: of each segment that was seen, as it was seen first.
+        pruned: ids of segments that brokers had pruned before the copy started.
+        parents: parents of each segment, as first seen.
     """
 
     source: str
@@ -120,56 +120,56 @@ class CopyRecord(Stored):
 
 
 def record_path(target: TopicName) -> str:
-    """The path of the record of a copy, next to the claim."""
+    """Return the path of the record of a copy, next to the claim."""
     return f"{CLAIM}-copies-out/{target.namespace_path}/{quote(target.topic, safe='')}"
 
 
 def segment_path(target: TopicName, segment_id: int) -> str:
-    """The path of a segment's record."""
+    """Return the path of a segment's record."""
     return f"{record_path(target)}/segments/{segment_id}"
 
 
 def part_path(target: TopicName, number: int) -> str:
-    """The path of a partition's record."""
+    """Return the path of a partition's record."""
     return f"{record_path(target)}/parts/{number}"
 
 
-class Held(NamedTuple):
-    """Where a record stands: what the next change compares.
+class RecordVersion(NamedTuple):
+    """Path and version of a record, which the next change compares.
 
     Attributes:
-        path: of the record.
-        version: as it was read; None where there was none.
+        path: path of the record.
+        version: version that was read; None for a new record.
     """
 
     path: str
     version: int | None
 
 
-def read_stored(store: CasReader, kind: type[RecordT], path: str) -> tuple[RecordT | None, Held]:
-    """A record, or None; and where it stands.
+def read_stored(store: CasReader, kind: type[RecordT], path: str) -> tuple[RecordT | None, RecordVersion]:
+    """Return a record, or None, with its path and version.
 
     Raises:
-        StoreConflict: it is no such record.
+        StoreConflict: the value is not such a record.
     """
     node = store.get(path)
     if node is None:
-        return None, Held(path, None)
+        return None, RecordVersion(path, None)
     try:
-        return kind.model_validate_json(node.value), Held(path, node.version)
+        return kind.model_validate_json(node.value), RecordVersion(path, node.version)
     except ValidationError as error:
-        raise StoreConflict(f"{path} in {store.url} is no record of a copy ({faults(error)}); delete it") from error
+        raise StoreConflict(f"{path} in {store.url} is not a record of a copy ({faults(error)}); delete it") from error
 
 
-def write_stored(store: CasStore, held: Held, record: Stored) -> Held:
-    """Write a record where nobody else has since it was read; returns where it stands now.
+def write_stored(store: CasStore, version: RecordVersion, record: Stored) -> RecordVersion:
+    """Write a record unless another attempt has changed it since it was read; return its path and new version.
 
     Raises:
-        StoreContention: somebody has: another attempt.
+        StoreContention: another attempt has changed it.
     """
-    return Held(held.path, write_alone(store, held.path, record.encode(), held.version))
+    return RecordVersion(version.path, write_alone(store, version.path, record.encode(), version.version))
 
 
-def place_of(stored: tuple[int, int]) -> EntryPosition:
-    """A place, as it is stored."""
+def position_of(stored: tuple[int, int]) -> EntryPosition:
+    """Return a position from its stored form."""
     return EntryPosition(*stored)

@@ -12,48 +12,48 @@ from spark.engine import SparkEngine
 from spark.scalable_topic import tasks
 from spark.scalable_topic.spec import CheckedPart, CopyOut, CopyPart, PartCheck, SegmentCopy
 
-_TRIES = 5
-_PAUSE = 1.0
+_MOST_TRIES = 5
+_RETRY_SECONDS = 1.0
 
 
 def copy(
     engine: SparkEngine,
     job: CopyOut,
     segments: Mapping[int, Collection[int]],
-    look: Callable[[int], SegmentCopy | None],
+    next_copy: Callable[[int], SegmentCopy | None],
     *,
     tag: str,
     on_part: Callable[[int, CopyPart], None],
     check: Callable[[], None],
 ) -> None:
-    """Copy segments up to their present ends, many at once, and each only behind all from which it came.
+    """Copy segments up to their current ends, many at once, but each only after its parents.
 
-    So the order of each key is kept: what a parent holds was sent before what its children hold.
+    This keeps the order of each key: messages of a parent were sent before those of its children.
 
     Args:
-        engine: the session.
+        engine: the Spark engine.
         job: the copy.
-        segments: each with its parents.
-        look: asked before each part what there is to copy of a segment; None for nothing more. Called in any thread.
+        segments: each segment with its parents.
+        next_copy: returns what to copy of a segment next; None when nothing remains. Called in any thread.
         tag: for `SparkEngine.cancel`.
-        on_part: called with each part that is done, in any thread.
-        check: called in this thread about twice a second; what it raises ends the copy.
+        on_part: called with each finished part, in any thread.
+        check: called in this thread about twice a second; an exception of it ends the copy.
 
     Raises:
-        StoreError: the first that a task or a look raised; the others are stopped. What was copied stays, and the job
-            can be repeated.
+        StoreError: the first one of a task or of `next_copy`; the others are stopped. Copies stay, and the job can be
+                repeated.
     """
     given_up = threading.Event()
 
     def step(segment_id: int) -> bool:
-        if (unit := look(segment_id)) is None:
+        if (unit := next_copy(segment_id)) is None:
             return False
-        (part,) = engine.run([unit], partial(tasks.copy_unit, job), tag=tag)
-        on_part(segment_id, part)
-        return part.left
+        (copied,) = engine.run([unit], partial(tasks.copy_unit, job), tag=tag)
+        on_part(segment_id, copied)
+        return copied.remaining
 
     def work(segment_id: int) -> None:
-        while not given_up.is_set() and _patiently(partial(step, segment_id), given_up):
+        while not given_up.is_set() and _retry(partial(step, segment_id), given_up):
             pass
 
     _run(engine, segments, work, given_up, tag=tag, check=check)
@@ -63,19 +63,19 @@ def check(
     engine: SparkEngine,
     job: CopyOut,
     parts: Collection[int],
-    look: Callable[[int], PartCheck],
+    next_check: Callable[[int], PartCheck],
     *,
     tag: str,
     on_part: Callable[[int, CheckedPart], None],
     check: Callable[[], None],
 ) -> None:
-    """Read partitions of the regular topic up to their ends, many at once; only reads.
+    """Read partitions of the regular topic up to their ends, many at once; read only.
 
     Args:
-        engine: the session.
+        engine: the Spark engine.
         job: the copy.
         parts: numbers of partitions.
-        look: asked before each part where it begins. Called in any thread.
+        next_check: returns where the next part of a partition starts. Called in any thread.
         tag: see `copy`, as for `on_part`, `check` and errors.
         on_part: see there.
         check: see there.
@@ -83,24 +83,24 @@ def check(
     given_up = threading.Event()
 
     def step(number: int) -> bool:
-        (part,) = engine.run([look(number)], partial(tasks.check_unit, job), tag=tag)
-        on_part(number, part)
-        return part.left and not part.difference
+        (checked,) = engine.run([next_check(number)], partial(tasks.check_unit, job), tag=tag)
+        on_part(number, checked)
+        return checked.remaining and not checked.difference
 
     def work(number: int) -> None:
-        while not given_up.is_set() and _patiently(partial(step, number), given_up):
+        while not given_up.is_set() and _retry(partial(step, number), given_up):
             pass
 
     _run(engine, dict.fromkeys(parts, ()), work, given_up, tag=tag, check=check)
 
 
-def _patiently(step: Callable[[], bool], given_up: threading.Event) -> bool:
-    """Take a step, again and again while brokers move its topics; all others would have to begin again with it."""
-    for left in reversed(range(_TRIES)):
+def _retry(step: Callable[[], bool], given_up: threading.Event) -> bool:
+    """Run a step, with retries while brokers move its topics: a failure would make all others start again."""
+    for more_tries in reversed(range(_MOST_TRIES)):
         try:
             return step()
         except RetryableError:
-            if not left or given_up.wait(_PAUSE):
+            if not more_tries or given_up.wait(_RETRY_SECONDS):
                 raise
     return False
 

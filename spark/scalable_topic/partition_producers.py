@@ -1,4 +1,4 @@
-"""The producers of one segment's copy: one for each partition of the regular topic."""
+"""Producers of one segment's copy: one for each partition of the regular topic."""
 
 from __future__ import annotations
 
@@ -13,71 +13,71 @@ from clients.pulsar.names import TopicName
 from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from clients.pulsar.wire.producer import RawProducer
 from clients.pulsar.wire.reader import RawReader
-from spark.scalable_topic.copy_record import Lane, StoredSum, place_of
+from spark.scalable_topic.copy_record import PartitionProgress, StoredSum, position_of
 from spark.scalable_topic.routing import Piece, Router, signed
 from spark.scalable_topic.spec import CopyOut, producer_of
 from spark.scalable_topic.sums import Sum, print_of
 
-_STAY_EVERY = 5.0
-_LOOK_EVERY = 0.05
+_KEEP_ALIVE_SECONDS = 5.0
+_POLL_SECONDS = 0.05
 
 
-class _PartLane:
-    """What of a segment goes to one partition.
+class _PartitionWriter:
+    """Writer of a segment's messages to one partition.
 
     Args:
         job: the copy.
-        topic: the partition.
-        name: of the producer.
+        topic: name of the partition.
+        name: name of the producer.
     """
 
     def __init__(self, job: CopyOut, topic: TopicName, name: str) -> None:
         self.topic = topic
         self._name = name
-        self._place = EARLIEST
+        self._position = EARLIEST
         self._sum = Sum()
-        self._found: dict[int, bytes] = {}
+        self._unrecorded: dict[int, bytes] = {}
         self.producer = RawProducer(
             job.brokers_url, topic, job.wire, name=name, notes=job.notes, on_stored=self._on_stored, exclusive=False
         )
 
-    def begin(self, lane: Lane, found: dict[int, bytes]) -> None:
-        """Continue behind what is recorded, with what is in the partition without a record."""
-        self._place, self._sum, self._found = place_of(lane.place), lane.sum, found
+    def resume(self, progress: PartitionProgress, unrecorded: dict[int, bytes]) -> None:
+        """Continue after the record, with the messages that the partition has without a record."""
+        self._position, self._sum, self._unrecorded = position_of(progress.place), progress.sum, unrecorded
 
     @property
-    def state(self) -> Lane:
-        """What is in the partition, once all is stored."""
-        return Lane(place=self._place, **StoredSum.of(self._sum).model_dump())
+    def progress(self) -> PartitionProgress:
+        """Content of the partition, once everything is stored."""
+        return PartitionProgress(place=self._position, **StoredSum.of(self._sum).model_dump())
 
     def take(self, piece: Piece, number: int) -> bool:
-        """Send a piece, unless it is there; returns whether it was.
+        """Send a piece unless it is there already; return whether it was.
 
         Raises:
-            StoreConflict: what is there is something else.
+            StoreConflict: the partition has something else there.
         """
         self._sum = self._sum.plus(piece.content)
-        if not self._found:
+        if not self._unrecorded:
             self.producer.send(signed(piece.message, self._name, number))
             return False
-        if self._found.pop(number, None) != piece.content.digest:
+        if self._unrecorded.pop(number, None) != piece.content.digest:
             raise StoreConflict(
-                f"{self.topic}: what an earlier attempt sent as {self._name} is not what its segment holds now; the "
-                "segment has lost messages since, or somebody else sent: delete the target, and copy again with the "
-                "namespace's retention held"
+                f"{self.topic}: what an earlier attempt sent as {self._name} differs from what its segment has now; "
+                "the segment has lost messages since, or another producer sent: delete the target, and copy again with "
+                "the namespace's retention held"
             )
         return True
 
-    def _on_stored(self, place: EntryPosition) -> None:
-        self._place = place
+    def _on_stored(self, position: EntryPosition) -> None:
+        self._position = position
 
 
-class Lanes(Closeable):
-    """All partitions, with producers that no other attempt for the segment can be beside.
+class PartitionProducers(Closeable):
+    """Producers of all partitions, which exclude those of other attempts for the segment.
 
     Args:
         job: the copy.
-        segment_id: the segment.
+        segment_id: id of the segment.
 
     Raises:
         StoreContention: another attempt copies the segment.
@@ -89,93 +89,93 @@ class Lanes(Closeable):
         self._name = producer_of(segment_id)
         self._router = Router(job.partitions, job.hashing)
         self._stack = ExitStack()
-        self._due = time.monotonic() + _STAY_EVERY
+        self._due = time.monotonic() + _KEEP_ALIVE_SECONDS
         try:
-            self._lanes = [self._open(topic) for topic in job.parts]
+            self._writers = [self._open(topic) for topic in job.parts]
         except BaseException:
             self._stack.close()
             raise
 
     def close(self) -> None:
-        """Leave the partitions to others."""
+        """Close all producers."""
         self._stack.close()
 
-    def ends(self) -> list[Lane]:
-        """Where the partitions end, for a segment of which nothing was sent."""
-        return [Lane(place=end or EARLIEST) for end in self._stored_ends()]
+    def ends(self) -> list[PartitionProgress]:
+        """Return the ends of the partitions, for a segment of which nothing was sent."""
+        return [PartitionProgress(place=end or EARLIEST) for end in self._stored_ends()]
 
-    def begin(self, recorded: tuple[Lane, ...], sequence: int) -> None:
-        """Find what an earlier attempt sent without a record.
+    def resume(self, recorded: tuple[PartitionProgress, ...], sequence: int) -> None:
+        """Find what an earlier attempt sent without a record, and continue after it.
 
         Args:
-            recorded: what the record says.
-            sequence: the first number of which it says nothing.
+            recorded: progress in the record.
+            sequence: first number without a record.
 
         Raises:
             StoreError: a partition cannot be read.
         """
-        for part, lane, end in zip(self._lanes, recorded, self._stored_ends(), strict=True):
-            sent = () if end is None else self._sent_since(part.topic, place_of(lane.place), end)
-            part.begin(lane, {number: digest for number, digest in sent if number >= sequence})
+        for writer, progress, end in zip(self._writers, recorded, self._stored_ends(), strict=True):
+            sent = () if end is None else self._sent_since(writer.topic, position_of(progress.place), end)
+            writer.resume(progress, {number: digest for number, digest in sent if number >= sequence})
 
     def take(self, piece: Piece, number: int) -> bool:
-        """Send a piece, unless it is there; returns whether it was. Raises as `RawProducer.send`."""
+        """Send a piece unless it is there already; return whether it was. Raises as `RawProducer.send`."""
         if time.monotonic() >= self._due:
-            self.stay()
-        return self._lanes[piece.partition].take(piece, number)
+            self.keep_alive()
+        return self._writers[piece.partition].take(piece, number)
 
-    def stay(self) -> None:
+    def keep_alive(self) -> None:
         """Answer the brokers' keep-alives."""
-        for lane in self._lanes:
-            lane.producer.stay()
-        self._due = time.monotonic() + _STAY_EVERY
+        for writer in self._writers:
+            writer.producer.stay()
+        self._due = time.monotonic() + _KEEP_ALIVE_SECONDS
 
-    def flush(self) -> tuple[Lane, ...]:
-        """Wait until all is stored; returns what is where."""
-        for lane in self._lanes:
-            lane.producer.flush()
-        return tuple(lane.state for lane in self._lanes)
+    def flush(self) -> tuple[PartitionProgress, ...]:
+        """Wait until everything is stored; return the progress by partition."""
+        for writer in self._writers:
+            writer.producer.flush()
+        return tuple(writer.progress for writer in self._writers)
 
     # Inside ---------------------------------------------------------------------------------------------------------
 
-    def _open(self, topic: TopicName) -> _PartLane:
-        lane = _PartLane(self._job, topic, self._name)
-        self._stack.enter_context(lane.producer)
-        return lane
+    def _open(self, topic: TopicName) -> _PartitionWriter:
+        writer = _PartitionWriter(self._job, topic, self._name)
+        self._stack.enter_context(writer.producer)
+        return writer
 
     def _stored_ends(self) -> Iterator[EntryPosition | None]:
-        """Where each partition ends, with all that was on its way to it; None where it is empty."""
+        """Yield the end of each partition, including what was in flight to it; None where it is empty."""
         with PulsarAdminReader.open(self._job.wire.admin, self._job.admin_urls) as admin:
-            for lane in self._lanes:
-                _await_stored(admin, lane.topic, self._job.wire.timeout)
-                self.stay()
-                with self._reader(lane.topic, EARLIEST) as reader:
+            for writer in self._writers:
+                _wait_until_stored(admin, writer.topic, self._job.wire.timeout)
+                self.keep_alive()
+                with self._reader(writer.topic, EARLIEST) as reader:
                     yield reader.last()
 
     def _sent_since(self, topic: TopicName, after: EntryPosition, end: EntryPosition) -> Iterator[tuple[int, bytes]]:
-        """What this segment's producer sent behind a place: number and digest."""
+        """Yield number and digest of what this segment's producer sent after a position."""
         if end <= after:
             return
         with self._reader(topic, after) as reader:
-            for _, one in reader.entries(end):
-                if one.metadata.producer_name == self._name:
-                    yield one.metadata.sequence_id, print_of(one, self._router.singles(one)).digest
+            for _, message in reader.entries(end):
+                if message.metadata.producer_name == self._name:
+                    yield message.metadata.sequence_id, print_of(message, self._router.singles(message)).digest
                 if time.monotonic() >= self._due:
-                    self.stay()
+                    self.keep_alive()
 
     def _reader(self, topic: TopicName, after: EntryPosition) -> RawReader:
         job = self._job
         return RawReader(job.brokers_url, topic, job.wire, after=after, notes=job.notes)
 
 
-def _await_stored(admin: PulsarAdminReader, topic: TopicName, limit: float) -> None:
-    """Wait until all is stored that is on its way to a topic now.
+def _wait_until_stored(admin: PulsarAdminReader, topic: TopicName, limit: float) -> None:
+    """Wait until everything is stored that is in flight to a topic now.
 
-    A producer whose connection broke is gone for its broker at once, and with it the name, while bookies still store
-    what it sent last.
+    A broker forgets a producer, and frees its name, as soon as its connection breaks, while bookies still store
+    the last messages.
 
     Raises:
-        StoreUnreachable: it takes too long.
+        StoreUnreachable: it takes longer than the limit.
     """
     until = time.monotonic() + limit
     stats = admin.topics.internal_stats(topic)
@@ -183,5 +183,5 @@ def _await_stored(admin: PulsarAdminReader, topic: TopicName, limit: float) -> N
     while stats.pending_add_entries_count and stats.entries_added_counter < due:
         if time.monotonic() > until:
             raise StoreUnreachable(f"{topic}: bookies take more than {limit:g} s to store what was sent; try again")
-        time.sleep(_LOOK_EVERY)
+        time.sleep(_POLL_SECONDS)
         stats = admin.topics.internal_stats(topic)

@@ -1,4 +1,4 @@
-"""Where messages go in the regular topic: where producers of such a topic send messages with the same key."""
+"""Routing of messages to partitions of the regular topic, as its own producers route messages with the same key."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from spark.scalable_topic.sums import Print, print_of
 
 
 class Piece(NamedTuple):
-    """What of an entry goes to one partition.
+    """Part of an entry that goes to one partition.
 
     Attributes:
-        partition: which; 0 in a topic without partitions.
+        partition: number of the partition; 0 in a topic without partitions.
         message: the whole entry, or a batch of some of its messages.
-        content: what it adds to a sum.
+        content: its share of a sum.
     """
 
     partition: int
@@ -29,12 +29,12 @@ class Piece(NamedTuple):
 
 
 class Router:
-    """Takes entries apart by partition. Messages without a key go round by entry, so that batches of them stay whole.
+    """Splits entries by partition. Messages without a key rotate by entry, so that batches of them stay whole.
 
-    The same entry with the same number has the same pieces, in whichever attempt.
+    The same entry with the same number has the same pieces in every attempt.
 
     Args:
-        partitions: of the regular topic; 0 for none.
+        partitions: number of partitions of the regular topic; 0 for none.
         hashing: how its producers choose a partition for a key.
     """
 
@@ -42,78 +42,80 @@ class Router:
         self._partitions = max(partitions, 1)
         self._hashing = hashing
 
-    def pieces(self, one: Message, number: int) -> list[Piece]:
-        """What of an entry goes where.
+    def pieces(self, entry: Message, number: int) -> list[Piece]:
+        """Return the pieces of an entry.
 
         Args:
-            one: the entry.
-            number: of the entry, or any that grows with entries.
+            entry: the stored entry.
+            number: number of the entry, or any number that grows with entries.
 
         Raises:
-            StoreUnsupported: it is an encrypted batch, whose keys nobody can read here, or a key is no text.
-            StoreError: it is damaged.
+            StoreUnsupported: the entry is an encrypted batch, whose keys cannot be read, or a key is not text.
+            StoreError: the entry is damaged.
         """
         if self._partitions == 1:
-            return [Piece(0, one, print_of(one, None))]
-        singles = self.singles(one)
+            return [Piece(0, entry, print_of(entry, None))]
+        singles = self.singles(entry)
         if singles is None:
-            return [Piece(self._place(one.metadata, number), one, print_of(one, None))]
+            return [Piece(self._partition(entry.metadata, number), entry, print_of(entry, None))]
         groups: defaultdict[int, list[Single]] = defaultdict(list)
         for single in singles:
-            groups[self._place(single.metadata, number)].append(single)
+            groups[self._partition(single.metadata, number)].append(single)
         if len(groups) == 1:
-            return [Piece(partition, one, print_of(one, found)) for partition, found in groups.items()]
-        return [Piece(partition, pack(one, found), print_of(one, found)) for partition, found in sorted(groups.items())]
+            return [Piece(partition, entry, print_of(entry, group)) for partition, group in groups.items()]
+        return [
+            Piece(partition, pack(entry, group), print_of(entry, group)) for partition, group in sorted(groups.items())
+        ]
 
-    def singles(self, one: Message) -> list[Single] | None:
-        """The messages of a batch that may be taken apart; None for any other entry.
+    def singles(self, entry: Message) -> list[Single] | None:
+        """Return the messages of a batch that may be split; None for any other entry.
 
         Raises:
             StoreUnsupported: see `pieces`.
-            StoreError: it is damaged.
+            StoreError: the entry is damaged.
         """
-        if self._partitions == 1 or not one.is_batch:
+        if self._partitions == 1 or not entry.is_batch:
             return None
-        if one.metadata.encryption_keys:
-            # Of a single message the key stands outside of what is encrypted.
-            if one.messages == 1:
+        if entry.metadata.encryption_keys:
+            # The key of a single message is outside of what is encrypted.
+            if entry.messages == 1:
                 return None
             raise StoreUnsupported(
                 "a batch is encrypted, and its messages may belong to several partitions; copy to a topic without "
                 "partitions"
             )
-        return unpack(one)
+        return unpack(entry)
 
-    def _place(self, metadata: MessageMetadata | SingleMessageMetadata, number: int) -> int:
+    def _partition(self, metadata: MessageMetadata | SingleMessageMetadata, number: int) -> int:
         key = _text_of(metadata.partition_key) if metadata.HasField("partition_key") else None
         if key is None and isinstance(metadata, MessageMetadata) and metadata.HasField("uuid"):
             # The chunks of one message belong together.
             key = _text_of(metadata.uuid)
-        found = None if key is None else partition_of(key, self._partitions, self._hashing)
-        return number % self._partitions if found is None else found
+        partition = None if key is None else partition_of(key, self._partitions, self._hashing)
+        return number % self._partitions if partition is None else partition
 
 
 def _text_of(key: object) -> str:
-    # What is no UTF-8 comes as bytes, and each library makes another text of it.
+    # A key that is not UTF-8 comes as bytes, and each library turns it into another text.
     if not isinstance(key, str):
-        raise StoreUnsupported(f"the key {key!r} is no text in UTF-8; copy to a topic without partitions")
+        raise StoreUnsupported(f"the key {key!r} is not UTF-8 text; copy to a topic without partitions")
     return key
 
 
-def signed(one: Message, producer: str, number: int) -> Message:
-    """An entry as a producer of the copy sends it.
+def signed(entry: Message, producer: str, number: int) -> Message:
+    """Return an entry as a producer of the copy sends it.
 
     Args:
-        one: the entry.
+        entry: the stored entry.
         producer: name of the producer.
-        number: its sequence id there.
+        number: sequence id of the entry there.
     """
     metadata = MessageMetadata()
-    metadata.CopyFrom(one.metadata)
+    metadata.CopyFrom(entry.metadata)
     metadata.producer_name = producer
     metadata.sequence_id = number
-    # Readers get committed messages alone, and the transaction is not known to the other topic. A regular topic has no
-    # entry buckets, for which producers state the hashes of an entry; and a part of a batch has fewer of these.
+    # Readers get committed messages only, and the other topic does not know the transaction. A regular topic has no
+    # entry buckets, for which producers state an entry's hashes; and a part of a batch has fewer of these.
     for name in ("highest_sequence_id", "txnid_least_bits", "txnid_most_bits", "entry_hash_min", "entry_hash_max"):
         metadata.ClearField(name)
-    return framed(metadata, one.payload)
+    return framed(metadata, entry.payload)

@@ -16,36 +16,36 @@ from models.store_url import StoreUrl
 from spark.scalable_topic.sums import Sum
 
 PRODUCER = "pulsar-migrate-copy"
-"""What the names of producers of a copy begin with; the segment's id follows."""
+"""Prefix of the names of producers of a copy; the segment's id follows."""
 
 
 def producer_of(segment_id: int) -> str:
-    """The name of the producer that copies a segment, the same for all attempts."""
+    """Return the name of the producer that copies a segment, the same for all attempts."""
     return f"{PRODUCER}-{segment_id}"
 
 
 def segment_of(producer: str) -> int | None:
-    """The segment that a producer copies; None for any other producer."""
+    """Return the segment that a producer copies; None for any other producer."""
     rest = producer.removeprefix(f"{PRODUCER}-")
     return int(rest) if rest != producer and rest.isdecimal() else None
 
 
 @dataclass(frozen=True)
 class CopyOut:
-    """The topics on both ends, and how to talk to their cluster.
+    """Source and target of a copy, with how to access their cluster.
 
     Attributes:
-        store: its metadata store, which also holds the claim and the records of the copy.
-        attempt: on behalf of which tasks write; a task that finds a newer one in the claim stops.
-        brokers_url: addresses of its brokers, `pulsar://…`.
-        admin_urls: its admin interface.
-        target: the regular topic.
-        partitions: that it has; 0 for none.
+        store: metadata store of the cluster, which also has the claim and the records of the copy.
+        attempt: attempt of the writing tasks; a task stops when the claim has a newer one.
+        brokers_url: addresses of the brokers, `pulsar://…`.
+        admin_urls: addresses of the admin interface.
+        target: name of the regular topic.
+        partitions: number of its partitions; 0 for none.
         hashing: how producers of the regular topic choose a partition for a key.
         access: credentials and timeout for the store.
         wire: timeout, TLS and credentials for brokers.
         claim: path of the claim in the store.
-        parallelism: how many tasks run at once; they share the throttle.
+        parallelism: most tasks that run at once; they share the throttle.
     """
 
     store: StoreUrl
@@ -62,25 +62,25 @@ class CopyOut:
 
     @property
     def parts(self) -> list[TopicName]:
-        """The regular topic's partitions, or the topic itself."""
+        """Partitions of the regular topic, or the topic itself."""
         return [self.target.of_partition(number) for number in range(self.partitions)] or [self.target]
 
     @property
     def notes(self) -> dict[str, str]:
-        """What our producers and consumers say of themselves."""
+        """Properties with which our producers and consumers identify themselves."""
         return {NOTE: self.attempt.workflow_id or "-"}
 
 
 class SegmentCopy(NamedTuple):
-    """What one task copies of one segment.
+    """Part of a segment that one task copies.
 
     Attributes:
-        segment_id: which.
-        descriptor: its part of the topic's name.
-        topic: that holds its messages.
-        created_ms: when it came to be; a topic that was created again has the same ids again.
-        ended: whether nothing can be sent to it any more.
-        most: bytes after which a task ends, so that progress shows; the next one continues.
+        segment_id: id of the segment.
+        descriptor: segment's part of the topic's name.
+        topic: topic with its messages.
+        created_ms: time of the topic's creation; a topic that was created again has the same segment ids.
+        ended: whether no message can be sent to the segment any more.
+        most: bytes after which the task ends, so that progress shows; the next one continues.
     """
 
     segment_id: int
@@ -92,28 +92,28 @@ class SegmentCopy(NamedTuple):
 
 
 class CopyPart(NamedTuple):
-    """What one task has copied.
+    """Result of one task of a copy.
 
     Attributes:
-        entries: of the segment.
-        found: of these, those that an earlier attempt had copied without a record of it.
-        left: whether there is more.
+        entries: number of entries that were copied.
+        already_copied: entries among them that an earlier attempt had copied without a record.
+        remaining: whether there is more to copy.
     """
 
     entries: int = 0
-    found: int = 0
-    left: bool = False
+    already_copied: int = 0
+    remaining: bool = False
 
 
 class PartCheck(NamedTuple):
-    """What one task reads of the regular topic, or of one partition.
+    """Part of the regular topic, or of one partition, that one task reads.
 
     Attributes:
-        number: of the partition; 0 for a topic without partitions.
-        after: the place behind which it begins.
-        sums: of what was read before, by segment.
-        descendants: segments that must not come before a segment, by that one.
-        most: bytes after which a task ends.
+        number: number of the partition; 0 for a topic without partitions.
+        after: position after which it starts.
+        sums: sums of what was read before, by segment.
+        descendants: segments that must not come before a segment, by that segment.
+        most: bytes after which the task ends.
     """
 
     number: int
@@ -124,18 +124,18 @@ class PartCheck(NamedTuple):
 
 
 class CheckedPart(NamedTuple):
-    """What one task has read.
+    """Result of one task of a check.
 
     Attributes:
-        after: the place up to and with which all was read.
-        sums: of all that was read up to there, by segment.
-        entries: that this task read.
-        left: whether there is more.
-        difference: what is wrong; empty for nothing.
+        after: position up to which everything was read.
+        sums: sums of everything up to there, by segment.
+        entries: number of entries that this task read.
+        remaining: whether there is more to read.
+        difference: what is wrong; empty if nothing is.
     """
 
     after: EntryPosition
     sums: Mapping[int, Sum]
     entries: int = 0
-    left: bool = False
+    remaining: bool = False
     difference: str = ""

@@ -1,7 +1,7 @@
-"""What a copy is proved by: messages, their bytes, and a digest of all their content in order.
+"""Proof of a copy: number of messages, their bytes, and a digest of their content in order.
 
-The content is all that a consumer can see of a message, but for what a copy cannot keep: message ids, producer names,
-sequence ids, and for which entry buckets of a segment a message was stamped.
+The content is everything that a consumer can see of a message, except what a copy cannot keep: message ids, producer
+names, sequence ids, and the entry buckets of a segment for which a message was stamped.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _NOT_KEPT = (
     "entry_hash_min",
     "entry_hash_max",
 )
-# What differs between a batch and a part of it.
+# Fields that differ between a batch and a part of it.
 _OF_BATCH = (
     "num_messages_in_batch",
     "uncompressed_size",
@@ -35,11 +35,11 @@ _OF_BATCH = (
 
 
 class Print(NamedTuple):
-    """What one stored entry adds to a sum.
+    """Share of one stored entry in a sum.
 
     Attributes:
-        contents: of its messages; of a batch that is never taken apart, one for all.
-        messages: how many there are.
+        contents: contents of its messages; one for all in a batch that is never split.
+        messages: number of messages.
         size: bytes of their payloads.
     """
 
@@ -49,45 +49,45 @@ class Print(NamedTuple):
 
     @property
     def digest(self) -> bytes:
-        """Of this entry alone."""
+        """Digest of this entry alone."""
         return Sum().plus(self).digest
 
 
 class Sum(NamedTuple):
-    """Of messages in their order.
+    """Sum of messages in order.
 
     Attributes:
-        messages: how many.
+        messages: number of messages.
         size: bytes of their payloads.
-        digest: of their contents.
+        digest: digest of their contents.
     """
 
     messages: int = 0
     size: int = 0
     digest: bytes = bytes(16)
 
-    def plus(self, one: Print) -> Sum:
-        """With one more entry."""
+    def plus(self, entry: Print) -> Sum:
+        """Return the sum with one more entry."""
         digest = self.digest
-        for content in one.contents:
+        for content in entry.contents:
             digest = xxhash.xxh3_128_digest(digest + content)
-        return Sum(self.messages + one.messages, self.size + one.size, digest)
+        return Sum(self.messages + entry.messages, self.size + entry.size, digest)
 
 
-def print_of(one: Message, singles: Sequence[Single] | None) -> Print:
-    """What an entry adds to a sum.
+def print_of(entry: Message, singles: Sequence[Single] | None) -> Print:
+    """Return the share of an entry in a sum.
 
     Args:
-        one: the entry.
-        singles: its messages, where batches may be taken apart; None for what is no batch, or stays whole.
+        entry: the stored entry.
+        singles: its messages, if batches may be split; None for an entry that is not a batch, or stays whole.
     """
     metadata = MessageMetadata()
-    metadata.CopyFrom(one.metadata)
+    metadata.CopyFrom(entry.metadata)
     for name in _NOT_KEPT:
         metadata.ClearField(name)
     if singles is None:
-        payload = one.payload
-        return Print((_joined(metadata, payload),), one.messages, len(payload))
+        payload = entry.payload
+        return Print((_joined(metadata, payload),), entry.messages, len(payload))
     for name in _OF_BATCH:
         metadata.ClearField(name)
     contents = tuple(_joined(metadata, single.data) for single in singles)

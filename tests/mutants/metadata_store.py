@@ -79,7 +79,7 @@ MUTANTS = mutants(
             "metadata-store/no-fence-between-reading-and-writing": drop,
         },
         f"{_STEPS}::test_records_changed_since_the_read_are_kept": {
-            "metadata-store/writes-over-anything": swap("theirs.version if theirs else ABSENT", "None"),
+            "metadata-store/writes-over-anything": swap("target.version if target else ABSENT", "None"),
         },
         f"{_STEPS}::test_records_written_after_the_commit_are_kept": {
             "metadata-store/late-writes-over-services": becomes("True"),

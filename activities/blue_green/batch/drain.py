@@ -44,7 +44,7 @@ from models.blue_green.results import Drained
 from models.lifecycle.failures import NAMED, FailedItem, some
 from models.lifecycle.names import PUBLISHERS_GAUGE
 from models.lifecycle.status import ProgressTask, ProgressUnit, WaitKind
-from spark.blue_green.positions import count_after, places_after
+from spark.blue_green.positions import count_after, positions_after
 from spark.blue_green.tasks import read_record
 
 # A round takes two requests for each undrained topic. Seconds between the starts of two rounds.
@@ -272,7 +272,7 @@ class DrainWatch:
             if not late:
                 self._skip_all(guard, topic, name)
             elif name in stats.cursors and EntryPosition.parse(stats.cursors[name].mark_delete_position) < at:
-                first = next(places_after(ledgers, at))
+                first = next(positions_after(ledgers, at))
                 position = Position(ledger_id=first.ledger_id, entry_id=first.entry_id)
                 self._task.change_blue(
                     connect=lambda admin: admin.topics.internal_info(topic),

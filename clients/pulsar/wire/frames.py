@@ -67,7 +67,7 @@ class Message(NamedTuple):
         return self.metadata.HasField("txnid_least_bits") or self.metadata.HasField("txnid_most_bits")
 
 
-def message(entry: bytes) -> Message:
+def parse_message(entry: bytes) -> Message:
     """Return the message in a stored entry, or in what a consumer gets, without what the broker noted.
 
     Raises:

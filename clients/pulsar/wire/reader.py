@@ -11,7 +11,7 @@ from clients.errors import StoreConflict, StoreUnreachable
 from clients.pulsar.names import StoredTopic
 from clients.pulsar.wire.access import WireAccess
 from clients.pulsar.wire.connection import BrokerConnection
-from clients.pulsar.wire.frames import Message, message
+from clients.pulsar.wire.frames import Message, parse_message
 from clients.pulsar.wire.lookup import connect
 from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from pulsar_wire.connection import Channel
@@ -102,13 +102,13 @@ class RawReader(Closeable):
             position, data = self._arrived.popleft()
             if position <= self._after:
                 # Brokers start with the position itself, of which a client may have had a part.
-                self._count(message(data))
+                self._count(parse_message(data))
                 continue
             if position > last:
                 raise StoreConflict(
                     f"reading {self._topic}: the entry {position[0]}:{position[1]} came after {last[0]}:{last[1]}"
                 )
-            decoded = message(data)
+            decoded = parse_message(data)
             self._count(decoded)
             yield position, decoded
             if position == last:

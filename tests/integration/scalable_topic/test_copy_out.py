@@ -21,7 +21,7 @@ from models.scalable_topic.copies import KeyHash
 from models.store_url import parse_store_url
 from pulsar_devstack.servers.stack import Stack
 from spark.scalable_topic.copy_record import SegmentRecord, read_stored, record_path, segment_path
-from spark.scalable_topic.partition_producers import Lanes
+from spark.scalable_topic.partition_producers import PartitionProducers
 from spark.scalable_topic.routing import Piece, Router, signed
 from spark.scalable_topic.spec import CopyOut, producer_of
 from tests.support.scalable_topic.copies import (
@@ -223,10 +223,10 @@ def test_what_a_lost_attempt_has_on_its_way(stack: Stack, admin: PulsarAdmin, co
 
 def _take_again(job: CopyOut, record: SegmentRecord, pieces: Sequence[Piece]) -> Iterator[bool]:
     """Yield whether each piece is there by itself, without sending those that are not."""
-    with Lanes(job, 0) as lanes:
-        lanes.begin(record.lanes, record.sequence)
+    with PartitionProducers(job, 0) as producers:
+        producers.resume(record.partitions, record.sequence)
         for number, piece in enumerate(pieces[10:], 10):
-            yield lanes.take(piece, number)
+            yield producers.take(piece, number)
 
 
 def _send(producer: RawProducer, entries: list[Message]) -> None:

@@ -80,7 +80,7 @@ def test_the_proof_finds_what_others_did(stack: Stack, admin: PulsarAdmin, copie
     source, target = native(stack, admin, "meddled", 5), topic("meddled-copy")
     copier.copy(source, target)
     send_as_regular(stack, target, range(1))
-    with pytest.raises(StoreConflict, match=r"of \S+, is no copy.* delete it, and copy again"):
+    with pytest.raises(StoreConflict, match=r"of \S+, is not a copy.* delete it, and copy again"):
         copier.copy(source, target)
     admin.topics.delete(target, force=True)
     assert copier.copy(source, target).entries == 5

@@ -11,14 +11,14 @@ from clients.errors import StoreUnsupported
 from clients.pulsar.admin.topics import CursorStats
 from clients.pulsar.wire.position import EARLIEST, EntryPosition
 from spark.blue_green.copy_record import CopyRecord, copy_record
-from spark.blue_green.positions import LedgerLength, PositionMap, Run, count_after, joined, places_after
+from spark.blue_green.positions import LedgerLength, PositionMap, Run, count_after, joined, positions_after
 
 LEDGERS = st.lists(st.integers(1, 6), min_size=1, max_size=6)
 
 
 def _places(lengths: list[int], first_ledger: int, *, count: int | None = None) -> list[EntryPosition]:
     ledgers = [LedgerLength(first_ledger + 2 * number, length) for number, length in enumerate(lengths)]
-    return list(places_after(ledgers, EARLIEST))[:count]
+    return list(positions_after(ledgers, EARLIEST))[:count]
 
 
 @given(LEDGERS, LEDGERS)
@@ -60,9 +60,9 @@ def test_order_is_kept() -> None:
 def test_places_after(lengths: list[int], number: int) -> None:
     """The places behind one are those that come after it, and they are counted without being listed."""
     ledgers = [LedgerLength(number, length) for number, length in enumerate(lengths)]
-    places = list(places_after(ledgers, EARLIEST))
+    places = list(positions_after(ledgers, EARLIEST))
     after = places[min(number, len(places) - 1)]
-    assert list(places_after(ledgers, after)) == [place for place in places if place > after]
+    assert list(positions_after(ledgers, after)) == [place for place in places if place > after]
     assert count_after(ledgers, after) == len([place for place in places if place > after])
     assert count_after(ledgers, EARLIEST) == len(places) == sum(lengths)
 

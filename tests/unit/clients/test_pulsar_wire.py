@@ -26,7 +26,7 @@ from clients.pulsar.admin.auth import Token
 from clients.pulsar.names import TopicName
 from clients.pulsar.wire.access import WireAccess
 from clients.pulsar.wire.connection import BrokerConnection, refused
-from clients.pulsar.wire.frames import message
+from clients.pulsar.wire.frames import parse_message
 from clients.pulsar.wire.lookup import greet
 from clients.pulsar.wire.position import EntryPosition
 from clients.pulsar.wire.producer import RawProducer
@@ -66,20 +66,20 @@ Answer = Callable[[Command], list[Command]]
 
 def test_stored_message() -> None:
     """A stored entry is taken as it is; what the broker noted in front of it is left out."""
-    found = message(STORED)
+    found = parse_message(STORED)
     assert (found.data, found.messages) == (STORED, 1)
     assert (found.metadata.producer_name, found.metadata.sequence_id) == ("app", 0)
     assert (found.is_chunk, found.is_marker, found.in_transaction) == (False, False, False)
-    assert message(b"\x0e\x02\x00\x00\x00\x03abc" + STORED).data == STORED
+    assert parse_message(b"\x0e\x02\x00\x00\x00\x03abc" + STORED).data == STORED
     # Clients before checksums.
-    assert message(STORED[6:]).data == STORED[6:]
+    assert parse_message(STORED[6:]).data == STORED[6:]
 
 
 @pytest.mark.parametrize("damaged", [STORED[:-1] + b"x", STORED[:12], STORED[6:20], b"", b"\x00\x00\x00\x00"])
 def test_damaged_message(damaged: bytes) -> None:
     """An entry with another checksum, or cut off, is no message."""
     with pytest.raises(StoreProtocolError):
-        message(damaged)
+        parse_message(damaged)
 
 
 def test_frames_of_a_broker() -> None:
@@ -142,7 +142,7 @@ def test_only_producer() -> None:
         return [CommandPing(), *_greeting(asked, last=41), *_receipt(asked, 42, EntryPosition(7, 3))]
 
     with _broker(answer) as url, _producer(url, stored) as producer:
-        producer.send(message(STORED))
+        producer.send(parse_message(STORED))
         producer.flush()
     assert stored == [EntryPosition(7, 3)]
 
@@ -196,7 +196,7 @@ def test_messages_that_are_not_stored(answer: Answer, kind: type[StoreError]) ->
     """Dropped as a duplicate, answered out of turn, fenced, or not answered at all: none counts as stored."""
     stored: list[EntryPosition] = []
     with _broker(lambda asked: [*_greeting(asked), *answer(asked)]) as url, _producer(url, stored) as producer:
-        producer.send(message(STORED))
+        producer.send(parse_message(STORED))
         with pytest.raises(kind):
             producer.flush()
     assert stored == []

@@ -9,7 +9,7 @@ import pytest
 from pyspark import Accumulator
 
 from clients.errors import StoreConflict, StoreError, StoreUnreachable
-from spark.tally import Tally, TallyParam, telling
+from spark.tally import Tally, TallyParam, with_error_capture
 
 numbers = itertools.count()
 
@@ -33,8 +33,8 @@ def fail(error: StoreError) -> Done:
 def test_records_are_counted() -> None:
     """A task tells the records of its result; a result that counts nothing counts as none."""
     tally = new_tally()
-    assert list(telling(Done, tally, 1)([3, 4])) == [Done(3), Done(4)]
-    assert list(telling(str, tally, 1)([3])) == ["3"]
+    assert list(with_error_capture(Done, tally, 1)([3, 4])) == [Done(3), Done(4)]
+    assert list(with_error_capture(str, tally, 1)([3])) == ["3"]
     assert tally.value == Tally(records=7)
 
 
@@ -43,9 +43,9 @@ def test_what_may_pass_is_left_to_spark_until_the_last_try() -> None:
     error = StoreUnreachable("no answer")
     tally = new_tally()
     with pytest.raises(StoreUnreachable):
-        list(telling(fail, tally, 4)([error]))
+        list(with_error_capture(fail, tally, 4)([error]))
     assert tally.value == Tally()
-    assert list(telling(fail, tally, 1)([error])) == []
+    assert list(with_error_capture(fail, tally, 1)([error])) == []
     assert tally.value == Tally(errors=(error,))
 
 
@@ -53,5 +53,5 @@ def test_what_is_final_is_told_at_once() -> None:
     """Another try would end the same way."""
     error = StoreConflict("somebody else holds it")
     tally = new_tally()
-    assert list(telling(fail, tally, 4)([error])) == []
+    assert list(with_error_capture(fail, tally, 4)([error])) == []
     assert tally.value.errors == (error,)

@@ -117,9 +117,9 @@ def test_numbers_tell_what_equal_tells(name: str) -> None:
 def test_parents_that_stand_alone(name: str) -> None:
     """Only ZooKeeper needs parents that Oxia does not have: without a value, and with children."""
     rules = pair(name)
-    assert rules.may_stand_alone(record(value=b"", count=1)) is (name == "oxia-zk")
-    assert not rules.may_stand_alone(record(value=b"v", count=1))
-    assert not rules.may_stand_alone(record(value=b"", count=0))
+    assert rules.may_exist_alone(record(value=b"", count=1)) is (name == "oxia-zk")
+    assert not rules.may_exist_alone(record(value=b"v", count=1))
+    assert not rules.may_exist_alone(record(value=b"", count=0))
 
 
 @pytest.mark.parametrize(

@@ -19,12 +19,12 @@ from spark.engine import SparkEngine
 from spark.scalable_topic import jobs
 from spark.scalable_topic.copy_record import (
     CopyRecord,
-    Held,
     PartRecord,
+    RecordVersion,
     SegmentRecord,
     StoredSum,
     part_path,
-    place_of,
+    position_of,
     read_stored,
     record_path,
     segment_path,
@@ -89,7 +89,7 @@ class _Reading:
         self._store = store
         self._context = context
         self._descendants = descendants_of(copy.parents if copy else {})
-        self._held: dict[int, Held] = {}
+        self._held: dict[int, RecordVersion] = {}
         self._lock = threading.Lock()
         self._entries, self._total = 0, entries
         self.differences: list[str] = []
@@ -104,7 +104,7 @@ class _Reading:
         """Return the position from which to continue reading a partition."""
         record = self.record(number)
         sums = {segment: one.sum for segment, one in record.sums.items()}
-        return PartCheck(number, place_of(record.after), sums, self._descendants)
+        return PartCheck(number, position_of(record.after), sums, self._descendants)
 
     def take(self, number: int, part: CheckedPart) -> None:
         """Store the result of reading a partition."""
@@ -136,7 +136,7 @@ def _differences(job: CopyOut, segments: dict[int, SegmentRecord], parts: dict[i
     for number, part in parts.items():
         for segment in sorted({*segments, *part.sums}):
             record = segments.get(segment)
-            copied = record.lanes[number].sum if record else StoredSum().sum
+            copied = record.partitions[number].sum if record else StoredSum().sum
             there = part.sums.get(segment, StoredSum()).sum
             if copied != there:
                 yield (
@@ -160,9 +160,9 @@ def _proof(segments: dict[int, SegmentRecord]) -> Proof:
 def _figures(record: SegmentRecord) -> SegmentFigures:
     return SegmentFigures(
         segment=record.segment,
-        messages=sum(lane.messages for lane in record.lanes),
-        size=sum(lane.size for lane in record.lanes),
-        digest=_digest(lane.digest for lane in record.lanes),
+        messages=sum(partition.messages for partition in record.partitions),
+        size=sum(partition.size for partition in record.partitions),
+        digest=_digest(partition.digest for partition in record.partitions),
     )
 
 

@@ -17,7 +17,7 @@ from spark.scalable_topic import jobs
 from spark.scalable_topic.copy_record import (
     CopyRecord,
     SegmentRecord,
-    place_of,
+    position_of,
     read_stored,
     record_path,
     segment_path,
@@ -131,14 +131,14 @@ class CopyRounds:
         ended = self._source.ended(segment)
         record = self._record(segment_id)
         known = record is not None and (record.complete or not ended)
-        if record is not None and known and not self._source.left(segment, place_of(record.at)):
+        if record is not None and known and not self._source.left(segment, position_of(record.at)):
             return None
         return SegmentCopy(segment_id, segment.descriptor, self._source.topic(segment), segment.created_at_ms, ended)
 
     def _take(self, _segment_id: int, part: CopyPart) -> None:
         with self._lock:
             self._entries += part.entries
-            self._found += part.found
+            self._found += part.already_copied
             self._done += part.entries
         self._show()
 

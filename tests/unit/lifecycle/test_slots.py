@@ -8,20 +8,20 @@ from contextlib import ExitStack, contextmanager
 
 import pytest
 
-from spark.lanes import Lanes, Limits, cluster_limits, local_limits
+from spark.slots import Limits, SlotScheduler, cluster_limits, local_limits
 from tests.support.waiting import wait_for, wait_until_equal
 
 GOES_ON = threading.Event()
 
 
 @contextmanager
-def waiting(lanes: Lanes, tag: str) -> Generator[threading.Event]:
+def waiting(slots: SlotScheduler, tag: str) -> Generator[threading.Event]:
     """A thread that asks for a slot, and holds it until the end; yields what is set when it has got it."""
     got, done = threading.Event(), threading.Event()
 
     def ask() -> None:
-        with lanes.slot(tag, done, urgent=False) as mine:
-            if mine:
+        with slots.slot(tag, done, urgent=False) as has_slot:
+            if has_slot:
                 got.set()
                 done.wait(30)
 
@@ -35,10 +35,10 @@ def waiting(lanes: Lanes, tag: str) -> Generator[threading.Event]:
         assert not thread.is_alive()
 
 
-def hold(stack: ExitStack, lanes: Lanes, tag: str, count: int) -> None:
+def hold(stack: ExitStack, slots: SlotScheduler, tag: str, count: int) -> None:
     """Take slots until the stack is left."""
     for _ in range(count):
-        assert stack.enter_context(lanes.slot(tag, GOES_ON, urgent=False))
+        assert stack.enter_context(slots.slot(tag, GOES_ON, urgent=False))
 
 
 @pytest.mark.parametrize(
@@ -59,35 +59,35 @@ def test_a_machine_shares_its_cores() -> None:
 
 def test_urgent_work_waits_for_nobody() -> None:
     """A run for which somebody is blocked gets a slot at once where bulk runs have all of theirs."""
-    lanes = Lanes(lambda: Limits(3, 3, 9))
+    slots = SlotScheduler(lambda: Limits(3, 3, 9))
     with ExitStack() as stack:
-        hold(stack, lanes, "copy", 3)
+        hold(stack, slots, "copy", 3)
         for _ in range(5):
-            assert stack.enter_context(lanes.slot("scan", GOES_ON, urgent=True))
+            assert stack.enter_context(slots.slot("scan", GOES_ON, urgent=True))
 
 
 def test_a_run_keeps_to_its_share() -> None:
     """What a run may not have is there for the next one, and that has it at once."""
-    lanes = Lanes(lambda: Limits(2, 3, 9))
+    slots = SlotScheduler(lambda: Limits(2, 3, 9))
     with ExitStack() as stack:
-        hold(stack, lanes, "copy", 2)
-        with waiting(lanes, "copy") as more, waiting(lanes, "other") as other:
+        hold(stack, slots, "copy", 2)
+        with waiting(slots, "copy") as more, waiting(slots, "other") as other:
             assert other.wait(10)
             assert not more.is_set()
 
 
 def test_whoever_has_least_comes_first() -> None:
     """A slot that is given back goes to the run with the fewest, though another one has waited longer."""
-    lanes = Lanes(lambda: Limits(9, 3, 9))
-    with ExitStack() as rest, waiting(lanes, "first") as first, ExitStack() as one:
+    slots = SlotScheduler(lambda: Limits(9, 3, 9))
+    with ExitStack() as rest, waiting(slots, "first") as first, ExitStack() as one:
         wait_for("the first slot", first.is_set, 10)
-        hold(one, lanes, "copy", 1)
-        hold(rest, lanes, "copy", 1)
-        with waiting(lanes, "first") as more:
-            wait_until_equal("the longest wait", lambda: lanes._waiting["first"], 1, 10)  # pyright: ignore[reportPrivateUsage]
-            with waiting(lanes, "none") as none:
-                wait_for("a wait", lambda: lanes.waits("none"), 10)
-                assert not lanes.waits("first"), "it has one already"
+        hold(one, slots, "copy", 1)
+        hold(rest, slots, "copy", 1)
+        with waiting(slots, "first") as more:
+            wait_until_equal("the longest wait", lambda: slots._waiting["first"], 1, 10)  # pyright: ignore[reportPrivateUsage]
+            with waiting(slots, "none") as none:
+                wait_for("a wait", lambda: slots.waits("none"), 10)
+                assert not slots.waits("first"), "it has one already"
                 one.close()
                 assert none.wait(10)
                 assert not more.is_set()
@@ -95,11 +95,11 @@ def test_whoever_has_least_comes_first() -> None:
 
 def test_a_stopped_run_does_not_wait() -> None:
     """Stopping ends a wait for a slot; a run that is told to stop gets none."""
-    lanes = Lanes(lambda: Limits(1, 1, 9))
+    slots = SlotScheduler(lambda: Limits(1, 1, 9))
     stopped = threading.Event()
     with ExitStack() as stack:
-        hold(stack, lanes, "copy", 1)
+        hold(stack, slots, "copy", 1)
         stopped.set()
-        with lanes.slot("other", stopped, urgent=False) as mine:
-            assert not mine
-        assert not lanes.waits("other")
+        with slots.slot("other", stopped, urgent=False) as has_slot:
+            assert not has_slot
+        assert not slots.waits("other")

@@ -1,8 +1,8 @@
-"""Which task may start: slots are kept free for work that somebody waits for, and no run takes those of all others.
+"""Scheduling of tasks on Spark's slots: urgent work always finds a slot, and no run takes all of them.
 
-Spark takes no slot away from a task that runs, and a throttled task holds its slot while it waits. Fair pools help
-nobody, therefore: once a copy has all slots, everything else waits for it. So the driver decides, before it hands a
-task over.
+Spark never takes a slot from a running task, and a throttled task keeps its slot while it waits. So fair pools do
+not help: once a copy has all slots, everything else waits for it. Therefore the driver decides before it submits a
+task.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-#: Slots of a local session. One that is not used costs nothing: no thread, and no Python process.
+#: Slots of a local session. An unused slot costs nothing: no thread and no Python process.
 LOCAL_SLOTS = 1024
 
-# Bulk runs on one machine at full width: each further one waits, and is told so.
+# Bulk runs on one machine at full width; further ones wait, and their status says so.
 _BULK_RUNS = 16
 # Stopping must not wait for a slot.
-_LOOK_SECONDS = 0.1
+_CHECK_SECONDS = 0.1
 
 
 class Limits(NamedTuple):
-    """How many tasks may run at once.
+    """Limits of how many tasks run at once.
 
     Attributes:
-        each: of one run.
-        bulk: of all runs together that are not urgent.
-        urgent: of one run that somebody is blocked by.
+        each: tasks of one run.
+        bulk: tasks of all runs together that are not urgent.
+        urgent: tasks of one urgent run.
     """
 
     each: int
@@ -37,25 +37,25 @@ class Limits(NamedTuple):
 
 
 def local_limits(cores: int) -> Limits:
-    """Each run gets as many tasks as there are cores, whatever others do: the machine shares its cores among them."""
+    """Return limits that give each run as many tasks as there are cores; the runs share the cores."""
     return Limits(cores, min(_BULK_RUNS * cores, LOCAL_SLOTS // 2), cores)
 
 
 def cluster_limits(slots: int) -> Limits:
-    """Slots are the executors' cores: an eighth, at least one, is kept for urgent runs, and the rest is shared.
+    """Return limits that keep an eighth of the slots, at least one, for urgent runs, and share the others.
 
-    Of that no single run takes all, as long as there are three or more.
+    With three or more shared slots, no single run may take them all.
     """
     bulk = max(1, slots - max(1, slots // 8))
     spare = max(1, bulk // 8) if bulk > 2 else 0
     return Limits(bulk - spare, bulk, slots)
 
 
-class Lanes:
-    """The slots of one session.
+class SlotScheduler:
+    """Scheduler of the slots of one session.
 
     Args:
-        limits: as they are now; executors come and go.
+        limits: returns the current limits; executors come and go.
     """
 
     def __init__(self, limits: Callable[[], Limits]) -> None:
@@ -66,17 +66,17 @@ class Lanes:
 
     @property
     def limits(self) -> Limits:
-        """As they are now."""
+        """Current limits."""
         return self._limits()
 
     @contextmanager
     def slot(self, tag: str, stopped: threading.Event, *, urgent: bool) -> Generator[bool]:
-        """Hold a slot; yields whether there is one, which is so unless the run was stopped.
+        """Hold a slot while the block runs; yield False if the run was stopped before it got one.
 
         Args:
-            tag: whose tasks share what one run may have.
-            stopped: set when the run is to end.
-            urgent: whether somebody is blocked meanwhile: the slot is there at once.
+            tag: name of the runs that share the limit of one run.
+            stopped: set when the run must end.
+            urgent: whether clients are blocked until the run ends; it gets a slot immediately.
         """
         if urgent:
             yield True
@@ -91,7 +91,7 @@ class Lanes:
                     self._changed.notify_all()
 
     def waits(self, tag: str) -> bool:
-        """Whether the runs with this tag wait for a slot, and have none."""
+        """Return whether the runs with this tag wait for a slot and have none."""
         with self._changed:
             return self._waiting[tag] > 0 and self._bulk[tag] == 0
 
@@ -102,7 +102,7 @@ class Lanes:
                 while not self._may_start(tag):
                     if stopped.is_set():
                         return False
-                    self._changed.wait(_LOOK_SECONDS)
+                    self._changed.wait(_CHECK_SECONDS)
                 self._bulk[tag] += 1
             finally:
                 self._waiting -= Counter((tag,))
@@ -111,7 +111,7 @@ class Lanes:
 
     def _may_start(self, tag: str) -> bool:
         each, bulk, _ = self._limits()
-        mine = self._bulk[tag]
-        # Whoever has least comes first.
-        first = all(mine <= self._bulk[other] for other in self._waiting)
-        return first and mine < each and self._bulk.total() < bulk
+        own = self._bulk[tag]
+        # The run with the fewest slots comes first.
+        first = all(own <= self._bulk[other] for other in self._waiting)
+        return first and own < each and self._bulk.total() < bulk
