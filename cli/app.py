@@ -25,7 +25,7 @@ from worker.catalog import KINDS
 
 NAME = "pulsar-migrate"
 
-_LOOK, _STEER, _TOPICS, _RUN = "Migrations", "Steering", "Topics that scale", "Running it"
+_MIGRATIONS, _STEERING, _TOPICS, _PROCESSES = "Migrations", "Steering", "Topics that scale", "Running it"
 
 app = typer.Typer(
     name=NAME,
@@ -37,7 +37,7 @@ app = typer.Typer(
     rich_markup_mode=None,
 )
 
-app.add_typer(start_app(), name="start", rich_help_panel=_LOOK)
+app.add_typer(start_app(), name="start", rich_help_panel=_MIGRATIONS)
 for _name, _command in {
     "list": list_command,
     "status": status_command,
@@ -45,7 +45,7 @@ for _name, _command in {
     "history": history_command,
     "replay": replay_command,
 }.items():
-    app.command(_name, rich_help_panel=_LOOK)(_command)
+    app.command(_name, rich_help_panel=_MIGRATIONS)(_command)
 for _name, _command in {
     **{verb.value: verb_command(verb) for verb in Verb},
     "hold": hold_command,
@@ -53,20 +53,20 @@ for _name, _command in {
     "throttle": throttle_command,
     "window": window_command,
 }.items():
-    app.command(_name, rich_help_panel=_STEER)(_command)
+    app.command(_name, rich_help_panel=_STEERING)(_command)
 for _kind in KINDS.values():
     for _name, _command in commands_of(_kind).items():
         app.command(_name, rich_help_panel=f"Steering a {_kind.name}")(_command)
-app.command("worker", rich_help_panel=_RUN)(worker_command)
-app.command("gateway", rich_help_panel=_RUN)(gateway_command)
-app.add_typer(doctor_app(), name="doctor", rich_help_panel=_RUN)
-app.add_typer(features_app(), name="features", rich_help_panel=_RUN)
+app.command("worker", rich_help_panel=_PROCESSES)(worker_command)
+app.command("gateway", rich_help_panel=_PROCESSES)(gateway_command)
+app.add_typer(doctor_app(), name="doctor", rich_help_panel=_PROCESSES)
+app.add_typer(features_app(), name="features", rich_help_panel=_PROCESSES)
 app.add_typer(topic_app(), name="topic", rich_help_panel=_TOPICS)
 # Commands of other installed distributions; each takes its `typer.Context` and parses the remaining arguments itself.
 for _point in entry_points(group="pulsar_migrate.commands"):
     app.command(
         _point.name,
-        rich_help_panel=_RUN,
+        rich_help_panel=_PROCESSES,
         add_help_option=False,
         context_settings={"allow_extra_args": True, "ignore_unknown_options": True},
     )(_point.load())
@@ -85,7 +85,7 @@ def run(arguments: list[str]) -> int:
         return end.code if isinstance(end.code, int) else ExitCode.OK if end.code is None else ExitCode.UNEXPECTED
     except CommandFailed as error:
         return report(error)
-    except Exception:  # noqa: BLE001 - the last place where it can be told
+    except Exception:  # noqa: BLE001 - the last place that can report it
         traceback.print_exc()
         return ExitCode.UNEXPECTED
     return ExitCode.OK

@@ -1,4 +1,4 @@
-"""What the command line knows of the blue-green migration alone."""
+"""Servers of a blue-green migration, for `doctor` and `features`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from models.blue_green.input import BlueGreenInput, PulsarCluster
 
 
 def servers(input: BlueGreenInput) -> Servers:
-    """The metadata stores and brokers of both clusters."""
+    """Return the metadata stores and brokers of both clusters."""
     green = _of("green", input.green_cluster, input.green)
 
     def selects(namespace: str) -> bool:

@@ -1,4 +1,4 @@
-"""What the command line knows of the bookie cluster switch alone: commands for pace, read mode, and the old cluster."""
+"""Commands of the bookie cluster switch: copy speed, read mode, and the old cluster."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ _QUERY = "list_cleanup_targets"
 
 def concurrency_command(
     workflow_id: WorkflowId,
-    batches: Annotated[str, typer.Argument(metavar="BATCHES", help="Batches of ledgers that are copied at once.")],
+    batches: Annotated[str, typer.Argument(metavar="BATCHES", help="Number of batches of ledgers to copy at once.")],
     output: Output = Form.TEXT,
 ) -> None:
-    """Set how many batches of ledgers are copied at once, while a bookie cluster switch copies."""
+    """Set how many batches of ledgers a running bookie cluster switch copies at once."""
     taken = send_update(workflow_id, "set_concurrency", checked(Concurrency, {"batches": batches}), Concurrency)
     answer(output, [f"concurrency: {taken.batches} batches"], taken)
 
@@ -32,7 +32,7 @@ def read_mode_command(
     mode: Annotated[str, typer.Argument(metavar="MODE", help="DUAL_READ, OLD_CLUSTER_ONLY or NEW_CLUSTER_ONLY.")],
     output: Output = Form.TEXT,
 ) -> None:
-    """Tell brokers with the plugin from which bookie clusters to read."""
+    """Set from which bookie clusters brokers with the plugin read."""
     taken = send_update(workflow_id, "set_read_mode", checked(ReadModeChange, {"mode": mode}), ReadModeChange)
     answer(output, [f"read mode: {taken.mode}"], taken)
 
@@ -42,54 +42,58 @@ def close_client_command(
     cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the old cluster.")],
     output: Output = Form.TEXT,
 ) -> None:
-    """Have brokers with the plugin close their client of the old cluster, once nothing refers to that."""
+    """Close the old cluster's client in brokers with the plugin, once nothing refers to that cluster."""
     taken = send_update(workflow_id, "close_client", checked(ClientClosing, {"cluster": cluster}), ClientClosing)
     answer(output, [f"brokers closed their client of {taken.cluster}"], taken)
 
 
 def go_back_without_target_command(
     workflow_id: WorkflowId,
-    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the target, which is lost.")],
+    cluster: Annotated[str, typer.Argument(metavar="CLUSTER", help="Name of the lost target cluster.")],
     output: Output = Form.TEXT,
 ) -> None:
-    """Let a rollback that waits for a target that is lost do without it: what only the target has is given up."""
+    """Continue a rollback that waits for a lost target without it; data that only the target has is lost."""
     taken = send_update(workflow_id, "go_back_without_target", checked(TargetLoss, {"cluster": cluster}), TargetLoss)
-    answer(output, [f"the way back does without {taken.cluster}"], taken)
+    answer(output, [f"the rollback continues without {taken.cluster}"], taken)
 
 
 def clean_up_command(
     workflow_id: WorkflowId,
     *,
     src_cluster: Annotated[str, typer.Option(help="Name of the old cluster, whose ledgers are deleted.")],
-    max_deletions: Annotated[str | None, typer.Option(metavar="N", help="Most ledgers to delete.")] = None,
+    max_deletions: Annotated[
+        str | None, typer.Option(metavar="N", help="Most ledgers to delete (default: no limit).")
+    ] = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also while a broker seems to use the old cluster.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Delete even if a broker seems to use the old cluster.")
+    ] = False,
     output: Output = Form.TEXT,
 ) -> None:
     """End the window of a bookie cluster switch and delete the old cluster's ledgers, or list them."""
     typed = {"src_cluster": src_cluster, "max_deletions": max_deletions, "dry_run": dry_run, "force": force}
-    found = send_update(workflow_id, "clean_up", checked(CleanupOrder, typed), CleanupTargets)
-    answer(output, _lines(found, "would be deleted" if dry_run else "will be deleted"), found)
+    targets = send_update(workflow_id, "clean_up", checked(CleanupOrder, typed), CleanupTargets)
+    answer(output, _lines(targets, "would be deleted" if dry_run else "will be deleted"), targets)
 
 
 def cleanup_targets_command(workflow_id: WorkflowId, output: Output = Form.TEXT) -> None:
     """Show the ledgers of the old cluster that a cleanup would delete, as the switch last listed them."""
     hint(query_line(workflow_id, _QUERY))
-    found = against_temporal(lambda client: query(client, workflow_id, _QUERY, CleanupTargets))
-    if found is None:
+    targets = against_temporal(lambda client: query(client, workflow_id, _QUERY, CleanupTargets))
+    if targets is None:
         answer(output, ["nothing is listed yet: the first listing is made in the rollback window"], {"listed": False})
     else:
-        answer(output, _lines(found, "would be deleted"), found)
+        answer(output, _lines(targets, "would be deleted"), targets)
 
 
-def _lines(found: CleanupTargets, what: str) -> list[str]:
-    examples = f", e.g. {', '.join(map(str, found.examples))}" if found.examples else ""
-    deleted = f"{found.ledgers:,} ledgers of {found.cluster} ({found.entry_bytes / 1e6:,.1f} MB) {what}{examples}"
-    return [deleted, f"{found.kept:,} are kept", *(f"kept       {reason}" for reason in found.reasons)]
+def _lines(targets: CleanupTargets, what: str) -> list[str]:
+    examples = f", e.g. {', '.join(map(str, targets.examples))}" if targets.examples else ""
+    deleted = f"{targets.ledgers:,} ledgers of {targets.cluster} ({targets.entry_bytes / 1e6:,.1f} MB) {what}{examples}"
+    return [deleted, f"{targets.kept:,} are kept", *(f"kept       {reason}" for reason in targets.reasons)]
 
 
 def servers(input: BookieClusterInput) -> Servers:
-    """The brokers' metadata store, and both bookie clusters."""
+    """Return the brokers' metadata store and both bookie clusters."""
     return Servers(
         cluster=input.cluster,
         metadata=input.store,
@@ -106,4 +110,4 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "close-client": close_client_command,
     "go-back-without-target": go_back_without_target_command,
 }
-"""The commands that this migration alone has."""
+"""Commands of this migration only, by name."""

@@ -1,4 +1,4 @@
-"""Inputs from the command line: one option for each field or JSON, checked, and what is wrong with it, by field."""
+"""Inputs from the command line: one option for each field, or JSON; errors name the field."""
 
 from __future__ import annotations
 
@@ -22,15 +22,20 @@ from process.exit_codes import CommandFailed, ExitCode
 from worker.catalog import Registered
 
 InputT = TypeVar("InputT", bound=WorkflowInput)
-_INPUT = Annotated[str | None, typer.Option("--input", metavar="JSON|@FILE", help="The input; options win over it.")]
+_INPUT = Annotated[
+    str | None,
+    typer.Option(
+        "--input", metavar="JSON|@FILE", help="Input as JSON, or a file with it; options override its fields."
+    ),
+]
 
 
 def read_input(model: type[InputT], text: str | None, options: Mapping[str, str | bool | None]) -> InputT:
     """Check an input.
 
     Args:
-        model: what the input must be.
-        text: JSON, or `@` and the name of a file with JSON; options win over it.
+        model: model of the input.
+        text: JSON, or `@` and the name of a file with JSON; options override it.
         options: values by field as typed; None where an option was not given.
 
     Raises:
@@ -49,12 +54,12 @@ def read_input(model: type[InputT], text: str | None, options: Mapping[str, str 
 def input_command(
     kind: Registered, text: str, run: Callable[..., None], further: Mapping[str, tuple[Any, Any]]
 ) -> Callable[..., None]:
-    """A command for one kind of workflow.
+    """Return a command for one kind of workflow.
 
     Args:
-        kind: of the workflow.
+        kind: kind of the workflow.
         text: the command's help.
-        run: is called with the kind and the checked input, and with the further options by name.
+        run: called with the kind and the checked input, and with the further options by name.
         further: annotation and default of each further option, by name.
     """
 
@@ -76,10 +81,10 @@ def input_command(
 
 
 def parse_duration(text: str) -> timedelta:
-    """A duration, as `read_duration` takes it.
+    """Return a duration, as `read_duration` accepts it.
 
     Raises:
-        CommandFailed: it is none.
+        CommandFailed: the text is not a duration.
     """
     try:
         return read_duration(text)
@@ -89,24 +94,24 @@ def parse_duration(text: str) -> timedelta:
 
 
 def field_help(model: type[WorkflowInput]) -> dict[str, str]:
-    """What the docstrings of the input and its base say about each field."""
-    found: dict[str, str] = {}
+    """Return the help of each field from the docstrings of the input and its base classes."""
+    texts: dict[str, str] = {}
     for cls in (base for base in reversed(model.__mro__) if issubclass(base, WorkflowInput)):
         _, _, attributes = (cls.__doc__ or "").partition("Attributes:\n")
         for match in re.finditer(r"^\s+(\w+): (.+?)(?=^\s+\w+: |\Z)", attributes, re.MULTILINE | re.DOTALL):
-            found[match[1]] = " ".join(match[2].split())
-    return found
+            texts[match[1]] = " ".join(match[2].split())
+    return texts
 
 
 def read_json(text: str, option: str) -> dict[str, Any]:
-    """A JSON object that was typed, or is in a file.
+    """Return a JSON object from the command line or from a file.
 
     Args:
         text: JSON, or `@` and the name of a file with JSON.
-        option: that it was typed for, for messages.
+        option: option that it was given for, for messages.
 
     Raises:
-        CommandFailed: it is none.
+        CommandFailed: it is not a JSON object, or the file cannot be read.
     """
     try:
         raw = Path(text[1:]).read_text() if text.startswith("@") else text
@@ -115,15 +120,15 @@ def read_json(text: str, option: str) -> dict[str, Any]:
         raise CommandFailed(ExitCode.USAGE, f"{option}: {error}.", "name a file that can be read") from error
     except ValueError as error:
         raise CommandFailed(
-            ExitCode.USAGE, f"{option} is no JSON: {error}.", "write a JSON object, or @FILE"
+            ExitCode.USAGE, f"{option} is not JSON: {error}.", "write a JSON object, or @FILE"
         ) from error
     if not isinstance(values, dict):
-        raise CommandFailed(ExitCode.USAGE, f"{option} is no JSON object.", 'write {"name": "…", …}')
+        raise CommandFailed(ExitCode.USAGE, f"{option} is not a JSON object.", 'write {"name": "…", …}')
     return values  # pyright: ignore[reportUnknownVariableType] - checked by the model that takes it
 
 
 def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
-    """Whether a field holds several values."""
+    """Return whether a field holds several values."""
     return isinstance(annotation, type) and issubclass(annotation, BaseModel)
 
 
@@ -135,9 +140,9 @@ def _value(annotation: Any, value: object) -> Any:
     if get_origin(annotation) is tuple:
         return value.split(",")
     if get_origin(annotation) is dict:
-        return {name: text for name, _, text in (part.partition("=") for part in value.split(","))}
+        return {name: text for name, _, text in (pair.partition("=") for pair in value.split(","))}
     if is_model(annotation):
-        # Each value but the last ends at the first `=`.
+        # The last value may contain `=`.
         return dict(zip(annotation.model_fields, value.split("=", len(annotation.model_fields) - 1), strict=False))
     return value
 

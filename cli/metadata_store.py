@@ -1,4 +1,4 @@
-"""What the command line knows of the metadata store migration alone."""
+"""Servers of a metadata store migration, for `doctor` and `features`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ _LEDGERS = "/ledgers"
 
 
 def servers(input: MetadataStoreInput) -> Servers:
-    """Both stores, and the bookies whose metadata move with them."""
+    """Return both stores, and the bookies whose metadata moves with them."""
     source = input.source_url
     ledgers = source.model_copy(update={"root": source.root + _LEDGERS})
     return Servers(

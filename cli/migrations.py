@@ -1,6 +1,6 @@
-"""What the command line knows of one kind of workflow: the module `cli.<package>`.
+"""Commands and servers of each kind of workflow, from its module `cli.<package>`.
 
-It may hold `COMMANDS`, the commands that this kind alone has, by name, and `servers`, a function that names the
+It may have `COMMANDS`, its own commands by name, and `servers`, a function that returns the
 servers of an input for `doctor`.
 """
 
@@ -22,17 +22,17 @@ Command = Callable[..., None]
 
 @dataclass(frozen=True)
 class Servers:
-    """The servers that an input leads to.
+    """Servers that an input leads to.
 
     Attributes:
         cluster: the Pulsar cluster.
         metadata: the store in which its brokers register.
-        stores: all metadata stores, by the parts that they play.
+        stores: all metadata stores, by their roles.
         bookie_clusters: roots of ledgers' metadata, by the names of the bookie clusters.
-        needs_brokers: whether brokers must run when the migration starts.
-        credentials: name of the credentials in the worker's settings; empty for the common ones.
-        others: of further clusters.
-        selects: whether the workflow concerns a namespace, `tenant/namespace`.
+        needs_brokers: whether brokers must be running when the migration starts.
+        credentials: name of the credentials in the worker's settings; empty for the default ones.
+        others: servers of further clusters.
+        selects: returns whether the workflow concerns a namespace, `tenant/namespace`.
     """
 
     cluster: str
@@ -46,7 +46,7 @@ class Servers:
 
     @classmethod
     def of(cls, input: ClusterAccess) -> Self:
-        """The metadata store and the brokers of one cluster."""
+        """Return the metadata store and the brokers of one cluster."""
         return cls(
             cluster=input.cluster,
             metadata=input.store,
@@ -56,12 +56,12 @@ class Servers:
 
 
 def commands_of(kind: Registered) -> Mapping[str, Command]:
-    """The commands that this kind alone has, by name."""
+    """Return the commands of one kind of workflow, by name."""
     return _exported(kind, "COMMANDS") or {}
 
 
 def servers_of(kind: Registered, input: WorkflowInput) -> Servers | None:
-    """The servers that an input leads to; None if the module of its kind does not say."""
+    """Return the servers that an input leads to; None if the module of its kind does not define them."""
     servers: Callable[[WorkflowInput], Servers] | None = _exported(kind, "servers")
     return servers(input) if servers else None
 

@@ -1,4 +1,4 @@
-"""What commands ask of Temporal, start, update, query and follow, and the lines of its own CLI that stand for that."""
+"""Requests of commands to Temporal, and the equivalent lines of the `temporal` CLI."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from temporalio.exceptions import ApplicationError, WorkflowAlreadyStartedError
 from temporalio.service import RPCError, RPCStatusCode
 
 from cli.options import hint
-from cli.view import View, look, not_found
+from cli.view import View, not_found, read_view
 from models.base import faults
 from models.lifecycle.input import WorkflowInput
 from process.exit_codes import CommandFailed, ExitCode
@@ -41,7 +41,7 @@ EFFECT_LIMIT = timedelta(seconds=60)
 
 
 def status_of(workflow_id: str) -> str:
-    """The command that shows a migration."""
+    """Return the command that shows a migration."""
     return f"pulsar-migrate status {workflow_id}"
 
 
@@ -72,16 +72,16 @@ async def start(client: Client, kind: Registered, input: WorkflowInput, queue: s
     """Start a workflow and return its run id.
 
     Args:
-        client: of Temporal.
-        kind: of the workflow.
-        input: of it.
-        queue: of its workers.
-        see: the command that shows it; by default that of a migration.
+        client: client of Temporal.
+        kind: kind of the workflow.
+        input: input of the workflow.
+        queue: task queue of its workers.
+        see: command that shows it; by default that of a migration.
 
     Raises:
-        CommandFailed: it runs already, or the search attributes cannot be registered.
+        CommandFailed: the workflow is running already, or the search attributes cannot be registered.
     """
-    # First: a workflow that sets an attribute which is not registered is retried indefinitely, with a warning in a log.
+    # First: a workflow that sets an unregistered attribute is retried indefinitely, and only a log shows why.
     await register_search_attributes(client)
     try:
         handle = await start_workflow(client, kind.workflow, input, kind=kind.name, queue=queue)
@@ -97,18 +97,18 @@ async def execute_update(
     """Send an update to a workflow and return its answer.
 
     Args:
-        client: of Temporal.
-        workflow_id: of the workflow.
-        name: of the update.
-        argument: of the update; None for none.
+        client: client of Temporal.
+        workflow_id: id of the workflow.
+        name: name of the update.
+        argument: argument of the update; None for none.
         answer: type of the answer.
-        see: the command that shows it; by default that of a migration.
+        see: command that shows it; by default that of a migration.
 
     Raises:
-        CommandFailed: it was refused, nobody took it, or it had no effect in time.
+        CommandFailed: it was refused, no worker accepted it, or it had no effect in time.
     """
     handle = client.get_workflow_handle(workflow_id)
-    taken = False
+    accepted = False
     try:
         async with asyncio.timeout(ACCEPT_LIMIT.total_seconds()):
             update = await handle.start_update(  # pyright: ignore[reportUnknownMemberType] - the SDK's own annotation
@@ -117,7 +117,7 @@ async def execute_update(
                 wait_for_stage=WorkflowUpdateStage.ACCEPTED,
                 result_type=answer,
             )
-        taken = True
+        accepted = True
         async with asyncio.timeout(EFFECT_LIMIT.total_seconds()):
             return await update.result()
     except WorkflowUpdateFailedError as error:
@@ -125,7 +125,7 @@ async def execute_update(
         code = ExitCode.REFUSED if isinstance(cause, ApplicationError) else ExitCode.FAILED
         raise CommandFailed(code, f"{cause}.", f"see {see or status_of(workflow_id)}") from error
     except (TimeoutError, WorkflowUpdateRPCTimeoutOrCancelledError) as error:
-        raise _not_in_time(name, see or status_of(workflow_id), taken=taken) from error
+        raise _not_in_time(name, see or status_of(workflow_id), accepted=accepted) from error
     except RPCError as error:
         if error.status is not RPCStatusCode.NOT_FOUND:
             raise
@@ -141,18 +141,18 @@ def send_update(
     *,
     see: str = "",
 ) -> AnswerT:
-    """Send an update, and print the line of Temporal's own CLI that it stands for.
+    """Send an update, and print the equivalent line of the `temporal` CLI.
 
     Args:
-        workflow_id: of the workflow.
-        name: of the update.
-        argument: of the update; None for none.
-        answer_type: of the answer.
+        workflow_id: id of the workflow.
+        name: name of the update.
+        argument: argument of the update; None for none.
+        answer_type: type of the answer.
         refused: called with a refusal before it is raised.
-        see: the command that shows it; by default that of a migration.
+        see: command that shows it; by default that of a migration.
 
     Raises:
-        CommandFailed: it was refused, nobody took it, or it had no effect in time.
+        CommandFailed: it was refused, no worker accepted it, or it had no effect in time.
     """
     hint(update_line(workflow_id, name, *([] if argument is None else [argument.model_dump(mode="json")])))
     try:
@@ -166,7 +166,7 @@ def send_update(
 
 
 def checked(model: type[ModelT], values: dict[str, Any]) -> ModelT:
-    """The argument of an update, from what was typed.
+    """Return the argument of an update from typed values.
 
     Raises:
         CommandFailed: a value is wrong; the message names it.
@@ -178,10 +178,10 @@ def checked(model: type[ModelT], values: dict[str, Any]) -> ModelT:
 
 
 async def query(client: Client, workflow_id: str, name: str, answer: type[AnswerT], *arguments: Any) -> AnswerT | None:
-    """Send a query to a workflow and return its answer, which may be nothing.
+    """Send a query to a workflow and return its answer, which may be None.
 
     Raises:
-        CommandFailed: there is no such workflow, it does not know the query, or no worker answers.
+        CommandFailed: there is no such workflow, it does not have the query, or no worker answers.
         RPCError: Temporal does not answer.
     """
     handle = client.get_workflow_handle(workflow_id)
@@ -199,14 +199,18 @@ async def query(client: Client, workflow_id: str, name: str, answer: type[Answer
 
 
 async def follow(
-    client: Client, workflow_id: str, show: Callable[[View], None], interval: timedelta, lost: Callable[[str], None]
+    client: Client,
+    workflow_id: str,
+    show: Callable[[View], None],
+    interval: timedelta,
+    on_outage: Callable[[str], None],
 ) -> View:
-    """Show a migration again and again until its end; outages of Temporal are reported and waited out."""
+    """Show a migration repeatedly until its end; report and wait out outages of Temporal."""
     while True:
         try:
-            view = await look(client, workflow_id)
+            view = await read_view(client, workflow_id)
         except RPCError as error:
-            lost(f"Temporal does not answer ({error.message}); trying again")
+            on_outage(f"Temporal does not answer ({error.message}); trying again")
         else:
             show(view)
             if view.ended:
@@ -215,7 +219,7 @@ async def follow(
 
 
 def start_line(kind: Registered, input: WorkflowInput, queue: str) -> str:
-    """`temporal workflow start …`, quoted for a POSIX shell."""
+    """Return `temporal workflow start …`, quoted for a POSIX shell."""
     attributes = {"MigrationKind": kind.name, "MigrationTarget": input.target_name}
     listed = [f"--search-attribute={name}={json.dumps(value)}" for name, value in attributes.items()]
     words = ["--type", kind.workflow, "--task-queue", queue, "--workflow-id", input.workflow_id]
@@ -224,14 +228,14 @@ def start_line(kind: Registered, input: WorkflowInput, queue: str) -> str:
 
 
 def update_line(workflow_id: str, name: str, *arguments: Any) -> str:
-    """`temporal workflow update execute …`."""
-    words = ["--workflow-id", workflow_id, "--name", name, *_given(arguments)]
+    """Return `temporal workflow update execute …`."""
+    words = ["--workflow-id", workflow_id, "--name", name, *_input_options(arguments)]
     return shlex.join(["temporal", "workflow", "update", "execute", *words])
 
 
 def query_line(workflow_id: str, name: str = "status", *arguments: Any) -> str:
-    """`temporal workflow query …`, by default for the status."""
-    words = ["--workflow-id", workflow_id, "--type", name, *_given(arguments)]
+    """Return `temporal workflow query …`, by default for the status."""
+    words = ["--workflow-id", workflow_id, "--type", name, *_input_options(arguments)]
     return shlex.join(["temporal", "workflow", "query", *words])
 
 
@@ -245,15 +249,15 @@ async def _not_running(client: Client, workflow_id: str) -> CommandFailed:
     return CommandFailed(ExitCode.REFUSED, f"{workflow_id} has ended ({state}). Legal now: none.", cure)
 
 
-def _not_in_time(name: str, look: str, *, taken: bool) -> CommandFailed:
-    if taken:
+def _not_in_time(name: str, see: str, *, accepted: bool) -> CommandFailed:
+    if accepted:
         cause = f"{name} was accepted, but has no effect after {EFFECT_LIMIT.total_seconds():.0f} s."
-        return CommandFailed(ExitCode.UNREACHABLE, cause, f"see {look}")
-    cause = f"no worker took {name} in {ACCEPT_LIMIT.total_seconds():.0f} s; it can still take effect."
+        return CommandFailed(ExitCode.UNREACHABLE, cause, f"see {see}")
+    cause = f"no worker accepted {name} in {ACCEPT_LIMIT.total_seconds():.0f} s; it can still take effect."
     return CommandFailed(ExitCode.UNREACHABLE, cause, "start a worker: pulsar-migrate worker")
 
 
-def _given(arguments: Iterable[Any]) -> list[str]:
+def _input_options(arguments: Iterable[Any]) -> list[str]:
     return [word for argument in arguments for word in ("--input", _json(argument))]
 
 

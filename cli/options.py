@@ -22,7 +22,7 @@ SettingsT = TypeVar("SettingsT", bound=BaseSettings)
 
 
 class Form(StrEnum):
-    """How a command prints its answer."""
+    """Output formats of a command."""
 
     TEXT = "text"
     JSON = "json"
@@ -36,7 +36,7 @@ _MOST_COMPLETIONS = 50
 
 def running_ids(incomplete: str) -> list[str]:
     """Return the ids of running migrations that start as typed; none if Temporal does not answer at once."""
-    # Only here: the shell's own start-up asks for this module too.
+    # Imported here: the shell's own start-up loads this module too.
     from cli.view import RUNNING, list_filter
     from temporal.client import connect
 
@@ -52,7 +52,7 @@ def running_ids(incomplete: str) -> list[str]:
     return [workflow_id for workflow_id in ids if workflow_id.startswith(incomplete)]
 
 
-Output = Annotated[Form, typer.Option("-o", "--output", help="How the answer is printed.")]
+Output = Annotated[Form, typer.Option("-o", "--output", help="Output format: text or json (default text).")]
 WorkflowId = Annotated[
     str,
     typer.Argument(
@@ -77,16 +77,16 @@ def hint(line: str) -> None:
 
 
 def read_settings() -> Settings:
-    """The settings of a worker's process; raises as `settings_of`."""
+    """Return the settings of a worker's process; raise as `settings_of`."""
     return settings_of(Settings, "PULSAR_MIGRATE_")
 
 
 def settings_of(kind: type[SettingsT], prefix: str) -> SettingsT:
-    """The settings of this process.
+    """Return the settings of this process.
 
     Args:
-        kind: of the settings.
-        prefix: of their variables in the environment.
+        kind: class of the settings.
+        prefix: prefix of their environment variables.
 
     Raises:
         CommandFailed: a variable is wrong; the message names it.
@@ -96,11 +96,11 @@ def settings_of(kind: type[SettingsT], prefix: str) -> SettingsT:
     except pydantic.ValidationError as error:
         fault = error.errors(include_url=False, include_input=False)[0]
         if not fault["loc"]:
-            # Settings that do not agree with each other.
+            # Settings that contradict each other.
             cause = f"{prefix}*: {fault['msg'].removeprefix('Value error, ')}."
             raise CommandFailed(ExitCode.USAGE, cause, "correct these settings") from error
         name = "__".join(map(str, fault["loc"])).upper()
-        # A field with a name of its own is told by that.
+        # A field with a variable name of its own is named by that.
         name = name if name.startswith("PULSAR_MIGRATE_") else f"{prefix}{name}"
         cause = f"{name}: {fault['msg'].removeprefix('Value error, ')}."
         raise CommandFailed(ExitCode.USAGE, cause, f"correct {name}") from error

@@ -21,18 +21,18 @@ from models.lifecycle.units import Described, Quantity, Unit, describe, format_v
 from worker.catalog import KINDS
 
 NOTES = 10
-"""Most notes that are shown; the newest ones."""
+"""Most notes that are shown, the newest ones."""
 
 _TIME = Unit(Quantity.TIME)
 _HEADER = ("phase", "outcome", "time", "undo", "note")
 _STYLES = {"ALARM": "bold red", "do now": "bold yellow", "failed": "red"}
 
 Line = tuple[str, str]
-"""What a line is about, and its text."""
+"""Label and text of a line."""
 
 
 def lines(view: View) -> list[str]:
-    """Everything, in plain lines."""
+    """Return the whole view as plain lines."""
     return [
         _head(view),
         *map(_plain, _now(view)),
@@ -42,7 +42,7 @@ def lines(view: View) -> list[str]:
 
 
 def screen(view: View) -> Group:
-    """The same for a terminal."""
+    """Return the whole view for a terminal."""
     table = Table(*_HEADER, box=None, pad_edge=False, show_header=bool(_rows(view)))
     table.columns[2].justify = "right"
     for row in _rows(view):
@@ -51,7 +51,7 @@ def screen(view: View) -> Group:
 
 
 def headline(view: View) -> str:
-    """One line for a log; equal as long as nothing happens."""
+    """Return one line for a log; it is the same as long as nothing happens."""
     status = view.status
     parts = [view.workflow_id, status.outcome if status and not view.ended else view.execution.lower()]
     parts.append(status.phase if status else view.phase)
@@ -64,16 +64,16 @@ def headline(view: View) -> str:
     ]
     parts += [view.silence] if view.silence else []
     parts += map(headline, view.children)
-    return " | ".join(part for part in parts if part)
+    return " | ".join(text for text in parts if text)
 
 
 def ending(view: View) -> list[str]:
-    """How it ended; nothing while it runs."""
+    """Return how the migration ended; nothing while it runs."""
     return [_plain(line) for line in _ending(view)]
 
 
 def ago(at: datetime, now: datetime) -> str:
-    """How long ago something was, in whole seconds."""
+    """Return how long ago a time was, in whole seconds."""
     seconds = round((now - at).total_seconds())
     return f"{_TIME.format(seconds)} ago" if seconds > 0 else "just now"
 
@@ -82,12 +82,12 @@ def _plain(line: Line) -> str:
     return f"{line[0]:<10} {line[1]}"
 
 
-def _grid(found: list[Line]) -> Table:
-    """Lines whose texts are folded beside what they are about."""
+def _grid(rows: list[Line]) -> Table:
+    """Return lines with their labels on the left and their texts folded."""
     grid = Table.grid(padding=(0, 1))
     grid.add_column(width=10, no_wrap=True)
     grid.add_column(overflow="fold")
-    for about, text in found:
+    for about, text in rows:
         grid.add_row(Text(about), Text(text), style=_STYLES.get(about, ""))
     return grid
 
@@ -101,17 +101,17 @@ def _head(view: View) -> str:
 
 
 def _now(view: View) -> list[Line]:
-    """What matters most: dangers, what the operator is asked to do, what is waited for, and how far it is."""
+    """Return the most urgent lines: alarms, what the operator must do, what is waited for, and progress."""
     now = datetime.now(UTC)
-    found: list[Line] = [("silence", view.silence)] if view.silence else []
+    rows: list[Line] = [("silence", view.silence)] if view.silence else []
     status = view.status
     if status:
-        found += [("ALARM", alarm) for alarm in status.alarms]
+        rows += [("ALARM", alarm) for alarm in status.alarms]
     if status and not view.ended:
-        found += _waits(status.waiting, now) if status.waiting else []
+        rows += _waits(status.waiting, now) if status.waiting else []
         if status.progress:
-            found.append(("progress", f"{status.progress}; {ago(status.progress.as_of, now)}"))
-    return [*found, *(_step(step, now) for step in view.steps), *_children(view)]
+            rows.append(("progress", f"{status.progress}; {ago(status.progress.as_of, now)}"))
+    return [*rows, *(_step(step, now) for step in view.steps), *_children(view)]
 
 
 def _waits(wait: Waiting, now: datetime) -> list[Line]:
@@ -131,10 +131,10 @@ def _step(step: Step, now: datetime) -> Line:
 
 
 def _children(view: View) -> list[Line]:
-    """Child workflows that run, a line for each; `status` shows more of one of them by its id."""
-    found: list[Line] = [("batch", headline(child)) for child in view.children]
+    """Return a line for each running child workflow; `status` with its id shows more of one."""
+    rows: list[Line] = [("batch", headline(child)) for child in view.children]
     more = view.children_count - len(view.children)
-    return [*found, ("batch", f"and {more:,} more")] if more else found
+    return [*rows, ("batch", f"and {more:,} more")] if more else rows
 
 
 def _rows(view: View) -> list[tuple[str, ...]]:
@@ -153,43 +153,43 @@ def _phase_line(row: tuple[str, ...]) -> str:
 
 def _rest(view: View) -> list[Line]:
     status = view.status
-    found = _outlook(status) if status and not view.ended else []
+    rows = _outlook(status) if status and not view.ended else []
     if status and not view.report:
-        found += [("failed", item) for item in failed_lines(status.failed_items)]
+        rows += [("failed", item) for item in failed_lines(status.failed_items)]
     if status:
-        found += _measured(status) if not view.report else []
-        found += _notes(status.notes)
-    return found + _ending(view)
+        rows += _measured(status) if not view.report else []
+        rows += _notes(status.notes)
+    return rows + _ending(view)
 
 
 def _outlook(status: Status) -> list[Line]:
-    """What comes, and what an operator can do about it."""
-    found: list[Line] = [
-        ("deadline", f"{name}: {format_value(at)}{_left(at)}") for name, at in status.deadlines.items()
+    """Return what comes next, and what an operator can do about it."""
+    rows: list[Line] = [
+        ("deadline", f"{name}: {format_value(at)}{_time_until(at)}") for name, at in status.deadlines.items()
     ]
     if planned := _cutover(status.cutover):
-        found.append(("cut-over", planned))
-    found.append(("undo", f"{status.undo}: {status.undo_cost}"))
-    found.append(("verbs now", ", ".join(status.legal_verbs) or "none"))
-    return found
+        rows.append(("cut-over", planned))
+    rows.append(("undo", f"{status.undo}: {status.undo_cost}"))
+    rows.append(("verbs now", ", ".join(status.legal_verbs) or "none"))
+    return rows
 
 
 def _cutover(plan: CutoverPlan) -> str:
-    """What holds the cut-over, and who can change that; empty where nothing does."""
+    """Return what holds the cut-over, and how to change that; empty if nothing does."""
     if plan.begun:
         return ""
     held = ["held until `proceed` (hold --off ends it)"] if plan.hold else []
-    timed = [f"not before {format_value(plan.at)}{_left(plan.at)} (cutover-at changes it)"] if plan.at else []
+    timed = [f"not before {format_value(plan.at)}{_time_until(plan.at)} (cutover-at changes it)"] if plan.at else []
     return ", ".join(held + timed)
 
 
 def _measured(status: Status) -> list[Line]:
-    """What was measured so far, in one line; what is still zero is left out."""
+    """Return one line with the figures so far, without those that are zero."""
     texts = [text for _, text in _values(status.kind, {"figure": status.figures}, zeros=False)]
     return [("measured", "; ".join(texts))] if texts else []
 
 
-def _left(at: datetime) -> str:
+def _time_until(at: datetime) -> str:
     seconds = round((at - datetime.now(UTC)).total_seconds())
     return f", in {_TIME.format(seconds)}" if seconds > 0 else ""
 
@@ -207,42 +207,44 @@ def _ending(view: View) -> list[Line]:
 
 
 def _report(report: Report) -> list[Line]:
-    """A report without its history."""
+    """Return the lines of a report without its history."""
     values = _values(report.kind, {"figure": report.figures, "certificate": report.certificate})
     failed = [("failed", item) for item in failed_lines(report.failed_items)]
     return [("result", f"{report.outcome}: {report.summary}"), *values, *_features(report.features), *failed]
 
 
 def _features(uses: list[FeatureUse]) -> list[Line]:
-    """What the cluster used, by what became of it; in JSON each is told with its objects."""
+    """Return the features in use by outcome; the JSON output also has their objects."""
     words = {use.feature: "accepted" if use.accepted else str(use.outcome) for use in uses}
     by_word = {word: [name for name, of in words.items() if of == word] for word in dict.fromkeys(words.values())}
     return [("features", f"{word}: {', '.join(names)}") for word, names in by_word.items()]
 
 
-def _values(kind: str, told: Mapping[str, dict[str, Any]], *, zeros: bool = True) -> list[Line]:
-    """Figures and the like, rounded and with their units; in JSON they are exact."""
+def _values(kind: str, groups: Mapping[str, dict[str, Any]], *, zeros: bool = True) -> list[Line]:
+    """Return figures and facts, rounded and with units; the JSON output has exact values."""
     models = KINDS[kind].models if kind in KINDS else {}
     return [
-        (title, str(one)) for title, values in told.items() for one in described(values, models.get(title), zeros=zeros)
+        (title, str(value))
+        for title, values in groups.items()
+        for value in described(values, models.get(title), zeros=zeros)
     ]
 
 
 def described(values: Mapping[str, Any], model: type[BaseModel] | None, *, zeros: bool = True) -> list[Described]:
-    """Each value as text.
+    """Return each value as text.
 
     Args:
-        values: as a migration answered them, in JSON's types.
-        model: what they are in this version; None if it is not known. A newer version may tell more.
-        zeros: also numbers that are zero.
+        values: values as a migration returned them, in JSON's types.
+        model: their model in this version; None if unknown. A newer version may have more fields.
+        zeros: whether to include numbers that are zero.
     """
     try:
-        known = describe(model.model_validate(values), zeros=zeros) if model else []
+        texts = describe(model.model_validate(values), zeros=zeros) if model else []
     except pydantic.ValidationError:
-        known, model = [], None
+        texts, model = [], None
     fields = model.model_fields if model else {}
     others = [(name, value) for name, value in values.items() if name not in fields and value is not None]
-    return [*known, *(_unknown(name, value) for name, value in others if value != 0 or zeros)]
+    return [*texts, *(_unknown(name, value) for name, value in others if value != 0 or zeros)]
 
 
 def _unknown(name: str, value: object) -> Described:
@@ -252,8 +254,8 @@ def _unknown(name: str, value: object) -> Described:
 
 def _guessed(name: str) -> Unit | None:
     words = name.split("_")
-    found = [quantity for quantity in (Quantity.TIME, Quantity.SIZE) if quantity.value in words]
-    return Unit(found[0]) if found else None
+    quantities = [quantity for quantity in (Quantity.TIME, Quantity.SIZE) if quantity.value in words]
+    return Unit(quantities[0]) if quantities else None
 
 
 def _label(name: str) -> str:

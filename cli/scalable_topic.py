@@ -1,4 +1,4 @@
-"""What the command line knows alone of the migrations to scalable topics, and of operations on such."""
+"""Servers of migrations to scalable topics and of operations on them, for `doctor` and `features`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tables of text, as wide as they are for pipes and folded to the window for terminals, and the help's sections."""
+"""Text tables, full width for pipes and folded to the window for terminals, and the sections of the help."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from typer.core import TyperGroup
 
 
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as lines with aligned columns; the last column is as long as it is."""
-    widths = [max(len(row[place]) for row in rows) for place in range(len(rows[0]))] if rows else []
+    """Return rows as lines with aligned columns; the last column is not padded."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))] if rows else []
     return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip() for row in rows]
 
 
@@ -24,31 +24,31 @@ def print_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
         print(*table_lines([head, *rows]), sep="\n", flush=True)
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for place, title in enumerate(head):
-        table.add_column(title, no_wrap=place < len(head) - 1, overflow="fold")
+    for column, title in enumerate(head):
+        table.add_column(title, no_wrap=column < len(head) - 1, overflow="fold")
     for row in rows:
         table.add_row(*(Text(cell) for cell in row))
     Console().print(table)
 
 
 _WHOLE = 200
-"""Longest text of one command; the formatter folds it."""
+"""Longest help text of one command; the formatter folds it."""
 
 
 class Sections(TyperGroup):
-    """A group of commands that shows them in the sections that their `rich_help_panel` names, groups first."""
+    """Group of commands that shows them in the sections of their `rich_help_panel`, subgroups first."""
 
     def format_commands(self, ctx: Any, formatter: Any) -> None:  # noqa: ARG002 - typer's own signature
-        """Write the sections, in the order in which they were first named."""
+        """Write the sections in the order in which they first occur."""
         sections: dict[str, list[tuple[bool, str, Any]]] = {}
         for name, command in self.commands.items():
-            found = sections.setdefault(getattr(command, "rich_help_panel", None) or "Commands", [])
-            found.append((isinstance(command, TyperGroup), name, command))
-        # One width for all, so that the texts of all sections stand below each other.
+            entries = sections.setdefault(getattr(command, "rich_help_panel", None) or "Commands", [])
+            entries.append((isinstance(command, TyperGroup), name, command))
+        # One width for all sections, so that their texts are aligned.
         width = max(len(name) for name in self.commands)
-        for title, found in sections.items():
+        for title, entries in sections.items():
             with formatter.section(title):
-                rows = sorted(found, key=lambda row: not row[0])
+                rows = sorted(entries, key=lambda row: not row[0])
                 formatter.write_dl(
                     [(name.ljust(width), command.get_short_help_str(_WHOLE)) for _, name, command in rows]
                 )

@@ -1,4 +1,4 @@
-"""`pulsar-migrate topic`: what operators ask of the controller of a scalable topic."""
+"""`pulsar-migrate topic`: commands for the controller of a scalable topic."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ Cluster = Annotated[
         "--cluster",
         envvar="PULSAR_MIGRATE_CLUSTER",
         metavar="NAME",
-        help="The Pulsar cluster of the topic; needed unless TOPIC is the id of a controller.",
+        help="Pulsar cluster of the topic; required unless TOPIC is the id of a controller.",
     ),
 ]
 servers = Servers.of
@@ -59,14 +59,14 @@ _Subscription = Annotated[str, typer.Argument(metavar="SUBSCRIPTION", help="Name
 
 
 def topic_app() -> typer.Typer:
-    """The command `topic`, with all commands below it."""
+    """Return the command `topic`, with its subcommands."""
     app = typer.Typer(
         cls=Sections,
         no_args_is_help=True,
         rich_markup_mode=None,
-        help="Look at scalable topics with a controller of ours, and change them.",
+        help="Show and change scalable topics that a controller of pulsar-migrate leads.",
     )
-    look, change = "Look", "Change"
+    show, change = "Show", "Change"
     for name, command in {
         "list": list_command,
         "status": status_command,
@@ -74,7 +74,7 @@ def topic_app() -> typer.Typer:
         "stats": stats_command,
         "consumers": consumers_command,
     }.items():
-        app.command(name, rich_help_panel=look)(command)
+        app.command(name, rich_help_panel=show)(command)
     for name, command in {
         "split": split_command,
         "merge": merge_command,
@@ -90,7 +90,7 @@ def topic_app() -> typer.Typer:
 
 
 def list_command(cluster: Cluster = "", output: Output = Form.TEXT) -> None:
-    """List the topics that have a controller which runs; with `--cluster`, those of one cluster."""
+    """List the topics with a running controller; with `--cluster`, those of one cluster."""
 
     async def work(client: Client) -> list[dict[str, str]]:
         running = "WorkflowType = 'ScalableTopicController' AND ExecutionStatus = 'Running'"
@@ -104,13 +104,13 @@ def list_command(cluster: Cluster = "", output: Output = Form.TEXT) -> None:
             if (named := controlled_topic(run.id)) and cluster in ("", named[0])
         ]
 
-    found = sorted(against_temporal(work), key=lambda row: (row["cluster"], row["topic"]))
-    rows = [("CLUSTER", "TOPIC", "DOING"), *((row["cluster"], row["topic"], row["doing"]) for row in found)]
-    answer(output, table_lines(rows) if found else ["no topic has a controller"], list[Any](found))
+    topics = sorted(against_temporal(work), key=lambda row: (row["cluster"], row["topic"]))
+    rows = [("CLUSTER", "TOPIC", "DOING"), *((row["cluster"], row["topic"], row["doing"]) for row in topics)]
+    answer(output, table_lines(rows) if topics else ["no topic has a controller"], list[Any](topics))
 
 
 def status_command(topic: Topic, cluster: Cluster = "", output: Output = Form.TEXT) -> None:
-    """Say how a topic stands, what its controller does, and what that waits for."""
+    """Show the state of a topic, what its controller does, and what that waits for."""
     status = _ask(_id(topic, cluster), "status", ControllerStatus)
     answer(output, status_lines(status), status)
 
@@ -131,9 +131,10 @@ def consumers_command(
     topic: Topic, subscription: _Subscription, cluster: Cluster = "", output: Output = Form.TEXT
 ) -> None:
     """Show which segments each consumer of an ordered subscription reads."""
-    found = _ask(_id(topic, cluster), "assignments", dict[str, tuple[int, ...]], subscription)
-    rows = [("CONSUMER", "SEGMENTS"), *((name, " ".join(map(str, ids)) or "-") for name, ids in sorted(found.items()))]
-    answer(output, table_lines(rows) if found else [f"{subscription} has no consumers with a session"], found)
+    segments = _ask(_id(topic, cluster), "assignments", dict[str, tuple[int, ...]], subscription)
+    lists = {name: " ".join(map(str, ids)) or "-" for name, ids in sorted(segments.items())}
+    rows = [("CONSUMER", "SEGMENTS"), *lists.items()]
+    answer(output, table_lines(rows) if segments else [f"{subscription} has no consumers with a session"], segments)
 
 
 def split_command(
@@ -142,33 +143,33 @@ def split_command(
     cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
-    """Divide an active segment in the middle of its hashes."""
+    """Split an active segment in the middle of its hash range."""
     _changed(_id(topic, cluster), "split", checked(SplitRequest, {"segment": segment}), output)
 
 
 def merge_command(
     topic: Topic,
-    one: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of an active segment.")],
-    other: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of a neighbour of it.")],
+    segment: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of an active segment.")],
+    other: Annotated[str, typer.Argument(metavar="SEGMENT", help="Id of an adjacent active segment.")],
     cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
-    """Make one segment of two active neighbours."""
-    _changed(_id(topic, cluster), "merge", checked(MergeRequest, {"segments": (one, other)}), output)
+    """Merge two adjacent active segments into one."""
+    _changed(_id(topic, cluster), "merge", checked(MergeRequest, {"segments": (segment, other)}), output)
 
 
 def subscribe_command(
     topic: Topic,
     subscription: _Subscription,
     *,
-    kind: Annotated[SubscriptionKind, typer.Option(help="How it is consumed.")] = SubscriptionKind.STREAM,
+    kind: Annotated[SubscriptionKind, typer.Option(help="How the subscription is consumed.")] = SubscriptionKind.STREAM,
     initial_position: Annotated[
-        InitialPosition, typer.Option(help="Where a new one starts: with all that the topic still has, or at its end.")
+        InitialPosition, typer.Option(help="Start of the subscription: the oldest stored message, or the end.")
     ] = InitialPosition.EARLIEST,
     cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
-    """Create a subscription, at the start of every segment, or at its end."""
+    """Create a subscription at the start of every segment, or at its end."""
     given = {"name": subscription, "kind": kind, "initial_position": initial_position}
     request = checked(SubscriptionRequest, given)
     _update(_id(topic, cluster), "create_subscription", request, type(None))
@@ -186,11 +187,11 @@ def unsubscribe_command(
 
 def grace_command(
     topic: Topic,
-    grace: Annotated[str, typer.Argument(metavar="DURATION", help="For example 90s or PT5M.")],
+    grace: Annotated[str, typer.Argument(metavar="DURATION", help="Time, for example 90s or PT5M.")],
     cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
-    """Set how long sessions of consumers outlive their connections."""
+    """Set how long a consumer's session outlives its connection."""
     change = checked(GraceChange, {"grace": parse_duration(grace)})
     _update(_id(topic, cluster), "set_grace", change, type(None))
     answer(output, [f"sessions outlive their connections by {change.grace.total_seconds():g} s"], change)
@@ -199,14 +200,16 @@ def grace_command(
 def prune_command(
     topic: Topic,
     segments: Annotated[
-        list[str] | None, typer.Argument(metavar="SEGMENTS", help="Ids; all that may go by default.")
+        list[str] | None, typer.Argument(metavar="SEGMENTS", help="Ids of segments (default: all that may be removed).")
     ] = None,
     *,
-    force: Annotated[bool, typer.Option("--force", help="Also what retention keeps, or nobody subscribed to.")] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Also remove segments that retention keeps, or without subscriptions.")
+    ] = False,
     cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
-    """Remove sealed segments of which nothing is left, and say why others stay."""
+    """Remove sealed segments without remaining messages, and show why others stay."""
     request = checked(PruneRequest, {"segments": segments or (), "force": force})
     pruned = _update(_id(topic, cluster), "prune", request, PruneResult)
     answer(output, prune_lines(pruned), pruned)
@@ -214,11 +217,13 @@ def prune_command(
 
 def auto_scale_command(
     topic: Topic,
-    policy: Annotated[str | None, typer.Option(metavar="JSON|@FILE|off", help="The new policy; off for none.")] = None,
+    policy: Annotated[
+        str | None, typer.Option(metavar="JSON|@FILE|off", help="New policy; off: none (default: only show it).")
+    ] = None,
     cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
-    """Show how a topic scales by itself, and what was decided last; or set it."""
+    """Show or set a topic's auto scaling; the output has the last decision."""
     if policy is not None:
         given = None if policy == "off" else read_json(policy, "--policy")
         _update(_id(topic, cluster), "set_auto_scale", checked(AutoScaleChange, {"policy": given}), type(None))
@@ -229,14 +234,14 @@ def auto_scale_command(
 def delete_command(
     topic: Topic,
     *,
-    yes: Annotated[bool, typer.Option("--yes", help="Really: its messages are gone then.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Also while clients are connected.")] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Confirm that all messages are deleted.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Delete even while clients are connected.")] = False,
     cluster: Cluster = "",
     output: Output = Form.TEXT,
 ) -> None:
     """Delete a topic with all its messages, and end its controller."""
     if not yes:
-        cause = f"this deletes {topic} with all its messages, and nothing brings them back."
+        cause = f"this deletes {topic} with all its messages, and cannot be undone."
         raise CommandFailed(ExitCode.USAGE, cause, "add --yes if you mean it")
     request = Deletion(force=force)
     _update(_id(topic, cluster), "delete", request, type(None))
@@ -254,23 +259,23 @@ def _update(workflow_id: str, name: str, request: BaseModel | None, kind: type[A
 
 def _ask(workflow_id: str, name: str, kind: type[AnswerT], *arguments: Any) -> AnswerT:
     hint(query_line(workflow_id, name, *arguments))
-    found = against_temporal(lambda client: query(client, workflow_id, name, kind, *arguments))
-    if found is None:
+    result = against_temporal(lambda client: query(client, workflow_id, name, kind, *arguments))
+    if result is None:
         raise CommandFailed(ExitCode.REFUSED, f"{workflow_id} is opening its topic.", f"see {_status_of(workflow_id)}")
-    return found
+    return result
 
 
 def _id(topic: str, cluster: str) -> str:
-    """Return the id of the workflow that controls a topic, which may be named in any form that we print.
+    """Return the id of the workflow that controls a topic; the topic may have any form that we print.
 
     Raises:
-        CommandFailed: this is not the name of a scalable topic, or its cluster is missing, or another one.
+        CommandFailed: this is not the name of a scalable topic, or its cluster is missing, or a different one.
     """
     named = controlled_topic(topic)
     if named is not None:
         topic = named[1]
         if cluster and cluster != named[0]:
-            cause = f"{KIND}/{named[0]}/{topic} is a topic of the cluster {named[0]}, and not of {cluster}."
+            cause = f"{KIND}/{named[0]}/{topic} is a topic of the cluster {named[0]}, not of {cluster}."
             raise CommandFailed(
                 ExitCode.USAGE, cause, "leave out --cluster and PULSAR_MIGRATE_CLUSTER, or give the other topic's id"
             )
@@ -295,43 +300,43 @@ def _status_of(workflow_id: str) -> str:
 
 
 def status_lines(status: ControllerStatus) -> list[str]:
-    """Everything that the controller says of its topic."""
+    """Return the controller's status of its topic as lines."""
     subscriptions = [_subscription(status, name) for name in sorted(status.subscriptions)]
-    found = [
+    rows = [
         ("topic", status.topic),
         ("doing", status.doing or "nothing"),
         *([("waits for", status.waiting)] if status.waiting else []),
         ("epoch", f"{status.epoch}, {status.changes} changes in the life of this workflow"),
-        *(("active", one) for one in status.active),
+        *(("active", segment) for segment in status.active),
         ("sealed", str(status.sealed)),
         *(("subscr.", subscription) for subscription in subscriptions),
         *(("away", f"{name} since {format_value(since)}") for name, since in sorted(status.away.items())),
         *(("note", note) for note in status.notes),
     ]
-    return [f"{about:<10} {text}" for about, text in found]
+    return [f"{about:<10} {text}" for about, text in rows]
 
 
 def layout_lines(layout: SegmentLayout) -> list[str]:
-    """All segments, in the order of their hashes."""
+    """Return all segments as lines, in the order of their hash ranges."""
     head = ("SEGMENT", "HASHES", "STATE", "PARENTS", "CHILDREN")
-    return [f"epoch {layout.epoch}", *table_lines([head, *(_segment(one) for one in in_order(layout))])]
+    return [f"epoch {layout.epoch}", *table_lines([head, *(_segment(segment) for segment in in_order(layout))])]
 
 
 def change_line(change: LayoutChange) -> str:
-    """What a split or a merge did."""
-    made = " and ".join(f"{one.segment_id} ({one.hash_range})" for one in change.made)
+    """Return the result of a split or merge as a line."""
+    made = " and ".join(f"{segment.segment_id} ({segment.hash_range})" for segment in change.made)
     return f"epoch {change.epoch}: {made} instead of {' and '.join(map(str, change.sealed))}"
 
 
 def prune_lines(pruned: PruneResult) -> list[str]:
-    """What has gone, and why the rest stays."""
+    """Return which segments were removed, and why the others stay."""
     gone = [("removed", pruned.removed), ("deleted", pruned.deleted)]
-    told = [f"{what:<10} {' '.join(map(str, ids)) or 'nothing'}" for what, ids in gone]
-    return [*told, *(f"stays      {number}: {why}" for number, why in sorted(pruned.retained.items()))]
+    removed = [f"{what:<10} {' '.join(map(str, ids)) or 'nothing'}" for what, ids in gone]
+    return [*removed, *(f"stays      {segment_id}: {why}" for segment_id, why in sorted(pruned.retained.items()))]
 
 
 def scaling_lines(scaling: Scaling) -> list[str]:
-    """The policy, and the last decision."""
+    """Return the policy and the last decision as lines."""
     if scaling.policy is None:
         return ["off"]
     fields = scaling.policy.model_dump(mode="json", by_alias=True).items()
@@ -340,7 +345,7 @@ def scaling_lines(scaling: Scaling) -> list[str]:
 
 
 def stats_lines(report: TopicReport) -> list[str]:
-    """Rates, sizes and clients of each segment, and the backlog of each subscription."""
+    """Return rates, sizes and clients of each segment, and the backlog of each subscription."""
     head = ("SEGMENT", "STATE", "MSG/S", "KB/S", "STORED", "PRODUCERS", "CONSUMERS", "BACKLOG")
     return [
         f"epoch {report.epoch}",
@@ -365,8 +370,8 @@ def _segment(segment: SegmentInfo) -> tuple[str, ...]:
     return (str(segment.segment_id), str(segment.hash_range), segment.state.lower(), parents, children)
 
 
-def _stats(one: SegmentStats) -> tuple[str, ...]:
-    state = "unknown" if one.unavailable_reason else "active" if one.active else "sealed"
-    clients = (str(one.producers), str(sum(one.consumers.values())), f"{sum(one.backlog.values()):,}")
-    rates = (f"{one.messages_in:,.1f}", f"{one.bytes_in / 1000:,.1f}")
-    return (one.descriptor, state, *rates, _SIZE.format(one.stored_bytes), *clients)
+def _stats(segment: SegmentStats) -> tuple[str, ...]:
+    state = "unknown" if segment.unavailable_reason else "active" if segment.active else "sealed"
+    clients = (str(segment.producers), str(sum(segment.consumers.values())), f"{sum(segment.backlog.values()):,}")
+    rates = (f"{segment.messages_in:,.1f}", f"{segment.bytes_in / 1000:,.1f}")
+    return (segment.descriptor, state, *rates, _SIZE.format(segment.stored_bytes), *clients)

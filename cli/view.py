@@ -1,4 +1,4 @@
-"""What a command shows of a migration: its own status, joined with what Temporal knows of its steps and its end."""
+"""View of a migration: its own status, with what Temporal knows of its steps and its end."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from worker.catalog import ENTITIES, KINDS
 Handle = WorkflowHandle[Any, Report]
 
 RUNNING = "= 'Running'"
-"""Status of those that run, for `list_filter`."""
+"""Status of running migrations, for `list_filter`."""
 
 SHOWN_CHILDREN = 5
-"""Child workflows that are asked how they stand; more would make a look slow, and a screen long."""
+"""Most child workflows whose status is read; more would make `status` slow, and its output long."""
 
 
 class Step(BaseModel):
@@ -40,10 +40,10 @@ class Step(BaseModel):
 
     Attributes:
         attempt: counts from 1.
-        last_failure: why the attempt before ended; empty in the first.
-        next_attempt: when it is tried again, if it waits for that.
-        progress: how far it is, by its last heartbeat, which is at most a second old while it runs.
-        waiting: what it waits for, by the same heartbeat.
+        last_failure: why the previous attempt ended; empty in the first.
+        next_attempt: time of the next attempt, if the step waits for it.
+        progress: progress from its last heartbeat, which is at most a second old while it runs.
+        waiting: what it waits for, from the same heartbeat.
     """
 
     name: str
@@ -56,24 +56,24 @@ class Step(BaseModel):
 
 
 class Failure(BaseModel):
-    """Why a migration ended without a report."""
+    """Failure of a migration that ended without a report."""
 
     kind: str
     message: str
 
 
 class View(BaseModel):
-    """Everything known of one migration.
+    """Everything that is known of one migration.
 
     Attributes:
-        execution: Temporal's word for the workflow: RUNNING, COMPLETED, FAILED, …
-        phase: as the search attribute has it, which needs no worker.
-        status: the migration's own answer, with the progress of the steps' heartbeats; None where no worker gave it,
-            and `silence` says why.
+        execution: Temporal's status of the workflow: RUNNING, COMPLETED, FAILED, …
+        phase: value of the search attribute, which needs no worker.
+        status: the migration's own status, with the progress from heartbeats; None if no worker returned it, and
+                `silence` says why.
         steps: pending steps.
-        children: child workflows that run, such as batches of a wave; those that began first, and at most five.
-        children_count: how many there are.
-        report: of a migration that ended with one; otherwise `failure` says why not.
+        children: running child workflows, such as batches of a wave; the oldest ones, and at most five.
+        children_count: number of all running child workflows.
+        report: report of a migration that ended with one; otherwise `failure` says why not.
     """
 
     workflow_id: str
@@ -92,26 +92,26 @@ class View(BaseModel):
 
     @property
     def ended(self) -> bool:
-        """Whether the workflow is closed."""
+        """True once the workflow is closed."""
         return self.execution != WorkflowExecutionStatus.RUNNING.name
 
     @property
     def code(self) -> ExitCode:
-        """The exit code that stands for the end; OK while it runs."""
+        """Exit code for the end of the migration; OK while it runs."""
         if self.failure:
             return code_of_failure(self.failure.kind)
         return code_of_report(self.report) if self.report else ExitCode.OK
 
 
 def code_of_report(report: Report) -> ExitCode:
-    """The exit code for a migration that ended with a report."""
+    """Return the exit code for a migration that ended with a report."""
     if report.outcome is Outcome.PLANNED:
-        # A dry run that found blockers ends well as a workflow.
+        # A dry run that found blockers completes as a workflow.
         return ExitCode.PRECHECK if report.figures.get("blockers") else ExitCode.OK
     return ExitCode.OK if report.outcome is Outcome.DONE else ExitCode.FAILED
 
 
-async def look(
+async def read_view(
     client: Client,
     workflow_id: str,
     *,
@@ -119,17 +119,17 @@ async def look(
     with_status: bool = True,
     limit: timedelta = ANSWER_LIMIT,
 ) -> View:
-    """Ask Temporal, and the migration through one of its workers.
+    """Read the view of a migration from Temporal and, through one of its workers, from the migration itself.
 
     Args:
-        client: of Temporal.
-        workflow_id: of the migration.
+        client: client of Temporal.
+        workflow_id: id of the migration.
         run_id: one of its runs; the newest by default.
-        with_status: ask the migration itself.
+        with_status: whether to query the migration itself.
         limit: longest wait for its answer.
 
     Raises:
-        CommandFailed: there is no such workflow, or it is no migration.
+        CommandFailed: there is no such workflow, or it is not a migration.
         RPCError: Temporal does not answer.
     """
     handle = client.get_workflow_handle(workflow_id, run_id=run_id, result_type=Report)
@@ -141,13 +141,16 @@ async def look(
         raise
     for entity in ENTITIES.values():
         if described.workflow_type == entity.workflow:
-            cause = f"{workflow_id} ({entity.workflow}) is no migration."
+            cause = f"{workflow_id} ({entity.workflow}) is not a migration."
             raise CommandFailed(ExitCode.USAGE, cause, f"use pulsar-migrate {entity.command}")
     status, silence = await _ask(handle, described, limit) if with_status else (None, "")
     steps = [await _step(client, pending) for pending in described.raw_description.pending_activities]
     running = described.raw_description.pending_children
     children = await asyncio.gather(
-        *(look(client, child.workflow_id, with_status=with_status, limit=limit) for child in running[:SHOWN_CHILDREN])
+        *(
+            read_view(client, child.workflow_id, with_status=with_status, limit=limit)
+            for child in running[:SHOWN_CHILDREN]
+        )
     )
     report, failure = await _end(handle, described)
     phases = described.search_attributes.get("MigrationPhase", [])
@@ -169,22 +172,22 @@ async def look(
 
 
 def with_latest_progress(status: Status, steps: Sequence[Step]) -> Status:
-    """A status with the newest progress that is known: its own is as old as the last signal of a step."""
-    known = [status.progress, *(step.progress for step in steps)]
-    newest = max((one for one in known if one), key=lambda one: one.as_of, default=None)
+    """Return a status with the newest known progress: its own is as old as the last signal of a step."""
+    reported = [status.progress, *(step.progress for step in steps)]
+    newest = max((progress for progress in reported if progress), key=lambda progress: progress.as_of, default=None)
     return status.model_copy(update={"progress": newest})
 
 
 def list_filter(status: str) -> str:
     """Return Temporal's list filter of all migrations with a status such as `RUNNING`."""
-    # By type: one that was just started by another client has no search attributes yet, and a namespace without
+    # By type: a workflow that another client has just started has no search attributes yet, and a namespace without
     # workers may lack them altogether.
     types = ", ".join(f"'{kind.workflow}'" for kind in KINDS.values())
     return f"WorkflowType IN ({types}) AND ExecutionStatus {status}"
 
 
 def not_found(client: Client, workflow_id: str) -> CommandFailed:
-    """There is no such workflow."""
+    """Return the failure for a workflow id that does not exist."""
     cure = "list migrations: pulsar-migrate list"
     return CommandFailed(ExitCode.USAGE, f"no workflow {workflow_id} in namespace {client.namespace}.", cure)
 
@@ -193,7 +196,7 @@ async def _ask(handle: Handle, described: WorkflowExecutionDescription, limit: t
     try:
         return await handle.query("status", result_type=Status, rpc_timeout=limit), ""
     except WorkflowQueryFailedError as error:
-        cause = f"{handle.id} ({described.workflow_type}) is no migration: {error}."
+        cause = f"{handle.id} ({described.workflow_type}) is not a migration: {error}."
         raise CommandFailed(ExitCode.USAGE, cause, "name the id of a migration") from error
     except RPCError as error:
         if error.status is RPCStatusCode.UNAVAILABLE:
@@ -214,7 +217,7 @@ async def _end(handle: Handle, described: WorkflowExecutionDescription) -> tuple
 
 
 async def _step(client: Client, pending: PendingActivityInfo) -> Step:
-    told = await _heartbeat(client, pending)
+    heartbeat = await _heartbeat(client, pending)
     waits = pending.HasField("next_attempt_schedule_time")
     return Step(
         name=pending.activity_type.name,
@@ -222,13 +225,13 @@ async def _step(client: Client, pending: PendingActivityInfo) -> Step:
         last_failure=pending.last_failure.message,
         next_attempt=pending.next_attempt_schedule_time.ToDatetime(tzinfo=UTC) if waits else None,
         worker=pending.last_worker_identity,
-        progress=told.progress,
-        waiting=told.waiting,
+        progress=heartbeat.progress,
+        waiting=heartbeat.waiting,
     )
 
 
 async def _heartbeat(client: Client, pending: PendingActivityInfo) -> ProgressReport:
-    """What a step told by its last heartbeat; nothing where there was none, or one of another version."""
+    """Return the report in a step's last heartbeat; empty if there was none, or one of another version."""
     details = list(pending.heartbeat_details.payloads)
     if not details:
         return ProgressReport()

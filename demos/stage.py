@@ -16,7 +16,7 @@ from typing import Any
 from urllib.parse import quote
 
 from cli.operations import against_temporal
-from cli.view import View, look
+from cli.view import View, read_view
 from clients.pulsar.admin.errors import AdminError
 from models.lifecycle.report import Report
 from models.lifecycle.status import Outcome, PhaseEntry, Status, WaitKind
@@ -196,7 +196,7 @@ class Stage:
 
     def view(self) -> View:
         """Return the status of the migration."""
-        return against_temporal(lambda client: look(client, self.workflow_id))
+        return against_temporal(lambda client: read_view(client, self.workflow_id))
 
     def report(self) -> Report:
         """Return the report of the migration that has ended."""

@@ -1,1 +1,1 @@
-"""The commands that hold for every migration, a file for each; those of one migration are in `cli/<migration>.py`."""
+"""Commands for every migration, a file for each; commands of one migration are in `cli/<migration>.py`."""

@@ -1,4 +1,4 @@
-"""`pulsar-migrate doctor`: is everything there that a worker and a migration need?"""
+"""`pulsar-migrate doctor`: check what a worker and a migration need."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from models.lifecycle.names import TASK_QUEUE
 from process.exit_codes import CommandFailed
 from worker.catalog import ALL, Registered
 
-_HELP = "Check what a worker and a migration need. Nothing is written. Run it where the worker runs, as the worker."
+_HELP = "Check everything that a worker and a migration need; read only. Run it on the worker's machine, as its user."
 _COUNTED = {Level.OK: "ok", Level.WARNING: "with a warning", Level.FAILED: "failed"}
 _MARKS = {Level.OK: "ok", Level.WARNING: "warning", Level.FAILED: "FAILED"}
 
 
 def doctor_app() -> typer.Typer:
-    """The command `doctor`, with one command below it for each kind of workflow."""
+    """Return the command `doctor`, with a subcommand for each kind of workflow."""
     app = typer.Typer(cls=Sections, invoke_without_command=True, rich_markup_mode=None, help=_HELP)
     app.callback()(_check_settings)
     for kind in ALL.values():
@@ -42,7 +42,7 @@ def _check_input(kind: Registered, input: WorkflowInput, *, output: Form) -> Non
 
 
 def _findings(input: WorkflowInput | None = None, servers: Servers | None = None) -> Iterator[Finding]:
-    # Only here: clients of stores and of Temporal take time to import.
+    # Imported here: clients of stores and of Temporal take time to import.
     from cli.doctor.process import process_checks
     from cli.doctor.servers import server_findings
     from cli.doctor.temporal import temporal_findings
@@ -51,7 +51,7 @@ def _findings(input: WorkflowInput | None = None, servers: Servers | None = None
         settings = read_settings()
     except CommandFailed as error:
         yield failed("settings", error)
-        # Temporal has settings of its own; all else cannot be checked without ours.
+        # Temporal has settings of its own; everything else needs ours.
         yield from temporal_findings(TASK_QUEUE)
         return
     yield ok("settings", "all PULSAR_MIGRATE_ variables can be read")
@@ -63,17 +63,17 @@ def _findings(input: WorkflowInput | None = None, servers: Servers | None = None
 
 
 def _show(findings: Iterator[Finding], form: Form) -> None:
-    """Print each finding as it comes, and leave with the exit code of the worst."""
-    found: list[Finding] = []
+    """Print each finding as it comes, and exit with the code of the worst."""
+    shown: list[Finding] = []
     for finding in findings:
-        found.append(finding)
+        shown.append(finding)
         if form is Form.TEXT:
             cure = [f"{'':<8} cure: {finding.cure}"] if finding.cure else []
             answer(form, [f"{_MARKS[finding.level]:<8} {finding.subject}: {finding.detail}", *cure], {})
     if form is Form.JSON:
-        answer(form, [], [finding.model_dump(mode="json") for finding in found])
+        answer(form, [], [finding.model_dump(mode="json") for finding in shown])
     else:
-        count = Counter(finding.level for finding in found)
-        told = ", ".join(f"{count[level]} {_COUNTED[level]}" for level in Level if count[level])
-        answer(form, [f"{len(found)} checks: {told}"], {})
-    raise typer.Exit(worst(found))
+        count = Counter(finding.level for finding in shown)
+        summary = ", ".join(f"{count[level]} {_COUNTED[level]}" for level in Level if count[level])
+        answer(form, [f"{len(shown)} checks: {summary}"], {})
+    raise typer.Exit(worst(shown))

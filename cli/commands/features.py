@@ -1,4 +1,4 @@
-"""`pulsar-migrate features`: what a cluster can use, what becomes of it, and with a cluster, what it does use."""
+"""`pulsar-migrate features`: list what clusters can use and what becomes of it, or read what one cluster uses."""
 
 from __future__ import annotations
 
@@ -20,19 +20,22 @@ from models.lifecycle.input import CoveredInput, WorkflowInput
 from process.exit_codes import CommandFailed, ExitCode
 from worker.catalog import ALL, Registered
 
-_HELP = "List what Pulsar clusters use, and what becomes of it in each migration. With an input, read what is in use."
-_Kind = Annotated[str | None, typer.Option("-k", "--kind", metavar="KIND", help="Only this column.")]
+_HELP = "List Pulsar's features, and what each migration does with them. With an input, read which ones are in use."
+_Kind = Annotated[
+    str | None, typer.Option("-k", "--kind", metavar="KIND", help="Show only this kind of migration (default: all).")
+]
 _Objects = Annotated[
-    Path | None, typer.Option("--objects", metavar="FILE", help="Write all objects of each feature to a file (JSON).")
+    Path | None,
+    typer.Option("--objects", metavar="FILE", help="Also write all objects of each feature to this JSON file."),
 ]
 
 
 def features_app() -> typer.Typer:
-    """The command `features`, with one command below it for each kind of workflow."""
+    """Return the command `features`, with a subcommand for each kind of workflow."""
     app = typer.Typer(cls=Sections, invoke_without_command=True, rich_markup_mode=None, help=_HELP)
     app.callback()(_list)
     for kind in ALL.values():
-        text = f"Read what a cluster uses of what a {kind.workflow} carries, asks about or refuses."
+        text = f"Read which features a cluster uses, and which of them a {kind.workflow} moves or refuses."
         further = {"output": (Output, Form.TEXT), "objects": (_Objects, None)}
         app.command(kind.name)(input_command(kind, text, _read, further))
     return app
@@ -73,8 +76,8 @@ def _described(feature: Feature, columns: Sequence[str]) -> dict[str, Any]:
 def _read(kind: Registered, input: WorkflowInput, *, output: Form, objects: Path | None) -> None:
     servers = servers_of(kind, input)
     if servers is None:
-        raise CommandFailed(ExitCode.USAGE, f"{kind.name} names no servers that could be read")
-    # Only here: clients of stores take time to import.
+        raise CommandFailed(ExitCode.USAGE, f"{kind.name} defines no servers that could be read")
+    # Imported here: clients of stores take time to import.
     from activities.pulsar.coverage import survey
     from activities.pulsar.feature_census import FeatureCensus
     from clients.errors import StoreError
@@ -92,10 +95,10 @@ def _read(kind: Registered, input: WorkflowInput, *, output: Form, objects: Path
     except StoreError as error:
         raise CommandFailed(ExitCode.UNREACHABLE, str(error), "check the address and the network") from error
     accepted = input.accept if isinstance(input, CoveredInput) else ()
-    found: dict[str, dict[str, Any]] = {}
+    rows: dict[str, dict[str, Any]] = {}
     for feature in coverage().features:
         state, why = census.state(feature)
-        found[feature.id] = {
+        rows[feature.id] = {
             **_described(feature, (column_of(kind.name),)),
             "state": state,
             "why": why,
@@ -104,24 +107,24 @@ def _read(kind: Registered, input: WorkflowInput, *, output: Form, objects: Path
         }
     unknown = census.unknown()
     if objects is not None:
-        objects.write_text(json.dumps({"features": found, "unknown": unknown}, indent=2))
-    answer(output, list(_lines(column_of(kind.name), found, unknown)), {"features": found, "unknown": unknown})
+        objects.write_text(json.dumps({"features": rows, "unknown": unknown}, indent=2))
+    answer(output, list(_lines(column_of(kind.name), rows, unknown)), {"features": rows, "unknown": unknown})
 
 
-def _lines(column: str, found: dict[str, dict[str, Any]], unknown: dict[str, list[str]]) -> Iterator[str]:
+def _lines(column: str, features: dict[str, dict[str, Any]], unknown: dict[str, list[str]]) -> Iterator[str]:
     rows = [["feature", "state", "outcome", "how or why"]]
-    for name, row in found.items():
+    for name, row in features.items():
         cell = row["outcomes"][column]
         state = f"{row['state']}{' (accepted)' if row['accepted'] else ''}"
         rows.append([name, state, cell["outcome"], row["why"] or cell["how"]])
     yield from table_lines(rows)
-    for name, row in found.items():
+    for name, row in features.items():
         if row["objects"]:
-            yield f"{name}: {_some(row['objects'])}"
+            yield f"{name}: {_sample(row['objects'])}"
     for item, names in unknown.items():
-        yield f"UNKNOWN {item}: {_some(names)}"
+        yield f"UNKNOWN {item}: {_sample(names)}"
 
 
-def _some(names: list[str]) -> str:
+def _sample(names: list[str]) -> str:
     more = f" and {len(names) - SHOWN:,} more (--objects FILE lists all)" if len(names) > SHOWN else ""
     return f"{', '.join(names[:SHOWN])}{more}"

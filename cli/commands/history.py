@@ -23,7 +23,7 @@ from worker import catalog
 
 def history_command(
     workflow_id: WorkflowId,
-    to: Annotated[Path | None, typer.Option(help="The file to write; standard output by default.")] = None,
+    to: Annotated[Path | None, typer.Option(help="File to write (default: standard output).")] = None,
 ) -> None:
     """Save the history of a migration as JSON, for `replay`."""
 
@@ -42,27 +42,27 @@ def history_command(
     print(f"wrote {to}")
 
 
-_LONGEST = 500
+_LONGEST_FAULT = 500
 
 
 def replay_command(
     files: Annotated[list[Path], typer.Argument(metavar="FILES", help="Histories, as `history` saves them.")],
     output: Output = Form.TEXT,
 ) -> None:
-    """Replay saved histories with the code of this version: would it carry on those migrations?"""
+    """Replay saved histories with the code of this version, to check that it can continue those migrations."""
     results = replay(files)
-    told = [f"{file}: {fault or 'replays'}" for file, fault in results.items()]
-    answer(output, told, {str(file): {"replays": not fault, "fault": fault} for file, fault in results.items()})
+    replayed = [f"{file}: {fault or 'replays'}" for file, fault in results.items()]
+    answer(output, replayed, {str(file): {"replays": not fault, "fault": fault} for file, fault in results.items()})
     raise typer.Exit(ExitCode.VERIFICATION if any(results.values()) else ExitCode.OK)
 
 
 def replay(files: Sequence[Path], workflows: Sequence[type] | None = None) -> dict[Path, str]:
-    """Replay each history; the fault by file, empty where it replays.
+    """Replay each history; return the fault by file, empty if there is none.
 
-    Changed arguments and timeouts of steps go unnoticed: a replay compares which steps are taken, in which order.
+    A replay compares steps and their order only: changed arguments and timeouts of steps go unnoticed.
 
     Raises:
-        CommandFailed: a file cannot be read, or is no history.
+        CommandFailed: a file cannot be read, or is not a history.
     """
     histories = {file: _read(file) for file in files}
     return asyncio.run(_replay(histories, list(workflows or catalog.workflows())))
@@ -74,14 +74,14 @@ async def _replay(histories: dict[Path, WorkflowHistory], workflows: list[type])
         workflow_runner=WORKFLOW_RUNNER,
         data_converter=DATA_CONVERTER,
         runtime=quiet_runtime(),
-        # Else the SDK compiles every module that is loaded, to make an id of them.
+        # Otherwise the SDK compiles every loaded module to compute an id.
         build_id="replay",
     )
-    found: dict[Path, str] = {}
+    faults: dict[Path, str] = {}
     for file, history in histories.items():
         result = await replayer.replay_workflow(history, raise_on_replay_failure=False)
-        found[file] = " ".join(str(result.replay_failure).split())[:_LONGEST] if result.replay_failure else ""
-    return found
+        faults[file] = " ".join(str(result.replay_failure).split())[:_LONGEST_FAULT] if result.replay_failure else ""
+    return faults
 
 
 def _read(file: Path) -> WorkflowHistory:
@@ -89,16 +89,16 @@ def _read(file: Path) -> WorkflowHistory:
         history = WorkflowHistory.from_json(file.stem, file.read_text())
     except OSError as error:
         raise CommandFailed(ExitCode.USAGE, f"{error}.", "name a file that can be read") from error
-    # The SDK picks the JSON apart as it comes, and hangs in the replay of one without a first event.
+    # The SDK parses the JSON without checks, and hangs in the replay of a history without a first event.
     except Exception as error:
         raise _no_history(file, " ".join(str(error).split())[:200]) from error
     if not history.events or not history.events[0].HasField("workflow_execution_started_event_attributes"):
-        raise _no_history(file, "it does not begin with the start of a workflow")
-    # Ids of child workflows begin with that of their parent, which the file's name need not tell.
+        raise _no_history(file, "it does not start with the start of a workflow")
+    # Ids of child workflows start with that of their parent, which the file's name may not have.
     own = history.events[0].workflow_execution_started_event_attributes.workflow_id
     return replace(history, workflow_id=own or history.workflow_id)
 
 
 def _no_history(file: Path, cause: str) -> CommandFailed:
     cure = "save one: pulsar-migrate history ID --to FILE"
-    return CommandFailed(ExitCode.USAGE, f"{file} holds no history: {cause}.", cure)
+    return CommandFailed(ExitCode.USAGE, f"{file} is not a history: {cause}.", cure)

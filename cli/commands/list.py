@@ -14,7 +14,7 @@ from cli.operations import against_temporal
 from cli.options import Form, Output, answer
 from cli.rendering import ago
 from cli.tables import print_table
-from cli.view import RUNNING, View, list_filter, look
+from cli.view import RUNNING, View, list_filter, read_view
 from models.lifecycle.status import Outcome, Progress, Waiting
 from temporal.client import ANSWER_LIMIT
 from worker.catalog import KINDS
@@ -24,61 +24,63 @@ _HEAD = ("KIND", "CLUSTER", "PHASE", "SINCE", "STATE")
 
 def list_command(
     *,
-    running: Annotated[bool, typer.Option("--running", help="Only those that run.")] = False,
-    all_: Annotated[bool, typer.Option("--all", help="Without a limit.")] = False,
-    limit: Annotated[int, typer.Option(min=1, help="Most to show; running ones first, then the newest.")] = 20,
+    running: Annotated[bool, typer.Option("--running", help="Show running migrations only.")] = False,
+    all_: Annotated[bool, typer.Option("--all", help="Show all migrations, without a limit.")] = False,
+    limit: Annotated[
+        int, typer.Option(min=1, help="Most migrations to show; running ones first, then the newest (default 20).")
+    ] = 20,
     output: Output = Form.TEXT,
 ) -> None:
     """List migrations: kind, cluster, phase, and what each waits for."""
     most = None if all_ else limit
-    found = against_temporal(lambda client: list_migrations(client, ended=not running, limit=most))
+    listed = against_temporal(lambda client: list_migrations(client, ended=not running, limit=most))
     if output is Form.JSON:
-        answer(output, [], [one.model_dump(mode="json") for one in found])
-    elif found:
+        answer(output, [], [migration.model_dump(mode="json") for migration in listed])
+    elif listed:
         now = datetime.now(UTC)
-        print_table(_HEAD, [_row(one, now) for one in found])
+        print_table(_HEAD, [_row(migration, now) for migration in listed])
     else:
         answer(output, ["no migration runs" if running else "there are no migrations"], [])
 
 
-def _row(one: Listed, now: datetime) -> tuple[str, ...]:
-    # The rest of the id, which says of which topic of the cluster; ids of one's own say anything.
-    usual = one.workflow_id.removeprefix(f"{one.kind}/")
-    named = usual if usual.startswith(one.cluster) else one.cluster
-    return (one.kind, named, one.phase or "-", ago(one.since, now), _state(one))
+def _row(migration: Listed, now: datetime) -> tuple[str, ...]:
+    # The rest of a usual id names cluster and topic; an id that the operator chose may be anything.
+    usual = migration.workflow_id.removeprefix(f"{migration.kind}/")
+    named = usual if usual.startswith(migration.cluster) else migration.cluster
+    return (migration.kind, named, migration.phase or "-", ago(migration.since, now), _state(migration))
 
 
-def _state(one: Listed) -> str:
-    if one.silence:
-        return f"no answer: {one.silence}"
-    if one.waiting:
-        return f"{one.waiting.action}; waits for {one.waiting.why}".removeprefix("; ")
-    if one.progress and not one.closed:
-        return str(one.progress)
-    if one.failure:
-        return f"{one.outcome}: {one.failure}"
-    return str(one.outcome or one.execution.lower())
+def _state(migration: Listed) -> str:
+    if migration.silence:
+        return f"no answer: {migration.silence}"
+    if migration.waiting:
+        return f"{migration.waiting.action}; waits for {migration.waiting.why}".removeprefix("; ")
+    if migration.progress and not migration.closed:
+        return str(migration.progress)
+    if migration.failure:
+        return f"{migration.outcome}: {migration.failure}"
+    return str(migration.outcome or migration.execution.lower())
 
 
 QUERY_LIMIT = timedelta(seconds=2)
-"""Longest wait for one migration's own answer: a list with a few that no worker serves must not take minutes."""
+"""Longest wait for the status of one migration: a few without a worker must not delay the list by minutes."""
 
-AT_ONCE = 8
-"""Most migrations that are asked at once."""
+MAX_CONCURRENT_QUERIES = 8
+"""Most migrations that are queried at once."""
 
 
 class Listed(BaseModel):
     """A migration in the list.
 
     Attributes:
-        execution: Temporal's word for the workflow: RUNNING, COMPLETED, FAILED, …
+        execution: Temporal's status of the workflow: RUNNING, COMPLETED, FAILED, …
         phase: the running phase, or the last one.
-        outcome: how it stands or ended; None where nobody could say.
+        outcome: state, or how it ended; None if it is unknown.
         failure: type of the failure that ended it, for example `PrecheckFailed`; empty for none.
-        waiting: what it waits for; None if for nothing, or if no worker answered.
-        progress: of the running phase; None where nothing is counted.
+        waiting: what it waits for; None if it waits for nothing, or no worker answered.
+        progress: progress of the running phase; None if nothing is counted.
         silence: why the migration itself did not answer; empty if it did.
-        since: since when it waits; else since when the phase runs; else when it ended.
+        since: start of the wait; else start of the running phase; else the end.
     """
 
     workflow_id: str
@@ -99,60 +101,62 @@ class Listed(BaseModel):
 
 
 async def list_migrations(client: Client, *, ended: bool, limit: int | None) -> list[Listed]:
-    """Find migrations that are no part of another one, running ones first, then by their start, newest first.
+    """Return migrations that are not part of another one: running ones first, then by start, newest first.
 
     Args:
-        client: of Temporal.
-        ended: those that have ended as well.
-        limit: most that are returned; None for all.
+        client: client of Temporal.
+        ended: whether to include ended migrations.
+        limit: most migrations to return; None for all.
 
     Raises:
         RPCError: Temporal does not answer.
     """
-    found = await _whole(client, list_filter(RUNNING), limit)
-    left = None if limit is None else limit - len(found)
-    if ended and left != 0:
-        # A run that continued as new is the same migration, which continues.
+    workflows = await _top_level(client, list_filter(RUNNING), limit)
+    remaining = None if limit is None else limit - len(workflows)
+    if ended and remaining != 0:
+        # A run that continued as new belongs to a migration that continues.
         closed = list_filter("!= 'Running' AND ExecutionStatus != 'ContinuedAsNew'")
-        found += await _whole(client, closed, left)
-    free = asyncio.Semaphore(AT_ONCE)
+        workflows += await _top_level(client, closed, remaining)
+    free = asyncio.Semaphore(MAX_CONCURRENT_QUERIES)
 
-    async def ask(one: WorkflowExecution) -> Listed:
+    async def read(workflow: WorkflowExecution) -> Listed:
         async with free:
-            running = one.close_time is None
-            return _listed(one, await look(client, one.id, run_id=one.run_id, with_status=running, limit=QUERY_LIMIT))
+            running = workflow.close_time is None
+            view = await read_view(client, workflow.id, run_id=workflow.run_id, with_status=running, limit=QUERY_LIMIT)
+            return _listed(workflow, view)
 
-    listed = await asyncio.gather(*map(ask, found))
-    return sorted(listed, key=lambda one: (one.closed is None, one.started), reverse=True)
+    listed = await asyncio.gather(*map(read, workflows))
+    return sorted(listed, key=lambda migration: (migration.closed is None, migration.started), reverse=True)
 
 
-async def _whole(client: Client, query: str, limit: int | None) -> list[WorkflowExecution]:
-    """Migrations that fit a query, without those that another one has begun: there may be hundreds."""
-    found: list[WorkflowExecution] = []
+async def _top_level(client: Client, query: str, limit: int | None) -> list[WorkflowExecution]:
+    """Return migrations that match a query, without children of others, of which there may be hundreds."""
+    workflows: list[WorkflowExecution] = []
     async for workflow in client.list_workflows(query, rpc_timeout=ANSWER_LIMIT):
         if workflow.parent_id is None:
-            found.append(workflow)
-        if len(found) == limit:
+            workflows.append(workflow)
+        if len(workflows) == limit:
             break
-    return found
+    return workflows
 
 
-def _listed(one: WorkflowExecution, view: View) -> Listed:
-    kind = next((kind.name for kind in KINDS.values() if kind.workflow == one.workflow_type), one.workflow_type)
-    known = view.status or view.report
-    target = one.search_attributes.get("MigrationTarget", [""])[0]
-    history = known.history if known else []
+def _listed(workflow: WorkflowExecution, view: View) -> Listed:
+    name = workflow.workflow_type
+    kind = next((kind.name for kind in KINDS.values() if kind.workflow == name), name)
+    reported = view.status or view.report
+    target = workflow.search_attributes.get("MigrationTarget", [""])[0]
+    history = reported.history if reported else []
     began = next((entry.started for entry in history if entry.ended is None), view.started)
     waiting = view.status.waiting if view.status else None
     return Listed(
         workflow_id=view.workflow_id,
         run_id=view.run_id,
         kind=kind,
-        cluster=known.cluster if known else view.workflow_id.removeprefix(f"{kind}/").partition("/")[0],
+        cluster=reported.cluster if reported else view.workflow_id.removeprefix(f"{kind}/").partition("/")[0],
         target=view.status.target if view.status else str(target),
         execution=view.execution,
         phase=view.status.phase if view.status else view.phase,
-        outcome=Outcome.FAILED if view.failure else known.outcome if known else None,
+        outcome=Outcome.FAILED if view.failure else reported.outcome if reported else None,
         failure=view.failure.kind if view.failure else "",
         waiting=waiting,
         progress=view.status.progress if view.status else None,

@@ -1,4 +1,4 @@
-"""`pulsar-migrate worker` and `gateway`: the processes that serve."""
+"""`pulsar-migrate worker` and `gateway`: the long-running processes."""
 
 from __future__ import annotations
 
@@ -11,16 +11,20 @@ from cli.options import read_settings, settings_of
 
 
 def worker_command(
-    ready_file: Annotated[Path | None, typer.Option(help="A file that exists while the worker is ready.")] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="File that exists while the worker is ready (default: none).")
+    ] = None,
 ) -> None:
-    """Run a worker: it carries out the migrations of one task queue, and serves metrics."""
+    """Run a worker: it runs the migrations of one task queue, and serves metrics."""
     from worker.process import run_worker
 
     run_worker(read_settings(), ready_file=ready_file)
 
 
 def gateway_command(
-    ready_file: Annotated[Path | None, typer.Option(help="A file that exists while the gateway is ready.")] = None,
+    ready_file: Annotated[
+        Path | None, typer.Option(help="File that exists while the gateway is ready (default: none).")
+    ] = None,
 ) -> None:
     """Run a gateway: it serves the REST interface of the scalable topics of one cluster (PULSAR_MIGRATE_GATEWAY_…)."""
     from gateway.process import run_gateway

@@ -17,20 +17,20 @@ from models.lifecycle.input import MigrationInput, WorkflowInput
 from process.exit_codes import ExitCode
 from worker.catalog import ENTITIES, KINDS, Entity, Kind, Registered
 
-# A worker that starts takes up to a minute on a busy machine.
+# On a busy machine a worker takes up to a minute to start.
 _FIRST_ANSWER = timedelta(seconds=90)
-_WAIT = Annotated[bool, typer.Option("--wait", help="Follow the migration to its end.")]
+_WAIT = Annotated[bool, typer.Option("--wait", help="Follow the migration until its end.")]
 
 
 def start_app() -> typer.Typer:
-    """The command `start`, with one command below it for each kind of workflow."""
+    """Return the command `start`, with a subcommand for each kind of workflow."""
     text = "Start a migration, or the controller of a topic; the input is checked first."
     app = typer.Typer(cls=Sections, no_args_is_help=True, rich_markup_mode=None, help=text)
     for kind in KINDS.values():
         further = {"output": (Output, Form.TEXT), "wait": (_WAIT, False)}
         app.command(kind.name)(input_command(kind, _help(kind), _start, further))
     for entity in ENTITIES.values():
-        app.command(entity.name)(input_command(entity, _help(entity), _begin, {"output": (Output, Form.TEXT)}))
+        app.command(entity.name)(input_command(entity, _help(entity), _start_entity, {"output": (Output, Form.TEXT)}))
     return app
 
 
@@ -45,21 +45,21 @@ def _start(kind: Kind[Any], input: MigrationInput, *, output: Form, wait: bool) 
     async def work(client: Client) -> ExitCode:
         run_id = await start(client, kind, input, queue)
         if not wait:
-            _tell(input, run_id, f"{status_of(input.workflow_id)} --watch", output)
+            _print_started(input, run_id, f"{status_of(input.workflow_id)} --watch", output)
             return ExitCode.OK
         return await watch(client, input.workflow_id, output, first_answer=_FIRST_ANSWER)
 
     raise typer.Exit(against_temporal(work))
 
 
-def _begin(entity: Entity, input: WorkflowInput, *, output: Form) -> None:
-    """Start what has no end of its own."""
+def _start_entity(entity: Entity, input: WorkflowInput, *, output: Form) -> None:
+    """Start a workflow that runs as long as its subject exists."""
     queue, see = read_settings().task_queue, f"pulsar-migrate {entity.command} status {input.workflow_id}"
     hint(start_line(entity, input, queue))
     run_id = against_temporal(lambda client: start(client, entity, input, queue, see))
-    _tell(input, run_id, see, output)
+    _print_started(input, run_id, see, output)
 
 
-def _tell(input: WorkflowInput, run_id: str, see: str, form: Form) -> None:
+def _print_started(input: WorkflowInput, run_id: str, see: str, form: Form) -> None:
     line = f"started {input.workflow_id} (run {run_id}); see {see}"
     answer(form, [line], {"workflow_id": input.workflow_id, "run_id": run_id})

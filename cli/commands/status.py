@@ -1,4 +1,4 @@
-"""`pulsar-migrate status` and `report`: where a migration is, once or until its end, and its result."""
+"""`pulsar-migrate status` and `report`: state of a migration, once or until its end, and its result."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from cli.commands.list import QUERY_LIMIT
 from cli.operations import against_temporal, follow, query_line
 from cli.options import Form, Output, WorkflowId, answer, hint
 from cli.rendering import ending, headline, lines, screen
-from cli.view import View, code_of_report, look
+from cli.view import View, code_of_report, read_view
 from process.exit_codes import CommandFailed, ExitCode
 
 _EVERY = timedelta(seconds=2)
@@ -25,16 +25,18 @@ _EVERY = timedelta(seconds=2)
 
 def status_command(
     workflow_id: WorkflowId,
-    watch_: Annotated[bool, typer.Option("--watch", help="Continue until the end; the exit code tells it.")] = False,  # noqa: FBT002
+    watch_: Annotated[  # noqa: FBT002
+        bool, typer.Option("--watch", help="Follow the migration until its end; the exit code is that of the end.")
+    ] = False,
     output: Output = Form.TEXT,
 ) -> None:
-    """Say where a migration stands, what it waits for, and which verbs are legal now."""
+    """Show the phase of a migration, what it waits for, and which verbs are legal now."""
     hint(query_line(workflow_id))
 
     async def work(client: Client) -> ExitCode:
         if watch_:
             return await watch(client, workflow_id, output)
-        view = await look(client, workflow_id)
+        view = await read_view(client, workflow_id)
         if output is Form.TEXT and sys.stdout.isatty():
             Console().print(screen(view))
         else:
@@ -45,20 +47,20 @@ def status_command(
 
 
 async def watch(client: Client, workflow_id: str, form: Form, *, first_answer: timedelta | None = None) -> ExitCode:
-    """Follow a migration to its end and return the exit code that stands for it.
+    """Follow a migration to its end and return its exit code.
 
     A terminal shows one screen that changes; a pipe gets a line for each change, and the report at the end.
 
     Args:
-        client: of Temporal.
-        workflow_id: of the migration.
-        form: how it is shown.
+        client: client of Temporal.
+        workflow_id: id of the migration.
+        form: output format.
         first_answer: longest wait for the first answer of a worker; None to wait indefinitely.
 
     Raises:
         CommandFailed: no worker has answered in that time.
     """
-    begun, answered = time.monotonic(), first_answer is None
+    started, answered = time.monotonic(), first_answer is None
     terminal = form is Form.TEXT and sys.stdout.isatty()
     last = ""
     with Live(auto_refresh=False) if terminal else nullcontext() as live:
@@ -71,7 +73,7 @@ async def watch(client: Client, workflow_id: str, form: Form, *, first_answer: t
             elif (line := headline(view)) != last:
                 last = line
                 print(line if form is Form.TEXT else view.model_dump_json(), flush=True)
-            if not answered and first_answer and time.monotonic() - begun > first_answer.total_seconds():
+            if not answered and first_answer and time.monotonic() - started > first_answer.total_seconds():
                 cause = f"{workflow_id} is started, but {view.silence}; it waits for a worker."
                 raise CommandFailed(ExitCode.UNREACHABLE, cause, "start one: pulsar-migrate worker")
 
@@ -82,16 +84,16 @@ async def watch(client: Client, workflow_id: str, form: Form, *, first_answer: t
 
 
 def report_command(workflow_id: WorkflowId, output: Output = Form.TEXT) -> None:
-    """Print the result of a migration that has ended; the exit code tells how."""
+    """Print the result of a migration that has ended; the exit code is that of the end."""
 
     async def work(client: Client) -> ExitCode:
-        view = await look(client, workflow_id, with_status=False)
+        view = await read_view(client, workflow_id, with_status=False)
         if not view.ended:
             cure = f"pulsar-migrate status {workflow_id} --watch"
             raise CommandFailed(ExitCode.REFUSED, f"{workflow_id} still runs; there is no report yet.", cure)
         if view.failure:
-            # Phases and notes of a failed migration are known to its workflow only: they are shown if a worker answers.
-            view = await look(client, workflow_id, limit=QUERY_LIMIT)
+            # Only the workflow has the phases and notes of a failed migration: they are shown if a worker answers.
+            view = await read_view(client, workflow_id, limit=QUERY_LIMIT)
         if view.report:
             answer(output, lines(view), view.report)
             return code_of_report(view.report)

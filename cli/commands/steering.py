@@ -1,4 +1,4 @@
-"""Commands that steer a migration: its verbs, the hold before its cut-over, its throttle and its window."""
+"""Commands that steer a migration: its verbs, the hold before the cut-over, its throttle and its window."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from temporalio.client import Client
 from cli.inputs import parse_duration
 from cli.operations import against_temporal, checked, send_update
 from cli.options import Form, Output, WorkflowId, answer
-from cli.view import look
+from cli.view import read_view
 from models.lifecycle.status import CutoverPlan
 from models.lifecycle.verbs import CutoverTime, HoldChange, Speed, Verb, VerbRequest, VerbResponse, WindowChange
 from process.exit_codes import CommandFailed
 
 HELP = {
-    Verb.ROLLBACK: "Undo a migration; refused behind its point of no return.",
-    Verb.CLEANUP: "Clean up the old side, once a migration is committed.",
-    Verb.PAUSE: "Hold a migration before the next step that is safe to wait at.",
+    Verb.ROLLBACK: "Undo a migration; refused after its point of no return.",
+    Verb.CLEANUP: "Clean up the old side of a committed migration.",
+    Verb.PAUSE: "Pause a migration before the next step at which waiting is safe.",
     Verb.RESUME: "Continue after `pause`.",
     Verb.PROCEED: "Open the gate at which a migration waits.",
 }
 
 
 def verb_command(verb: Verb) -> Callable[..., None]:
-    """The command of one verb."""
+    """Return the command of one verb."""
 
     def run(
         workflow_id: WorkflowId,
-        reason: Annotated[str, typer.Option(help="Kept in the migration's notes.")] = "",
+        reason: Annotated[str, typer.Option(help="Reason, kept in the migration's notes (default: none).")] = "",
         output: Output = Form.TEXT,
     ) -> None:
         response = send_update(
@@ -49,12 +49,12 @@ def verb_command(verb: Verb) -> Callable[..., None]:
 
 
 def _refused(workflow_id: str, verb: Verb, form: Form, error: CommandFailed) -> None:
-    """A program that asked for JSON gets the refusal as JSON too, next to the error line."""
+    """Print a refusal as JSON too, next to the error line, for a program that asked for JSON."""
     if form is not Form.JSON:
         return
 
     async def legal(client: Client) -> tuple[Verb, ...]:
-        view = await look(client, workflow_id)
+        view = await read_view(client, workflow_id)
         return tuple(view.status.legal_verbs) if view.status else ()
 
     response = VerbResponse(verb=verb, accepted=False, why=error.cause, legal=against_temporal(legal))
@@ -63,34 +63,39 @@ def _refused(workflow_id: str, verb: Verb, form: Form, error: CommandFailed) -> 
 
 def hold_command(
     workflow_id: WorkflowId,
-    off: Annotated[bool, typer.Option("--off", help="Hold no longer.")] = False,  # noqa: FBT002
+    off: Annotated[bool, typer.Option("--off", help="Release the hold.")] = False,  # noqa: FBT002
     output: Output = Form.TEXT,
 ) -> None:
-    """Hold a migration before its cut-over, with the copy kept up to date."""
+    """Hold a migration before its cut-over; the copy is kept up to date."""
     _answer_cutover(send_update(workflow_id, "hold_before_cutover", HoldChange(hold=not off), CutoverPlan), output)
 
 
 def cutover_at_command(
     workflow_id: WorkflowId,
-    at: Annotated[str, typer.Argument(metavar="TIME|any", help="With its time zone: 2030-01-31T02:00:00Z.")],
+    at: Annotated[
+        str,
+        typer.Argument(
+            metavar="TIME|any", help="Earliest time with its zone, e.g. 2030-01-31T02:00:00Z; any: no limit."
+        ),
+    ],
     output: Output = Form.TEXT,
 ) -> None:
-    """Set when the cut-over begins at the earliest, or clear that."""
+    """Set the earliest time of the cut-over, or clear it."""
     wanted = checked(CutoverTime, {"at": None if at == "any" else at})
     _answer_cutover(send_update(workflow_id, "cutover_at", wanted, CutoverPlan), output)
 
 
 def _answer_cutover(plan: CutoverPlan, form: Form) -> None:
     at = f"not before {plan.at:%Y-%m-%d %H:%M:%S %Z}" if plan.at else "as soon as it can"
-    answer(form, [f"the cut-over begins {'after `proceed`, ' if plan.hold else ''}{at}"], plan)
+    answer(form, [f"the cut-over starts {'after `proceed`, ' if plan.hold else ''}{at}"], plan)
 
 
 def throttle_command(
     workflow_id: WorkflowId,
-    speed: Annotated[str, typer.Argument(metavar="MB|off", help="Megabytes of values per second.")],
+    speed: Annotated[str, typer.Argument(metavar="MB|off", help="Most megabytes of values per second; off: no limit.")],
     output: Output = Form.TEXT,
 ) -> None:
-    """Limit the bulk copy that runs, or lift the limit."""
+    """Limit the speed of the running bulk copy, or lift the limit."""
     wanted = checked(Speed, {"megabytes_per_second": None if speed == "off" else speed})
     taken = send_update(workflow_id, "set_throttle", wanted, Speed)
     limit = taken.megabytes_per_second
@@ -99,10 +104,12 @@ def throttle_command(
 
 def window_command(
     workflow_id: WorkflowId,
-    remaining: Annotated[str, typer.Argument(metavar="DURATION", help="Time left from now on: 0s, 30m, 24h, PT24H.")],
+    remaining: Annotated[
+        str, typer.Argument(metavar="DURATION", help="Time until the window ends, from now: 0s, 30m, 24h or PT24H.")
+    ],
     output: Output = Form.TEXT,
 ) -> None:
-    """Set the time that the open window has left: longer, shorter or zero."""
+    """Set the remaining time of the open window: longer, shorter or zero."""
     wanted = checked(WindowChange, {"remaining": parse_duration(remaining)})
     end = send_update(workflow_id, "change_window", wanted, datetime)
     answer(output, [f"the window ends {end:%Y-%m-%d %H:%M:%S}Z"], {"window_ends": end.isoformat()})

@@ -1,1 +1,1 @@
-"""Checks of everything that a worker, and a migration, will talk to; nothing is written anywhere."""
+"""Read-only checks of everything that a worker, or a migration, connects to."""

@@ -1,4 +1,4 @@
-"""Files of TLS settings: whether they can be read and used, and when their certificates expire."""
+"""Checks of TLS files: whether they can be read and used, and when their certificates expire."""
 
 from __future__ import annotations
 
@@ -13,24 +13,24 @@ from models.lifecycle.units import format_value
 from process.exit_codes import CommandFailed, ExitCode
 
 SOON = timedelta(days=30)
-"""A certificate with less time left is worth a warning: windows last for weeks."""
+"""A certificate that expires sooner gets a warning: windows last for weeks."""
 
 _PEM = re.compile(r"-----BEGIN CERTIFICATE-----.+?-----END CERTIFICATE-----", re.DOTALL)
 _SEQUENCE, _EXPLICIT_VERSION, _UTC_TIME = 0x30, 0xA0, 0x17
 
 
 class Validity(NamedTuple):
-    """From when until when a certificate counts."""
+    """Period in which a certificate is valid."""
 
-    begin: datetime
+    start: datetime
     end: datetime
 
 
 def validity(der: bytes) -> Validity:
-    """When a certificate (X.509, DER) counts.
+    """Return the period of validity of a certificate (X.509, DER).
 
     Raises:
-        ValueError: it is no certificate.
+        ValueError: the data is not a certificate.
     """
     try:
         _, certificate, _ = _element(der)
@@ -41,52 +41,53 @@ def validity(der: bytes) -> Validity:
         for _ in range(3):
             _, _, parts = _element(parts)
         _, both, _ = _element(parts)
-        begin_tag, begin, rest = _element(both)
+        start_tag, start, rest = _element(both)
         end_tag, end, _ = _element(rest)
-        return Validity(_time(begin_tag, begin), _time(end_tag, end))
+        return Validity(_time(start_tag, start), _time(end_tag, end))
     except (IndexError, UnicodeDecodeError) as error:
-        raise ValueError("it holds no certificate that can be read") from error
+        raise ValueError("it has no readable certificate") from error
 
 
 def check_authorities(subject: str, file: str) -> str | Finding:
-    """A file with the certificates of authorities.
+    """Check a file with certificates of authorities.
 
     Raises:
-        CommandFailed: it cannot be used, or all in it have expired.
+        CommandFailed: the file cannot be used, or all certificates in it have expired.
     """
-    found = _certificates(file)
-    # One that counts is enough: such files often keep old ones.
-    return _judge(subject, file, max(found, key=lambda one: one.end), f"{len(found)} certificates")
+    certificates = _certificates(file)
+    # One valid certificate is enough: such files often keep old ones.
+    latest = max(certificates, key=lambda certificate: certificate.end)
+    return _judge(subject, file, latest, f"{len(certificates)} certificates")
 
 
 def check_identity(subject: str, file: str, key: str) -> str | Finding:
-    """A file with our own certificate, and the one with its key; empty if the first holds both.
+    """Check a file with our own certificate, and the one with its key; `key` is empty if the first has both.
 
     Raises:
-        CommandFailed: they cannot be used or do not belong together, or the certificate has expired.
+        CommandFailed: the files cannot be used or do not belong together, or the certificate has expired.
     """
-    found = _certificates(file)
+    certificates = _certificates(file)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
-        # Without a password of ours OpenSSL would ask for it in the terminal.
+        # Without a password of ours OpenSSL would prompt for one in the terminal.
         context.load_cert_chain(file, key or None, password=lambda: "")
     except OSError as error:
         cause = f"{file} and {key or 'the key in it'} cannot be used: {_reason(error)}"
         cure = "name a certificate and its own key, both PEM, the key without a password"
         raise CommandFailed(ExitCode.USAGE, cause, cure) from error
-    return _judge(subject, file, found[0], "certificate and key belong together")
+    return _judge(subject, file, certificates[0], "certificate and key belong together")
 
 
 def _certificates(file: str) -> list[Validity]:
     cure = "name a PEM file that the worker can read"
     try:
         blocks = _PEM.findall(Path(file).read_text())
-        found = [validity(ssl.PEM_cert_to_DER_cert(block)) for block in blocks]
+        certificates = [validity(ssl.PEM_cert_to_DER_cert(block)) for block in blocks]
     except (OSError, ValueError) as error:
         raise CommandFailed(ExitCode.USAGE, f"{file} cannot be read: {_reason(error)}", cure) from error
-    if not found:
-        raise CommandFailed(ExitCode.USAGE, f"{file} holds no certificate", cure)
-    return found
+    if not certificates:
+        raise CommandFailed(ExitCode.USAGE, f"{file} has no certificate", cure)
+    return certificates
 
 
 def _judge(subject: str, file: str, when: Validity, what: str) -> str | Finding:
@@ -94,13 +95,13 @@ def _judge(subject: str, file: str, when: Validity, what: str) -> str | Finding:
     if now >= when.end:
         cause = f"{file} expired {format_value(when.end)}"
         raise CommandFailed(ExitCode.USAGE, cause, "put a new certificate there")
-    if now < when.begin:
-        cause = f"{file} does not count before {format_value(when.begin)}"
+    if now < when.start:
+        cause = f"{file} is not valid before {format_value(when.start)}"
         raise CommandFailed(ExitCode.USAGE, cause, "wait, or check this machine's clock")
-    left = f"{file}: {what}, valid until {format_value(when.end)}"
+    valid = f"{file}: {what}, valid until {format_value(when.end)}"
     if when.end - now < SOON:
-        return warning(subject, f"{left}, in {format_value(when.end - now)}", "renew it before a migration starts")
-    return left
+        return warning(subject, f"{valid}, in {format_value(when.end - now)}", "renew it before a migration starts")
+    return valid
 
 
 def _reason(error: Exception) -> str:
@@ -110,7 +111,7 @@ def _reason(error: Exception) -> str:
 
 
 def _element(data: bytes) -> tuple[int, bytes, bytes]:
-    """Tag and content of the first element (DER), and what follows it."""
+    """Return tag and content of the first DER element, and the data after it."""
     tag, length, at = data[0], data[1], 2
     if length & 0x80:
         size = length & 0x7F
@@ -123,6 +124,6 @@ def _element(data: bytes) -> tuple[int, bytes, bytes]:
 def _time(tag: int, content: bytes) -> datetime:
     text = content.decode("ascii")
     if tag == _UTC_TIME:
-        # Two digits of the year: RFC 5280 lets them stand for 1950 to 2049, unlike Python.
+        # A year of two digits means 1950 to 2049 in RFC 5280, unlike in Python.
         text = f"{'19' if int(text[:2]) >= 50 else '20'}{text}"
     return datetime.strptime(text, "%Y%m%d%H%M%SZ").replace(tzinfo=UTC)

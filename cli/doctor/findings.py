@@ -1,4 +1,4 @@
-"""What a check finds, and how checks are run."""
+"""Results of checks, and how checks are run."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from pydantic import BaseModel
 
 from process.exit_codes import CommandFailed, ExitCode
 
-AT_ONCE = 8
-"""Most checks that wait for servers at once."""
+MAX_CONCURRENT_CHECKS = 8
+"""Most checks that run at once."""
 
 
 class Level(StrEnum):
-    """How a check ended."""
+    """Result level of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -24,13 +24,13 @@ class Level(StrEnum):
 
 
 class Finding(BaseModel):
-    """What a check found.
+    """Result of a check.
 
     Attributes:
-        subject: what was checked.
-        detail: what was found, in one line.
-        cure: what to do about it; empty where all is well.
-        exit_code: how a command that fails with this alone would end; 0 unless it failed.
+        subject: name of what was checked.
+        detail: result, in one line.
+        cure: what to do about it; empty if nothing.
+        exit_code: exit code of a command that fails with this alone; 0 unless it failed.
     """
 
     subject: str
@@ -42,9 +42,9 @@ class Finding(BaseModel):
 
 @dataclass(frozen=True)
 class Check:
-    """A check: its subject, and what does it.
+    """A check: its subject, and its function.
 
-    `run` returns a sentence where all is well, or a finding; it raises CommandFailed where something is wrong.
+    `run` returns a sentence if all is well, or a finding; it raises CommandFailed if something is wrong.
     """
 
     subject: str
@@ -52,43 +52,43 @@ class Check:
 
 
 def ok(subject: str, detail: str) -> Finding:
-    """All is well."""
+    """Return a finding that all is well."""
     return Finding(subject=subject, level=Level.OK, detail=detail)
 
 
 def warning(subject: str, detail: str, cure: str) -> Finding:
-    """A migration can run, but something should be looked after."""
+    """Return a finding that does not stop a migration but needs attention."""
     return Finding(subject=subject, level=Level.WARNING, detail=detail, cure=cure)
 
 
 def failed(subject: str, error: CommandFailed) -> Finding:
-    """A migration could not run."""
+    """Return a finding that stops a migration."""
     return Finding(subject=subject, level=Level.FAILED, detail=error.cause, cure=error.cure, exit_code=error.code)
 
 
 def run_check(check: Check) -> Finding:
-    """Run one check; an error of the check itself is a finding too, so that the others are told."""
+    """Run one check; an unexpected error is a finding too, so that the other checks are reported."""
     try:
-        found = check.run()
+        result = check.run()
     except CommandFailed as error:
         return failed(check.subject, error)
-    except Exception as error:  # noqa: BLE001 - what nobody foresaw must not hide what others found
+    except Exception as error:  # noqa: BLE001 - an unexpected error must not hide the findings of other checks
         cause = f"{type(error).__name__}: {' '.join(str(error).split())}"
         return failed(check.subject, CommandFailed(ExitCode.UNEXPECTED, cause))
-    return ok(check.subject, found) if isinstance(found, str) else found
+    return ok(check.subject, result) if isinstance(result, str) else result
 
 
 def run_checks(checks: Sequence[Check]) -> Iterator[Finding]:
-    """Run checks side by side, and give their findings in the checks' order, as soon as they are there."""
-    with ThreadPoolExecutor(AT_ONCE, thread_name_prefix="check") as pool:
+    """Run checks concurrently, and yield their findings in the checks' order as soon as possible."""
+    with ThreadPoolExecutor(MAX_CONCURRENT_CHECKS, thread_name_prefix="check") as pool:
         yield from pool.map(run_check, checks)
 
 
-# Wrong settings come first: nothing else can be trusted before they are corrected.
+# Wrong settings come first: other results are unreliable until they are corrected.
 _WORST_FIRST = (ExitCode.UNEXPECTED, ExitCode.USAGE, ExitCode.UNREACHABLE, ExitCode.CONFLICT, ExitCode.OK)
 
 
 def worst(findings: Iterable[Finding]) -> ExitCode:
-    """The exit code that stands for all findings."""
+    """Return the exit code for all findings together."""
     codes = {finding.exit_code for finding in findings}
     return min(codes, key=_WORST_FIRST.index, default=ExitCode.OK)

@@ -29,7 +29,7 @@ from models.settings import Settings
 from process.exit_codes import CommandFailed, ExitCode
 
 OLDEST_JAVA = 17
-PATIENCE = 5.0
+CONNECT_TIMEOUT = 5.0
 """Longest wait for a connection, in seconds."""
 
 _PREFIX = "PULSAR_MIGRATE_"
@@ -38,7 +38,7 @@ _SPARK_PORT = {"spark": 7077, "k8s": 443}
 
 
 def process_checks(settings: Settings) -> list[Check]:
-    """All checks of a worker's settings but those of Temporal."""
+    """Return all checks of a worker's settings except those of Temporal."""
     checks = [
         Check("java", _java),
         Check("Spark", partial(_spark, settings.spark_master)),
@@ -48,22 +48,22 @@ def process_checks(settings: Settings) -> list[Check]:
 
 
 def reach(host: str, port: int, tls: ssl.SSLContext | None = None) -> None:
-    """Connect, and begin TLS where it is wanted.
+    """Connect, and start TLS if a context is given.
 
     Raises:
-        CommandFailed: it cannot be done.
+        CommandFailed: the server cannot be reached.
     """
     try:
-        with socket.create_connection((host, port), timeout=PATIENCE) as plain:
+        with socket.create_connection((host, port), timeout=CONNECT_TIMEOUT) as plain:
             if tls is not None:
                 tls.wrap_socket(plain, server_hostname=host).close()
     except OSError as error:
-        cause = f"{host}:{port} cannot be reached: {_said(error)}"
+        cause = f"{host}:{port} cannot be reached: {_reason(error)}"
         raise CommandFailed(ExitCode.UNREACHABLE, cause, "check the address, the network and the server") from error
 
 
 def variable(field: str) -> str:
-    """The environment variable of a setting."""
+    """Return the environment variable of a setting."""
     return f"{_PREFIX}{field.upper()}"
 
 
@@ -75,12 +75,12 @@ def _java() -> str:
         done = subprocess.run([program, "-version"], capture_output=True, text=True, timeout=30, check=True)
     except (OSError, subprocess.SubprocessError) as error:
         raise CommandFailed(ExitCode.USAGE, f"{program} does not run: {error}", cure) from error
-    told = re.search(r'version "(?:1\.)?(\d+)[^"]*"', done.stderr + done.stdout)
-    if told is None:
-        raise CommandFailed(ExitCode.USAGE, f"{program} -version tells no version", cure)
-    if int(told[1]) < OLDEST_JAVA:
-        raise CommandFailed(ExitCode.USAGE, f"{program} is Java {told[1]}", cure)
-    return f"{program} is Java {told[1]}"
+    match = re.search(r'version "(?:1\.)?(\d+)[^"]*"', done.stderr + done.stdout)
+    if match is None:
+        raise CommandFailed(ExitCode.USAGE, f"{program} -version prints no version", cure)
+    if int(match[1]) < OLDEST_JAVA:
+        raise CommandFailed(ExitCode.USAGE, f"{program} is Java {match[1]}", cure)
+    return f"{program} is Java {match[1]}"
 
 
 def _spark(master: str) -> str:
@@ -91,15 +91,15 @@ def _spark(master: str) -> str:
     if master == "yarn":
         folder = os.environ.get("HADOOP_CONF_DIR") or os.environ.get("YARN_CONF_DIR") or ""
         if not folder or not Path(folder).is_dir():
-            cause = f"{variable('spark_master')}=yarn needs the cluster's configuration, and there is none"
+            cause = f"{variable('spark_master')}=yarn needs the cluster's configuration, which is missing"
             raise CommandFailed(ExitCode.USAGE, cause, "set HADOOP_CONF_DIR to its folder")
         return f"{engine}, on the cluster that {folder} describes"
     if scheme not in _SPARK_PORT:
-        cause = f"{master!r} is no address of Spark"
+        cause = f"invalid Spark master {master!r}"
         raise CommandFailed(
             ExitCode.USAGE, cause, f"set {variable('spark_master')} to local[*], spark://, k8s:// or yarn"
         )
-    # Standby masters are listed behind the first one, with commas; Kubernetes' address has a scheme of its own.
+    # Standby masters follow the first one, with commas; Kubernetes' address has a scheme of its own.
     address = urlsplit("//" + rest.rpartition("://")[2].split(",")[0])
     reach(address.hostname or "", address.port or _SPARK_PORT[scheme])
     return f"{engine}; {master} takes connections"
@@ -111,7 +111,7 @@ def _metrics(address: str) -> str:
     host, _, port = address.rpartition(":")
     cure = f"set {variable('metrics_address')} to a free host:port, or to nothing for no metrics"
     if not host or not port.isdigit():
-        raise CommandFailed(ExitCode.USAGE, f"{address!r} is no host:port", cure)
+        raise CommandFailed(ExitCode.USAGE, f"invalid metrics address {address!r}", cure)
     try:
         with socket.create_server(
             (host.strip("[]"), int(port)), family=socket.AF_INET6 if ":" in host else socket.AF_INET
@@ -119,13 +119,13 @@ def _metrics(address: str) -> str:
             return f"{address} is free"
     except OSError as error:
         if _serves_metrics(address):
-            return f"{address} is served by a worker that runs"
-        raise CommandFailed(ExitCode.USAGE, f"{address} cannot be used: {_said(error)}", cure) from error
+            return f"{address} is served by a running worker"
+        raise CommandFailed(ExitCode.USAGE, f"{address} cannot be used: {_reason(error)}", cure) from error
 
 
 def _serves_metrics(address: str) -> bool:
     try:
-        answer = httpx.get(f"http://{address}/metrics", timeout=PATIENCE, trust_env=False)
+        answer = httpx.get(f"http://{address}/metrics", timeout=CONNECT_TIMEOUT, trust_env=False)
     except httpx.HTTPError:
         return False
     return "temporal_" in answer.text
@@ -138,7 +138,7 @@ def _files(settings: Settings) -> Iterator[Check]:
 
 
 def _files_of(fields: Credentials, prefix: str) -> Iterator[Check]:
-    """The files that fields name, by their names: `…_tls_ca`, `…_tls_certificate` with `…_tls_key`, `…_file`."""
+    """Yield checks of the files in fields `…_tls_ca`, `…_tls_certificate` with `…_tls_key`, and `…_file`."""
     for name in type(fields).model_fields:
         value = str(getattr(fields, name) or "")
         if not value:
@@ -158,7 +158,7 @@ def _readable(file: str) -> str:
     try:
         empty = not path.read_bytes().strip()
     except OSError as error:
-        cause = f"{path} cannot be read: {_said(error)}"
+        cause = f"{path} cannot be read: {_reason(error)}"
         raise CommandFailed(ExitCode.USAGE, cause, "name a file that the worker can read") from error
     if empty:
         raise CommandFailed(ExitCode.USAGE, f"{path} is empty", "write the secret into it")
@@ -173,13 +173,13 @@ def _commands(settings: Settings) -> Iterator[Check]:
 
 
 def _executable(command: tuple[str, ...]) -> str:
-    found = shutil.which(command[0])
-    if found is None:
-        cause = f"{command[0]!r} is no program that can be run here"
+    path = shutil.which(command[0])
+    if path is None:
+        cause = f"{command[0]!r} is not a program that can be run here"
         raise CommandFailed(
             ExitCode.USAGE, cause, "name a program on the PATH, or its whole path, and make it executable"
         )
-    return f"{found} can be run"
+    return f"{path} can be run"
 
 
 def _webhook(settings: Settings) -> Iterator[Check]:
@@ -188,21 +188,21 @@ def _webhook(settings: Settings) -> Iterator[Check]:
 
 
 def _connects(address: str) -> str:
-    """Only a connection: a request would stop or start brokers."""
+    """Check the connection only: a request would stop or start brokers."""
     url = urlsplit(address)
     if url.scheme not in {"http", "https"} or not url.hostname:
-        raise CommandFailed(ExitCode.USAGE, f"{address!r} is no web address", "write http://… or https://…")
+        raise CommandFailed(ExitCode.USAGE, f"invalid web address {address!r}", "write http://… or https://…")
     secure = url.scheme == "https"
     reach(url.hostname, url.port or (443 if secure else 80), ssl.create_default_context() if secure else None)
     return f"{url.scheme}://{url.netloc} takes connections"
 
 
-def _said(error: OSError) -> str:
+def _reason(error: OSError) -> str:
     return os.strerror(error.errno) if error.errno else str(error)
 
 
 def credential_checks(settings: Settings) -> Iterator[Check]:
-    """A check for each kind of credential that is given."""
+    """Yield a check for each kind of credentials that is configured."""
     for name in ("", *settings.credentials):
         yield from _checks_of(settings, name)
     webhook = token_auth(settings.broker_webhook_token, settings.broker_webhook_token_file)
@@ -230,7 +230,7 @@ def _zookeeper(of: Credentials) -> str:
 
 
 def _http(subject: str, auth: httpx.Auth) -> str | Finding:
-    """Have a request signed that is never sent; with OAuth2 this gets a token."""
+    """Authenticate a request that is never sent; with OAuth2 this gets a token."""
     request = httpx.Request("GET", "http://localhost")
     try:
         signed = next(auth.sync_auth_flow(request))
@@ -241,15 +241,15 @@ def _http(subject: str, auth: httpx.Auth) -> str | Finding:
 
 
 def token_life(subject: str, token: str) -> str | Finding:
-    """What a token says of its own life, if it is a JSON web token.
+    """Return until when a token is valid, if it is a JSON web token.
 
     Raises:
-        CommandFailed: it has expired.
+        CommandFailed: the token has expired.
     """
     end = _expiry(token)
     now = datetime.now(UTC)
     if end is None:
-        return "a token that names no end"
+        return "a token without an expiry time"
     if end <= now:
         raise CommandFailed(ExitCode.USAGE, f"the token expired {format_value(end)}", "put a new token there")
     if end - now < SOON:

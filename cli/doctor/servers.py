@@ -38,24 +38,24 @@ from process.exit_codes import CommandFailed, ExitCode
 
 _NOTHING_ACCEPTED = Accepted()
 
-# Findings of one cluster, and in the end the oldest release of its brokers; None if it is not known.
+# Yields findings of one cluster, and returns the oldest release of its brokers; None if it is unknown.
 _FindingsAndRelease = Generator[Finding, None, Release | None]
 
 
 def server_findings(
     servers: Servers, settings: Settings, migration: str = "", accepted: Accepted = _NOTHING_ACCEPTED
 ) -> Iterator[Finding]:
-    """Check all servers of an input, read only; with two clusters, also how their releases differ.
+    """Check all servers of an input, read only; with two clusters also the differences of their releases.
 
     Args:
-        servers: that are checked.
-        settings: of the worker.
-        migration: whose known defects of the brokers are named, as `kind/mode`.
+        servers: servers to check.
+        settings: settings of the worker.
+        migration: kind of the migration (`kind/mode`), to report known defects of the brokers.
         accepted: what the operator accepts of the releases.
     """
     release = yield from _cluster_findings(servers, settings, migration, accepted)
     for other in servers.others:
-        # Defects that matter are those of the brokers that the migration leaves.
+        # Defects of the brokers that the migration leaves are the ones that matter.
         other_release = yield from _cluster_findings(other, settings)
         if release and other_release:
             subject = f"releases of {servers.cluster} and {other.cluster}"
@@ -94,7 +94,7 @@ def _cluster_findings(
 
 
 def _each_server(url: StoreUrl) -> list[StoreUrl]:
-    """Each server of a store by itself: a client of all of them is content with one that answers."""
+    """Return each server of a store by itself: a client of all of them needs only one that answers."""
     return [url.model_copy(update={"hosts": (host,)}) for host in url.hosts]
 
 
@@ -107,18 +107,18 @@ def _answers(url: StoreUrl, access: Access) -> str:
 
 
 def _cluster(servers: Servers, access: Access) -> str | Finding:
-    """Whether the store is that of a Pulsar cluster of this name: a wrong chroot looks like an empty store."""
+    """Check that the store has a Pulsar cluster of this name: a wrong chroot looks like an empty store."""
     subject = f"cluster {servers.cluster}"
     paths = _read(servers.metadata, access, lambda reader: reader.children(CLUSTERS.encode()))
-    known = sorted(path.rpartition(b"/")[2].decode() for path in paths)
-    if not known:
-        cure = "check the address, above all what follows the port"
-        return warning(subject, f"{servers.metadata} holds no Pulsar cluster (no {CLUSTERS})", cure)
-    if servers.cluster not in known:
+    names = sorted(path.rpartition(b"/")[2].decode() for path in paths)
+    if not names:
+        cure = "check the address, above all the path after the port"
+        return warning(subject, f"{servers.metadata} has no Pulsar cluster (no {CLUSTERS})", cure)
+    if servers.cluster not in names:
         return warning(
-            subject, f"{servers.metadata} knows {', '.join(known)} only", "check the cluster's name and the address"
+            subject, f"{servers.metadata} has only {', '.join(names)}", "check the cluster's name and the address"
         )
-    return f"{servers.metadata} holds its metadata"
+    return f"{servers.metadata} has its metadata"
 
 
 def _brokers(
@@ -126,17 +126,17 @@ def _brokers(
 ) -> _FindingsAndRelease:
     reader = open_reader(servers.metadata, access)
     try:
-        found = registered_brokers(reader)
+        brokers = registered_brokers(reader)
     except StoreError as error:
         yield failed("brokers", _failure(error))
         return None
     finally:
         reader.close()
-    if servers.needs_brokers and not found:
-        cure = "start them; without any the migration does not start"
+    if servers.needs_brokers and not brokers:
+        cure = "start them; the migration needs running brokers to start"
         yield warning("brokers", f"none is registered in {servers.metadata}", cure)
-    yield from run_checks([Check(broker.name, partial(_broker, broker, admin)) for broker in found])
-    return (yield from _releases(servers, found, admin, migration, accepted))
+    yield from run_checks([Check(broker.name, partial(_broker, broker, admin)) for broker in brokers])
+    return (yield from _releases(servers, brokers, admin, migration, accepted))
 
 
 def _releases(
@@ -148,7 +148,7 @@ def _releases(
         unseen.append(Product.OXIA)
     try:
         with BrokerView(admin) as view:
-            # What does not answer is a finding of its own already.
+            # A broker that does not answer has a finding of its own already.
             seen = [broker for service in brokers if (broker := view.read(service)).version]
     except StoreDenied as error:
         yield failed(subject, _failure(error))
@@ -175,7 +175,7 @@ def _features(
     except StoreError as error:
         yield failed(subject, _failure(error))
         return
-    # A broker that does not answer is a finding of its own already.
+    # A broker that does not answer has a finding of its own already.
     uses = census.check(findings, migration, accepted.items, [BROKERS_UNKNOWN])
     check_zookeeper(findings, servers.metadata, access, accepted)
     for text in findings.warnings:
@@ -183,7 +183,7 @@ def _features(
     for blocker in findings.blockers:
         yield failed(subject, CommandFailed(ExitCode.USAGE, blocker.cause, blocker.cure))
     if census.silent:
-        yield warning(subject, f"the settings of {', '.join(census.silent)} are not known", "see the lines above")
+        yield warning(subject, f"the settings of {', '.join(census.silent)} are unknown", "see the lines above")
     elif not findings.blockers:
         yield ok(subject, f"{len(uses)} are in use, and the migration knows them; `pulsar-migrate features` lists them")
 
@@ -193,18 +193,18 @@ def _broker(broker: Service, admin: AdminAccess) -> str | Finding:
         urls = registered_urls(broker.data, admin)
         with PulsarAdminReader.open(admin, urls, connections=1) as client:
             version = client.brokers.version()
-            # Only superusers may read it, and a migration has to.
+            # Only superusers may read it, and a migration must.
             client.brokers.runtime_configuration()
     except StoreDenied as error:
         cure = "give the worker a superuser's credentials: a token, or those of OAuth2 or TLS"
         raise CommandFailed(ExitCode.USAGE, str(error), cure) from error
     except StoreError as error:
         raise _failure(error) from error
-    told = f"Pulsar {version} at {urls[0]}"
+    summary = f"Pulsar {version} at {urls[0]}"
     if admin.auth is not None and urls[0].startswith("http:"):
-        cure = "let it offer HTTPS (webServicePortTls)"
-        return warning(broker.name, f"{told}, so that credentials are sent in clear text", cure)
-    return told
+        cure = "enable HTTPS on it (webServicePortTls)"
+        return warning(broker.name, f"{summary}, so that credentials are sent in clear text", cure)
+    return summary
 
 
 def _bookies(name: str, root: StoreUrl, access: Access, tls: Tls | None) -> Iterator[Finding]:
@@ -216,26 +216,26 @@ def _bookies(name: str, root: StoreUrl, access: Access, tls: Tls | None) -> Iter
         yield failed(subject, _failure(error))
         return
     if not up:
-        yield warning(subject, f"none is registered below {root}", "start them, and check the address")
+        yield warning(subject, f"no bookie is registered below {root}", "start them, and check the address")
     if down := sorted(members - up.keys()):
-        yield warning(subject, f"these are down: {', '.join(down)}", "start them; ledgers may lack replicas meanwhile")
+        yield warning(subject, f"these are down: {', '.join(down)}", "start them; until then ledgers may lack replicas")
     yield from run_checks(
         [Check(f"bookie {bookie_id}", partial(_bookie, bookie, up, tls, access)) for bookie_id, bookie in up.items()]
     )
 
 
-def _bookie(bookie: Bookie, known: dict[str, Bookie], tls: Tls | None, access: Access) -> str | Finding:
+def _bookie(bookie: Bookie, registered: dict[str, Bookie], tls: Tls | None, access: Access) -> str | Finding:
     subject = f"bookie {bookie.bookie_id}"
     try:
-        with Bookies(lambda: known, tls=tls, read_timeout=access.timeout) as bookies:
+        with Bookies(lambda: registered, tls=tls, read_timeout=access.timeout) as bookies:
             space = bookies.free_space(bookie.bookie_id)
     except StoreError as error:
         raise _failure(error) from error
     except OSError as error:
-        raise CommandFailed(ExitCode.USAGE, f"files of TLS cannot be used: {error}", "see the lines above") from error
+        raise CommandFailed(ExitCode.USAGE, f"TLS files cannot be used: {error}", "see the lines above") from error
     size = Unit(Quantity.SIZE)
-    told = f"{size.format(space.free)} of {size.format(space.total)} are free{', with TLS' if tls else ''}"
-    return told if bookie.writable else warning(subject, f"it is read-only; {told}", "free its disks")
+    free = f"{size.format(space.free)} of {size.format(space.total)} are free{', with TLS' if tls else ''}"
+    return free if bookie.writable else warning(subject, f"it is read-only; {free}", "free its disks")
 
 
 def _read(url: StoreUrl, access: Access, read: Callable[[StoreReader], list[bytes]]) -> list[bytes]:

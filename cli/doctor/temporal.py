@@ -24,7 +24,7 @@ from temporal.client import ANSWER_LIMIT, connect, create_line, is_silent, missi
 
 
 def temporal_findings(queue: str) -> list[Finding]:
-    """Check Temporal as the environment names it; without a connection that is the only finding."""
+    """Check Temporal as the environment configures it; without a connection that is the only finding."""
     return asyncio.run(_findings(queue))
 
 
@@ -33,18 +33,18 @@ async def _findings(queue: str) -> list[Finding]:
         client = await connect()
     except CommandFailed as error:
         return [failed("Temporal", error)]
-    parts: dict[str, Callable[[], Awaitable[Finding]]] = {
+    checks: dict[str, Callable[[], Awaitable[Finding]]] = {
         "Temporal": lambda: _server(client),
         "namespace": lambda: _namespace(client),
         "search attributes": lambda: _search_attributes(client),
         "workers": lambda: _workers(client, queue),
     }
-    return [await _guarded(subject, part) for subject, part in parts.items()]
+    return [await _guarded(subject, check) for subject, check in checks.items()]
 
 
-async def _guarded(subject: str, part: Callable[[], Awaitable[Finding]]) -> Finding:
+async def _guarded(subject: str, check: Callable[[], Awaitable[Finding]]) -> Finding:
     try:
-        return await part()
+        return await check()
     except CommandFailed as error:
         return failed(subject, error)
     except RPCError as error:
@@ -60,9 +60,9 @@ async def _server(client: Client) -> Finding:
 
 async def _namespace(client: Client) -> Finding:
     request = DescribeNamespaceRequest(namespace=client.namespace)
-    found = await client.workflow_service.describe_namespace(request, timeout=ANSWER_LIMIT)
-    kept = timedelta(seconds=found.config.workflow_execution_retention_ttl.seconds)
-    return ok("namespace", f"{client.namespace} keeps ended migrations for {format_value(kept)}")
+    described = await client.workflow_service.describe_namespace(request, timeout=ANSWER_LIMIT)
+    retention = timedelta(seconds=described.config.workflow_execution_retention_ttl.seconds)
+    return ok("namespace", f"{client.namespace} keeps ended migrations for {format_value(retention)}")
 
 
 async def _search_attributes(client: Client) -> Finding:
@@ -78,7 +78,7 @@ async def _workers(client: Client, queue: str) -> Finding:
     activities = await _pollers(client, queue, TaskQueueType.TASK_QUEUE_TYPE_ACTIVITY)
     both = sorted(workflows & activities)
     if not both:
-        return warning("workers", f"the task queue {queue} is served by none", "start one: pulsar-migrate worker")
+        return warning("workers", f"no worker serves the task queue {queue}", "start one: pulsar-migrate worker")
     return ok("workers", f"the task queue {queue} is served by {', '.join(both)}")
 
 
@@ -86,5 +86,5 @@ async def _pollers(client: Client, queue: str, kind: TaskQueueType.ValueType) ->
     request = DescribeTaskQueueRequest(
         namespace=client.namespace, task_queue=TaskQueue(name=queue), task_queue_type=kind
     )
-    found = await client.workflow_service.describe_task_queue(request, timeout=ANSWER_LIMIT)
-    return {poller.identity for poller in found.pollers}
+    described = await client.workflow_service.describe_task_queue(request, timeout=ANSWER_LIMIT)
+    return {poller.identity for poller in described.pollers}

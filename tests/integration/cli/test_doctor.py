@@ -72,7 +72,7 @@ def test_a_wrong_chroot(stack: Stack, environment: Environment) -> None:
     """An address that leads next to the cluster is told: no such cluster, no broker, no bookie."""
     code, found = doctor(environment, f"{stack.zk_url}/beside", stack.oxia_url)
     assert code == 0
-    assert "holds no Pulsar cluster" in found[f"cluster {CLUSTER}"]["detail"]
+    assert "has no Pulsar cluster" in found[f"cluster {CLUSTER}"]["detail"]
     assert {found[subject]["level"] for subject in ("brokers", "bookies of the source")} == {"warning"}
 
 

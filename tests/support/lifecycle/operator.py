@@ -18,7 +18,7 @@ from temporalio.exceptions import ApplicationError
 from temporalio.service import RPCError
 
 from cli.rendering import headline
-from cli.view import View, look
+from cli.view import View, read_view
 from models.lifecycle.input import MigrationInput
 from models.lifecycle.names import TASK_QUEUE
 from models.lifecycle.report import Report
@@ -222,7 +222,7 @@ class Run:
 
     def view(self) -> View:
         """Return what the command line shows of the migration."""
-        return self._operator.wait(look(self._operator.client, self._handle.id), 30)
+        return self._operator.wait(read_view(self._operator.client, self._handle.id), 30)
 
     def wait_for_phase(self, phase: str, limit: float = LIMIT) -> Status:
         """Wait until a phase has begun."""

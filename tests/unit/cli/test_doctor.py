@@ -44,14 +44,14 @@ def test_validity_is_read_as_openssl_reads_it() -> None:
     assert len(context.get_ca_certs()) > 100
     for der, told in known:
         dates = validity(der)
-        assert dates.begin.timestamp() == ssl.cert_time_to_seconds(str(told["notBefore"]))
+        assert dates.start.timestamp() == ssl.cert_time_to_seconds(str(told["notBefore"]))
         assert dates.end.timestamp() == ssl.cert_time_to_seconds(str(told["notAfter"]))
 
 
 @pytest.mark.parametrize("der", [b"", b"\x30", b"\x30\x82", b"\x30\x03\x02\x01", b"no certificate at all"])
 def test_what_is_no_certificate(der: bytes) -> None:
     """Bytes that are no certificate are said to be none."""
-    with pytest.raises(ValueError, match="no certificate"):
+    with pytest.raises(ValueError, match="no readable certificate"):
         validity(der)
 
 
@@ -61,7 +61,7 @@ def test_files_of_tls(tmp_path: Path) -> None:
     name = "PULSAR_MIGRATE_BOOKIE_TLS_CA"
     good = finding({"bookie_tls_ca": AUTHORITIES}, name)
     assert (good.level, "certificates, valid until" in good.detail) == (Level.OK, True)
-    for file, said in ((tmp_path / "absent.pem", "No such file"), (Path(key), "holds no certificate")):
+    for file, said in ((tmp_path / "absent.pem", "No such file"), (Path(key), "has no certificate")):
         bad = finding({"bookie_tls_ca": str(file)}, name)
         assert (bad.level, bad.exit_code, said in bad.detail) == (Level.FAILED, ExitCode.USAGE, True), bad
         assert str(file) in bad.detail
@@ -130,14 +130,14 @@ def server() -> Iterator[str]:
 
 def test_metrics_address(server: str) -> None:
     """A free address is fine, and one that a worker serves; one that somebody else holds is not."""
-    assert finding({"metrics_address": server}, "metrics").detail == f"{server} is served by a worker that runs"
+    assert finding({"metrics_address": server}, "metrics").detail == f"{server} is served by a running worker"
     with socket.create_server(("127.0.0.1", 0)) as taken:
         taken.close()
         free = f"127.0.0.1:{taken.getsockname()[1]}" if taken.fileno() >= 0 else "127.0.0.1:0"
     assert finding({"metrics_address": free}, "metrics").level is Level.OK
     assert finding({"metrics_address": ""}, "metrics").level is Level.OK
     wrong = finding({"metrics_address": "everywhere"}, "metrics")
-    assert (wrong.exit_code, "is no host:port" in wrong.detail) == (ExitCode.USAGE, True)
+    assert (wrong.exit_code, "invalid metrics address" in wrong.detail) == (ExitCode.USAGE, True)
 
 
 def test_webhook_is_not_called(server: str) -> None:
@@ -156,7 +156,7 @@ def test_webhook_is_not_called(server: str) -> None:
         ("spark://127.0.0.1:1", Level.FAILED, "127.0.0.1:1 cannot be reached"),
         ("k8s://https://127.0.0.1:1", Level.FAILED, "127.0.0.1:1 cannot be reached"),
         ("yarn", Level.FAILED, "needs the cluster's configuration"),
-        ("mesos://127.0.0.1:5050", Level.FAILED, "is no address of Spark"),
+        ("mesos://127.0.0.1:5050", Level.FAILED, "invalid Spark master"),
     ],
 )
 def test_spark(master: str, level: Level, said: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -179,8 +179,8 @@ def token(end: datetime | None) -> str:
 def test_tokens() -> None:
     """A token that has expired fails, one that will soon warns; other texts say nothing of their life."""
     now = datetime.now(UTC)
-    assert token_life("token", "secret") == "a token that names no end"
-    assert token_life("token", token(None)) == "a token that names no end"
+    assert token_life("token", "secret") == "a token without an expiry time"
+    assert token_life("token", token(None)) == "a token without an expiry time"
     assert str(token_life("token", token(now + 2 * SOON))).startswith("a token that is valid until")
     soon = token_life("token", token(now + SOON / 2))
     assert isinstance(soon, Finding)

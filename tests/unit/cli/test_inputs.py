@@ -64,8 +64,8 @@ def test_input_from_a_file(tmp_path: Path) -> None:
         (json.dumps(REQUIRED), {"validation_window": "a while"}, "'a while' is no duration"),
         (json.dumps(REQUIRED), {"validation_window": "90"}, "validation_window: '90' has no unit"),
         (json.dumps({**REQUIRED, "dry_run": "true"}), {}, "dry_run: 'true' is neither true nor false"),
-        ("{", {}, "--input is no JSON"),
-        ("[1]", {}, "--input is no JSON object"),
+        ("{", {}, "--input is not JSON"),
+        ("[1]", {}, "--input is not a JSON object"),
         ("@/no/such/file", {}, "/no/such/file"),
     ],
 )

@@ -314,7 +314,7 @@ async def test_no_worker(shell: Shell) -> None:
     assert (answer.code, answer.json["execution"], answer.json["phase"]) == (7, "RUNNING", "WORK")
     assert f"no worker on the queue {TASK_QUEUE} answers" in answer.json["silence"]
     told = await shell("proceed", workflow_id)
-    assert (told.code, "no worker took steer" in told.err) == (7, True)
+    assert (told.code, "no worker accepted steer" in told.err) == (7, True)
 
 
 async def test_a_wait_without_a_worker_ends(shell: Shell) -> None:
@@ -390,7 +390,7 @@ async def test_no_history(text: str, tmp_path: Path) -> None:
     """A file that is no history is a usage error, before anything is replayed."""
     file = tmp_path / "other.json"
     file.write_text(text)
-    with pytest.raises(CommandFailed, match="holds no history") as failure:
+    with pytest.raises(CommandFailed, match="is not a history") as failure:
         replay([file], [SmallMigration])
     assert failure.value.code is ExitCode.USAGE
 
