@@ -214,7 +214,7 @@ def _add(usage: _Usage, namespace: NamespaceInventory) -> None:
             usage.compacted.append(str(topic.name))
         if any(name.removeprefix(GLOBAL) == _RATE for name in topic.policies or ()):
             usage.own_rates.append(str(topic.name))
-        usage.unloadable += [f"{partition.name} ({partition.trouble})" for partition in topic.unloadable]
+        usage.unloadable += [f"{partition.name} ({partition.load_error})" for partition in topic.unloadable]
         _add_subscriptions(usage, topic)
         for client in topic.producers:
             usage.survey["producers"] += 1

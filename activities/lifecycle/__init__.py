@@ -1,1 +1,1 @@
-"""What all migrations share."""
+"""Parts of activities that all migrations share."""

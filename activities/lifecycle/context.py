@@ -1,4 +1,4 @@
-"""What blocking work uses to stay in touch: whether it must stop, how far it is, and what it waits for."""
+"""The context of blocking work: cancellation, progress, and what it waits for."""
 
 from __future__ import annotations
 
@@ -25,30 +25,39 @@ class Deadline:
 
     @property
     def passed(self) -> bool:
-        """Whether the time is up."""
+        """True after the deadline."""
         return time.monotonic() > self._end
 
 
 @dataclass(frozen=True)
 class _Count:
-    """What is counted now, since when, and where the count is read."""
+    """The progress that is reported now.
+
+    Attributes:
+        task: what is done.
+        unit: what is counted.
+        total: units in all; None where not known.
+        done: returns the units done.
+        detail: the same in other units.
+        started: when the count began, by the monotonic clock.
+    """
 
     task: ProgressTask
     unit: ProgressUnit
     total: int | None
     done: Callable[[], int]
     detail: str
-    begun: float
+    started: float
 
 
 class ActivityContext:
     """The link between blocking work, which runs in a thread, and the runner of its activity.
 
     Args:
-        noted: what the attempt before has noted for this one.
+        noted: notes of the previous attempt for this one.
         scheduled: when the activity was scheduled, before its first attempt; None for now.
         waited: seconds from then to the start of this attempt, by the server's clock: this machine's may differ.
-        memory: of the last look of an activity that polls; None for none.
+        memory: what the previous poll of a polling activity remembered; None for none.
     """
 
     def __init__(
@@ -59,7 +68,7 @@ class ActivityContext:
         waited: float = 0.0,
         memory: Any = None,
     ) -> None:
-        #: What the next attempt must know, should this one be lost; replaced as a whole.
+        #: Notes for the next attempt, in case this one is lost; replaced as a whole.
         self.noted: Mapping[str, str] = dict(noted or {})
         self.waited = waited
         self.memory = memory
@@ -76,11 +85,11 @@ class ActivityContext:
 
     @property
     def age(self) -> float:
-        """Return the seconds since the activity was scheduled, all its attempts together."""
+        """Seconds since the activity was scheduled, over all its attempts."""
         return (datetime.now(UTC) - self._scheduled).total_seconds()
 
     def check(self) -> None:
-        """Give up here if the activity was cancelled.
+        """Raise `Cancelled` if the activity was cancelled.
 
         Raises:
             Cancelled: it was.
@@ -89,7 +98,7 @@ class ActivityContext:
             raise Cancelled
 
     def pause(self, seconds: float) -> None:
-        """Wait, but not past a cancellation.
+        """Wait some seconds, or until the activity is cancelled.
 
         Raises:
             Cancelled: the activity was cancelled.
@@ -98,11 +107,11 @@ class ActivityContext:
         self.check()
 
     def deadline(self, seconds: float) -> Deadline:
-        """Return the end of a wait of so many seconds, which goes by in `pause`."""
+        """Return the end of a wait of so many seconds, which passes in `pause`."""
         return Deadline(seconds)
 
     def on_cancel(self, action: Callable[[], None]) -> None:
-        """Call `action` when the activity is cancelled, so that work that cannot look here stops too."""
+        """Call `action` when the activity is cancelled, for work that cannot call `check` itself."""
         self._on_cancel.append(action)
 
     def cancel(self) -> None:
@@ -112,55 +121,55 @@ class ActivityContext:
             action()
 
     def measure(self, task: ProgressTask, unit: ProgressUnit, total: int | None, done: Callable[[], int]) -> None:
-        """Tell how far the work is by asking `done` whenever somebody wants to know, until something else is told."""
+        """Report progress by calling `done` for every heartbeat, until other progress is reported."""
         self._most = 0
         self._count = _Count(task, unit, total, done, "", time.monotonic())
 
     def progress(
         self, task: ProgressTask, unit: ProgressUnit, done: int, total: int | None, *, detail: str = ""
     ) -> None:
-        """Tell how far the work is; `detail` says the same in other units."""
+        """Report how far the work is; `detail` says the same in other units."""
         old = self._count
         same = old is not None and (old.task, old.unit) == (task, unit)
-        begun = old.begun if old is not None and same else time.monotonic()
+        started = old.started if old is not None and same else time.monotonic()
         self._most = 0
-        self._count = _Count(task, unit, total, lambda: done, detail, begun)
+        self._count = _Count(task, unit, total, lambda: done, detail, started)
 
     @property
     def gauges(self) -> dict[tuple[str, str], int]:
-        """What `reading` told last, by gauge and side."""
+        """Values of `set_gauge`, by gauge and side."""
         return dict(self._gauges)
 
     def set_gauge(self, gauge: str, side: str, value: int) -> None:
-        """Tell dashboards what one of the sides shows, until the activity ends or tells something else."""
+        """Set a gauge of one side, until it is set again or the activity ends."""
         self._gauges[gauge, side] = value
 
     def clear_progress(self) -> None:
-        """What was counted is done, and what follows counts nothing."""
+        """Stop reporting progress: what follows counts nothing."""
         self._count = None
 
     def waiting_for(self, kind: WaitKind, why: str, *, action: str = "", until: datetime | None = None) -> None:
-        """Tell what the work waits for from now on, until `clear_waiting`; see `WaitReason`."""
+        """Report what the work waits for, until `clear_waiting`; see `WaitReason`."""
         self._waiting = WaitReason(kind=kind, why=why, action=action, until=until)
 
     def clear_waiting(self) -> None:
-        """The wait is over; harmless where there was none."""
+        """Report that the work does not wait any more; safe without a wait."""
         self._waiting = None
 
     def set_wait_source(self, ask: Callable[[], WaitReason | None]) -> None:
-        """Call `ask` for what the work waits for, whenever somebody wants to know; None means what it tells itself."""
+        """Call `ask` for what the work waits for, in every report; None means the reason of `waiting_for`."""
         self._ask_wait = ask
 
     @contextmanager
     def waiting(self, kind: WaitKind, why: str) -> Generator[None]:
-        """Tell what the work waits for while what is inside runs."""
+        """Report what the work waits for while the block runs."""
         self.waiting_for(kind, why)
         yield
-        # After a failure the reason stays: the next attempt waits for the same.
+        # Not in `finally`: after a failure the next attempt waits for the same.
         self.clear_waiting()
 
     def report(self) -> ProgressReport:
-        """Progress and reason to wait as they are now."""
+        """Return the progress and the reason to wait, as they are now."""
         progress, waiting = self._progress(), self._ask_wait() or self._waiting
         parts = [str(progress)] if progress else []
         parts += [f"waits for {waiting.why}"] if waiting else []
@@ -170,9 +179,9 @@ class ActivityContext:
         count = self._count
         if count is None:
             return None
-        # A job that reads twice counts from nothing again; what was shown stays.
+        # A job that reads twice counts from 0 again; progress must not go back.
         done = self._most = max(self._most, count.done())
-        rate = done / max(time.monotonic() - count.begun, 0.001)
+        rate = done / max(time.monotonic() - count.started, 0.001)
         total = count.total
         eta = (total - done) / rate if total and rate and total >= done else None
         return Progress(

@@ -10,16 +10,16 @@ from models.lifecycle.claim import CLAIM
 from models.lifecycle.failures import FailedItem
 
 FAILED_ITEMS = f"{CLAIM}-failed"
-"""Holds the list: a child for each part of it."""
+"""Parent node of the list; each child holds a part of it."""
 
 
 def record_failed_items(store: CasStore, failures: Iterable[FailedItem], offset: int) -> None:
-    """Write a part of the list; another attempt writes the same, or what has become of the items since.
+    """Write a part of the list; a later attempt may write the same offset again, and replaces the part.
 
     Args:
         store: the metadata store of the migration's claim.
         failures: the items, each with its reason.
-        offset: how many items all earlier parts have.
+        offset: number of items in all earlier parts.
     """
     path = f"{FAILED_ITEMS}/{offset:09d}"
     value = json.dumps([failure.model_dump(mode="json") for failure in failures]).encode()

@@ -1,4 +1,4 @@
-"""The same work for many items, some at once."""
+"""Map a function over many items, one after the other or concurrently."""
 
 from __future__ import annotations
 
@@ -13,44 +13,44 @@ ResultT = TypeVar("ResultT")
 OtherT = TypeVar("OtherT")
 
 MAX_CONCURRENT_REQUESTS = 8
-"""Requests to brokers that run at once."""
+"""Most requests to brokers at the same time."""
 
 
 class ItemMapper(Protocol):
-    """Does the same for many items."""
+    """A function such as `map_sequential`, which calls `work` for every item."""
 
     def __call__(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT], /) -> list[ResultT]:
-        """Do it; returns what came of each, in their order."""
+        """Return the results in the order of the items."""
         ...
 
 
 def map_sequential(items: Iterable[ItemT], work: Callable[[ItemT], ResultT], /) -> list[ResultT]:
-    """Do the same for many items, one after the other."""
+    """Call `work` for one item after the other, and return the results."""
     return [work(item) for item in items]
 
 
-def run_both(one: Callable[[], ResultT], other: Callable[[], OtherT], /) -> tuple[ResultT, OtherT]:
-    """Do two things at once; returns what came of both, when both have ended.
+def run_both(first: Callable[[], ResultT], second: Callable[[], OtherT], /) -> tuple[ResultT, OtherT]:
+    """Run two functions concurrently, and return both results.
 
     Raises:
         Exception: one of them failed.
     """
     with ThreadPoolExecutor(1) as pool:
-        found = pool.submit(one)
-        other_found = other()
-        return found.result(), other_found
+        first_result = pool.submit(first)
+        second_result = second()
+        return first_result.result(), second_result
 
 
 def map_concurrent(context: ActivityContext, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
-    """Do the same for many items, some at once; stops where the activity was cancelled.
+    """Call `work` for all items, at most `MAX_CONCURRENT_REQUESTS` at a time, and return the results in their order.
 
     Args:
         context: of the activity.
-        items: for which it is done.
-        work: for one of them; in a thread of a pool.
+        items: arguments of `work`.
+        work: runs in a thread of a pool.
 
     Raises:
-        Cancelled: it was.
+        Cancelled: the activity was cancelled.
     """
 
     def checked(item: ItemT) -> ResultT:

@@ -1,7 +1,6 @@
-"""PollResult now and then, for years, at nobody's cost: where nothing is due, Temporal starts the next attempt later.
+"""Infrequent polling: an attempt that finds nothing fails with `next_retry_delay`, and Temporal starts the next one.
 
-Between two looks there is no thread, no heartbeat and no timer of a workflow, and failed attempts are not in its
-history: it has one entry when something is due.
+Idle polls cost no thread, heartbeat or timer, and failed attempts are not in the workflow's history.
 """
 
 from __future__ import annotations
@@ -19,17 +18,17 @@ from activities.lifecycle.runner import as_failure, in_thread
 AnswerT = TypeVar("AnswerT")
 
 NOTHING_DUE = "NothingDue"
-"""Type of the failure by which an attempt asks for the next one; operators see it at the pending activity."""
+"""Type of the failure that asks Temporal for the next attempt; operators see it at the pending activity."""
 
 
 class PollResult(NamedTuple, Generic[AnswerT]):
-    """What one look has shown.
+    """Result of one poll.
 
     Attributes:
-        answer: what is due; None for nothing.
-        why: nothing is due.
-        again: when the next look is.
-        memory: JSON for the next look; a worker that dies loses it.
+        answer: result of the activity; None where nothing is due.
+        why: why nothing is due.
+        again: delay of the next poll.
+        memory: JSON for the next poll; lost if the worker dies.
     """
 
     answer: AnswerT | None = None
@@ -38,31 +37,31 @@ class PollResult(NamedTuple, Generic[AnswerT]):
     memory: Any = None
 
 
-async def poll(look: Callable[[ActivityContext], PollResult[AnswerT]]) -> AnswerT:
-    """PollResult once; answers what is due.
+async def poll(check: Callable[[ActivityContext], PollResult[AnswerT]]) -> AnswerT:
+    """Poll once, and return what is due.
 
     Args:
-        look: blocks; finds the memory of the last look in its context, None for none.
+        check: blocks; its context has the memory of the previous poll.
 
     Raises:
-        ApplicationError: nothing is due, or the look failed.
+        ApplicationError: nothing is due, or the check failed.
     """
     details = activity.info().heartbeat_details
     memory = cast("Any", details[0] if details else None)
     context = ActivityContext(memory=memory)
     try:
-        seen = await in_thread(context, lambda: look(context), lambda: activity.heartbeat(memory))
+        result = await in_thread(context, lambda: check(context), lambda: activity.heartbeat(memory))
     except Exception as error:
         failure = as_failure(error)
         if failure is error:
             raise
         raise failure from None
-    if seen.answer is not None:
-        return seen.answer
-    activity.heartbeat(seen.memory)
+    if result.answer is not None:
+        return result.answer
+    activity.heartbeat(result.memory)
     raise ApplicationError(
-        f"nothing to do: {seen.why}",
+        f"nothing to do: {result.why}",
         type=NOTHING_DUE,
-        next_retry_delay=seen.again,
+        next_retry_delay=result.again,
         category=ApplicationErrorCategory.BENIGN,
     )

@@ -1,4 +1,4 @@
-"""What a precheck collects: blockers, each with its cure, and warnings."""
+"""Findings of a precheck: blockers, each with its cure, and warnings."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from clients.errors import (
 from clients.pulsar.admin.errors import AdminDenied, AdminUntrusted
 from models.lifecycle.failures import Blocker
 
-# By the nearest class.
+# The nearest base class of an error counts.
 _CODES: dict[type[StoreError], tuple[str, str]] = {
     StoreError: ("UNREACHABLE", "check the address, the network and the server's log"),
     StoreDenied: ("DENIED", "give the worker credentials in PULSAR_MIGRATE_ZOOKEEPER_AUTH, or change the ACL"),
@@ -30,7 +30,7 @@ _CODES: dict[type[StoreError], tuple[str, str]] = {
 
 
 class Findings:
-    """Grows while checks run; one that fails does not keep others from running."""
+    """Collects blockers and warnings; a check that fails does not stop the other ones."""
 
     def __init__(self) -> None:
         self.blockers: list[Blocker] = []
@@ -45,12 +45,12 @@ class Findings:
         self.warnings.append(text)
 
     def check(self, what: str, check: Callable[[], object], *, of: str = "") -> bool:
-        """Run a check; where it cannot be done, that is a blocker. Returns whether it was done.
+        """Run a check, and return whether it ran; a `StoreError` becomes a blocker.
 
         Args:
-            what: what cannot be used then.
-            check: raises StoreError.
-            of: what the blocker's code begins with, for example `SOURCE`.
+            what: what cannot be used if the check fails.
+            check: may raise `StoreError`.
+            of: prefix of the blocker's code, for example `SOURCE`.
         """
         try:
             check()

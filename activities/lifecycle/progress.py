@@ -1,4 +1,4 @@
-"""Who hears what a running activity tells: Temporal by heartbeat, its workflow by signal, dashboards by gauges."""
+"""Progress of a running activity: heartbeats for Temporal, signals for its workflow, gauges for dashboards."""
 
 from __future__ import annotations
 
@@ -28,28 +28,28 @@ HEARTBEAT_EVERY = 0.25
 """Seconds between the heartbeats that an activity records."""
 
 HEARTBEAT_THROTTLE = timedelta(milliseconds=500)
-"""For a worker's `max_heartbeat_throttle_interval`: how long the SDK holds a heartbeat back after the one before.
+"""A worker's `max_heartbeat_throttle_interval`: how long the SDK delays a heartbeat after the previous one.
 
-It sends the newest one then, so what Temporal knows of a running activity is as old as both intervals together and the
-way there: below a second. A cancellation comes back with the answer, just as soon.
+Then it sends the newest one, so Temporal's state of a running activity is less than a second old. The response brings
+a cancellation, which arrives as fast.
 """
 
-# Each signal stays in the workflow's history, which is limited. Short waits are not told at all; a wait of another kind
-# is told soon, and only news of the same wait (one broker less, say) must be rare. The pauses between signals grow
-# with the activity's age, so that even a week of waits is told in some hundred.
+# Each signal stays in the workflow's history, which is limited. Short waits are not signalled; a wait of another kind
+# is signalled soon, and changes of the same wait (one broker less, for example) rarely. The pauses between signals grow
+# with the activity's age, so that a week of waits takes some hundred signals.
 _FIRST_SIGNAL, _KIND_PAUSE, _TEXT_PAUSE = 1.0, 1.0, 4.0
 _KIND_SHARE, _TEXT_SHARE = 0.01, 0.1
-# An activity that keeps failing leaves the reason standing, where each attempt would end with another signal.
+# An activity that keeps failing does not clear its reason: each attempt would end with another signal.
 _LATEST_FIRST = 60
 _SIGNAL_LIMIT = timedelta(seconds=5)
 
 
 _READINGS: defaultdict[tuple[object, ...], dict[int, int]] = defaultdict(dict)
-"""What the running activities of this process read, by the labels of the gauge: batches that run at once add up."""
+"""Gauge values of the running activities of this process, by labels: concurrent batches add up."""
 
 
 class Gauges:
-    """What dashboards show of a running activity.
+    """Gauges of a running activity.
 
     Args:
         labels: of the migration; the SDK adds the activity's type.
@@ -86,7 +86,7 @@ class Gauges:
             self._blocked.set(max(0.0, time.time() - blocked_since), self._labels)
 
     def close(self) -> None:
-        """Take back what the activity has read: it is not true for long."""
+        """Remove the values of the activity, which get outdated soon."""
         for gauge, side in self._shown:
             self._show_reading(gauge, side, None)
 
@@ -101,52 +101,52 @@ class Gauges:
 
 
 class WaitSignals:
-    """Tells the workflow of reasons to wait, once for each change; sends in the background, one signal at a time.
+    """Signals reasons to wait to the workflow, once for each change; sends in the background, one signal at a time.
 
-    What made an attempt fail is what the activity waits for until a later attempt has something else to tell.
+    After a failed attempt, its error is the reason to wait until a later attempt reports another one.
     """
 
     def __init__(self, client: Client) -> None:
         info = activity.info()
         self._handle = client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
         self._attempt = info.attempt
-        self._begun = time.monotonic()
-        self._last = self._begun
-        self._told: WaitReason | None = None
+        self._started = time.monotonic()
+        self._last = self._started
+        self._reported: WaitReason | None = None
         self._silent = True
         self._sending: asyncio.Task[None] | None = None
 
     def report(self, report: ProgressReport) -> None:
-        """Send what is waited for, if that is news and it is time for news."""
+        """Send the reason to wait, if it changed and a signal is due."""
         idle = self._sending is None or self._sending.done()
-        if idle and report.waiting != self._told and time.monotonic() >= self._due(report.waiting):
+        if idle and report.waiting != self._reported and time.monotonic() >= self._due(report.waiting):
             self._sending = asyncio.create_task(self._send(report))
 
     async def report_retry(self, report: ProgressReport, why: str) -> None:
-        """Tell why there will be another attempt, unless an earlier one has told it lately, and this one nothing."""
+        """Send why another attempt is needed; for later attempts less and less often, unless this one sent a signal."""
         power_of_two = self._attempt & (self._attempt - 1) == 0
         if power_of_two or not self._silent:
             reason = WaitReason(kind=WaitKind.RETRY, why=f"the next attempt of a step: {why}")
             await self._send_last(report.model_copy(update={"waiting": reason}))
 
     async def report_done(self, report: ProgressReport) -> None:
-        """Take back what this attempt, or an earlier one, waited for."""
+        """Clear the reason to wait that this attempt, or an earlier one, has sent."""
         await self.flush()
-        if self._told is not None or (self._silent and self._attempt > 1):
+        if self._reported is not None or (self._silent and self._attempt > 1):
             await self._send_last(report.model_copy(update={"waiting": None}))
 
     async def flush(self) -> None:
-        """Let a signal arrive that is on its way."""
+        """Wait until a signal in flight has arrived."""
         if self._sending is not None:
             await self._sending
 
-    def _due(self, news: WaitReason | None) -> float:
-        """When this may be told."""
+    def _due(self, reason: WaitReason | None) -> float:
+        """Return when this reason may be sent, by the monotonic clock."""
         if self._silent:
-            return self._begun + _FIRST_SIGNAL * min(self._attempt, _LATEST_FIRST)
-        same = self._told is not None and news is not None and self._told.kind is news.kind
+            return self._started + _FIRST_SIGNAL * min(self._attempt, _LATEST_FIRST)
+        same = self._reported is not None and reason is not None and self._reported.kind is reason.kind
         pause, share = (_TEXT_PAUSE, _TEXT_SHARE) if same else (_KIND_PAUSE, _KIND_SHARE)
-        return self._last + max(pause, share * (self._last - self._begun))
+        return self._last + max(pause, share * (self._last - self._started))
 
     async def _send_last(self, report: ProgressReport) -> None:
         await self.flush()
@@ -157,11 +157,11 @@ class WaitSignals:
         # Signals are for people; the work does not depend on them.
         with contextlib.suppress(RPCError):
             await self._handle.signal("report_progress", report, rpc_timeout=_SIGNAL_LIMIT)
-            self._told, self._silent = report.waiting, False
+            self._reported, self._silent = report.waiting, False
 
 
 def noted_before() -> dict[str, str]:
-    """Return what the attempt before has noted for this one, in its last heartbeat."""
+    """Return the notes of the previous attempt for this one, from its last heartbeat."""
     for details in activity.info().heartbeat_details:
         with contextlib.suppress(ValidationError):
             return ProgressReport.model_validate(details).noted
@@ -169,7 +169,7 @@ def noted_before() -> dict[str, str]:
 
 
 def heartbeat(context: ActivityContext) -> ProgressReport:
-    """Record a heartbeat with the state of the work, and return that."""
+    """Record a heartbeat with the state of the work, and return the report."""
     report = context.report()
     activity.heartbeat(report.model_dump(mode="json", exclude_defaults=True))
     return report

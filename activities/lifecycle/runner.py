@@ -1,4 +1,4 @@
-"""How an activity runs: blocking work in a thread, heartbeats, cancellation, and typed failures."""
+"""Runner of activities: blocking work in a thread, heartbeats, cancellation, and typed failures."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from models.lifecycle.failures import FailureKind
 
 ResultT = TypeVar("ResultT")
 
-# By the nearest class, so that a new subclass has the type of its base.
+# The nearest base class counts, so that a new subclass has the type of its base.
 _KINDS: dict[type[errors.StoreError], FailureKind] = {
     errors.StoreError: FailureKind.UNEXPECTED,
     errors.RetryableError: FailureKind.UNREACHABLE,
@@ -34,29 +34,29 @@ _KINDS: dict[type[errors.StoreError], FailureKind] = {
     errors.RecordNotWritable: FailureKind.NOT_WRITABLE,
     errors.LedgerUnreadable: FailureKind.LEDGER_UNREADABLE,
 }
-# Twice the default wait for a store's answer: work that blocks in a call looks for the cancellation after it.
-_CANCEL_PATIENCE = 20.0
+# Twice the default timeout of a store: work that blocks in a call notices the cancellation after it.
+_CANCEL_TIMEOUT = 20.0
 _UNEXPECTED_TRIES = 5
 
 
 def this_attempt(execution: Execution[InputT]) -> Attempt:
-    """The attempt that runs here."""
+    """Return the attempt that runs here."""
     return Attempt.of(execution, activity.info().workflow_id or "", attempt_number())
 
 
 def attempt_number() -> int:
-    """The number of the attempt that runs here.
+    """Return the number of the attempt that runs here: the time at which Temporal scheduled it, in milliseconds.
 
-    By the clock. Temporal counts attempts again where it resets a workflow while an activity runs, and the activity
-    keeps its epoch then: the new attempt 1 would come after the old attempt 2, or pass for the old attempt 1.
+    Temporal's own count is not unique. After a reset during an activity it starts at 1 again while the activity keeps
+    its epoch, so the new attempt 1 would be older than the old attempt 2, or equal to the old attempt 1.
     """
     return round(activity.info().current_attempt_scheduled_time.timestamp() * 1000)
 
 
 async def require_open(client: Client) -> None:
-    """Stop here where the run that this attempt belongs to has ended: a late attempt would begin again what is over.
+    """Refuse a late attempt, whose run has ended and which would start again.
 
-    For a step that takes a claim which nobody holds. Others find in the claim itself that it is not theirs any more.
+    For steps that take a free claim. Other steps see from the claim that their run does not hold it any more.
 
     Raises:
         ApplicationError: the run has ended.
@@ -65,7 +65,7 @@ async def require_open(client: Client) -> None:
     run = client.get_workflow_handle(info.workflow_id or "", run_id=info.workflow_run_id)
     status = (await run.describe()).status
     if status is not WorkflowExecutionStatus.RUNNING:
-        text = f"run {info.workflow_run_id} of {info.workflow_id} has ended; a late attempt stops"
+        text = f"run {info.workflow_run_id} of {info.workflow_id} has ended; this late attempt stops"
         raise failure_of(errors.Superseded(text))
 
 
@@ -102,7 +102,7 @@ async def run_activity(
 
 @asynccontextmanager
 async def report_to_workflow(client: Client, context: ActivityContext) -> AsyncGenerator[WaitSignals]:
-    """Tell the workflow why what is inside must be tried again, and when it waits no more; failures become typed.
+    """Report to the workflow why the block must be retried, and when it does not wait any more; type its failures.
 
     Args:
         client: for signals to the workflow.
@@ -123,16 +123,16 @@ async def report_to_workflow(client: Client, context: ActivityContext) -> AsyncG
             await signals.report_retry(context.report(), failure.message)
         if failure is error:
             raise
-        # What nobody foresaw may carry a trace of many kilobytes, and the history keeps all causes.
+        # An unexpected error may have a traceback of many kilobytes, and the history keeps all causes.
         raise failure from (error if isinstance(error, errors.StoreError) else None)
     await signals.report_done(context.report())
 
 
 async def in_thread(context: ActivityContext, work: Callable[[], ResultT], beat: Callable[[], None]) -> ResultT:
-    """Run blocking work in a thread, with heartbeats; a cancellation reaches it, and waits for its end.
+    """Run blocking work in a thread, with heartbeats; pass on a cancellation, and wait until the work has stopped.
 
     Args:
-        context: by which the work hears of the cancellation.
+        context: tells the work about the cancellation.
         work: what blocks.
         beat: records a heartbeat.
 
@@ -152,21 +152,21 @@ async def in_thread(context: ActivityContext, work: Callable[[], ResultT], beat:
 
 
 def failure_of(error: errors.StoreError) -> ApplicationError:
-    """How Temporal is told of a store's error: its type, its fields, and whether to try again."""
+    """Return a store's error as Temporal's failure: its type, its fields, and whether it is retried."""
     details = [error.fields] if error.fields else []
-    # What may pass is retried until the migration's own deadlines end it. What is final begins the way back at once,
+    # A transient error is retried until the migration's own deadlines end it. A final one starts the rollback at once,
     # since writes may be blocked.
     final = not isinstance(error, errors.RetryableError)
     return ApplicationError(str(error), *details, type=errors.by_class(_KINDS, error), non_retryable=final)
 
 
 def as_failure(error: Exception) -> ApplicationError:
-    """How Temporal is told of what failed an activity."""
+    """Return the error of an activity as Temporal's failure."""
     if isinstance(error, ApplicationError):
         return error
     if isinstance(error, errors.StoreError):
         return failure_of(error)
-    # Nobody foresaw this one. A passing cause gets a few tries; a defect must not be tried indefinitely.
+    # Unexpected error: retry a few times in case it is transient, then fail.
     activity.logger.error("the step failed unexpectedly", exc_info=error)
     text = f"{type(error).__name__}: {str(error).strip().partition(chr(10))[0][:500]}"
     last = activity.info().attempt >= _UNEXPECTED_TRIES
@@ -175,11 +175,11 @@ def as_failure(error: Exception) -> ApplicationError:
 
 async def _let_end(task: asyncio.Future[ResultT], context: ActivityContext) -> None:
     """Wait for cancelled work, so that the activity does not report its end while it still writes."""
-    end = time.monotonic() + _CANCEL_PATIENCE
+    end = time.monotonic() + _CANCEL_TIMEOUT
     while not task.done() and time.monotonic() < end:
         with contextlib.suppress(Exception):
             heartbeat(context)
         await asyncio.wait([task], timeout=HEARTBEAT_EVERY)
     if task.done() and not task.cancelled():
-        # Looked at, or asyncio would report it as never retrieved.
+        # Retrieve the exception, or asyncio would log that it never was.
         task.exception()

@@ -1,4 +1,4 @@
-"""What the steps share in one worker process: settings, credentials, the Spark session, and resources of their own."""
+"""State that all steps in one worker process share: settings, credentials, the Spark session, and own resources."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ SharedT = TypeVar("SharedT", bound=Closeable)
 
 
 class Runtime:
-    """One for each worker process.
+    """Shared state of one worker process.
 
     Args:
         settings: the process's settings.
-        client: connection to Temporal, for notes to workflows.
+        client: connection to Temporal, for signals to workflows.
         queue: the task queue that only this process serves.
-        loop: in which the client lives, for threads that ask Temporal; None where none does.
+        loop: event loop of the client, for threads that call Temporal; None where none does.
     """
 
     def __init__(
@@ -43,7 +43,7 @@ class Runtime:
         self.queue = queue
         self._loop = loop
         names = ("", *settings.credentials)
-        # Made once, so that sessions share tokens.
+        # Created once, so that sessions share tokens.
         self._admins = {name: AdminAccess.from_settings(settings, name) for name in names}
         self._stores = {name: Access.from_settings(settings, name) for name in names}
         self.admin, self.access = self._admins[""], self._stores[""]
@@ -54,25 +54,25 @@ class Runtime:
         self._shared: dict[Callable[[], Closeable], Closeable] = {}
         self._lock = threading.Lock()
 
-    def ask(self, question: Coroutine[Any, Any, ValueT], timeout: float) -> ValueT:
-        """Wait in a thread for what Temporal's client answers.
+    def ask(self, call: Coroutine[Any, Any, ValueT], timeout: float) -> ValueT:
+        """Return the result of a call of Temporal's client, for which a thread waits.
 
         Args:
-            question: a call of the client.
+            call: of the client.
             timeout: seconds.
 
         Raises:
-            TimeoutError: it does not answer in time.
+            TimeoutError: Temporal does not answer in time.
         """
-        assert self._loop is not None, "this process asks Temporal nothing"
-        asked = asyncio.run_coroutine_threadsafe(question, self._loop)
+        assert self._loop is not None, "this process has no event loop for calls to Temporal"
+        future = asyncio.run_coroutine_threadsafe(call, self._loop)
         try:
-            return asked.result(timeout)
+            return future.result(timeout)
         finally:
-            asked.cancel()
+            future.cancel()
 
     def shared(self, make: Callable[[], SharedT]) -> SharedT:
-        """Return what all steps of this process share, made by the first that asks, and closed with the process.
+        """Return an object that all steps of this process share: created at the first call, closed with the process.
 
         Args:
             make: a class without arguments, such as the watches of sources.
@@ -83,40 +83,40 @@ class Runtime:
             return cast("SharedT", self._shared[make])
 
     def admin_of(self, credentials: str) -> AdminAccess:
-        """How a cluster's admin interface is talked to, by the name of its credentials; empty for the common ones.
+        """Return the access to a cluster's admin interface, by the name of its credentials; empty for the default ones.
 
         Raises:
-            NoCredentials: the settings have none of this name.
+            NoCredentials: the settings have no credentials of this name.
         """
         return self._named(self._admins, credentials)
 
     def stores_of(self, credentials: str) -> Access:
-        """How a cluster's metadata store is talked to; name and errors are those of `admin_of`."""
+        """Return the access to a cluster's metadata store; name and errors as in `admin_of`."""
         return self._named(self._stores, credentials)
 
     def wire_of(self, credentials: str) -> WireAccess:
-        """How a cluster's brokers are talked to in their binary protocol; a token of OAuth2 is got now.
+        """Return the access to the brokers' binary protocol; fetches a token of OAuth2.
 
         Raises:
-            NoCredentials: the settings have none of this name.
-            AdminError: a token cannot be had.
+            NoCredentials: the settings have no credentials of this name.
+            AdminError: the token cannot be fetched.
         """
         return WireAccess.of(self.admin_of(credentials))
 
-    def _named(self, known: Mapping[str, ValueT], name: str) -> ValueT:
-        if name not in known:
+    def _named(self, by_name: Mapping[str, ValueT], name: str) -> ValueT:
+        if name not in by_name:
             try:
                 self.settings.credentials_of(name)
             except UnknownCredentials as error:
                 raise NoCredentials(str(error)) from None
-        return known[name]
+        return by_name[name]
 
     def start(self) -> None:
-        """Start the Spark session, for which steps that need it wait; blocks for some seconds."""
+        """Start the Spark session; blocks for some seconds, and steps that need Spark wait for it."""
         self.engine.start()
 
     def tag(self, run_id: str, context: ActivityContext) -> str:
-        """A tag for Spark jobs of a step: they are stopped when it is cancelled, and it tells what they wait for."""
+        """Return a tag for the Spark jobs of a step: a cancelled step stops them, and reports what they wait for."""
         tag = self.engine.new_tag(run_id)
         context.on_cancel(lambda: self.engine.cancel(tag))
         context.set_wait_source(lambda: self._wait_for_spark(tag))
@@ -127,7 +127,7 @@ class Runtime:
         return WaitReason(kind=WaitKind.SPARK, why=why) if why else None
 
     def stop(self) -> None:
-        """Close what steps share, and end the Spark session."""
+        """Close the shared objects, and stop the Spark session."""
         for shared in self._shared.values():
             shared.close()
         self.engine.stop()

@@ -1,7 +1,7 @@
-"""Activities as functions: `@step(Task)` gives one its name, heartbeats, typed failures, gauges and its attempt.
+"""Activities as functions: `@step(Task)` adds the activity's name, heartbeats, typed failures, gauges and the attempt.
 
-A step is a plain function whose first argument is the task: one attempt at one activity of a migration, with all that
-steps of this migration share. Workflows name the function; a worker finds all steps of a package by `steps_of`.
+A step is a plain function. Its first argument is the task: one attempt at one activity of a migration, with what the
+migration's steps share. Workflows name the function; a worker registers all steps of a package by `steps_of`.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ class StepTask(Generic[InputT_co]):
     """One attempt at one step; a context manager, which closes what `self.open` holds.
 
     Args:
-        runtime: what the process shares.
-        execution: the input, and where the step stands among all of its migration.
+        runtime: of the process.
+        execution: the input, and the numbers that order the step among all steps of its migration.
         attempt: which attempt of the migration this is.
         context: of the activity: progress, waits and cancellation.
     """
 
-    #: Of the workflows whose steps these are: `MigrationKind`.
+    #: `MigrationKind` of the workflows that call these steps.
     kind: ClassVar[str]
     #: First part of the activities' names, where it is not the kind.
     prefix: ClassVar[str] = ""
@@ -65,7 +65,7 @@ class StepTask(Generic[InputT_co]):
         self.open.close()
 
     def begin(self) -> None:
-        """Take what the step must hold before it does anything: nothing, unless a migration's task says otherwise."""
+        """Acquire what the step must hold before it starts; a task that needs a claim overrides this."""
 
     @classmethod
     def attempt_of(cls, execution: Execution[Any]) -> Attempt:
@@ -79,7 +79,7 @@ class StepTask(Generic[InputT_co]):
 
     @classmethod
     def failure(cls, error: Exception) -> Exception:
-        """Return what a failed step raises in place of its error: the same, unless a migration has types of its own."""
+        """Return the error that a failed step raises; a task with failure types of its own overrides this."""
         return error
 
     @property
@@ -89,7 +89,7 @@ class StepTask(Generic[InputT_co]):
 
     @property
     def run_id(self) -> str:
-        """Id of the migration's first run."""
+        """The id of the migration's first run."""
         return self.attempt.run_id
 
     @property
@@ -107,13 +107,13 @@ TaskT = TypeVar("TaskT", bound=StepTask[Any])
 
 @dataclass(frozen=True)
 class Options:
-    """How an activity differs from others.
+    """Options of an activity.
 
     Attributes:
-        name: after the kind in the activity's name; empty for the function's.
-        reads_only: whether it writes nowhere, so that late attempts of it do no harm.
-        needs_open_run: whether an attempt whose run has ended is refused before it begins.
-        observes: whether it lasts for as long as nothing changes, and is served on a queue of its own.
+        name: follows the kind in the activity's name; the function's name where empty.
+        reads_only: it writes nothing, so late attempts are harmless.
+        needs_open_run: an attempt whose run has ended is refused before it starts.
+        observes: it runs until something changes, on a queue of its own.
     """
 
     name: str = ""
@@ -126,8 +126,8 @@ class AnyStep(ABC, Generic[ArgsT, ResultT]):
     """An activity that workflows name; see `step`, `polling_step` and `async_step`.
 
     Args:
-        function: what it does; its first argument is not the workflow's.
-        task: says which kind of migration it belongs to, and its input.
+        function: does the work; its first argument does not come from the workflow.
+        task: has the kind of migration, and the type of its input.
         options: of the activity.
     """
 
@@ -141,12 +141,12 @@ class AnyStep(ABC, Generic[ArgsT, ResultT]):
 
     @property
     def answer(self) -> Any:
-        """Type of what the activity returns."""
+        """Type of the activity's result."""
         return get_type_hints(self.function)["return"]
 
     @property
     def parameters(self) -> list[inspect.Parameter]:
-        """Parameters of the function, the first of which stands for the execution that workflows send."""
+        """Parameters of the function; the first one becomes the execution that workflows send."""
         return [*inspect.signature(self.function).parameters.values()]
 
     def bind(self, runtime: Runtime) -> Callable[..., Awaitable[ResultT]]:
@@ -172,7 +172,7 @@ class Step(AnyStep[ArgsT, ResultT], Generic[TaskT, ArgsT, ResultT]):
     """A function that blocks, in a thread."""
 
     def __call__(self, task: TaskT, *args: ArgsT.args, **kwargs: ArgsT.kwargs) -> ResultT:
-        """Do the work, as part of another step or of a test."""
+        """Call the function, as part of another step or of a test."""
         return self.function(task, *args, **kwargs)
 
     async def run(self, runtime: Runtime, execution: Execution[Any], *args: Any) -> ResultT:
@@ -188,32 +188,32 @@ class Step(AnyStep[ArgsT, ResultT], Generic[TaskT, ArgsT, ResultT]):
 
 
 class PollingStep(AnyStep[ArgsT, ResultT], Generic[TaskT, ArgsT, ResultT]):
-    """A function that looks once, and says what is due or when to look again; see `poll`."""
+    """A function that polls once, and returns what is due or when to poll again; see `poll`."""
 
     def __call__(self, task: TaskT, *args: ArgsT.args, **kwargs: ArgsT.kwargs) -> PollResult[ResultT]:
-        """PollResult once."""
+        """Poll once."""
         return self.function(task, *args, **kwargs)
 
     @property
     def answer(self) -> Any:
-        """Type of what the activity returns when something is due."""
+        """Type of the activity's result when something is due."""
         return get_args(super().answer)[0]
 
     async def run(self, runtime: Runtime, execution: Execution[Any], *args: Any) -> ResultT:
-        """PollResult once.
+        """Poll once.
 
         Raises:
-            ApplicationError: nothing is due yet, or the look failed.
+            ApplicationError: nothing is due yet, or the check failed.
         """
         return await poll(_in_task(self, runtime, execution, args))
 
 
 class AsyncStep(AnyStep[ArgsT, ResultT]):
-    """A coroutine that does by itself what other steps get: threads, heartbeats, failures. It gets the runtime."""
+    """A coroutine that gets the runtime, and handles threads, heartbeats and failures itself."""
 
     @property
     def parameters(self) -> list[inspect.Parameter]:
-        """See `AnyStep`; the runtime is no argument of the activity."""
+        """Parameters as in `AnyStep`, without the runtime, which is not an argument of the activity."""
         return super().parameters[1:]
 
     async def run(self, runtime: Runtime, execution: Execution[Any], *args: Any) -> ResultT:
@@ -224,14 +224,14 @@ class AsyncStep(AnyStep[ArgsT, ResultT]):
 def step(
     task: type[TaskT], *, name: str = "", reads_only: bool = False, needs_open_run: bool = False
 ) -> Callable[[Callable[Concatenate[TaskT, ArgsT], ResultT]], Step[TaskT, ArgsT, ResultT]]:
-    """Make an activity of a function that blocks and gets a task first.
+    """Make an activity of a blocking function whose first argument is a task.
 
     Args:
-        task: what it gets; opened for each attempt.
-        name: after the kind in the activity's name; the function's by default.
-        reads_only: whether it writes nowhere, so that late attempts of it do no harm.
-        needs_open_run: refuse an attempt whose run has ended: for a step that takes a claim which nobody holds. Others
-            find in the claim itself that it is not theirs any more.
+        task: opened for each attempt.
+        name: follows the kind in the activity's name; the function's name by default.
+        reads_only: it writes nothing, so late attempts are harmless.
+        needs_open_run: refuse an attempt whose run has ended, for a step that takes a free claim. Other steps see from
+            the claim that their run does not hold it any more.
     """
     options = Options(name, reads_only=reads_only, needs_open_run=needs_open_run)
     return lambda function: Step(function, task, options)
@@ -240,11 +240,11 @@ def step(
 def polling_step(
     task: type[TaskT], *, name: str = ""
 ) -> Callable[[Callable[Concatenate[TaskT, ArgsT], PollResult[ResultT]]], PollingStep[TaskT, ArgsT, ResultT]]:
-    """Make an activity of a function that looks once and gets a task first; the memory is `task.context.memory`.
+    """Make a polling activity of a function whose first argument is a task; its memory is `task.context.memory`.
 
     Args:
-        task: what it gets; opened for each look.
-        name: after the kind in the activity's name; the function's by default.
+        task: opened for each poll.
+        name: follows the kind in the activity's name; the function's name by default.
     """
     return lambda function: PollingStep(function, task, Options(name, reads_only=True))
 
@@ -257,31 +257,31 @@ def async_step(
     """Make an activity of a coroutine that gets the runtime and the execution, and heartbeats by itself.
 
     Args:
-        task: whose kind and input it has.
-        name: after the kind in the activity's name; the function's by default.
-        observes: whether it lasts for as long as nothing changes; see `observers_queue`.
+        task: has the kind and the type of the input.
+        name: follows the kind in the activity's name; the function's name by default.
+        observes: it runs until something changes; see `observers_queue`.
     """
     return lambda function: AsyncStep(function, task, Options(name, reads_only=True, observes=observes))
 
 
 def steps_of(package: str) -> list[AnyStep[..., Any]]:
-    """Return all steps of a package and of the packages in it, by their names.
+    """Return all steps of a package and its subpackages, sorted by name.
 
     Raises:
-        ValueError: two of them have one name.
+        ValueError: two steps have the same name.
     """
     top = import_module(package)
     names = [package, *(module.name for module in pkgutil.walk_packages(top.__path__, f"{package}."))]
-    found: dict[str, AnyStep[..., Any]] = {}
+    steps: dict[str, AnyStep[..., Any]] = {}
     for name in names:
         for value in vars(import_module(name)).values():
-            # A module that imports a step has it as well.
+            # A step is also an attribute of each module that imports it.
             if not isinstance(value, AnyStep):
                 continue
             step = cast("AnyStep[..., Any]", value)
-            if found.setdefault(step.name, step) is not step:
+            if steps.setdefault(step.name, step) is not step:
                 raise ValueError(f"two steps are called {step.name}: of {step.__module__} and of another module")
-    return [found[name] for name in sorted(found)]
+    return [steps[name] for name in sorted(steps)]
 
 
 def _in_task(

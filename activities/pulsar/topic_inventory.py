@@ -25,7 +25,7 @@ _OF_TRANSACTIONS = re.compile(_TRANSACTIONS, re.DOTALL)
 _SYSTEM = re.compile(rf"__change_events(-partition-\d+)?|{_TRANSACTIONS}", re.DOTALL)
 
 
-class Part(NamedTuple):
+class TopicPartition(NamedTuple):
     """A topic without partitions, or one partition, as the broker that owns it has it.
 
     Attributes:
@@ -37,13 +37,13 @@ class Part(NamedTuple):
 
     name: TopicName
     stats: TopicStats | None
-    trouble: str = ""
+    load_error: str = ""
     migrated: bool = False
 
     @property
     def is_redirected(self) -> bool:
         """Whether it cannot be loaded for no other reason than that its clients are sent elsewhere."""
-        return self.stats is None and _SENT_AWAY in self.trouble
+        return self.stats is None and _SENT_AWAY in self.load_error
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ class TopicInventory:
     properties: Mapping[str, str] | None = None
     policies: Mapping[str, Any] | None = None
     schemas: tuple[Schema, ...] = ()
-    parts: tuple[Part, ...] = ()
+    parts: tuple[TopicPartition, ...] = ()
     known_types: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
@@ -106,7 +106,7 @@ class TopicInventory:
         return self.persistent or self.partitions > 0
 
     @property
-    def unloadable(self) -> tuple[Part, ...]:
+    def unloadable(self) -> tuple[TopicPartition, ...]:
         """What no broker can load."""
         return tuple(part for part in self.parts if part.stats is None)
 
@@ -224,11 +224,11 @@ class TopicReader:
         except AdminNotFound:
             return None
         count = stats.metadata.partitions
-        parts: list[Part] = []
+        parts: list[TopicPartition] = []
         for partition in map(name.of_partition, range(count)):
             # A broker leaves out a partition that it cannot load, without a word.
             known = stats.partitions.get(str(partition))
-            part = Part(partition, known) if known is not None else self._part(partition)
+            part = TopicPartition(partition, known) if known is not None else self._part(partition)
             parts += [part] if part is not None else []
         try:
             topic = TopicInventory(name, count, stats.metadata.properties, parts=tuple(parts))
@@ -242,10 +242,10 @@ class TopicReader:
         try:
             count = self._admin.topics.partitions(name)
             names = [name.of_partition(number) for number in range(count)] if count else [name]
-            parts: list[Part] = []
+            parts: list[TopicPartition] = []
             for one in names:
                 try:
-                    parts.append(Part(one, self._admin.topics.stats(one)))
+                    parts.append(TopicPartition(one, self._admin.topics.stats(one)))
                 except AdminNotFound:
                     # Nobody uses it, so no broker has it.
                     continue
@@ -261,7 +261,7 @@ class TopicReader:
     def _schemas(self, name: TopicName) -> tuple[Schema, ...]:
         return tuple(self._admin.schemas.versions(name))
 
-    def _properties(self, part: Part) -> Mapping[str, str] | None:
+    def _properties(self, part: TopicPartition) -> Mapping[str, str] | None:
         if part.stats is None or not self._is_described:
             return None
         return self._admin.topics.properties(part.name)
@@ -277,15 +277,15 @@ class TopicReader:
                 raise
             return None
 
-    def _part(self, name: TopicName) -> Part | None:
+    def _part(self, name: TopicName) -> TopicPartition | None:
         for left in reversed(range(_ATTEMPTS)):
             try:
-                return Part(name, self._admin.topics.stats(name))
+                return TopicPartition(name, self._admin.topics.stats(name))
             except AdminNotFound:
                 return None
             except AdminConflict as error:
                 # It is named like a partition of nothing.
-                return Part(name, None, error.reason)
+                return TopicPartition(name, None, error.reason)
             except AdminServerError as error:
                 if _SENT_AWAY not in error.reason and left:
                     # While it moves from broker to broker, or has only just been created.
@@ -294,11 +294,11 @@ class TopicReader:
                 return self._unloadable(name, error)
         raise AssertionError("the last attempt returns")
 
-    def _unloadable(self, name: TopicName, trouble: AdminServerError) -> Part | None:
+    def _unloadable(self, name: TopicName, trouble: AdminServerError) -> TopicPartition | None:
         try:
             info = self._admin.topics.internal_info(name)
         except (AdminNotFound, AdminServerError):
             # Brokers answer 500 for a topic that is not there as well, and for one that was never loaded.
             listed = str(name) in self._admin.topics.names(name.namespace_path, domain=name.domain)
-            return Part(name, None, trouble.reason) if listed else None
-        return Part(name, None, trouble.reason, info.migrated)
+            return TopicPartition(name, None, trouble.reason) if listed else None
+        return TopicPartition(name, None, trouble.reason, info.migrated)

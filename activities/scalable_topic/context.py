@@ -17,7 +17,7 @@ from activities.pulsar.coverage import ResultT, covered, survey
 from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.namespace_guard import NamespaceGuard, RecordGuard
 from activities.pulsar.pulsar_cluster import PulsarCluster
-from activities.pulsar.topic_inventory import Part, TopicInventory, TopicReader
+from activities.pulsar.topic_inventory import TopicInventory, TopicPartition, TopicReader
 from activities.scalable_topic.regular_topic import GRACE
 from clients.cas.claims import ClaimKeeper, held_by
 from clients.cas.store import CasStore
@@ -240,7 +240,7 @@ class ClusterTask(StepTask[InputT_co]):
 
 
 def _without_grace(topic: TopicInventory) -> TopicInventory:
-    def without(part: Part) -> Part:
+    def without(part: TopicPartition) -> TopicPartition:
         if part.stats is None or GRACE not in part.stats.subscriptions:
             return part
         others = {name: one for name, one in part.stats.subscriptions.items() if name != GRACE}

@@ -109,7 +109,7 @@ def _awaited(topic: TopicInventory | None, left: dict[str, int]) -> tuple[str, s
 def _unloadable(topic: TopicInventory | None) -> str:
     """Return what no broker can load, with the reasons; empty for nothing."""
     parts = topic.unloadable if topic else ()
-    return some([f"{part.name} ({part.trouble})" for part in parts]) if parts else ""
+    return some([f"{part.name} ({part.load_error})" for part in parts]) if parts else ""
 
 
 def _show(task: TopicTask, topic: TopicInventory | None, messages: int) -> None:

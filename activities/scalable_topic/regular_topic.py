@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import islice
 
-from activities.pulsar.topic_inventory import Part, SubscriptionInventory, TopicInventory
+from activities.pulsar.topic_inventory import SubscriptionInventory, TopicInventory, TopicPartition
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound
 from clients.pulsar.admin.topics import Client, TopicStats
@@ -175,7 +175,7 @@ def _producers(topic: TopicInventory, on: Callable[[TopicStats], bool]) -> list[
     ]
 
 
-def _clients(part: Part) -> Iterator[tuple[str, Client]]:
+def _clients(part: TopicPartition) -> Iterator[tuple[str, Client]]:
     if part.stats is None:
         return
     for client in part.stats.publishers:

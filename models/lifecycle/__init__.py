@@ -1,1 +1,1 @@
-"""What all migrations share."""
+"""Models that all migrations share."""

@@ -1,7 +1,7 @@
-"""When changes may begin: arithmetic over daily windows and dates, without a clock of its own.
+"""Change windows: when changes may start, by daily windows and dates; without a clock of its own.
 
-Windows have fixed offsets from UTC, no zones with names: the rules of zones come from a database that differs from
-machine to machine, and a workflow that is replayed elsewhere must decide the same again.
+Windows have fixed offsets from UTC, not named time zones. The rules of time zones come from a database that differs
+between machines, and a replayed workflow must decide the same again.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _WEEKDAYS = tuple(Weekday)
 
 
 def _checked_offset(text: str) -> str:
-    found = re.fullmatch(r"[+-](\d\d):([0-5]\d)", text)
-    # The widest in use are -12:00 and +14:00.
-    if found is None or int(found[1]) * 60 + int(found[2]) > 14 * 60:
-        raise ValueError(f"{text!r} is no offset from UTC such as +02:00")
+    match = re.fullmatch(r"[+-](\d\d):([0-5]\d)", text)
+    # The widest offsets in use are -12:00 and +14:00.
+    if match is None or int(match[1]) * 60 + int(match[2]) > 14 * 60:
+        raise ValueError(f"invalid UTC offset {text!r}; expected an offset such as +02:00")
     return text
 
 
@@ -56,13 +56,13 @@ LocalTime = Annotated[time, AfterValidator(_checked_time)]
 
 
 class DailyWindow(Frozen):
-    """Hours of a day, from `start` on and before `end`.
+    """A window of each day, from `start` until before `end`.
 
     Attributes:
         start: local time of day.
-        end: local time of day; before `start` it is one of the next day, and equal to it the window lasts 24 hours.
+        end: local time of day; one of the next day if before `start`. Equal times mean 24 hours.
         utc_offset: of both times, all year.
-        weekdays: the local days on which the window begins; all by default.
+        weekdays: the local days on which the window starts; all by default.
     """
 
     start: LocalTime
@@ -78,23 +78,23 @@ class DailyWindow(Frozen):
 
     @property
     def length(self) -> timedelta:
-        """From start to end; more than nothing, a day at most."""
+        """Time from start to end: more than zero, at most a day."""
         length = datetime.combine(date.min, self.end) - datetime.combine(date.min, self.start)
         return length if length > timedelta(0) else length + _DAY
 
     def is_open(self, at: datetime) -> bool:
-        """Whether an aware time lies in the window."""
-        begin = self._last_begin(at)
-        return begin is not None and at < begin + self.length
+        """Return whether an aware time is in the window."""
+        start = self._last_start(at)
+        return start is not None and at < start + self.length
 
     def next_opening(self, at: datetime) -> datetime:
-        """The earliest time, `at` or later, that lies in the window; in UTC."""
+        """Return the earliest time in the window, `at` or later, in UTC."""
         if self.is_open(at):
             return at.astimezone(UTC)
         today = at.astimezone(self._zone).date()
-        # The same weekday comes again after seven days, later than today's begin.
-        begins = (self._begin(today + days * _DAY) for days in range(8))
-        return next(begin for begin in begins if begin is not None and begin >= at)
+        # Eight days: today's window may have started before `at`, and the same weekday comes again after seven days.
+        starts = (self._start(today + days * _DAY) for days in range(8))
+        return next(start for start in starts if start is not None and start >= at)
 
     @property
     def _zone(self) -> timezone:
@@ -102,26 +102,26 @@ class DailyWindow(Frozen):
         offset = timedelta(hours=int(hours), minutes=int(minutes))
         return timezone(-offset if self.utc_offset.startswith("-") else offset)
 
-    def _last_begin(self, at: datetime) -> datetime | None:
-        """The begin that can still count at a time: today's, or yesterday's of a window over midnight."""
+    def _last_start(self, at: datetime) -> datetime | None:
+        """Return the last start before a time: today's, or yesterday's of a window over midnight."""
         today = at.astimezone(self._zone).date()
-        begins = (self._begin(day) for day in (today, today - _DAY))
-        return next((begin for begin in begins if begin is not None and begin <= at), None)
+        starts = (self._start(day) for day in (today, today - _DAY))
+        return next((start for start in starts if start is not None and start <= at), None)
 
-    def _begin(self, day: date) -> datetime | None:
-        """When the window of a local day begins, in UTC."""
+    def _start(self, day: date) -> datetime | None:
+        """Return when the window of a local day starts, in UTC."""
         if _WEEKDAYS[day.weekday()] not in self.weekdays:
             return None
         return datetime.combine(day, self.start, self._zone).astimezone(UTC)
 
 
 class ChangeWindows(Frozen):
-    """When changes may begin; by default always.
+    """When changes may start; by default always.
 
     Attributes:
         not_before: from this time on, with its offset from UTC.
-        not_after: up to this time, which is out already.
-        daily: in one of these hours; at any hour without them.
+        not_after: before this time.
+        daily: in one of these windows; at any time of day where empty.
     """
 
     not_before: AwareDatetime | None = None
@@ -135,7 +135,7 @@ class ChangeWindows(Frozen):
         return self
 
     def is_open(self, at: datetime) -> bool:
-        """Whether changes may begin at an aware time."""
+        """Return whether changes may start at an aware time."""
         if self.not_before is not None and at < self.not_before:
             return False
         if self.not_after is not None and at >= self.not_after:
@@ -143,7 +143,7 @@ class ChangeWindows(Frozen):
         return not self.daily or any(window.is_open(at) for window in self.daily)
 
     def next_opening(self, at: datetime) -> datetime | None:
-        """The earliest time, `at` or later, at which changes may begin, in UTC; None if they never may again."""
+        """Return the earliest time, `at` or later, at which changes may start, in UTC; None if they never may again."""
         earliest = max(at, self.not_before) if self.not_before is not None else at
         opening = min((window.next_opening(earliest) for window in self.daily), default=earliest.astimezone(UTC))
         return None if self.not_after is not None and opening >= self.not_after else opening

@@ -1,8 +1,8 @@
-"""Who may write: one claim for each metadata store, and so for each cluster.
+"""The claim of a migration: one for each metadata store, and so for each cluster.
 
-A migration of whatever kind takes the claim in the brokers' metadata store before it changes anything, so that two
-migrations of one cluster exclude each other. Each activity that writes moves the claim to its own attempt; every older
-attempt, also one that was frozen and wakes up, finds that and stops.
+Every migration takes the claim in the brokers' metadata store before it changes anything, so that two migrations of
+one cluster exclude each other. Each activity that writes moves the claim to its own attempt. An older attempt, also one
+that was frozen, sees that and stops.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ from models.base import Frozen, Result
 from models.lifecycle.execution import Execution, InputT
 
 CLAIM = "/pulsar/migration-coordinator/pulsar-migrate"
-"""Path of the claim. It lies in Pulsar's own coordination subtree, which is never copied or compared."""
+"""Path of the claim, in Pulsar's own coordination subtree, which is never copied or compared."""
 
 NAMESPACES = f"{CLAIM}-namespaces"
-"""Where records of single namespaces are."""
+"""Parent of the records of single namespaces."""
 
 
 class Attempt(NamedTuple):
@@ -28,8 +28,8 @@ class Attempt(NamedTuple):
 
     Attributes:
         workflow_id: the migration.
-        run_id: its first run, with `started_ms`, when that began, in milliseconds since 1970.
-        epoch: the activity, and `attempt`, when the attempt at it was scheduled, in milliseconds; both grow.
+        run_id: its first run; `started_ms` is the start of that run, in milliseconds since 1970.
+        epoch: the activity; `attempt` is when the attempt at it was scheduled, in milliseconds. Both grow.
     """
 
     workflow_id: str
@@ -40,12 +40,12 @@ class Attempt(NamedTuple):
 
     @classmethod
     def of(cls, execution: Execution[InputT], workflow_id: str, attempt: int) -> Attempt:
-        """The attempt that Temporal says this is."""
+        """Return the attempt of an activity's execution."""
         started_ms = int(execution.started.timestamp() * 1000)
         return cls(workflow_id, execution.run_id, started_ms, execution.epoch, attempt)
 
     def is_newer_than(self, other: Attempt) -> bool:
-        """Whether this is of a newer run of the same migration, or a newer attempt of the same run."""
+        """Return whether this is of a newer run of the same migration, or a newer attempt of the same run."""
         if self.workflow_id != other.workflow_id:
             return False
         if self.run_id != other.run_id:
@@ -57,16 +57,16 @@ class Attempt(NamedTuple):
 
 
 READ_ONLY = Attempt("", "", 0, 0, 0)
-"""Whoever only reads."""
+"""Attempt of code that only reads."""
 
 
 class Claim(BaseModel):
-    """The claim's record, as JSON; fields that we do not know survive.
+    """The claim's record, as JSON; unknown fields are kept.
 
     Attributes:
         workflow_id: the migration that holds the claim.
-        run_id: its run, with `started_ms`, when that began, in milliseconds since 1970.
-        epoch: the newest activity that took the claim, and `attempt`, its attempt.
+        run_id: its run; `started_ms` is the start of that run, in milliseconds since 1970.
+        epoch: the newest activity that took the claim; `attempt` is its attempt.
     """
 
     model_config = ConfigDict(frozen=True, extra="allow")
@@ -83,28 +83,28 @@ class Claim(BaseModel):
         return Attempt(self.workflow_id, self.run_id, self.started_ms, self.epoch, self.attempt)
 
     def is_of(self, me: Attempt) -> bool:
-        """Whether the run of an attempt holds the claim."""
+        """Return whether the run of an attempt holds the claim."""
         return (self.workflow_id, self.run_id) == (me.workflow_id, me.run_id)
 
     def is_newer_than(self, me: Attempt) -> bool:
-        """Whether a newer run of the same migration, or a newer attempt of the same run, took the claim."""
+        """Return whether a newer run of the same migration, or a newer attempt of the same run, took the claim."""
         return self.holder.is_newer_than(me)
 
     def encode(self) -> bytes:
-        """The record's value."""
+        """Return the record's value."""
         return self.model_dump_json().encode()
 
     def changed(self, **fields: Any) -> bytes:
-        """The record's value with other fields."""
+        """Return the record's value with other fields."""
         return self.model_copy(update=fields).encode()
 
 
 class Changed(Result):
-    """A setting that was changed for the time of a migration; part of a claim or of a record next to it.
+    """A setting that a migration overrides for a time; part of a claim or of a record next to it.
 
     Attributes:
-        before: its value before; None where it was not set.
-        ours: the value that the migration set. What is neither is an operator's, and stays.
+        before: previous value; None where it was not set.
+        ours: the value that the migration set. A third value comes from an operator, and is not changed back.
     """
 
     before: Any = None
@@ -112,17 +112,17 @@ class Changed(Result):
 
 
 class PacedClaim(Claim):
-    """A claim that also says how fast its attempt may write.
+    """A claim that also limits how fast its attempt writes.
 
     Attributes:
-        throttle: megabytes of values or entries per second, of all tasks together; None for no limit.
+        throttle: megabytes of values or entries per second, for all tasks together; None for no limit.
     """
 
     throttle: float | None = None
 
 
 def namespace_record(namespace: str) -> str:
-    """The path of a namespace's record, beside the claim; of one level, since Oxia lists no children of what is not."""
+    """Return the path of a namespace's record; one level, since Oxia lists children only of records that exist."""
     return f"{NAMESPACES}/{quote(namespace, safe='')}"
 
 
@@ -132,7 +132,7 @@ class ParentRun(Frozen):
     Attributes:
         workflow_id: of the migration.
         run_id: its first run.
-        started: when that began, by Temporal's clock.
+        started: when that run started, by Temporal's clock.
     """
 
     workflow_id: str
@@ -140,9 +140,9 @@ class ParentRun(Frozen):
     started: datetime
 
     def attempt(self, epoch: int, attempt: int) -> Attempt:
-        """The attempt at an activity of a child, as claims order it among all of the migration.
+        """Return the attempt at an activity of a child, ordered among all attempts of the migration.
 
-        Epochs are times, so activities of the migration and of its children are ordered by when they were scheduled.
+        Epochs are times, so activities of the migration and its children are ordered by when they were scheduled.
 
         Args:
             epoch: of the activity.

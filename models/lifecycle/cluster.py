@@ -1,4 +1,4 @@
-"""How a cluster is reached: what the inputs of workflows share that talk to brokers and to their metadata store."""
+"""Addresses of a cluster: fields that the inputs of several workflows share."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from models.store_url import StoreAddress, StoreUrl, parse_store_url
 
 
 class ClusterAccess(WorkflowInput):
-    """Base of these inputs.
+    """Base of inputs of workflows that connect to brokers and to their metadata store.
 
     Attributes:
         cluster: `clusterName` of its brokers.
         metadata_url: the metadata store of its brokers.
-        admin_urls: addresses of the admin interface, of one broker or several.
-        credentials: name of the credentials in the worker's settings; empty for the common ones.
+        admin_urls: addresses of the admin interface, of one or more brokers.
+        credentials: name of the credentials in the worker's settings; empty for the default ones.
     """
 
     metadata_url: StoreAddress
@@ -27,12 +27,12 @@ class ClusterAccess(WorkflowInput):
 
     @property
     def store(self) -> StoreUrl:
-        """The metadata store, taken apart."""
+        """The metadata store, parsed."""
         return parse_store_url(self.metadata_url)
 
 
 class Addresses(Protocol):
-    """Where the servers of a cluster are."""
+    """Addresses of the servers of a cluster."""
 
     @property
     def metadata_url(self) -> str:
@@ -45,12 +45,12 @@ class Addresses(Protocol):
         ...
 
 
-def share_servers(one: Addresses, other: Addresses) -> bool:
-    """Return whether two clusters of one name are the same: they have a metadata store, or a broker, in common.
+def share_servers(first: Addresses, second: Addresses) -> bool:
+    """Return whether two clusters of one name are the same: they share a metadata store or a broker.
 
-    Either may change while the cluster stays what it is: the metadata may move, and brokers come and go.
+    One of the two is enough: a cluster keeps its identity when its metadata moves, or brokers change.
     """
-    if {*one.admin_urls} & {*other.admin_urls}:
+    if {*first.admin_urls} & {*second.admin_urls}:
         return True
-    mine, theirs = parse_store_url(one.metadata_url), parse_store_url(other.metadata_url)
-    return (mine.scheme, mine.root) == (theirs.scheme, theirs.root) and bool({*mine.hosts} & {*theirs.hosts})
+    store, other = parse_store_url(first.metadata_url), parse_store_url(second.metadata_url)
+    return (store.scheme, store.root) == (other.scheme, other.root) and bool({*store.hosts} & {*other.hosts})

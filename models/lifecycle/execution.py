@@ -1,4 +1,4 @@
-"""What every activity gets first: the input, and which attempt of which run this is."""
+"""The first argument of every activity: the input, and the numbers that order attempts."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ InputT = TypeVar("InputT", bound=WorkflowInput)
 
 
 class Execution(Frozen, Generic[InputT]):
-    """A migration's input, and the place of one activity among all that the migration schedules.
+    """A migration's input, and the position of one activity among all that the migration schedules.
 
-    Claims and fences order attempts by it: of two runs of one workflow id the one that `started` later is newer, and
-    inside a run the larger (`epoch`, attempt of the activity).
+    Claims and fences order attempts by it. Of two runs of one workflow id the one that `started` later is newer; in one
+    run the larger pair of `epoch` and attempt is newer.
 
     Attributes:
         input: of the migration.
-        run_id: id of the migration's first run; neither continuing as new nor a reset changes it.
-        started: when that run began, by Temporal's clock; continuing as new does not change it.
-        epoch: grows with every activity that the workflow schedules, over all of its runs, also where Temporal resets
-            one: milliseconds since 1970, or one more than the last.
+        run_id: id of the migration's first run; neither continue-as-new nor a reset changes it.
+        started: when that run started, by Temporal's clock; continue-as-new does not change it.
+        epoch: grows with every activity that the workflow schedules, over all its runs and resets: milliseconds since
+            1970, or the last epoch plus one.
     """
 
-    # A declared bound would cut the input down to the fields that all migrations share.
+    # Serialized as the bound of `InputT`, it would lose the fields of the migration.
     input: SerializeAsAny[InputT]
     run_id: str
     started: datetime

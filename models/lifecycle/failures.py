@@ -1,4 +1,4 @@
-"""Why migrations fail, and why they cannot start."""
+"""Failures of migrations, blockers of their start, and lists of failed items."""
 
 from __future__ import annotations
 
@@ -10,18 +10,18 @@ from hashlib import sha256
 from models.base import Result
 
 NAMED = 100
-"""How many items of a long list a result names."""
+"""Most items of a list that a result names."""
 
 _SHOWN = 5
 
 
 def some(items: Sequence[object], *, shown: int = _SHOWN, total: int = 0) -> str:
-    """Return a list as a line shows it.
+    """Return the first items of a list, and how many more there are.
 
     Args:
-        items: the list, or its begin.
-        shown: how many of them are named.
-        total: how many there are, where the list does not hold all.
+        items: the list, or its first items.
+        shown: how many are named.
+        total: how many there are, where `items` has only the first.
     """
     more = max(total, len(items)) - len(items[:shown])
     return f"{', '.join(map(str, items[:shown]))}{f' and {more:,} more' if more > 0 else ''}"
@@ -49,13 +49,13 @@ class FailureKind(StrEnum):
 
 
 class Blocker(Result):
-    """Why a migration cannot start, and what to do about it.
+    """Reason why a migration cannot start, and its cure.
 
     Attributes:
-        code: says for programs what it is.
-        cause: in a sentence.
+        code: for programs.
+        cause: one sentence.
         cure: what to do about it.
-        count: how many blockers it stands for; see `first_blockers`.
+        count: how many blockers it represents; see `first_blockers`.
     """
 
     code: str
@@ -68,15 +68,15 @@ class Blocker(Result):
 
 
 def count_blockers(blockers: Iterable[Blocker]) -> int:
-    """Return how many there are, with those that are not named."""
+    """Return how many blockers there are, including those that are not named."""
     return sum(blocker.count for blocker in blockers)
 
 
 def first_blockers(blockers: Sequence[Blocker]) -> tuple[Blocker, ...]:
-    """Return blockers as results carry them: the first ones, and one that counts the others by their codes.
+    """Return the first blockers, and one that counts the others by code.
 
-    A cluster with thousands of namespaces may have as many blockers, and Temporal takes no answer and no failure of
-    that size: the step would be tried indefinitely, or the workflow be terminated by the server.
+    A cluster with thousands of namespaces may have as many blockers. Temporal rejects results and failures of that
+    size: the step would be retried indefinitely, or the server would terminate the workflow.
     """
     if len(blockers) <= NAMED:
         return (*blockers,)
@@ -91,12 +91,12 @@ def first_blockers(blockers: Sequence[Blocker]) -> tuple[Blocker, ...]:
 
 
 class FailedItem(Result):
-    """One thing that could not be migrated.
+    """An item that could not be migrated.
 
     Attributes:
-        ledger_id: the ledger that it is, or that it refers to; None where no ledger is concerned.
-        path: the record, cursor, schema or topic that it is; empty where it is the ledger itself.
-        reason: why, in a sentence.
+        ledger_id: the ledger itself, or the ledger that the item refers to; None without a ledger.
+        path: the record, cursor, schema or topic; empty for a ledger.
+        reason: one sentence.
     """
 
     ledger_id: int | None = None
@@ -105,7 +105,7 @@ class FailedItem(Result):
 
     @property
     def key(self) -> tuple[int | None, str]:
-        """What it is, which stays the same when the reason differs."""
+        """Identity of the item, without the reason."""
         return self.ledger_id, self.path
 
     def __str__(self) -> str:
@@ -115,14 +115,14 @@ class FailedItem(Result):
 
 
 class FailedItems(Result):
-    """What one activity could not migrate.
+    """The items that one activity could not migrate.
 
     Attributes:
-        what: what these are, to be read after a number: `ledger(s) cannot be copied`.
-        items: some of them, at most 100.
-        count: how many there are in all.
-        digest: tells two lists apart that are too long to be named; empty where all are named.
-        listed_in: the node or file that lists all of them; empty where all are named.
+        what: description, read after a number: `ledger(s) cannot be copied`.
+        items: at most 100 of them.
+        count: number of all items.
+        digest: of all items, where `items` has not all of them; else empty.
+        listed_in: the node or file that lists all items; empty where `items` has all of them.
     """
 
     what: str
@@ -132,24 +132,24 @@ class FailedItems(Result):
     listed_in: str = ""
 
     @staticmethod
-    def of(what: str, found: Iterable[FailedItem], *, listed_in: str = "") -> FailedItems:
-        """A list as results carry it: sorted, and named as far as results may hold it.
+    def of(what: str, failed: Iterable[FailedItem], *, listed_in: str = "") -> FailedItems:
+        """Return the items sorted, and cut to the size that results may have.
 
         Args:
-            what: what these are.
-            found: all of them.
-            listed_in: the node or file that lists all of them, for a list that is too long to be named.
+            what: description of the items.
+            failed: all items.
+            listed_in: the node or file that lists all items, for a list that is too long.
         """
-        items = sorted(found, key=lambda item: (item.ledger_id or 0, item.path))
+        items = sorted(failed, key=lambda item: (item.ledger_id or 0, item.path))
         if len(items) <= NAMED:
             return FailedItems(what=what, items=tuple(items), count=len(items))
         digest = sha256(repr([item.key for item in items]).encode()).hexdigest()[:16]
         return FailedItems(what=what, items=tuple(items[:NAMED]), count=len(items), digest=digest, listed_in=listed_in)
 
     def joined(self, other: FailedItems) -> FailedItems:
-        """Return this list with the items of another one, which are counted also where they are not named.
+        """Return both lists as one; items that are not named are counted.
 
-        An item that both name counts once; of those that are not named, nobody knows which are the same.
+        An item that both lists name counts once. Items that are not named cannot be compared, and count twice.
         """
         items = {item.key: item for item in (*self.items, *other.items)}
         twice = len(self.items) + len(other.items) - len(items)
@@ -158,16 +158,16 @@ class FailedItems(Result):
 
     @property
     def all_named(self) -> bool:
-        """Whether `items` holds all of them."""
+        """True if `items` has all items."""
         return self.count <= len(self.items)
 
     def lines(self) -> list[str]:
-        """As people read them: one line each, and one for what is not named."""
+        """Return a line for each named item, and one for the rest."""
         more = self.count - len(self.items)
         where = f", listed in {self.listed_in}" if self.listed_in else ""
         return [*map(str, self.items), *([f"{more:,} more {self.what}{where}"] if more > 0 else [])]
 
 
 def failed_lines(failures: Iterable[FailedItems]) -> list[str]:
-    """All lists in the order in which they were reported, as people read them."""
+    """Return the lines of all lists, in the order in which they were reported."""
     return [line for failed in failures for line in failed.lines()]

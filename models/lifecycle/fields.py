@@ -1,4 +1,4 @@
-"""Types of fields that people write: what is not clear is refused, and the refusal says what to write."""
+"""Types of input fields: ambiguous values are refused with the accepted forms."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Annotated
 from pydantic import BeforeValidator, TypeAdapter, ValidationError
 
 FORMS = "write 90s, 30m, 24h, 2d or PT24H"
-"""How durations are written."""
+"""Accepted forms of durations."""
 
 _SECONDS = {
     **dict.fromkeys(("ms", "millisecond", "milliseconds"), 0.001),
@@ -25,10 +25,10 @@ _STANDARD: TypeAdapter[timedelta] = TypeAdapter(timedelta)
 
 
 def read_duration(value: object) -> timedelta:
-    """A duration: `90s`, `30m`, `24h`, `2d`, `1h30m`, `2 days`, ISO 8601 (`PT24H`) or `00:01:30`.
+    """Return a duration from `90s`, `30m`, `24h`, `2d`, `1h30m`, `2 days`, ISO 8601 (`PT24H`) or `00:01:30`.
 
     Raises:
-        ValueError: it is none of these; above all a number, of which nobody knows whether it means seconds.
+        ValueError: another form; for example a number without a unit.
     """
     if isinstance(value, timedelta):
         return value
@@ -41,7 +41,7 @@ def read_duration(value: object) -> timedelta:
             return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in parts))
         return _STANDARD.validate_python(text)
     except (ValidationError, OverflowError):
-        raise ValueError(f"{value!r} is no duration; {FORMS}") from None
+        raise ValueError(f"invalid duration {value!r}; {FORMS}") from None
 
 
 def _read_bool(value: object) -> object:
@@ -54,4 +54,4 @@ Duration = Annotated[timedelta, BeforeValidator(read_duration)]
 """A length of time, with its unit."""
 
 Bool = Annotated[bool, BeforeValidator(_read_bool)]
-"""Yes or no. In JSON a text such as `"false"` is neither: some programs take it for true."""
+"""True or false. The text `"false"` is refused: some programs would read it as true."""

@@ -1,4 +1,4 @@
-"""The arguments of workflows: what all inputs share, and the state that continue-as-new adds."""
+"""Inputs of workflows: the fields that they share, and the state that continue-as-new adds."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from models.lifecycle.fields import Bool
 _KINDS = {"list": "a list", "str": "a text", "bool": "true or false", "NoneType": "null", "bytes": "bytes"}
 
 ClusterName = Annotated[str, Field(min_length=1, pattern=r"^[A-Za-z0-9_.-]+$")]
-"""`clusterName` of brokers, as workflow ids and lists of workflows take it."""
+"""`clusterName` of brokers, with the characters that workflow ids and queries allow."""
 
 
 NO_CLEANUP = 'cleanup_at_window_end does nothing with "cleanup": "leave"; set "cleanup": "remove", or leave it out'
-"""Why an input is refused that asks to clean up by itself, and to leave everything as it is."""
+"""Refusal of an input with `cleanup_at_window_end` and without a cleanup."""
 
 
 class WorkflowInput(Frozen):
     """Base of the input of each workflow that an operator starts.
 
     Attributes:
-        cluster: name of the Pulsar cluster that it is about.
+        cluster: name of the Pulsar cluster.
     """
 
     cluster: ClusterName
@@ -34,7 +34,7 @@ class WorkflowInput(Frozen):
     @property
     @abstractmethod
     def workflow_id(self) -> str:
-        """One id for what must be done only once at a time: the server refuses a second start."""
+        """The workflow id, the same for work that must not run twice: the server refuses a second start."""
 
     @property
     @abstractmethod
@@ -43,7 +43,7 @@ class WorkflowInput(Frozen):
 
     @property
     def kind(self) -> str:
-        """Return the kind of the workflow; with its mode, `kind/mode`, where defects of servers depend on it."""
+        """Kind of the workflow; `kind/mode` where the known defects of servers depend on the mode."""
         return self.workflow_id.partition("/")[0]
 
     @property
@@ -52,16 +52,16 @@ class WorkflowInput(Frozen):
         """One line for the Web UI."""
 
     def as_json(self) -> dict[str, Any]:
-        """Return the input as it is sent: JSON values, without what equals the defaults."""
+        """Return the input as JSON values, without defaults."""
         return self.model_dump(mode="json", exclude_defaults=True)
 
 
 class Accepted(NamedTuple):
-    """What an operator accepts.
+    """Defects, releases and features that an operator accepts.
 
     Attributes:
         defects: ids of known defects.
-        untested_versions: whether releases may be untested, or differ between the brokers of a cluster.
+        untested_versions: releases may be untested, or differ between the brokers of a cluster.
         items: ids of features that need a decision, and unknown items.
     """
 
@@ -71,13 +71,13 @@ class Accepted(NamedTuple):
 
 
 class CoveredInput(WorkflowInput):
-    """Base of the input of each workflow that checks servers, and what a cluster uses, before it begins.
+    """Base of the input of each workflow that checks servers and used features before it starts.
 
     Attributes:
-        accept_defects: ids of known defects of the servers that can lose data, and are accepted.
-        accept: ids of features that need a decision, and unknown items as the blocker `UNKNOWN_FEATURE` names them,
-            that are accepted as they are.
-        allow_untested_versions: start although brokers have different releases, or one that was not tested.
+        accept_defects: ids of accepted known defects of servers, which can lose data.
+        accept: accepted features that need a decision, by id, and unknown items as the blocker `UNKNOWN_FEATURE` names
+            them.
+        allow_untested_versions: start although brokers have different or untested releases.
     """
 
     accept_defects: tuple[str, ...] = ()
@@ -86,7 +86,7 @@ class CoveredInput(WorkflowInput):
 
     @property
     def accepted(self) -> Accepted:
-        """Return what is accepted of servers and features."""
+        """The accepted defects, releases and features."""
         return Accepted(self.accept_defects, self.allow_untested_versions, self.accept)
 
 
@@ -94,9 +94,9 @@ class MigrationInput(CoveredInput):
     """Base of each migration's input; the cluster's name is part of the workflow id.
 
     Attributes:
-        dry_run: end after the precheck with the plan; nothing is written anywhere.
-        hold_before_cutover: copy, and then keep the copy up to date until an operator says `proceed`.
-        cutover_at: the cut-over begins no earlier; until then the copy is kept up to date. With its time zone.
+        dry_run: end after the precheck with the plan; writes nothing.
+        hold_before_cutover: copy, then keep the copy up to date until an operator sends `proceed`.
+        cutover_at: earliest start of the cut-over, with its time zone; the copy is kept up to date until then.
     """
 
     dry_run: Bool = False
@@ -105,21 +105,21 @@ class MigrationInput(CoveredInput):
 
 
 class SourceCleanup(StrEnum):
-    """What `cleanup` does with the source: leave it as it is, or remove the migrated tree."""
+    """Effect of `cleanup` on the source: leave it as it is, or remove the migrated tree."""
 
     LEAVE = "leave"
     REMOVE = "remove"
 
 
 class Continued(BaseModel):
-    """The argument with which a run continues as the next one.
+    """The argument of a run that continues a previous one.
 
-    One argument, because Temporal decodes arguments by their types only if all are given. As they come, since an
-    operator's start may look like this, and only the workflow can tell.
+    It is one argument because Temporal decodes arguments by type only if all are given. The fields are not decoded: an
+    operator may start a workflow with such an argument, which only the workflow can detect.
 
     Attributes:
-        input: what the operator typed.
-        state: as the run before left it.
+        input: the operator's input.
+        state: of the previous run.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -129,7 +129,7 @@ class Continued(BaseModel):
 
 
 def start_refusal(fields: type[BaseModel], value: object) -> str:
-    """Return why a start with this value, as JSON, is refused: the cause, the cure and the valid fields."""
+    """Return why a workflow cannot start with this value: the cause, the cure and the valid fields."""
     if not isinstance(value, dict):
         sent = _KINDS.get(type(value).__name__, "a number")
         return f"the input is not a JSON object, but {sent}. Cure: write a JSON object; {valid_fields(fields)}"

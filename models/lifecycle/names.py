@@ -1,4 +1,4 @@
-"""Names that all migrations share: search attributes, queue, metrics."""
+"""Names that all migrations share: search attributes, task queue, metrics."""
 
 from __future__ import annotations
 
@@ -11,24 +11,24 @@ TASK_QUEUE = "pulsar-migrate"
 
 
 def observers_queue(task_queue: str) -> str:
-    """The queue of steps that look for as long as nothing changes; each worker of a task queue serves it too."""
+    """Return the queue of steps that wait for changes; each worker of a task queue also serves it."""
     return f"{task_queue}-observers"
 
 
 BLOCKED_GAUGE = "pulsar_migrate_blocked_seconds"
-"""Gauge of the time for which a migration blocked metadata writes, or has blocked them so far."""
+"""Gauge of the time for which a migration has blocked metadata writes."""
 
 BROKERS_AWAY_GAUGE = "pulsar_migrate_brokers_away_seconds"
 """Gauge of the time for which no broker ran."""
 
 BACKLOG_GAUGE = "pulsar_migrate_backlog_messages"
-"""Gauge of the messages that subscriptions have left on a `side`, of what is on its way to the other one now."""
+"""Gauge of the backlog of subscriptions on a `side`, for topics that move now."""
 
 PUBLISHERS_GAUGE = "pulsar_migrate_publishers"
-"""Gauge of the producers that are connected to a `side`, likewise."""
+"""Gauge of the producers that are connected to a `side`, for topics that move now."""
 
 PROGRESS_GAUGES = "pulsar_migrate_progress_"
-"""Gauges of what a running activity has done, one for each unit: `pulsar_migrate_progress_records` and so on."""
+"""Prefix of the gauges of a running activity's progress, one for each unit: `pulsar_migrate_progress_records`."""
 
 PROGRESS_RATIO_GAUGE = "pulsar_migrate_progress_ratio"
-"""Gauge of the done part of what a running activity counts, 0 to 1."""
+"""Gauge of a running activity's progress, 0 to 1."""

@@ -1,4 +1,4 @@
-"""Patterns of names in inputs, in which `*` stands for any part of a name and every other character for itself."""
+"""Patterns of names in inputs: `*` matches any text, every other character matches itself."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from functools import lru_cache
 
 
 def matches(name: str, pattern: str) -> bool:
-    """Return whether a name fits a pattern.
+    """Return whether a name matches a pattern.
 
-    Brackets and question marks are parts of names of topics: they stand for themselves.
+    Brackets and question marks match themselves, since names of topics may contain them.
 
     Args:
         name: of a namespace or a topic.
-        pattern: as it stands in an input.
+        pattern: from an input.
     """
     return _compiled(pattern).fullmatch(name) is not None
 

@@ -1,7 +1,7 @@
-"""Which of the operator's verbs is legal when: the part of a migration that needs no server.
+"""Rules for the operator's verbs: which one is legal in which phase.
 
-A migration goes through phases. Each phase enters with a policy, and a verb is judged by the policy of the phase that
-runs. So a verb that is given too early, twice or too late is answered, and does no harm.
+Each phase has a policy, and a verb is judged by the policy of the running phase. So a verb that comes too early, twice
+or too late is answered, and does no harm.
 """
 
 from __future__ import annotations
@@ -15,22 +15,22 @@ from models.lifecycle.status import Undo
 from models.lifecycle.verbs import Verb, VerbResponse
 
 ENDED = "the migration has ended"
-COMMITTED = "what could be undone is over; the migration continues to its end"
+COMMITTED = "the migration is committed, and cannot be rolled back any more"
 
 # Reasons of refusals that migrations share.
 TOO_SHORT = "the phase is too short to pause"
-WINDOW_WAITS = "the window is a wait already; `change_window` moves its end"
-ROLLING_BACK = "the rollback is under way"
-CLEANING_UP = "the cleanup is under way"
-CLEANUP_GATE = "the cleanup ends, and what is left stays"
+WINDOW_WAITS = "the migration already waits in the window; `change_window` moves its end"
+ROLLING_BACK = "the rollback is running"
+CLEANING_UP = "the cleanup is running"
+CLEANUP_GATE = "the cleanup ends, and the rest stays"
 
 
 class PhasePolicy(Result):
-    """What an operator may do while a phase runs.
+    """The verbs that an operator may send while a phase runs.
 
     Attributes:
         undo: how the phase is undone.
-        undo_cost: what a rollback would do and cost now, in a sentence.
+        undo_cost: effect and cost of a rollback now, in one sentence.
         no_rollback: why `rollback` is refused; empty where it is legal.
         no_pause: why `pause` is refused; empty where it is legal.
         no_cleanup: why `cleanup` is refused; empty where it is legal.
@@ -46,16 +46,16 @@ class PhasePolicy(Result):
 
 
 class VerbState(BaseModel):
-    """What operators have asked for, and the judgement over what they ask next; continue-as-new carries it.
+    """The accepted verbs, and the policy for the next ones; continue-as-new carries it.
 
     Attributes:
         policy: of the running phase.
-        ended: nothing is legal any more.
-        paused: `pause` was taken, and `resume` was not yet.
-        rollback_wanted: `rollback` was taken, and the way back has not begun.
-        cleanup_wanted: `cleanup` was taken in the running phase.
-        proceed_wanted: `proceed` was taken in the running phase, or at its gate.
-        proceed_not_before: before that `proceed` is refused at the gate that is closed.
+        ended: no verb is legal any more.
+        paused: `pause` was accepted, and `resume` was not yet.
+        rollback_wanted: `rollback` was accepted, and the rollback has not started.
+        cleanup_wanted: `cleanup` was accepted in the running phase.
+        proceed_wanted: `proceed` was accepted in the running phase, or at its gate.
+        proceed_not_before: the closed gate refuses `proceed` before this time.
     """
 
     policy: PhasePolicy
@@ -67,7 +67,7 @@ class VerbState(BaseModel):
     proceed_not_before: datetime | None = None
 
     def enter(self, policy: PhasePolicy) -> None:
-        """Begin a phase; a `cleanup` or `proceed` that was taken belongs to the phase in which it was given."""
+        """Enter a phase; a `cleanup` or `proceed` of the previous phase is dropped."""
         self.policy = policy
         self.proceed_wanted = False
         self.cleanup_wanted = False
@@ -76,13 +76,13 @@ class VerbState(BaseModel):
             self.paused = False
 
     def revise(self, policy: PhasePolicy) -> None:
-        """Judge the running phase by another policy from now on; what was taken stays taken."""
+        """Replace the policy of the running phase; accepted verbs stay accepted."""
         self.policy = policy
 
     def close_gate(self, effect: str, *, proceed_not_before: datetime | None = None) -> None:
         """Close a gate inside the running phase; `effect` says what `proceed` does there.
 
-        A gate that an earlier run of the workflow closed stays as it is, with the `proceed` that was taken there since.
+        A gate that an earlier run of the workflow closed stays as it is, with a `proceed` that was accepted since.
         `proceed_not_before` refuses an earlier `proceed`: one that was meant for the previous gate, or was sent twice,
         must not start what cannot be undone.
         """
@@ -91,40 +91,40 @@ class VerbState(BaseModel):
             self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": effect}), False
 
     def open_gate(self) -> None:
-        """The phase continues: the `proceed` that opened its gate is used up."""
+        """Open the gate, and drop the `proceed` that opened it."""
         self.policy, self.proceed_wanted = self.policy.model_copy(update={"gate": ""}), False
         self.proceed_not_before = None
 
     def undo(self) -> None:
-        """The way back begins: it honours the rollback, and verbs are judged by its own policy from now on."""
+        """Drop the accepted `rollback`, because the rollback starts."""
         self.rollback_wanted = False
 
     def commit(self) -> None:
-        """Nothing is undone any more: a rollback that was taken came too late, and none is legal from now on."""
+        """Drop an accepted `rollback`, which came too late, and refuse it from now on."""
         self.rollback_wanted = False
         if not self.policy.no_rollback:
-            # The next phase may begin much later, behind a pause for example.
+            # The next phase may start much later, for example after a pause.
             self.policy = self.policy.model_copy(update={"no_rollback": COMMITTED})
 
     def end(self) -> None:
-        """Nothing is legal from now on."""
+        """Refuse every verb from now on."""
         self.ended = True
         self.paused = False
 
     def legal(self) -> tuple[Verb, ...]:
-        """The verbs that would be accepted now."""
+        """Return the verbs that would be accepted now."""
         return tuple(verb for verb in Verb if not self._refusal(verb))
 
     def judge(self, verb: Verb, now: datetime | None = None) -> VerbResponse:
-        """Say what a verb would do now, without doing it."""
+        """Return what a verb would do now, without doing it."""
         refusal = self._refusal(verb) or self._too_soon(verb, now)
         why = refusal or self._effect(verb)
         return VerbResponse(verb=verb, accepted=not refusal, why=why, legal=self.legal())
 
     def take(self, verb: Verb, now: datetime | None = None) -> VerbResponse:
-        """Judge a verb, and let it take effect where it is legal; the verdict names what is legal after it."""
-        verdict = self.judge(verb, now)
-        if verdict.accepted:
+        """Apply a verb if it is legal; the response names what is legal after it."""
+        response = self.judge(verb, now)
+        if response.accepted:
             match verb:
                 case Verb.ROLLBACK:
                     self.rollback_wanted, self.paused = True, False
@@ -136,18 +136,18 @@ class VerbState(BaseModel):
                     self.paused = False
                 case Verb.PROCEED:
                     self.proceed_wanted, self.cleanup_wanted = True, False
-        return verdict.model_copy(update={"legal": self.legal()})
+        return response.model_copy(update={"legal": self.legal()})
 
     def _refusal(self, verb: Verb) -> str:
         if self.ended:
             return ENDED
         if self.rollback_wanted:
-            return "a rollback is under way" if verb is not Verb.ROLLBACK else "a rollback was asked for already"
+            return "a rollback is running" if verb is not Verb.ROLLBACK else "a rollback was requested already"
         match verb:
             case Verb.ROLLBACK:
-                return self.policy.no_rollback or self._window_settled()
+                return self.policy.no_rollback or self._window_ended_by()
             case Verb.CLEANUP:
-                return self.policy.no_cleanup or self._cleanup_settled()
+                return self.policy.no_cleanup or self._cleanup_decided()
             case Verb.PAUSE:
                 return self.policy.no_pause or ("it is paused already" if self.paused else "")
             case Verb.RESUME:
@@ -155,33 +155,31 @@ class VerbState(BaseModel):
             case Verb.PROCEED:
                 if not self.policy.gate:
                     return "no gate is closed"
-                return "proceed was given already" if self.proceed_wanted else ""
+                return "proceed was sent already" if self.proceed_wanted else ""
 
     def _too_soon(self, verb: Verb, now: datetime | None) -> str:
         if verb is not Verb.PROCEED or now is None or self.proceed_not_before is None or now >= self.proceed_not_before:
             return ""
-        return (
-            f"this gate was closed just now, and `proceed` means something else here: {self.policy.gate}; say it again"
-        )
+        return f"this gate has just closed, and `proceed` has another effect here: {self.policy.gate}; send it again"
 
-    def _window_settled(self) -> str:
-        # Where `cleanup` is legal a window is open, and either word has just ended it.
+    def _window_ended_by(self) -> str:
+        # Where `cleanup` is legal a window is open, and one of both verbs has just ended it.
         if self.policy.no_cleanup or not (self.cleanup_wanted or self.proceed_wanted):
             return ""
         return f"the window was ended by {Verb.CLEANUP if self.cleanup_wanted else Verb.PROCEED}"
 
-    def _cleanup_settled(self) -> str:
-        # The word that keeps more wins: `proceed` takes a cleanup back, and not the other way round.
+    def _cleanup_decided(self) -> str:
+        # The verb that deletes less wins: `proceed` cancels a `cleanup`, but not the reverse.
         if self.proceed_wanted:
-            return "proceed was given already"
-        return "cleanup was asked for already" if self.cleanup_wanted else ""
+            return "proceed was sent already"
+        return "cleanup was requested already" if self.cleanup_wanted else ""
 
     def _effect(self, verb: Verb) -> str:
         match verb:
             case Verb.ROLLBACK:
                 return self.policy.undo_cost
             case Verb.CLEANUP:
-                return "the window ends, and what the input says of the source is done"
+                return "the window ends, and the source is cleaned up as the input says"
             case Verb.PAUSE:
                 return "pauses; `resume` continues"
             case Verb.RESUME:

@@ -20,10 +20,10 @@ class Report(BaseModel, Generic[FiguresT, CertificateT]):
 
     Attributes:
         outcome: done, planned (dry run) or rolled back; a failed migration fails its workflow instead.
-        figures: measured values by name: a model of each migration.
-        certificate: what was compared, and what was found: a model of each migration.
-        failed_items: what could not be migrated, with the reasons.
-        features: of the cluster that were in use at the precheck, what became of each, and what was accepted.
+        figures: measured values; each migration has its own model.
+        certificate: what was compared, with the result; each migration has its own model.
+        failed_items: items that could not be migrated, with the reasons.
+        features: in use at the precheck, with their outcome, and what was accepted.
     """
 
     kind: str
@@ -42,9 +42,9 @@ class PrecheckResult(Result):
     """Base of the results of prechecks.
 
     Attributes:
-        blockers: what must be cured first; empty means that the migration can start.
-        warnings: what the operator should know.
-        features: of the cluster that are in use, and what becomes of each.
+        blockers: to be cured first; empty if the migration can start.
+        warnings: for the operator.
+        features: in use on the cluster, with their outcome.
     """
 
     blockers: tuple[Blocker, ...] = ()

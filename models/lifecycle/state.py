@@ -1,4 +1,4 @@
-"""All that a migration knows of itself: what continue-as-new carries from one run of its workflow to the next."""
+"""State of a migration, which continue-as-new carries from one run of its workflow to the next."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ StateT = TypeVar("StateT", bound="MigrationState[Any, Any, Any]")
 
 
 class Failure(Result):
-    """Why the way back was taken, so that a later run of the workflow can still end for that reason.
+    """Reason of a rollback, with which a later run of the workflow can still end.
 
     Attributes:
-        how: `interrupted` by a rollback or a deadline, `failed`, or `cancelled` from outside.
-        why: the reason in a sentence.
-        type: of a failure, a `FailureKind`.
-        by_operator: whether a rollback was asked for.
+        how: `interrupted` by a verb or a deadline, `failed`, or `cancelled` from outside.
+        why: one sentence.
+        type: of a failure: a `FailureKind`.
+        by_operator: an operator requested the rollback.
     """
 
     how: Literal["interrupted", "failed", "cancelled"]
@@ -37,20 +37,20 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
     """The state that all migrations share; each migration adds its own fields.
 
     Attributes:
-        verbs: what operators asked for, under the policy of the running phase.
+        verbs: the accepted verbs, and the policy of the running phase.
         history: the phases so far; the last one runs while it has no end.
-        passed: the phases that are done, which a later run of the workflow does not enter again.
-        started: when the first run of the workflow began; None before the first activity.
-        epoch: grows with each activity that is scheduled.
-        undoing: why the way back was taken; None while the migration goes forward.
-        committed: nothing is undone any more.
-        cancelled: the workflow was cancelled when what ran had to come to its end first.
-        cutover: when the cut-over must begin; None before the first run has read it from its input.
-        hold_reached: the phase before the cut-over has come to its hold.
-        needs_catch_up: what changed while the cut-over waited is not copied yet.
-        failed: what could not be migrated, by what these are; `accepted` is what an operator decided to leave behind.
-        deadlines: names and times of the timers that run.
-        lost_queues: queues of workers that did not answer any more.
+        passed: phases that are done; a later run of the workflow does not enter them again.
+        started: when the first run of the workflow started; None before the first activity.
+        epoch: grows with each scheduled activity.
+        undoing: reason of the rollback; None while the migration goes forward.
+        committed: a rollback is not possible any more.
+        cancelled: the workflow was cancelled during work that must end first.
+        cutover: when to cut over; None before the first run has read it from its input.
+        hold_reached: the phase before the cut-over has reached its hold.
+        needs_catch_up: changes during the hold are not copied yet.
+        failed: items that could not be migrated, by description; `accepted`: those that an operator accepted.
+        deadlines: names and times of the running timers.
+        lost_queues: queues of workers that stopped answering.
     """
 
     verbs: VerbState
@@ -80,5 +80,5 @@ class MigrationState(BaseModel, Generic[FactsT, FiguresT, CertificateT]):
 
     @property
     def running_phase(self) -> str:
-        """The phase that runs; empty between phases and at the end."""
+        """The running phase; empty between phases and at the end."""
         return next((entry.phase for entry in self.history[-1:] if not entry.ended), "")

@@ -1,4 +1,4 @@
-"""Where a migration stands."""
+"""Status of a migration."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Undo(StrEnum):
 
 
 class Outcome(StrEnum):
-    """How a phase, or the migration, stands."""
+    """Outcome of a phase or a migration."""
 
     RUNNING = "running"
     DONE = "done"
@@ -38,7 +38,7 @@ class Outcome(StrEnum):
 
 
 class PhaseEntry(BaseModel):
-    """One line of a migration's history."""
+    """A phase in a migration's history."""
 
     phase: str
     started: datetime
@@ -48,12 +48,12 @@ class PhaseEntry(BaseModel):
     note: str = ""
 
     def seconds(self, now: datetime) -> float:
-        """How long the phase took, or has taken until now."""
+        """Return how long the phase took, or has taken until now."""
         return ((self.ended or now) - self.started).total_seconds()
 
 
 class ProgressUnit(StrEnum):
-    """What a running activity counts; each has a gauge of its own."""
+    """Units of progress; each has a gauge of its own."""
 
     RECORDS = "records"
     LEDGERS = "ledgers"
@@ -66,7 +66,7 @@ class ProgressUnit(StrEnum):
 
 
 class ProgressTask(StrEnum):
-    """What a running activity does with what it counts."""
+    """Tasks of a running activity, as progress shows them."""
 
     COPY = "copied"
     COMPARE = "compared"
@@ -82,18 +82,18 @@ class ProgressTask(StrEnum):
 
 
 class Progress(Result):
-    """How far a running activity is.
+    """Progress of a running activity.
 
     Attributes:
         task: what is done.
         unit: what is counted.
         done: units done.
         total: units in all, where known.
-        detail: the same in other units, where one is not enough.
-        rate: units per second since the task began.
-        eta_seconds: time to the end; absent until there is a basis.
-        basis: what the estimate rests on.
-        as_of: when all this was true; at most a second ago in the heartbeat of an activity that runs.
+        detail: the same in other units.
+        rate: units per second since the start of the task.
+        eta_seconds: estimated time to the end, where possible.
+        basis: of the estimate.
+        as_of: time of these values; at most a second old in the heartbeat of a running activity.
     """
 
     task: ProgressTask
@@ -107,68 +107,68 @@ class Progress(Result):
     as_of: datetime
 
     def __str__(self) -> str:
-        """In one line: done, total, rate, and the estimate with its basis."""
+        """Return one line: done, total, rate, and the estimate with its basis."""
         size = self.unit is ProgressUnit.BYTES
         unit = Unit(Quantity.SIZE if size else Quantity.NUMBER)
         total = f" of {unit.format(self.total)}" if self.total else ""
         share = f" ({100 * self.done / self.total:.0f} %)" if self.total else ""
         rate = f", {unit.format(round(self.rate))}/s" if self.rate else ""
-        left = _TIME.format(round(self.eta_seconds)) if self.eta_seconds is not None else ""
-        eta = f", {left} left ({self.basis})" if left else ""
+        remaining = _TIME.format(round(self.eta_seconds)) if self.eta_seconds is not None else ""
+        eta = f", {remaining} left ({self.basis})" if remaining else ""
         detail = f"; {self.detail}" if self.detail else ""
         noun = "" if size else f" {self.unit}"
         return f"{unit.format(self.done)}{total}{noun} {self.task}{share}{rate}{eta}{detail}"
 
 
 class WaitKind(StrEnum):
-    """What a migration waits for; programs decide by this."""
+    """Kinds of waits, for programs."""
 
     PAUSE = "pause"
     """An operator's `resume`."""
     HOLD = "hold"
     """The cut-over's time, or an operator's `proceed` to it."""
     DECISION = "decision"
-    """An operator's word on what was found."""
+    """An operator's decision on a finding."""
     WINDOW = "window"
     """The end of a window, or a verb that ends it."""
     RETRY = "retry"
-    """The next attempt of what failed."""
+    """The next attempt after a failure."""
     BROKERS_STOP = "brokers stop"
-    """All brokers to be gone."""
+    """The end of all brokers."""
     BROKERS_START = "brokers start"
-    """The first broker to register."""
+    """The registration of the first broker."""
     BROKERS_PROOF = "brokers proof"
-    """Proof that brokers write where they shall."""
+    """Proof that brokers write to the right cluster."""
     BROKERS_RETURNED = "brokers returned"
-    """Brokers to go again that came while none may run."""
+    """The end of brokers that came back while none may run."""
     PARTICIPANTS = "participants"
-    """Brokers and bookies to recreate their registrations in the target."""
+    """Brokers and bookies, which recreate their registrations in the target."""
     BOOKIES = "bookies"
     """Bookies that do not answer, or take no entries."""
     STORE = "store"
-    """Work of a store's own."""
+    """Internal work of a store."""
     SCAN = "scan"
     """A scan of the whole source."""
     SPARK = "spark"
-    """Spark, which starts with its worker, or has no slot free."""
+    """Spark, which is starting or has no free slot."""
     CLIENTS = "clients"
-    """Clients to leave, or to follow."""
+    """Clients that must disconnect, or move."""
     MIGRATION = "migration"
-    """Another migration of the same cluster to end."""
+    """The end of another migration of the same cluster."""
     THROTTLE = "throttle"
-    """The limit on speed that the operator set."""
+    """The speed limit that the operator set."""
     CHANGE_WINDOW = "change window"
-    """The time in which changes are allowed."""
+    """The next change window."""
     GATE = "gate"
     """An operator's `proceed` to the next wave."""
     ERROR_BUDGET = "error budget"
-    """An operator's word on more failed items than are tolerated."""
+    """An operator's decision on more failed items than the budget allows."""
     NOT_AFTER = "not after"
-    """An operator's word on items that are left when no more may begin."""
+    """An operator's decision on items that remain after `not_after`."""
     STOP_SWITCH = "stop switch"
-    """Whoever forbids that items begin anywhere."""
+    """The switch that stops new items everywhere."""
     ITEMS = "items"
-    """Items of a wave that run."""
+    """Running items of a wave."""
 
 
 _BACK = (Verb.ROLLBACK,)
@@ -203,13 +203,13 @@ ENDERS: dict[WaitKind, tuple[Verb, ...]] = {
 
 
 class WaitReason(Result):
-    """Why nothing seems to happen.
+    """Reason to wait.
 
     Attributes:
-        kind: what is waited for; programs decide by this.
-        why: the same in one sentence, with names.
-        action: what the operator is asked to do, as an order; empty where nothing is.
-        until: when it ends by itself, if it does.
+        kind: of the wait, for programs.
+        why: what is waited for, with names.
+        action: what the operator must do, as an imperative; empty for nothing.
+        until: when the wait ends by itself, if it does.
     """
 
     kind: WaitKind
@@ -219,12 +219,12 @@ class WaitReason(Result):
 
 
 class CutoverPlan(BaseModel):
-    """When the cut-over must begin, as the operator last said.
+    """When to cut over, as the operator set it last.
 
     Attributes:
         hold: wait for `proceed`.
-        at: begin no earlier; None for as soon as it can.
-        begun: it has begun, and nothing of this can be changed any more.
+        at: earliest start; None for as soon as possible.
+        begun: the cut-over has started, and the plan cannot be changed any more.
     """
 
     hold: bool = False
@@ -233,11 +233,11 @@ class CutoverPlan(BaseModel):
 
 
 class Waiting(WaitReason):
-    """A reason to wait, with its time.
+    """A reason to wait, with its start.
 
     Attributes:
-        since: when the wait for this kind of thing began.
-        ends_on: the verbs or events that end it earlier.
+        since: start of the wait of this kind.
+        ends_on: verbs or events that end it earlier.
     """
 
     since: datetime
@@ -245,13 +245,13 @@ class Waiting(WaitReason):
 
 
 class ProgressReport(Result):
-    """What a running activity tells: by heartbeat to whoever asks Temporal, by signal to its workflow.
+    """Report of a running activity: a heartbeat, and a signal to its workflow.
 
     Attributes:
-        summary: both in a sentence, for people who look at heartbeats.
-        progress: how far it is; None where it counts nothing.
-        waiting: what it waits for; None while it works.
-        noted: what the next attempt of the activity must know.
+        summary: progress and wait in one sentence, for readers of heartbeats.
+        progress: None where nothing is counted.
+        waiting: reason to wait; None while it works.
+        noted: notes for the next attempt.
     """
 
     summary: str = ""
@@ -268,17 +268,17 @@ class Status(BaseModel, Generic[FactsT, FiguresT]):
     """The answer of the query `status`.
 
     Attributes:
-        progress: of the running activity, `as_of` the last time that its reason to wait changed; the command line and
-            the pending activity's heartbeat know it to the second.
-        legal_verbs: what would be accepted now.
-        undo: how the running phase is undone, with `undo_cost` in a sentence.
-        failed_items: what could not be migrated so far, with the reason.
-        alarms: what makes this migration dangerous; shown in red.
-        cutover: when the cut-over must begin.
-        deadlines: names and times of the timers that run.
+        progress: of the running activity when its reason to wait last changed; the command line and the pending
+            activity's heartbeat have newer values.
+        legal_verbs: verbs that would be accepted now.
+        undo: how the running phase is undone; `undo_cost` says it in a sentence.
+        failed_items: items that could not be migrated so far, with the reason.
+        alarms: dangers of this migration; shown in red.
+        cutover: when to cut over.
+        deadlines: names and times of the running timers.
         notes: refused verbs, warnings and other events, oldest first.
-        facts: what was found out: a model of each migration.
-        figures: what was measured so far: a model of each migration.
+        facts: results of checks; each migration has its own model.
+        figures: measured values so far; each migration has its own model.
     """
 
     kind: str

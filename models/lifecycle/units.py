@@ -18,14 +18,14 @@ from pydantic.fields import FieldInfo
 from pydantic_core import CoreSchema
 
 SHOWN = 5
-"""Most items of a list that a text names."""
+"""Most items of a list that a text shows."""
 
 _BYTES = (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3))
 _TIMES = (("d", 86_400), ("h", 3_600), ("min", 60), ("s", 1))
 
 
 class Quantity(Enum):
-    """What a number measures."""
+    """Physical quantity of a number."""
 
     TIME = "seconds"
     SIZE = "bytes"
@@ -37,7 +37,7 @@ class Unit:
     """The unit of a number, as an annotation of a field.
 
     Attributes:
-        quantity: time in seconds, size in bytes, or a number of things.
+        quantity: time in seconds, size in bytes, or a count.
         noun: what is counted, in the plural; empty for plain numbers, times and sizes.
         per_second: a rate.
     """
@@ -48,11 +48,11 @@ class Unit:
 
     @property
     def word(self) -> str:
-        """The word by which a field's name tells this unit: `seconds`, `bytes`, `records`; empty for none."""
+        """The unit as a part of field names: `seconds`, `bytes`, `records`; empty for none."""
         return self.noun or self.quantity.value
 
     def format(self, value: float, *, with_noun: bool = True) -> str:
-        """The number, rounded, with its unit: `1.9 s`, `3 h 12 min`, `1.2 GB`, `957,073 records`, `12.4 MB/s`."""
+        """Return the rounded number with its unit: `1.9 s`, `3 h 12 min`, `1.2 GB`, `957,073 records`, `12.4 MB/s`."""
         suffix = "/s" if self.per_second else ""
         if self.quantity is Quantity.TIME:
             return _time(value)
@@ -64,7 +64,7 @@ class Unit:
         return f"{_number(value)}{' ' if noun else ''}{noun}{suffix}"
 
     def __get_pydantic_json_schema__(self, schema: CoreSchema, handler: GetJsonSchemaHandler) -> dict[str, Any]:
-        """The schema of the number, with its unit."""
+        """Return the JSON schema of the number, with its unit."""
         return {**handler(schema), "unit": f"{self.word}/s" if self.per_second else self.word or "number"}
 
 
@@ -87,9 +87,9 @@ class Described:
 
     Attributes:
         name: of the field.
-        label: the name in words, without the unit: `blocked` for `blocked_seconds`; empty where the text says it all.
+        label: the name in words, without the unit: `blocked` for `blocked_seconds`; empty where the text is enough.
         text: the value, rounded, with its unit.
-        is_number: whether the value is a number, and follows its label without a colon.
+        is_number: the value is a number, and follows its label without a colon.
     """
 
     name: str
@@ -103,17 +103,17 @@ class Described:
 
 
 def describe(model: BaseModel, *, zeros: bool = True) -> list[Described]:
-    """Every field that has a value, as text, in the model's order; a field's `title` replaces its label.
+    """Return every field that has a value as text, in the model's order; a field's `title` replaces its label.
 
     Args:
-        model: facts, figures or a certificate; a model inside becomes one text.
-        zeros: also numbers that are zero.
+        model: facts, figures or a certificate; a nested model becomes one text.
+        zeros: include numbers that are zero.
     """
     return list(_fields(model, zeros=zeros, inside=False))
 
 
 def format_value(value: object, unit: Unit | None = None, *, with_noun: bool = True) -> str:
-    """A value as text: numbers by their unit, times in UTC, lists by their first items, models field by field."""
+    """Return a value as text: numbers with their unit, times in UTC, the first items of lists, all fields of models."""
     if value is None:
         return "none"
     if isinstance(value, bool):
@@ -127,19 +127,19 @@ def format_value(value: object, unit: Unit | None = None, *, with_noun: bool = T
     if isinstance(value, BaseModel):
         return ", ".join(map(str, describe(value)))
     if isinstance(value, Mapping):
-        return ", ".join(f"{name} {format_value(one, unit)}" for name, one in value.items()) or "none"  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any mapping of a model
+        return ", ".join(f"{name} {format_value(item, unit)}" for name, item in value.items()) or "none"  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType] - any mapping of a model
     if isinstance(value, list | tuple | set | frozenset):
-        return _items([format_value(one, unit) for one in value])  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
+        return _items([format_value(item, unit) for item in value])  # pyright: ignore[reportUnknownVariableType, reportUnknownArgumentType]
     return str(value)
 
 
 def unit_of(field: FieldInfo) -> Unit | None:
-    """The unit with which a field is annotated; also that of an optional field's number, or a list's or map's."""
+    """Return the unit of a field's annotation, also inside of an optional, list or map type; None without one."""
     return next(_units([*field.metadata, field.annotation]), None)
 
 
 def singular(noun: str) -> str:
-    """One of what a plural counts: `entry` of `entries`."""
+    """Return the singular of a plural: `entry` of `entries`."""
     return f"{noun[:-3]}y" if noun.endswith("ies") else noun.removesuffix("s")
 
 
@@ -173,12 +173,12 @@ def _label(name: str, unit: Unit | None) -> str:
     return " ".join(words)
 
 
-def _units(parts: list[Any]) -> Iterator[Unit]:
-    for part in parts:
-        if isinstance(part, Unit):
-            yield part
+def _units(annotations: list[Any]) -> Iterator[Unit]:
+    for annotation in annotations:
+        if isinstance(annotation, Unit):
+            yield annotation
         else:
-            yield from _units([*get_args(part)])
+            yield from _units([*get_args(annotation)])
 
 
 def _items(texts: list[str]) -> str:
@@ -194,19 +194,19 @@ def _time(seconds: float) -> str:
         return f"{seconds * 1000:.0f} ms" if abs(seconds) >= 0.0005 else "0 s"
     if abs(seconds) < 60:
         return f"{seconds:.1f} s"
-    # Two neighbouring units are as exact as anybody reads: 3 h 12 min.
+    # Two units are exact enough to read: 3 h 12 min.
     whole = round(seconds)
-    for place, (unit, size) in enumerate(_TIMES[:-1]):
+    for index, (unit, size) in enumerate(_TIMES[:-1]):
         if whole >= size:
-            below, its_size = _TIMES[place + 1]
-            rest = whole % size // its_size
-            return f"{whole // size} {unit}" + (f" {rest} {below}" if rest else "")
+            smaller_unit, smaller_size = _TIMES[index + 1]
+            rest = whole % size // smaller_size
+            return f"{whole // size} {unit}" + (f" {rest} {smaller_unit}" if rest else "")
     return f"{whole} s"
 
 
 def _size(size: float) -> str:
     for unit, factor in _BYTES:
-        # What rounds up to the next unit is shown in it: 999,960 is 1.0 MB.
+        # A size that rounds up to the next unit is shown in it: 999,960 is 1.0 MB.
         if abs(size) >= factor * 0.99995:
             return f"{size / factor:.1f} {unit}"
     return f"{size:.0f} B"

@@ -1,4 +1,4 @@
-"""The operator's verbs, and what else an operator tells a running migration."""
+"""The operator's verbs, and the arguments of updates of a running migration."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from models.lifecycle.fields import Bool, Duration
 
 
 class Verb(StrEnum):
-    """What an operator can ask for while a migration runs."""
+    """Verbs that an operator can send to a running migration."""
 
     ROLLBACK = "rollback"
     CLEANUP = "cleanup"
@@ -22,7 +22,7 @@ class Verb(StrEnum):
 
 
 class VerbRequest(Frozen):
-    """The argument of the `steer` update: a verb, and why it is given."""
+    """The argument of the `steer` update: a verb, and the reason for it."""
 
     verb: Verb
     reason: str = ""
@@ -33,8 +33,8 @@ class VerbResponse(Result):
 
     Attributes:
         accepted: whether it takes effect.
-        why: the reason of a refusal, or what happens now.
-        legal: the verbs that are legal at this moment.
+        why: reason of a refusal, or what happens now.
+        legal: verbs that are legal now.
     """
 
     verb: Verb
@@ -44,7 +44,7 @@ class VerbResponse(Result):
 
 
 class WindowChange(Frozen):
-    """Argument of the update `change_window`: the time that the window must have left from now on."""
+    """Argument of the update `change_window`: the remaining time of the window, from now on."""
 
     remaining: Duration = Field(ge=timedelta(0))
 
@@ -62,6 +62,6 @@ class HoldChange(Frozen):
 
 
 class CutoverTime(Frozen):
-    """Argument of the update `cutover_at`: when the cut-over begins at the earliest; None for as soon as it can."""
+    """Argument of the update `cutover_at`: earliest start of the cut-over; None for as soon as possible."""
 
     at: AwareDatetime | None

@@ -1,4 +1,4 @@
-"""Many items that are migrated in waves: what users set, what the workflow carries, what status shows."""
+"""Models of waves: the policy that users set, the state that the workflow carries, and the status."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from models.lifecycle.fields import Duration
 from models.lifecycle.status import WaitReason
 
 CANARY = 0
-"""Number of the first wave where there is a canary; the others count from 1."""
+"""Number of the canary wave; the others count from 1."""
 
 SHOWN_FAILURES = 10
-"""Failed items that state and status hold; the whole list stands where `failure_list` says."""
+"""Failed items in state and status; `failure_list` names the node with the complete list."""
 
 _REASON_LIMIT = 300
 
 
 class WaveGate(StrEnum):
-    """After which waves the operator's `proceed` is asked for."""
+    """Waves after which the operator must send `proceed`."""
 
     NONE = "none"
     CANARY = "canary"
@@ -32,19 +32,19 @@ class WaveGate(StrEnum):
 
 
 class WhenHeld(StrEnum):
-    """What happens when failures exceed the budget, or time is up: wait for the operator, or end."""
+    """Action when failures exceed the budget, or time is up: wait for the operator, or end."""
 
     WAIT = "wait"
     STOP = "stop"
 
 
 class ErrorBudget(Frozen):
-    """How many items may fail before no more begin. The canary has none: one failure exceeds it.
+    """How many items may fail before no more start. The canary has no budget: one failure exceeds it.
 
     Attributes:
-        items: a number of failed items; one more exceeds the budget.
-        share: the same as a share of the items that ended, but at least of one wave, so that the first failure of a
-            wave is judged against all that it holds.
+        items: number of failed items; one more exceeds the budget.
+        share: failed share of the ended items, or of one wave if fewer have ended. So an early failure is compared with
+            the whole wave.
     """
 
     items: int | None = Field(default=None, ge=0)
@@ -57,30 +57,30 @@ class ErrorBudget(Frozen):
         return self
 
     def exceeded(self, failed: int, ended: int, wave_size: int) -> str:
-        """Why no more items may begin; empty while they may."""
+        """Return why no more items may start; empty while they may."""
         if self.items is not None and failed > self.items:
             return f"{failed} items failed, and the error budget is {self.items}"
-        # Rounded, since 0.29 of 100 would be a little less than 29.
+        # Rounded, because 0.29 * 100 is slightly less than 29.
         if self.share is not None and failed > round(self.share * max(ended, wave_size), 6):
             return f"{failed} of {ended} items failed, and the error budget is {self.share:.1%}"
         return ""
 
 
 class WavePolicy(Frozen):
-    """How many items are migrated: part of a migration's input.
+    """How items are migrated in waves: part of a migration's input.
 
     Attributes:
-        canary: items of the first wave, which goes before all others; 0 for none.
+        canary: items of the first wave; 0 for no canary.
         wave_size: items of each later wave.
         batch_size: items of one child workflow.
-        parallelism: child workflows at once.
-        gate: where `proceed` is asked for.
-        error_budget: failed items after which no more begin.
-        when_held: what happens then, and when `windows.not_after` passes with items left.
-        windows: when items may begin; those that have begun continue.
+        parallelism: child workflows at the same time.
+        gate: where `proceed` is required.
+        error_budget: failed items after which no more start.
+        when_held: action when the budget is exceeded, or items remain at `windows.not_after`.
+        windows: when items may start; running items continue.
         deadline: longest run of a child workflow with all its attempts; then it is cancelled.
-        cancel_grace: how long a cancelled one may take to end; then it counts as failed, and the wave continues.
-        attempts: how often a child workflow is run before it counts as failed; failures for good are not repeated.
+        cancel_grace: how long a cancelled child may take to end; then it counts as failed, and the wave continues.
+        attempts: runs of a child workflow before it counts as failed; a final failure is not retried.
     """
 
     canary: int = Field(default=1, ge=0, le=100_000)
@@ -96,7 +96,7 @@ class WavePolicy(Frozen):
     attempts: int = Field(default=3, ge=1, le=100)
 
     def size_of(self, wave: int) -> int:
-        """Items of a wave, by its number."""
+        """Return the number of items of a wave."""
         return self.canary if wave == CANARY else self.wave_size
 
 
@@ -104,8 +104,8 @@ class WaveItem(Result):
     """One item of a page.
 
     Attributes:
-        name: unique among all items; a part of its child workflow's id.
-        cursor: where a later page begins that follows this item, in the source's own words; the name where empty.
+        name: unique among all items; part of its child workflow's id.
+        cursor: start of the page after this item, as the source understands it; the name where empty.
     """
 
     name: str
@@ -113,12 +113,12 @@ class WaveItem(Result):
 
 
 class Page(Result):
-    """Some items in their order, as an activity lists them.
+    """A page of items, in their order, as an activity lists them.
 
     Attributes:
-        items: those behind the cursor; none where all have been listed.
-        total: all items as far as they are known, for progress.
-        hold: why no item may begin now, whatever comes; the page is asked for again. Empty where nothing is wrong.
+        items: those after the cursor; empty at the end of the list.
+        total: number of all items, if known, for progress.
+        hold: why no item may start now; the page is then requested again. Empty if items may start.
     """
 
     items: tuple[WaveItem, ...] = ()
@@ -127,16 +127,16 @@ class Page(Result):
 
 
 def failed_item(item: str, reason: str) -> FailedItem:
-    """An item that was not migrated, with a reason that is short enough to be carried."""
+    """Return an item that was not migrated, with its reason cut to a length that the state can carry."""
     return FailedItem(path=item, reason=reason if len(reason) <= _REASON_LIMIT else f"{reason[: _REASON_LIMIT - 1]}…")
 
 
 class BatchResult(Result):
-    """What became of the items of one child workflow; those that are neither skipped nor failed are done.
+    """Result of one child workflow; items that are neither skipped nor failed are done.
 
     Attributes:
-        skipped: items for which nothing had to be done.
-        failed: those that were not migrated; `path` is the item.
+        skipped: items that needed no work.
+        failed: items that were not migrated; `path` is the item.
     """
 
     skipped: int = Field(default=0, ge=0)
@@ -144,11 +144,11 @@ class BatchResult(Result):
 
 
 class Hold(WaitReason):
-    """Why no item begins.
+    """Reason why no item starts.
 
     Attributes:
         effect: what `proceed` does, where an operator decides.
-        until: when it ends by itself, if it does.
+        until: when the hold ends by itself, if it does.
     """
 
     effect: str = ""
@@ -156,7 +156,7 @@ class Hold(WaitReason):
 
 
 class WavesOutcome(StrEnum):
-    """How waves stand: items are left, all were given their turn, or no more must begin."""
+    """Outcome of waves: items remain, all items have run, or no more may start."""
 
     RUNNING = "running"
     DONE = "done"
@@ -164,7 +164,7 @@ class WavesOutcome(StrEnum):
 
 
 class WaveCounts(BaseModel):
-    """Items by what became of them; those that run have begun and not ended."""
+    """Numbers of items by outcome; running items have begun and not ended."""
 
     begun: int = 0
     done: int = 0
@@ -174,28 +174,28 @@ class WaveCounts(BaseModel):
 
     @property
     def ended(self) -> int:
-        """Items of which nothing more is expected."""
+        """Number of items that have ended."""
         return self.done + self.skipped + self.failed
 
 
 class WaveState(BaseModel):
-    """What waves carry from one run of a workflow to the next: counts and a place, never a list of items.
+    """State of waves that one run of a workflow passes to the next: counts and a cursor, never a list of items.
 
-    It is complete whenever no child workflow runs.
+    It is complete while no child workflow runs.
 
     Attributes:
-        policy: as the operator last set it.
-        cursor: behind the last item that has begun.
+        policy: as the operator set it last.
+        cursor: after the last item that has started.
         wave: number of the running wave.
-        begun_in_wave: items of it that have begun.
+        begun_in_wave: started items of the wave.
         counts: of all waves.
-        budget_failed: failed items that count against the error budget: those since the operator last accepted some.
-        budget_ended: ended ones likewise.
-        total: all items as far as they are known.
+        budget_failed: failed items since the operator last accepted failures; they count against the error budget.
+        budget_ended: ended items since then.
+        total: number of all items, if known.
         first_failures: a few, for status.
-        recorded_failures: how many the whole list holds.
-        failure_list: where the whole list stands.
-        why: why no more items begin, where they do not.
+        recorded_failures: length of the complete list.
+        failure_list: node with the complete list.
+        why: why no more items start; empty while they do.
     """
 
     policy: WavePolicy
@@ -214,23 +214,23 @@ class WaveState(BaseModel):
 
     @classmethod
     def begin(cls, policy: WavePolicy) -> Self:
-        """The state before the first wave."""
+        """Return the state before the first wave."""
         return cls(policy=policy, wave=CANARY if policy.canary else CANARY + 1)
 
     @property
     def wave_is_full(self) -> bool:
-        """Whether all items of the running wave have begun."""
+        """True once all items of the running wave have started."""
         return self.begun_in_wave >= self.policy.size_of(self.wave)
 
     @property
     def budget_exceeded(self) -> str:
-        """Why no more items may begin; empty while they may."""
+        """Return why no more items may start; empty while they may."""
         if self.wave == CANARY and self.budget_failed:
             return f"{self.budget_failed} of {self.counts.begun} items of the canary failed"
         return self.policy.error_budget.exceeded(self.budget_failed, self.budget_ended, self.policy.wave_size)
 
     def count(self, items: int, result: BatchResult) -> None:
-        """Add what became of the items of one child workflow."""
+        """Add the result of one child workflow."""
         failed, counts = len(result.failed), self.counts
         skipped = min(result.skipped, items - failed)
         counts.failed += failed
@@ -241,18 +241,18 @@ class WaveState(BaseModel):
         self.first_failures = [*self.first_failures, *result.failed][:SHOWN_FAILURES]
 
     def accept_failures(self) -> None:
-        """Give the error budget again."""
+        """Reset the error budget."""
         self.budget_failed = self.budget_ended = 0
 
 
 class WaveStatus(BaseModel):
-    """Where waves stand, and in the end their result.
+    """Status of waves, and in the end their result.
 
     Attributes:
-        canary: whether the running wave is the canary.
-        running: items that run.
-        hold: why no item begins now.
-        first_failures: at most ten; `failure_list` names the whole list.
+        canary: the running wave is the canary.
+        running: number of running items.
+        hold: why no item starts now.
+        first_failures: at most ten; `failure_list` names the node with the complete list.
     """
 
     outcome: WavesOutcome
@@ -268,7 +268,7 @@ class WaveStatus(BaseModel):
 
     @property
     def failed_items(self) -> FailedItems:
-        """The failed items as status and reports of migrations show them."""
+        """The failed items, for the status and the report of a migration."""
         return FailedItems(
             what="item(s) failed",
             items=tuple(self.first_failures),

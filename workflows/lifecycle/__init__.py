@@ -1,1 +1,1 @@
-"""What all migrations share."""
+"""Parts of workflows that all migrations share."""

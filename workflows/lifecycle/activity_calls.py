@@ -1,4 +1,4 @@
-"""How a workflow calls an activity: retries, silence, and the numbers by which attempts are ordered."""
+"""Calls of activities by a workflow: retries, heartbeat timeout, and the numbers that order attempts."""
 
 from __future__ import annotations
 
@@ -20,25 +20,24 @@ ArgsT = ParamSpec("ArgsT")
 ResultT = TypeVar("ResultT")
 
 HEARTBEAT = timedelta(seconds=10)
-"""Longest silence of a running activity before Temporal starts it again."""
+"""Heartbeat timeout: how long a running activity may be silent before Temporal starts it again."""
 
 RETRIES = RetryPolicy(initial_interval=timedelta(milliseconds=500), maximum_interval=timedelta(seconds=10))
-"""Activities are retried until they succeed, fail for good, or the workflow's own deadlines end them."""
+"""Activities are retried until they succeed, fail finally, or the workflow's own deadlines end them."""
 
 _JSON = {"encoding": b"json/plain"}
 
 
 @dataclass(frozen=True)
 class Call:
-    """How one activity is called.
+    """Options of an activity call.
 
     Attributes:
         summary: one line for the Web UI.
         limit: longest run of one attempt.
         total: longest time of all attempts together; None for no limit.
-        queue: where it runs, if not on the workflow's queue. For a migration it is the queue of one worker that can do
-            it faster: one that does not answer there, or falls silent, is given up after a few seconds, and any worker
-            takes over.
+        queue: task queue, if not the workflow's own. A migration names the queue of the worker that does it fastest. If
+            that worker does not answer within a few seconds, or stops heartbeating, any worker takes over.
     """
 
     summary: str
@@ -48,11 +47,11 @@ class Call:
 
 
 class Numbered(Protocol):
-    """The part of a workflow's state by which its attempts are ordered.
+    """The part of a workflow's state that orders its attempts.
 
     Attributes:
-        started: when the first run of the workflow began; None before the first activity.
-        epoch: grows with each activity that is scheduled.
+        started: when the first run of the workflow started; None before the first activity.
+        epoch: grows with each scheduled activity.
     """
 
     started: datetime | None
@@ -64,7 +63,7 @@ class FencedCalls(Generic[InputT]):
 
     Args:
         input: of the workflow; every activity gets it as part of its `Execution`.
-        state: holds the numbers, and goes from one run of the workflow to the next.
+        state: has the numbers, and is carried from one run of the workflow to the next.
     """
 
     def __init__(self, input: InputT, state: Numbered) -> None:
@@ -78,30 +77,30 @@ class FencedCalls(Generic[InputT]):
         *args: ArgsT.args,
         **nothing: ArgsT.kwargs,
     ) -> ResultT:
-        """Run an activity next to the phase: from a handler, or to look how things stand.
+        """Run an activity outside of the phase's own work: from a handler, or for a check.
 
         Raises:
-            ActivityError: it failed for good, ran out of time, or was cancelled.
-            ApplicationError: its answer cannot be read.
+            ActivityError: it failed finally, timed out, or was cancelled.
+            ApplicationError: its result cannot be decoded.
         """
-        del nothing  # activities take their arguments by place
+        del nothing  # activities take positional arguments
         return cast("ResultT", decode(step, await self.execute(step, call, args)))
 
     async def execute(self, step: AnyStep[..., Any], call: Call, args: tuple[Any, ...]) -> str:
-        """Run an activity; the answer, as JSON."""
+        """Run an activity, and return its result as JSON."""
         return await answer_of(step.name, **self.options(call, args))
 
     def options(self, call: Call, args: tuple[Any, ...]) -> dict[str, Any]:
-        """How an activity is scheduled, with the next numbers."""
+        """Return the options of Temporal for a call, with the next epoch."""
         state, info = self._numbers, workflow.info()
-        # By the clock, because a reset takes the state back: a count would give numbers out again, and an attempt from
-        # before the reset would pass the fence of one from after it.
+        # By the clock, because a reset restores an old state. A counter would give the same numbers again, and an
+        # attempt from before the reset would pass the fence of a later one.
         state.epoch = max(state.epoch + 1, round(workflow.now().timestamp() * 1000))
-        # A later run has a start of its own, and would order its attempts by that.
+        # Kept over all runs: a later run has its own start time, which would order its attempts wrongly.
         state.started = state.started or info.workflow_start_time
         execution = Execution(
             input=self._input,
-            # For claims a run that continues as new is the same run.
+            # For claims, a run that continues as new is the same run.
             run_id=info.first_execution_run_id,
             started=state.started,
             epoch=state.epoch,
@@ -112,21 +111,21 @@ class FencedCalls(Generic[InputT]):
             "result_type": RawValue,
             "start_to_close_timeout": call.limit,
             "schedule_to_close_timeout": call.total,
-            # A worker that is gone is noticed by its silence; the limit of an attempt is days.
+            # Detects a dead worker; the timeout of an attempt is days.
             "heartbeat_timeout": HEARTBEAT,
             "retry_policy": RETRIES,
-            # The way back begins when the cancelled activity has ended, and not next to its last writes.
+            # The rollback must start after the cancelled activity has ended, not during its last writes.
             "cancellation_type": workflow.ActivityCancellationType.WAIT_CANCELLATION_COMPLETED,
             "summary": call.summary,
         }
 
 
 async def answer_of(activity: str, **options: Any) -> str:
-    """Run an activity; its answer as JSON.
+    """Run an activity, and return its result as JSON.
 
     Raises:
-        ActivityError: it failed for good, ran out of time, or was cancelled.
-        CancelledError: it has answered although it was cancelled: what waits for it must not continue.
+        ActivityError: it failed finally, timed out, or was cancelled.
+        CancelledError: it completed although it was cancelled; the caller must not continue.
     """
     task = asyncio.current_task()
     before = task.cancelling() if task else 0
@@ -137,9 +136,9 @@ async def answer_of(activity: str, **options: Any) -> str:
 
 
 def decode(step: AnyStep[..., Any], answer: str) -> Any:
-    """What an activity answered.
+    """Return the decoded result of an activity.
 
-    Decoded here and not by the SDK, where a failure would stop the workflow's task, and with it the way back.
+    The SDK does not decode it: a failure there would block the workflow task, and with it the rollback.
     """
     try:
         payload = Payload(metadata=_JSON, data=answer.encode())

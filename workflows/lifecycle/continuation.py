@@ -1,4 +1,4 @@
-"""When a migration continues as a new run, so that no history grows without bound."""
+"""Continue-as-new of migrations, so that no history grows without bound."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from temporalio import workflow
 from models.lifecycle.state import MigrationState
 
 HISTORY_LIMIT = "history_limit"
-"""Memo: the number of events after which a run continues as new; without it Temporal says when."""
+"""Memo with the number of events after which a run continues as new; by default Temporal suggests it."""
 
 
 class ContinuationDue(Exception):
-    """Leaves everything that runs, so that the workflow continues as a new run.
+    """Unwinds the run, so that the workflow continues as a new run.
 
     Attributes:
-        state: as it was when the run was left; what is tidied up on the way out does not change it.
+        state: a copy from the moment of the exception, which `finally` blocks do not change.
     """
 
     def __init__(self, state: MigrationState[Any, Any, Any]) -> None:
@@ -25,32 +25,32 @@ class ContinuationDue(Exception):
 
 
 class HistoryLimit:
-    """When a run has grown enough."""
+    """Limit of a run's history."""
 
     def __init__(self) -> None:
         self._limit = workflow.memo_value(HISTORY_LIMIT, default=0, type_hint=int)
-        self._begin: int | None = None
+        self._start: int | None = None
 
     @property
     def due(self) -> bool:
-        """Whether the history has grown enough."""
+        """True once the history has grown to the limit."""
         info = workflow.info()
         if info.is_continue_as_new_suggested():
             return True
         if not self._limit:
             return False
-        if self._begin is None:
-            # Counted from the first look: a run gets somewhere, however small the limit is.
-            self._begin = info.get_current_history_length()
-        return info.get_current_history_length() - self._begin >= self._limit
+        if self._start is None:
+            # Count from the first check, so that a run always makes progress, even with a tiny limit.
+            self._start = info.get_current_history_length()
+        return info.get_current_history_length() - self._start >= self._limit
 
 
 class Continuation(HistoryLimit):
-    """Asks for a new run where no activity runs and the state is complete.
+    """Continues as a new run where no activity runs and the state is complete.
 
-    That is between phases, and inside of those that can begin again: in a window, in a hold, when a wave has
-    drained, before another try of a rollback, and between parts of a cleanup. The next run does not enter phases that
-    are done, and runs the work of the phase that was left from its start.
+    That is between phases, and inside of phases that can be restarted: in a window, in a hold, after a wave has
+    drained, before a retry of a rollback, and between parts of a cleanup. The next run skips phases that are done, and
+    starts the work of the interrupted phase again.
     """
 
     def __init__(self, state: MigrationState[Any, Any, Any]) -> None:
@@ -58,12 +58,12 @@ class Continuation(HistoryLimit):
         self._state = state
 
     async def checkpoint(self) -> None:
-        """Leave this run if it has grown enough; never call this from a handler.
+        """End this run if its history has grown to the limit; never call this from a handler.
 
         Raises:
-            ContinuationDue: it has.
+            ContinuationDue: the run ends.
         """
         if self.due:
-            # A handler that runs would be lost; none can begin between this moment and the end of the run.
+            # A running handler would be lost; none can start between this moment and the end of the run.
             await workflow.wait_condition(workflow.all_handlers_finished)
             raise ContinuationDue(self._state.model_copy(deep=True))

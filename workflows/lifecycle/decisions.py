@@ -1,4 +1,4 @@
-"""What only an operator can weigh: a phase waits for `proceed` or `rollback`, once for each finding."""
+"""Decisions of operators inside a phase: it waits for `proceed` or `rollback`, once for each finding."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from workflows.lifecycle.timers import Timers
 
 
 class Decisions:
-    """Gates inside phases, and what was decided at them.
+    """Gates inside phases, and the decisions made there.
 
     Args:
-        state: of the migration; holds what was accepted.
-        status: where failed items and the wait are shown.
-        timers: a deadline ends the wait too.
+        state: of the migration; has the accepted failures.
+        status: shows failed items and the wait.
+        timers: have the deadline, which also ends the wait.
     """
 
     def __init__(self, state: MigrationState[Any, Any, Any], status: StatusBoard, timers: Timers) -> None:
@@ -30,13 +30,14 @@ class Decisions:
         self._timers = timers
 
     async def decide(self, *failures: FailedItems, effect: str) -> bool:
-        """Report failures, and wait for the operator's decision if some of them are not covered by one already.
-
-        Returns whether it had to be waited for.
+        """Report failures, and wait for the operator's decision on those that were not accepted yet.
 
         Args:
-            failures: what could not be done.
+            failures: items that failed.
             effect: what `proceed` does, in a sentence.
+
+        Returns:
+            Whether a decision was needed.
         """
         self._status.report_failures(*failures)
         fresh = [failed for failed in failures if not self._covers(failed)]
@@ -48,20 +49,20 @@ class Decisions:
         return True
 
     async def wait(self, why: str, effect: str, *, kind: WaitKind = WaitKind.DECISION) -> None:
-        """Wait inside a phase for the operator's word: `proceed` continues.
+        """Wait inside a phase until the operator sends `proceed`.
 
-        A rollback, where it is legal, and a deadline leave the phase instead.
+        A rollback, where it is legal, or a deadline interrupts the phase.
 
         Args:
             why: what must be decided, in a sentence.
             effect: what `proceed` does.
-            kind: what the decision is about.
+            kind: of the wait.
         """
         verbs = self._state.verbs
         verbs.close_gate(effect)
         enders = [verb for verb in (Verb.PROCEED, Verb.ROLLBACK) if verb in verbs.legal()]
         bound = self._timers.next_bound()
-        action = f"decide: proceed {effect}" + (", rollback goes back" if Verb.ROLLBACK in enders else "")
+        action = f"decide: proceed {effect}" + (", rollback undoes the migration" if Verb.ROLLBACK in enders else "")
         self._status.wait_for(kind, why, action=action, until=bound[0] if bound else None, ends_on=enders)
         try:
             await workflow.wait_condition(lambda: verbs.proceed_wanted)
@@ -70,23 +71,23 @@ class Decisions:
             self._status.stop_waiting()
 
     def forget(self) -> None:
-        """The direction changes: what could not be done before does not matter any more."""
+        """Forget failures and decisions, because the direction changes."""
         self._state.failed.clear()
         self._state.accepted.clear()
         self._status.publish()
 
     def _covers(self, failed: FailedItems) -> bool:
-        """Whether decisions that were made cover all of this.
+        """Return whether earlier decisions cover all these items.
 
-        A record whose ledger was given up says nothing new. Lists that are too long to be named are covered only by a
-        decision on the very same list.
+        A record is covered by a decision on its ledger. A list that is too long to be named is covered only by a
+        decision on the same list.
         """
         if not failed.count:
             return True
-        known = self._state.accepted.get(failed.what)
+        same = self._state.accepted.get(failed.what)
         if not failed.all_named:
-            return known is not None and known.count == failed.count and known.digest == failed.digest
-        accepted = [item for decided in self._state.accepted.values() for item in decided.items]
+            return same is not None and same.count == failed.count and same.digest == failed.digest
+            accepted = [item for decided in self._state.accepted.values() for item in decided.items]
         keys, ledgers = {item.key for item in accepted}, {item.ledger_id for item in accepted} - {None}
         return all(item.key in keys or item.ledger_id in ledgers for item in failed.items)
 

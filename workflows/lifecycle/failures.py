@@ -1,4 +1,4 @@
-"""From exceptions to the reason that is told, kept, and raised again."""
+"""Conversion of exceptions to the failure in the state, and back."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from models.lifecycle.state import Failure
 
 
 class Interrupted(Exception):
-    """A phase was left because of a rollback or a deadline."""
+    """A phase was interrupted by a rollback or a deadline."""
 
     def __init__(self, why: str, *, by_operator: bool) -> None:
         super().__init__(why)
@@ -19,11 +19,11 @@ class Interrupted(Exception):
 
 
 FAILURES = (Interrupted, ActivityError, ApplicationError, asyncio.CancelledError, CancelledError)
-"""What ends a migration that is not done."""
+"""Exceptions that end a migration early."""
 
 
 def failure_of(error: BaseException) -> Failure:
-    """What is kept of one of `FAILURES`."""
+    """Return the failure that the state keeps of an exception of `FAILURES`."""
     if isinstance(error, Interrupted):
         return Failure(how="interrupted", why=str(error), by_operator=error.by_operator)
     if isinstance(error, asyncio.CancelledError) or (isinstance(error, Exception) and is_cancelled_exception(error)):
@@ -31,14 +31,14 @@ def failure_of(error: BaseException) -> Failure:
     cause = error
     while isinstance(cause, ActivityError) and cause.cause is not None:
         cause = cause.cause
-    # What has no type of ours is mostly one of Temporal's timeouts: whoever should have answered did not.
+    # An error without a type of ours is mostly a timeout of Temporal: no worker answered.
     kind = cause.type if isinstance(cause, ApplicationError) and cause.type else FailureKind.UNREACHABLE
     why = cause.message if isinstance(cause, ApplicationError) else cause_of(cause)
     return Failure(how="failed", why=why, type=kind)
 
 
-def raised_again(failure: Failure) -> BaseException:
-    """The exception that a workflow ends with for this reason."""
+def to_exception(failure: Failure) -> BaseException:
+    """Return the exception that ends a workflow for this failure."""
     match failure.how:
         case "interrupted":
             return Interrupted(failure.why, by_operator=failure.by_operator)
@@ -49,7 +49,7 @@ def raised_again(failure: Failure) -> BaseException:
 
 
 def cause_of(error: BaseException) -> str:
-    """The innermost reason, in words."""
+    """Return the message of the innermost cause."""
     while isinstance(error, ActivityError) and error.cause is not None:
         error = error.cause
     return str(error) or type(error).__name__

@@ -1,4 +1,4 @@
-"""The wait before a cut-over: until the operator's word or a time, with the copy kept up to date meanwhile."""
+"""The hold before a cut-over: until `proceed` or a set time, while the copy is kept up to date."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from workflows.lifecycle.continuation import Continuation
 from workflows.lifecycle.status import StatusBoard
 
 Round = Callable[[timedelta], Awaitable[object]]
-"""Brings the copy up to date, and may keep it so for the given time; the next round comes no sooner."""
+"""Brings the copy up to date, and may keep it so for the given time; the next round starts after that time."""
 
-# Each round stays in the history, so they grow longer as the hold grows old: a week takes some 300 of them.
+# Each round stays in the history, so rounds get longer with the age of the hold: a week takes about 300 rounds.
 _SHORTEST_ROUND, _LONGEST_ROUND, _ROUNDS_PER_AGE = timedelta(seconds=10), timedelta(hours=1), 20
-_BEGUN = "the cut-over has begun"
+_BEGUN = "the cut-over has started"
 
 
 class _Reason(NamedTuple):
@@ -37,10 +37,10 @@ class CutoverHold:
     """Holds a migration before its cut-over.
 
     Args:
-        state: of the migration; `cutover` holds what the operator wants.
-        status: where the wait is shown.
-        continuation: asked between rounds.
-        plan: what the input says, for a migration that begins.
+        state: of the migration; `cutover` is the operator's plan.
+        status: shows the wait.
+        continuation: may end the run between rounds.
+        plan: of the input, for a new migration.
     """
 
     def __init__(
@@ -59,42 +59,42 @@ class CutoverHold:
 
     @property
     def too_late(self) -> str:
-        """Why hold and time cannot be changed any more; empty while they can."""
+        """Reason why hold and time cannot be changed any more; empty while they can."""
         if self._verbs.ended:
             return ENDED
-        return "the way back has begun" if self._state.undoing else _BEGUN if self.plan.begun else ""
+        return "the rollback has started" if self._state.undoing else _BEGUN if self.plan.begun else ""
 
     @property
     def reached(self) -> bool:
-        """Whether the phase has come to its hold; a run that continues there does not repeat what came before."""
+        """True once the phase has reached its hold; a run that continues there does not repeat the work before it."""
         return self._state.hold_reached
 
     def begin(self) -> None:
-        """The cut-over begins: from now on nobody can hold it."""
+        """Start the cut-over: from now on it cannot be held."""
         self.plan.begun = True
         if not self._verbs.policy.no_pause:
-            # Nothing would be caught up with while it is paused.
+            # During a pause no changes would be copied.
             self._verbs.revise(self._verbs.policy.model_copy(update={"no_pause": _BEGUN}))
         self._status.publish()
 
     async def wait(self, catch_up: Round | None = None) -> None:
         """Hold for as long as the operator wants: by `hold_before_cutover`, `cutover_at` or `pause`.
 
-        Call it as the last part of a phase that can be paused and rolled back, right before the phase that cuts over.
-        A rollback, or a round that fails, leaves the phase.
+        Call it at the end of a phase that can be paused and rolled back, right before the phase that cuts over. A
+        rollback or a failed round interrupts the phase.
 
         Args:
-            catch_up: done again and again meanwhile, and again for no time after the hold, so that little is left
-                to do. A round is cancelled when the hold ends.
+            catch_up: repeated during the hold, and again, without waiting, after it, so that little is left to
+                copy. The end of the hold cancels a running round.
         """
         self._state.hold_reached = True
         while self._reason() or (catch_up is not None and self._state.needs_catch_up):
             if self._reason():
-                # In the state: the run may end between the hold and the round that follows it.
+                # In the state, because the run may end between the hold and the last round.
                 self._state.needs_catch_up = True
                 await self._hold(catch_up)
             if catch_up is not None:
-                # What the cancelled round had not done. The operator may hold again meanwhile.
+                # Completes the cancelled round. The operator may hold again during it.
                 await catch_up(timedelta(0))
                 self._state.needs_catch_up = False
         self.begin()
@@ -119,11 +119,11 @@ class CutoverHold:
                     self._verbs.open_gate()
                     self.plan.hold, self.plan.at = False, None
         finally:
-            # A round that ends well in spite of its cancellation must not be followed by another.
+            # A round that completes in spite of its cancellation must not start another one.
             over.set()
             task.cancel()
             await asyncio.wait([task])
-            # What a cancelled round met is of no interest, and would be logged as an error.
+            # Retrieve the error of a cancelled round, or it would be logged.
             _ = task.cancelled() or task.exception()
             self._verbs.open_gate()
             self._status.stop_waiting()
@@ -135,11 +135,11 @@ class CutoverHold:
             end = now + min(max(age / _ROUNDS_PER_AGE, _SHORTEST_ROUND), _LONGEST_ROUND)
             if catch_up is not None:
                 await catch_up(end - now)
-            if (left := end - workflow.now()) > timedelta(0) or catch_up is None:
+            if (remaining := end - workflow.now()) > timedelta(0) or catch_up is None:
                 with suppress(TimeoutError):
                     await workflow.wait_condition(
                         lambda: over.is_set() or self._continuation.due,
-                        timeout=left if catch_up is not None else None,
+                        timeout=remaining if catch_up is not None else None,
                         timeout_summary="next round",
                     )
             await self._continuation.checkpoint()
@@ -152,7 +152,7 @@ class CutoverHold:
         self._status.wait_for(reason.kind, reason.why, action=reason.action, until=reason.until, ends_on=reason.ends_on)
 
     def _reason(self) -> _Reason | None:
-        """Why the cut-over does not begin now; None if it does."""
+        """Return why the cut-over does not start now; None if it does."""
         if self._verbs.paused:
             return _PAUSED
         if self.plan.hold:
@@ -167,7 +167,7 @@ class CutoverHold:
 _PAUSED = _Reason(WaitKind.PAUSE, "paused by the operator", "give `resume` to continue", (Verb.RESUME, Verb.ROLLBACK))
 _HELD = _Reason(
     WaitKind.HOLD,
-    "the word to cut over",
+    "the operator's `proceed` to cut over",
     "give `proceed` to cut over",
     (Verb.PROCEED, "hold_before_cutover", Verb.ROLLBACK),
 )

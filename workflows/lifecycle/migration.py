@@ -1,4 +1,4 @@
-"""The base of all migrations: the handlers that Temporal wants on the class, and the parts that do the work."""
+"""The base class of all migrations: its handlers, which Temporal requires on the class, and its parts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from models.lifecycle.status import CutoverPlan, Outcome, ProgressReport, Status
 from models.lifecycle.verbs import CutoverTime, HoldChange, Verb, VerbRequest, VerbResponse, WindowChange
 from workflows.lifecycle.continuation import Continuation, ContinuationDue
 from workflows.lifecycle.decisions import Decisions
-from workflows.lifecycle.failures import Interrupted, failure_of, raised_again
+from workflows.lifecycle.failures import Interrupted, failure_of, to_exception
 from workflows.lifecycle.hold import CutoverHold
 from workflows.lifecycle.phase_activities import ActivityRunner
 from workflows.lifecycle.phases import Phases, upsert
@@ -33,23 +33,23 @@ TARGET_KEY = SearchAttributeKey.for_keyword("MigrationTarget")
 
 InputT = TypeVar("InputT", bound=MigrationInput)
 
-# Most characters of a wrong argument that a note repeats.
+# Most characters of an invalid argument that a note shows.
 _SHOWN = 200
 
 
 class Migration(OneInput, Generic[InputT, StateT]):
     """Base of all migration workflows.
 
-    A subclass calls `super().__init__` in its `@workflow.init` with the state that it was started with, or a new one,
-    and runs its phases inside `execute`.
+    A subclass calls `super().__init__` in its `@workflow.init` with a new state or that of the previous run, and runs
+    its phases inside `execute`.
 
     Args:
-        input: what the operator typed.
-        state: new, or as an earlier run of this workflow left it.
-        kind: name of the kind of migration.
-        target: what the search attribute `MigrationTarget` says.
+        input: of the operator.
+        state: new, or of the previous run of this workflow.
+        kind: of migration.
+        target: value of the search attribute `MigrationTarget`.
         first: the first phase.
-        policies: what an operator may do in each phase.
+        policies: of the phases.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class Migration(OneInput, Generic[InputT, StateT]):
     ) -> None:
         self.input = input
         self.state = state
-        #: Updates that call activities come one after the other: each builds on what the one before has set.
+        #: Updates that call activities run one after the other: each depends on the result of the previous one.
         self.update_lock = asyncio.Lock()
         self.verbs = state.verbs
         self.board = StatusBoard(state, kind=kind, cluster=input.cluster, target=target, first=first)
@@ -83,14 +83,14 @@ class Migration(OneInput, Generic[InputT, StateT]):
         )
 
     async def execute(self, work: Callable[[], Awaitable[Report[Any, Any]]]) -> Report[Any, Any]:
-        """Run the whole migration and give it its end: report, rollback, typed failure, or a new run that continues."""
+        """Run the whole migration, and end it with a report, a typed failure, or continue-as-new."""
         upsert(KIND_KEY.value_set(self.board.kind), TARGET_KEY.value_set(self.board.target))
         try:
             report = await work()
         except ContinuationDue as due:
-            # On the way out windows, deadlines and gates were tidied away, which are still there.
+            # `finally` blocks removed windows, deadlines and gates, which the next run still has.
             self.board.hand_over(due.state)
-            # It may have come since: Temporal does not tell the next run of it.
+            # A cancellation may have come since; Temporal does not pass it on to the next run.
             due.state.cancelled |= self.state.cancelled
             workflow.continue_as_new(Continued(input=self.input, state=due.state))
         except Interrupted as stop:
@@ -100,17 +100,17 @@ class Migration(OneInput, Generic[InputT, StateT]):
             report = self.report(Outcome.ROLLED_BACK, str(stop))
         except ActivityError as error:
             self._end(Outcome.FAILED)
-            raise raised_again(failure_of(error)) from error
+            raise to_exception(failure_of(error)) from error
         except BaseException:
             self._end(Outcome.FAILED)
             raise
-        # Ended before handlers are waited for: an update that still waits for its turn is refused then.
+        # Before the wait for handlers, so that an update that still waits for its turn is refused.
         self._end(report.outcome)
         await workflow.wait_condition(workflow.all_handlers_finished)
         return report
 
     def report(self, outcome: Outcome, summary: str) -> Report[Any, Any]:
-        """The migration's result."""
+        """Return the migration's result."""
         state = self.state
         return Report[Any, Any](
             kind=self.board.kind,
@@ -131,16 +131,16 @@ class Migration(OneInput, Generic[InputT, StateT]):
         self.state.waiting = self.state.activity_waiting = None
         self.board.publish()
 
-    # What the operator sees -------------------------------------------------------------------------------------------
+    # Queries ---------------------------------------------------------------------------------------------------------
 
-    @workflow.query(description="Where the migration stands, what it waits for, and which verbs are legal now.")
+    @workflow.query(description="Status of the migration: phase, progress, what it waits for, and the legal verbs.")
     def status(self) -> Status[Any, Any]:
         """Answer the query `status`."""
         return self.board.status()
 
-    # What the operator says -------------------------------------------------------------------------------------------
+    # Verbs and updates -----------------------------------------------------------------------------------------------
 
-    @workflow.signal(description="Undo the migration; refused behind its point of no return. Optional: a reason.")
+    @workflow.signal(description="Undo the migration; refused after its point of no return. Optional: a reason.")
     def rollback(self, *reason: Any) -> None:
         """Take the verb `rollback`."""
         self._signalled(Verb.ROLLBACK, reason)
@@ -167,14 +167,14 @@ class Migration(OneInput, Generic[InputT, StateT]):
 
     @workflow.signal(dynamic=True, description="Any other signal is refused, with a note.")
     def refuse_signal(self, name: str, given: Sequence[RawValue]) -> None:
-        """Note a signal that there is not; it would be kept indefinitely without a word."""
+        """Note an unknown signal, which Temporal would buffer without a message."""
         del given
         verbs = ", ".join(Verb)
-        self.board.note(f"{name} refused: there is no such signal. Cure: give one of {verbs}")
+        self.board.note(f"unknown signal {name!r}; valid signals: {verbs}")
 
     @workflow.update(description="Give a verb and get the answer: accepted, or refused with the reason.")
     def steer(self, request: VerbRequest) -> VerbResponse:
-        """Take a verb and answer."""
+        """Apply a verb, and return the response."""
         return self.take(request.verb, request.reason)
 
     @steer.validator
@@ -184,9 +184,9 @@ class Migration(OneInput, Generic[InputT, StateT]):
         if not response.accepted:
             raise refused(_refusal(response))
 
-    @workflow.update(description="Set the time that the running window must have left: longer, shorter or zero.")
+    @workflow.update(description="Set the remaining time of the running window: longer, shorter or zero.")
     def change_window(self, change: WindowChange) -> datetime:
-        """Move the end of the running window; returns the new end."""
+        """Move the end of the running window, and return it."""
         end = self.timers.change_window(change.remaining)
         self.board.note(f"the window now ends {end:%Y-%m-%d %H:%M:%S}Z")
         return end
@@ -203,14 +203,14 @@ class Migration(OneInput, Generic[InputT, StateT]):
         description="Hold before the cut-over, with the copy kept up to date, or hold no longer.",
     )
     def set_hold(self, change: HoldChange) -> CutoverPlan:
-        """Hold before the cut-over, or release it; answers what holds now."""
+        """Hold before the cut-over, or release the hold; return the plan."""
         self.hold.plan.hold = change.hold
         self.board.note(f"hold before the cut-over: {'on' if change.hold else 'off'}")
         return self.hold.plan
 
     @set_hold.validator
     def check_set_hold(self, change: HoldChange) -> None:
-        """Refuse where it is too late."""
+        """Refuse when it is too late."""
         del change
         if self.hold.too_late:
             raise refused(self.hold.too_late)
@@ -219,49 +219,51 @@ class Migration(OneInput, Generic[InputT, StateT]):
         name="cutover_at", description="When the cut-over begins at the earliest; null for as soon as it can."
     )
     def set_cutover_time(self, time: CutoverTime) -> CutoverPlan:
-        """Set or clear the time of the cut-over; answers what holds now."""
+        """Set or clear the time of the cut-over; return the plan."""
         self.hold.plan.at = time.at
         self.board.note(f"cut-over: {f'not before {time.at:%Y-%m-%d %H:%M:%S %Z}' if time.at else 'at any time'}")
         return self.hold.plan
 
     @set_cutover_time.validator
     def check_set_cutover_time(self, time: CutoverTime) -> None:
-        """Refuse where it is too late, and a time that has passed."""
+        """Refuse when it is too late, and a time in the past."""
         if self.hold.too_late:
             raise refused(self.hold.too_late)
         if time.at and time.at <= workflow.now():
             raise refused(f"{time.at:%Y-%m-%d %H:%M:%S %Z} has passed; null lets the cut-over begin as soon as it can")
 
     def take(self, verb: Verb, reason: str) -> VerbResponse:
-        """Judge a verb, let it take effect where it is legal, and note what came of it."""
+        """Apply a verb if it is legal, and note the response."""
         response = self.verbs.take(verb, workflow.now())
         because = f" ({reason})" if reason else ""
         self.board.note(f"{verb}{because}: {response.why}" if response.accepted else f"{_refusal(response)}{because}")
         return response
 
     def _signalled(self, verb: Verb, given: Sequence[Any]) -> None:
-        """Take a verb that came as a signal, which is never answered: what is wrong with it is noted."""
+        """Apply a verb that came as a signal; signals have no response, so errors are noted."""
         reason = given[0] if given else None
         if len(given) > 1 or not isinstance(reason, str | None):
             sent = " ".join(str(value) for value in given)[:_SHOWN]
-            self.board.note(f"{verb} refused: {sent} is no reason. Cure: give none, or a text: --input '\"OPS-1\"'")
+            self.board.note(f"{verb} refused: invalid reason {sent}; send no reason, or a text: --input '\"OPS-1\"'")
             return
         self.take(verb, reason or "")
 
-    # What the running activities say ----------------------------------------------------------------------------------
+    # Reports of running activities ------------------------------------------------------------------------------------
 
-    @workflow.signal(name="report_progress", description="Sent by the migration's own activities: reasons to wait.")
+    @workflow.signal(
+        name="report_progress", description="Sent by the migration's own activities: progress and reasons to wait."
+    )
     def report_progress(self, report: ProgressReport) -> None:
         """Show what a running activity waits for."""
         self.board.activity_reports(report)
 
 
 def refused(why: str, fault: str = "") -> ApplicationError:
-    """Return the failure of an update that is not legal now.
+    """Return the failure of an update that is refused now.
 
     Args:
-        why: in words.
-        fault: for programs, in the failure's details; empty for nothing but the words.
+        why: for people.
+        fault: for programs, in the failure's details; empty for none.
     """
     return ApplicationError(why, *([{"fault": fault}] if fault else ()), type=FailureKind.REFUSED)
 

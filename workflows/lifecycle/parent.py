@@ -1,4 +1,4 @@
-"""What a migration tells its child workflows of itself."""
+"""The identity of a migration that its child workflows get."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from models.lifecycle.state import MigrationState
 
 
 def this_run(state: MigrationState[Any, Any, Any]) -> ParentRun:
-    """The migration that runs here, as its children name it.
+    """Return the migration that runs here, as its children name it.
 
     Args:
         state: of the migration.

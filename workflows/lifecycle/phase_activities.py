@@ -1,4 +1,4 @@
-"""How a migration calls its activities: what runs now, what may fail, and workers that are lost."""
+"""Calls of activities by a migration: what runs now, what may fail, and lost workers."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from workflows.lifecycle.activity_calls import (
 from workflows.lifecycle.failures import cause_of
 from workflows.lifecycle.status import StatusBoard
 
-# A frozen worker's polls stay open at the server, which would hand it attempt after attempt.
+# A frozen worker's polls stay open at the server, which would give it every attempt.
 _RETRIES_OF_ONE = replace(RETRIES, non_retryable_error_types=["TemporalTimeout:Heartbeat"])
 _OWN_WORKER_LIMIT = timedelta(seconds=5)
 
@@ -35,7 +35,7 @@ class ActivityRunner(FencedCalls[InputT]):
     Args:
         input: of the migration; every activity gets it as part of its `Execution`.
         state: of the migration.
-        status: where notes go.
+        status: gets notes.
     """
 
     def __init__(self, input: InputT, state: MigrationState[Any, Any, Any], status: StatusBoard) -> None:
@@ -45,7 +45,7 @@ class ActivityRunner(FencedCalls[InputT]):
         self._running = ""
 
     def is_running(self, *steps: AnyStep[..., Any]) -> bool:
-        """Return whether the phase waits for one of these."""
+        """Return whether the phase waits for one of these steps."""
         return self._running in {step.name for step in steps}
 
     async def run(
@@ -58,10 +58,10 @@ class ActivityRunner(FencedCalls[InputT]):
         """Run an activity as part of a phase.
 
         Raises:
-            ActivityError: it failed for good, ran out of time, or was cancelled.
-            ApplicationError: its answer cannot be read.
+            ActivityError: it failed finally, timed out, or was cancelled.
+            ApplicationError: its result cannot be decoded.
         """
-        del nothing  # activities take their arguments by place
+        del nothing  # activities take positional arguments
         self._running = step.name
         try:
             answer = await self.execute(step, call, args)
@@ -77,7 +77,7 @@ class ActivityRunner(FencedCalls[InputT]):
         *args: ArgsT.args,
         **nothing: ArgsT.kwargs,
     ) -> ResultT | None:
-        """Run an activity without which the migration continues; None and the note `otherwise` where it fails.
+        """Run an optional activity; if it fails, add the note `otherwise` and return None.
 
         Raises:
             ActivityError: it was cancelled.
@@ -93,7 +93,7 @@ class ActivityRunner(FencedCalls[InputT]):
     # Inside -----------------------------------------------------------------------------------------------------------
 
     async def execute(self, step: AnyStep[..., Any], call: Call, args: tuple[Any, ...]) -> str:
-        """The answer, as JSON."""
+        """Run an activity, and return its result as JSON; a lost worker's queue is not used again."""
         options = self.options(replace(call, queue=None), args)
         if call.queue and call.queue not in self._state.lost_queues:
             own: dict[str, Any] = {

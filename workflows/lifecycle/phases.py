@@ -1,4 +1,4 @@
-"""The phases of a migration: entered once, recorded, interrupted, and undone when they fail."""
+"""Phases of a migration: entered once, recorded, interrupted, and undone when they fail."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.lifecycle.state import MigrationState
 from models.lifecycle.status import Outcome, PhaseEntry, WaitKind
 from models.lifecycle.verbs import Verb
 from workflows.lifecycle.continuation import Continuation, ContinuationDue
-from workflows.lifecycle.failures import FAILURES, Interrupted, cause_of, failure_of, raised_again
+from workflows.lifecycle.failures import FAILURES, Interrupted, cause_of, failure_of, to_exception
 from workflows.lifecycle.status import StatusBoard
 from workflows.lifecycle.timers import Timers
 
@@ -25,8 +25,8 @@ ResultT = TypeVar("ResultT")
 
 PHASE_KEY = SearchAttributeKey.for_keyword("MigrationPhase")
 
-_SHORTEST_PATIENCE = timedelta(seconds=5)
-_LONGEST_PATIENCE = timedelta(minutes=10)
+_SHORTEST_BACKOFF = timedelta(seconds=5)
+_LONGEST_BACKOFF = timedelta(minutes=10)
 
 
 class Phases:
@@ -34,10 +34,10 @@ class Phases:
 
     Args:
         state: of the migration.
-        status: where phases are shown.
+        status: shows the phases.
         timers: interrupt them.
-        continuation: asked before each phase, and before a phase of the way back is tried again.
-        policies: what an operator may do in each phase, by its name.
+        continuation: may end the run before each phase, and before a retry of the rollback.
+        policies: of the phases, by name.
     """
 
     def __init__(
@@ -65,21 +65,21 @@ class Phases:
     ) -> None:
         """Enter a phase, record it, and run its work until it ends, is rolled back, or a deadline passes.
 
-        A phase that was done in an earlier run of the workflow is not entered; one that was left there continues.
+        A phase that is done in an earlier run of the workflow is skipped; one that was interrupted there continues.
 
         Args:
             phase: its name.
-            work: what it does.
-            policy: other than the one of its name.
-            holds_inside: a pause is honoured by the work, and not before it.
+            work: of the phase.
+            policy: replaces the one of its name.
+            holds_inside: the work handles a pause itself.
 
         Raises:
-            Interrupted: a rollback was asked for, or a deadline passed; the work was cancelled and has ended.
+            Interrupted: by a rollback or a deadline; the work was cancelled and has ended.
         """
         if phase in self._state.passed:
             return
         if self._state.running_phase != phase:
-            # A pause holds here, between phases: inside of one, writes may be blocked or brokers stopped.
+            # Pause between phases: inside of one, writes may be blocked or brokers stopped.
             if not holds_inside:
                 await self._timers.wait_if_paused()
             await self._continuation.checkpoint()
@@ -87,31 +87,27 @@ class Phases:
         await self._recorded(entry, self._timers.until_interrupted(work()))
 
     async def shielded(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
-        """Run phases that must come to their end, since half of what they do is worse than all or nothing of it.
-
-        A cancellation of the workflow waits for them; how they end is what counts then.
-        """
-        return await self._shielded(work(), "what is under way ends first")
+        """Run phases that must not be half-finished; a cancellation of the workflow waits for their end."""
+        return await self._shielded(work(), "the running step ends first")
 
     async def undo(self, phase: str, work: Callable[[], Awaitable[object]]) -> None:
-        """Enter a phase of the way back: it is interrupted by nothing, and repeated until it succeeds."""
+        """Enter a phase of the rollback: it cannot be interrupted, and is retried until it succeeds."""
         if phase in self._state.passed:
             return
         self._state.verbs.undo()
         entry = self._enter(phase, self.policies[phase])
-        shielded = self._shielded(self._repeat(work), "the way back that is under way ends first")
+        shielded = self._shielded(self._repeat(work), "the running rollback ends first")
         await self._recorded(entry, shielded)
 
     async def rollback_on_failure(
         self, work: Callable[[], Awaitable[None]], *, undo: Callable[[str], Awaitable[str]]
     ) -> None:
-        """Run phases, and undo what they did when one fails, is interrupted, or the workflow is cancelled.
+        """Run phases, and undo them if one fails, is interrupted, or the workflow is cancelled.
 
         Args:
-            work: the phases; where it ends well, nothing of them is undone any more.
-            undo: undoes, retrying for as long as it takes; gets the cause. What it returns says why the migration goes
-                on all the same: it turned out to be committed, or the operator has given the way back up. It is empty
-                where everything is undone.
+            work: the phases; once it succeeds, they cannot be undone any more.
+            undo: undoes them, and retries until it succeeds; gets the cause. It returns a reason to continue all the
+                same: the migration was already committed, or the operator gave up the rollback. Empty if all is undone.
 
         Raises:
             Interrupted, ApplicationError, CancelledError: why the phases were undone.
@@ -123,34 +119,34 @@ class Phases:
             try:
                 await work()
             except FAILURES as error:
-                # In the state, so that a run which continues as new during the way back continues with it.
+                # In the state, so that after continue-as-new the next run continues the rollback.
                 state.undoing = failure_of(error)
-                # A rollback that meets the start of a run finds those of the phases that it does not come to any more.
+                # Deadlines of phases that do not run any more.
                 state.deadlines.clear()
         if state.undoing is not None:
-            goes_on = await undo(state.undoing.why)
-            if not goes_on:
-                raise raised_again(state.undoing)
+            reason_to_continue = await undo(state.undoing.why)
+            if not reason_to_continue:
+                raise to_exception(state.undoing)
             state.cancelled |= state.undoing.how == "cancelled"
-            self._status.note(goes_on)
+            self._status.note(reason_to_continue)
         state.undoing, state.committed = None, True
         state.verbs.commit()  # mutant: shared/a-rollback-after-the-commit
 
-    async def rest(self, why: str, patience: timedelta, *, effect: str) -> None:
-        """Wait before another attempt, which `proceed` begins at once.
+    async def rest(self, why: str, backoff: timedelta, *, effect: str) -> None:
+        """Wait before the next attempt; `proceed` starts it at once.
 
         Args:
-            why: what is waited for, in words.
-            patience: how long.
+            why: what is waited for.
+            backoff: how long.
             effect: what `proceed` does.
         """
         verbs = self._state.verbs
         verbs.close_gate(effect)
         enders = [verb for verb in (Verb.PROCEED, Verb.ROLLBACK) if verb in verbs.legal()]
-        self._status.wait_for(WaitKind.RETRY, why, until=workflow.now() + patience, ends_on=enders)
+        self._status.wait_for(WaitKind.RETRY, why, until=workflow.now() + backoff, ends_on=enders)
         try:
             with suppress(TimeoutError):
-                await workflow.wait_condition(lambda: verbs.proceed_wanted, timeout=patience, timeout_summary=why)
+                await workflow.wait_condition(lambda: verbs.proceed_wanted, timeout=backoff, timeout_summary=why)
         finally:
             verbs.open_gate()
             self._status.stop_waiting()
@@ -174,7 +170,7 @@ class Phases:
     async def _recorded(self, entry: PhaseEntry, work: Awaitable[object]) -> None:
         try:
             await work
-        # No end of the phase: the next run continues with this entry.
+        # The phase has not ended: the next run continues with this entry.
         except ContinuationDue:
             raise
         except Interrupted as stop:
@@ -195,29 +191,29 @@ class Phases:
         self._status.publish()
 
     async def _shielded(self, work: Awaitable[ResultT], why: str) -> ResultT:
-        """Wait for the end of the work; a cancellation of the workflow waits for it as well."""
+        """Wait for the end of the work, also when the workflow is cancelled."""
         task = asyncio.ensure_future(work)
         while not task.done():
             try:
                 await asyncio.wait([task])
             except asyncio.CancelledError:
-                # Temporal tells it once only.
+                # Temporal delivers a cancellation only once.
                 self._state.cancelled = True
                 self._status.note(f"the workflow was cancelled; {why}")
         return task.result()
 
     async def _repeat(self, work: Callable[[], Awaitable[ResultT]]) -> ResultT:
         """Repeat the work until it succeeds."""
-        patience = _SHORTEST_PATIENCE
+        backoff = _SHORTEST_BACKOFF
         while True:
             try:
                 return await work()
             except (ActivityError, ApplicationError) as error:
                 failure = cause_of(error)
-            self._status.note(f"the way back failed and is tried again in {patience.total_seconds():.0f} s: {failure}")
-            await self.rest("the next attempt of the way back", patience, effect="the way back is tried again at once")
-            patience = min(2 * patience, _LONGEST_PATIENCE)
-            # Another try repeats the whole phase, in whichever run.
+            self._status.note(f"the rollback failed; it is retried in {backoff.total_seconds():.0f} s: {failure}")
+            await self.rest("the next attempt of the rollback", backoff, effect="the rollback is retried now")
+            backoff = min(2 * backoff, _LONGEST_BACKOFF)
+            # A retry repeats the whole phase, in this run or the next one.
             await self._continuation.checkpoint()
 
 

@@ -1,4 +1,4 @@
-"""What becomes of the blockers that a precheck found."""
+"""Failures and summaries from the blockers of a precheck."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from models.lifecycle.failures import Blocker, FailureKind, count_blockers
 
 
 def require_ready(blockers: Sequence[Blocker]) -> None:
-    """Continue without blockers only.
+    """Raise if there are blockers.
 
     Raises:
-        ApplicationError: there are some; the message lists each with its cure.
+        ApplicationError: the message lists each blocker with its cure.
     """
     if blockers:
         listed = "\n".join(f"{number}. {blocker}" for number, blocker in enumerate(blockers, 1))
@@ -23,5 +23,5 @@ def require_ready(blockers: Sequence[Blocker]) -> None:
 
 
 def not_ready(blockers: Sequence[Blocker]) -> str:
-    """The summary of a dry run that found blockers."""
+    """Return the summary of a dry run that found blockers."""
     return f"not ready: {'; '.join(str(blocker) for blocker in blockers)}"

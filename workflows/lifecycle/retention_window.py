@@ -1,4 +1,4 @@
-"""The window after a commit, in which the old side is kept, and the cleanup that may follow it."""
+"""The window after a commit, in which the old side is kept, and the cleanup after it."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from models.lifecycle.status import Outcome
 from workflows.lifecycle.failures import cause_of
 from workflows.lifecycle.migration import Migration
 
-# How often a cleanup that was refused is tried again.
+# How often a refused cleanup is tried again.
 _CHECK_EVERY = timedelta(minutes=10)
 
 
 class _Input(Protocol):
-    """What the input says of the old side."""
+    """Fields of the input for the old side."""
 
     @property
     def cleanup(self) -> SourceCleanup: ...
@@ -29,12 +29,12 @@ class _Input(Protocol):
 
 
 class RetentionWindow:
-    """Keeps the old side for a while, and cleans it up where that is asked for and nobody uses it any more.
+    """Keeps the old side for a while, and cleans it up on request once no service uses it.
 
     Args:
-        migration: whose state and parts it uses. Its state has `refused_cleanup`, so that each reason is noted once.
+        migration: whose state and parts are used. Its state has `refused_cleanup`, so that each reason is noted once.
         input: of the migration.
-        old: what is kept, as notes call it.
+        old: name of the old side in notes.
     """
 
     def __init__(self, migration: Migration[Any, Any], input: _Input, old: str) -> None:
@@ -44,7 +44,7 @@ class RetentionWindow:
 
     @property
     def cleanup_is_due(self) -> bool:
-        """Return whether the end of the window asks to clean up the old side."""
+        """True if the old side must be cleaned up at the end of the window."""
         verbs = self._migration.verbs
         asked = verbs.cleanup_wanted or (self._input.cleanup_at_window_end and not verbs.proceed_wanted)
         return asked and self._input.cleanup is SourceCleanup.REMOVE
@@ -57,14 +57,14 @@ class RetentionWindow:
         check: Callable[[], Awaitable[object]],
         open_because: Callable[[], Awaitable[str]],
     ) -> None:
-        """Wait for the end of the window, which stays open for as long as there is a reason.
+        """Wait for the end of the window, which stays open while there is a reason.
 
         Args:
             name: of the window.
             length: how long the old side is kept.
-            check: keeps the status fresh meanwhile.
-            open_because: asked at each end of the window; returns why it stays open, or nothing. A verb that came
-                while it was asked counts, or is answered by the reason.
+            check: updates the status during the window.
+            open_because: called at each end of the window; returns why it stays open, or an empty text. A verb that
+                came during the call counts, or is answered by the reason.
         """
         state, verbs, board = self._migration.state, self._migration.verbs, self._migration.board
         opened = state.history[-1].started
@@ -72,7 +72,8 @@ class RetentionWindow:
             end = await self._migration.timers.window(name, length, check=check)
             if not (reason := await open_because()):
                 return
-            # A client that never leaves must not fill the history: note each reason once, and check less and less.
+            # A client that never leaves must not fill the history: note each reason once, and check less and less
+            # often.
             if verbs.cleanup_wanted or verbs.proceed_wanted or reason != state.refused_cleanup:
                 board.note(reason)
             state.refused_cleanup = reason
@@ -81,11 +82,11 @@ class RetentionWindow:
             length = max(end - now, _CHECK_EVERY, (now - opened) / 10)
 
     async def clean_up(self, phase: str, delete: Callable[[], Awaitable[object]]) -> Outcome:
-        """Clean up where that is due; return how the migration ends.
+        """Clean up if that is due, and return the outcome of the migration.
 
         Args:
             phase: of the cleanup.
-            delete: deletes part by part; `proceed` ends it.
+            delete: deletes in steps; `proceed` ends it.
         """
         board = self._migration.board
         if not (self.cleanup_is_due or self._migration.state.running_phase == phase):
@@ -101,7 +102,7 @@ class RetentionWindow:
         except (ActivityError, ApplicationError) as error:
             if is_cancelled_exception(error):
                 raise
-            # The cluster uses the new side for good; what is left of the old one takes nothing from that.
-            board.note(f"{self._old} was not cleaned up to its end: {cause_of(error)}")
+            # The cluster uses the new side permanently; leftovers on the old one do not matter for that.
+            board.note(f"{self._old} was not cleaned up completely: {cause_of(error)}")
             return Outcome.DONE_WITH_FAILURES
         return Outcome.DONE

@@ -1,7 +1,7 @@
-"""The argument of a workflow, and the end of a workflow whose argument cannot be used.
+"""The argument of a workflow, and the failure of a workflow with an invalid argument.
 
-Without that end Temporal would repeat the first task of the workflow indefinitely. The converter refuses values that do
-not fit the model; here ends what it cannot see.
+Without that failure Temporal would retry the first task of the workflow indefinitely. The converter refuses values that
+do not match the model; this module refuses what the converter does not see.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ class OneInput:
     if not TYPE_CHECKING:  # checkers compare it with the signature of `__init__`
 
         def __new__(cls, *given: Any) -> Self:
-            """Refuse another number of arguments, before Python does.
+            """Refuse any number of arguments other than one, before Python does.
 
             Raises:
-                ApplicationError: there are none, or several; ends the workflow.
+                ApplicationError: no argument, or several; ends the workflow.
             """
             if len(given) != 1:
-                counted = f"there are {len(given)} inputs" if given else "there is no input"
+                counted = f"expected one input, got {len(given)}" if given else "the input is missing"
                 fields, *_ = get_args(get_type_hints(cls.__init__)["input"])
                 raise _invalid(f"{counted}. Cure: give one JSON object with --input; {valid_fields(fields)}")
             return super().__new__(cls)
@@ -42,7 +42,7 @@ class OneInput:
 def read_start(
     fields: type[FieldsT], carried: type[CarriedT], given: FieldsT | Continued
 ) -> tuple[FieldsT, CarriedT | None]:
-    """Return the input of a workflow, and the state that the run before handed over; None for a new workflow.
+    """Return the input of a workflow, and the state of the previous run; None for a new workflow.
 
     Args:
         fields: model of the input.
@@ -51,13 +51,13 @@ def read_start(
 
     Raises:
         ApplicationError: an operator started the workflow with a state, or with null; ends the workflow.
-        ValidationError: a run of another version handed over a state that this one cannot read; a worker of that
-            version can, so the task is tried again.
+        ValidationError: the state is from another version. A worker of that version can read it, so the task is
+            retried.
     """
     if isinstance(given, fields):
         return given, None
     if not isinstance(given, Continued):
-        # Null has an encoding of its own, which no converter of ours sees.
+        # Null has its own encoding, which bypasses our converter.
         raise _invalid(start_refusal(fields, given))
     if not workflow.info().continued_run_id:
         raise _invalid(start_refusal(fields, given.model_dump()))

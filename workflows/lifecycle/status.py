@@ -1,4 +1,4 @@
-"""What operators see: the status, the notes, and the current details in the Web UI."""
+"""Status for operators: the query, the notes, and the current details in the Web UI."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from models.lifecycle.state import MigrationState
 from models.lifecycle.status import ENDERS, CutoverPlan, Outcome, ProgressReport, Status, Waiting, WaitKind
 
 _NOTES = 500
-"""The last notes are kept; earlier ones stand in the history."""
+"""Number of the last notes that are kept; earlier ones are in the history."""
 
 _MARKS = {
     Outcome.DONE: "✅",
@@ -26,18 +26,18 @@ _MARKS = {
 }
 
 _SHOWN = 8
-"""Longest list on the one screen."""
+"""Longest list in the Web UI."""
 
 
 class StatusBoard:
-    """Tells where a migration stands.
+    """Shows the status of a migration.
 
     Args:
         state: of the migration.
-        kind: name of the kind of migration.
+        kind: of migration.
         cluster: the Pulsar cluster.
-        target: what the search attribute `MigrationTarget` says.
-        first: the phase that is shown before any has begun.
+        target: value of the search attribute `MigrationTarget`.
+        first: the phase that is shown before any has started.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class StatusBoard:
         self._first = first
 
     def status(self) -> Status[Any, Any]:
-        """The answer of the query `status`."""
+        """Return the answer of the query `status`."""
         state = self._state
         return Status[Any, Any](
             kind=self.kind,
@@ -75,7 +75,7 @@ class StatusBoard:
         )
 
     def _waiting(self) -> Waiting | None:
-        """What is waited for, with the verbs that end it now."""
+        """Return the current wait, with the verbs that end it now."""
         shown = self._state.waiting or self._state.activity_waiting
         if shown is None or shown.ends_on:
             return shown
@@ -83,7 +83,7 @@ class StatusBoard:
         return shown.model_copy(update={"ends_on": tuple(verb for verb in ENDERS[shown.kind] if verb in legal)})
 
     def hand_over(self, state: MigrationState[Any, Any, Any]) -> None:
-        """The run ends, and the next one begins with this state: whoever still asks this one hears the same."""
+        """Show the state that the next run starts with, so that late queries of this run get the same answer."""
         self._state = state
 
     def publish(self) -> None:
@@ -91,14 +91,14 @@ class StatusBoard:
         workflow.set_current_details(render(self.status(), workflow.now()))
 
     def note(self, text: str) -> None:
-        """Remember an event for status and report."""
+        """Record an event for status and report."""
         notes = self._state.notes
         notes.append(f"{workflow.now():%Y-%m-%d %H:%M:%S}Z {text}")
         del notes[:-_NOTES]
         self.publish()
 
     def alarm(self, text: str) -> None:
-        """Show in red, from now to the end, what makes this migration dangerous."""
+        """Show a danger of this migration in red until its end."""
         if text not in self._state.alarms:
             self._state.alarms.append(text)
             self.note(f"🔴 {text}")
@@ -112,19 +112,19 @@ class StatusBoard:
         until: datetime | None = None,
         ends_on: Sequence[str] = (),
     ) -> None:
-        """Say what the migration itself waits for now."""
+        """Show what the migration itself waits for now."""
         self._state.waiting = waiting(
             kind, why, action=action, until=until, ends_on=ends_on, before=self._state.waiting
         )
         self.publish()
 
     def stop_waiting(self) -> None:
-        """The wait is over."""
+        """Remove the wait of the migration itself."""
         self._state.waiting = None
         self.publish()
 
     def activity_reports(self, report: ProgressReport) -> None:
-        """Show what the running activity has done, and what it waits for."""
+        """Show progress and wait of the running activity."""
         state, reason = self._state, report.waiting
         state.progress = report.progress or state.progress
         before = state.activity_waiting
@@ -134,7 +134,7 @@ class StatusBoard:
         self.publish()
 
     def report_failures(self, *failures: FailedItems) -> None:
-        """Name what could not be migrated; what was said of the same kind before is outdated."""
+        """Show items that could not be migrated; they replace those with the same description."""
         for failed in failures:
             self._state.failed.pop(failed.what, None)
             if failed.count:
@@ -142,7 +142,7 @@ class StatusBoard:
         self.publish()
 
     def labels(self, **more: str) -> dict[str, str | int | float | bool]:
-        """Labels of this migration's metrics."""
+        """Return the labels of this migration's metrics."""
         return {"kind": self.kind, "cluster": self.cluster, **more}
 
 
@@ -155,13 +155,13 @@ def waiting(
     ends_on: Sequence[str] = (),
     before: Waiting | None,
 ) -> Waiting:
-    """A reason to wait; one of the kind that was given before keeps its begin, whatever it counts meanwhile."""
+    """Return a reason to wait; its start is that of the previous wait of the same kind, even if the text changed."""
     since = before.since if before and before.kind is kind else workflow.now()
     return Waiting(kind=kind, why=why, action=action, since=since, until=until, ends_on=tuple(ends_on))
 
 
 def render(status: Status, now: datetime) -> str:
-    """One screen: headline, phases, what is waited for, the way back and the last notes."""
+    """Return one screen: headline, phases, wait, rollback and the last notes."""
     lines = [f"**{status.phase}** · {status.cluster} → `{status.target}` · {status.outcome}", ""]
     for alarm in status.alarms:
         lines += [f'🔴 <span style="color:red">**{escape(alarm)}**</span>', ""]
@@ -176,7 +176,7 @@ def render(status: Status, now: datetime) -> str:
         lines += ["", f"**Waits for** {status.waiting.why}, since {status.waiting.since:%H:%M:%S}Z{until}{ends}"]
         if status.waiting.action:
             lines += ["", f"**Please** {status.waiting.action}"]
-    lines += ["", f"**Way back** ({status.undo}): {status.undo_cost}"]
+    lines += ["", f"**Rollback** ({status.undo}): {status.undo_cost}"]
     lines += ["", f"**Verbs now**: {', '.join(status.legal_verbs) or 'none'}"]
     if count := sum(failed.count for failed in status.failed_items):
         shown = [item for failed in status.failed_items for item in failed.items][:_SHOWN]

@@ -1,4 +1,4 @@
-"""What a migration waits for beside its activities: windows, deadlines and pauses, and who ends them."""
+"""Timers of a migration: windows, deadlines and pauses."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from workflows.lifecycle.status import StatusBoard
 ResultT = TypeVar("ResultT")
 
 WINDOW = "window"
-"""Name of the window among the deadlines; there is one at a time."""
+"""Name of the window among the deadlines; only one is open at a time."""
 
 _WINDOW_ENDERS = (Verb.CLEANUP, Verb.PROCEED, Verb.ROLLBACK)
 _CHECK_EVERY = timedelta(minutes=10)
@@ -28,12 +28,12 @@ _ROLLED_BACK = "rolled back by the operator"
 
 
 class Timers:
-    """Durable timers of one migration, which stand in its state.
+    """Durable timers of one migration; their ends are in its state.
 
     Args:
         state: of the migration.
-        status: where waits are shown.
-        continuation: asked in a window, and in a pause between phases.
+        status: shows waits.
+        continuation: may end the run in a window, and in a pause between phases.
     """
 
     def __init__(self, state: MigrationState[Any, Any, Any], status: StatusBoard, continuation: Continuation) -> None:
@@ -46,29 +46,29 @@ class Timers:
     async def window(
         self, name: str, length: timedelta, *, check: Callable[[], Awaitable[object]] | None = None
     ) -> datetime:
-        """Wait behind a durable timer that `cleanup`, `proceed` and `change_window` can end or move; returns its end.
+        """Wait for the end of a window, which `cleanup`, `proceed` and `change_window` can end or move; return its end.
 
-        `check` keeps the status fresh: it runs at the begin, behind each `change_window`, and every ten minutes, as
-        the window grows old more seldom, since the history that it fills is limited.
+        `check` updates the status. It runs at the start, after each `change_window`, and every ten minutes; in an old
+        window more rarely, since the history is limited.
         """
-        # Of the phase, so that it is the same in all runs of the workflow.
-        begun = self._state.history[-1].started
-        # The run before has just looked: looking again at once, runs would follow each other without time passing.
-        looks = WINDOW not in self._deadlines
+        # The start of the phase is the same in all runs of the workflow.
+        started = self._state.history[-1].started
+        # The previous run has just checked. Another check at once would let runs follow each other without a pause.
+        checks = WINDOW not in self._deadlines
         self._deadlines.setdefault(WINDOW, workflow.now() + length)
         enders = [verb for verb in _WINDOW_ENDERS if verb in self._verbs.legal()]
         try:
             while not self._window_ended():
                 end = self._deadlines[WINDOW]
                 self._status.wait_for(WaitKind.WINDOW, f"the {name} window", until=end, ends_on=enders)
-                if check is not None and looks:
+                if check is not None and checks:
                     await check()
-                looks = True
-                # Whoever moved the end while the check ran may have done it for a fresh look.
-                left = self._deadlines[WINDOW] - (now := workflow.now())
+                checks = True
+                # `end` is from before the check: an operator who moved it during the check gets another one.
+                remaining = self._deadlines[WINDOW] - (now := workflow.now())
                 await self._until(
                     lambda end=end: self._window_ended() or self._deadlines[WINDOW] != end,
-                    max(min(left, max(_CHECK_EVERY, (now - begun) / 10)), timedelta(0)),
+                    max(min(remaining, max(_CHECK_EVERY, (now - started) / 10)), timedelta(0)),
                     f"{name} window",
                 )
         finally:
@@ -77,15 +77,15 @@ class Timers:
         return ended
 
     def change_window(self, remaining: timedelta) -> datetime:
-        """Move the end of the open window; returns the new end."""
+        """Move the end of the open window, and return it."""
         self._deadlines[WINDOW] = workflow.now() + remaining
         return self._deadlines[WINDOW]
 
     @asynccontextmanager
     async def deadline(self, name: str, length: timedelta, *, since: datetime | None = None) -> AsyncGenerator[None]:
-        """Bound what is inside, phases or a part of one: past the deadline the running phase is interrupted.
+        """Interrupt the running phase when the block takes longer than `length`, from `since` or now.
 
-        A pause before it is no part. The time counts from `since`, by default from now on.
+        A pause before the block does not count.
         """
         await self.wait_if_paused()
         self._deadlines.setdefault(name, (since or workflow.now()) + length)
@@ -95,24 +95,24 @@ class Timers:
             self._deadlines.pop(name, None)
 
     def stop(self, name: str) -> None:
-        """Stop a deadline that runs until `restart`: what it bounds has not begun yet."""
+        """Stop a deadline until `restart`."""
         self._deadlines.pop(name, None)
 
     def restart(self, name: str, length: timedelta) -> None:
-        """Count a deadline from now on again: what it bounds begins only now."""
+        """Start a deadline again from now on."""
         self._deadlines[name] = workflow.now() + length
 
     async def wait_if_paused(self) -> None:
-        """Wait for `resume`.
+        """Wait for `resume` while the migration is paused.
 
         Raises:
-            Interrupted: a rollback was asked for.
+            Interrupted: by a rollback.
         """
         while self._verbs.paused:
             self._status.wait_for(
                 WaitKind.PAUSE,
                 "paused by the operator",
-                action="give `resume` to go on",
+                action="give `resume` to continue",
                 ends_on=[verb for verb in (Verb.RESUME, Verb.ROLLBACK) if verb in self._verbs.legal()],
             )
             await self._until(lambda: not self._verbs.paused, None, "", may_continue=not self._state.running_phase)
@@ -121,24 +121,24 @@ class Timers:
             raise Interrupted(_ROLLED_BACK, by_operator=True)
 
     async def until_interrupted(self, work: Awaitable[ResultT]) -> ResultT:
-        """Run work until it ends, a rollback is asked for, or a deadline passes.
+        """Run work until it ends, a rollback is requested, or a deadline passes.
 
         Raises:
-            Interrupted: one of the latter came; the work was cancelled and has ended.
+            Interrupted: by a rollback or a deadline; the work was cancelled and has ended.
         """
         task = asyncio.ensure_future(work)
         passed = ""
         try:
             while not task.done() and not passed and not self._verbs.rollback_wanted:
                 bound = self.next_bound()
-                left, name = (max(bound[0] - workflow.now(), timedelta(0)), bound[1]) if bound else (None, "")
-                await _wait(lambda bound=bound: self._attention(task, bound), left, name)
-                # The work that is interrupted takes its deadline with it.
+                remaining, name = (max(bound[0] - workflow.now(), timedelta(0)), bound[1]) if bound else (None, "")
+                await _wait(lambda bound=bound: self._attention(task, bound), remaining, name)
+                # Read before `_end`: interrupted work removes its deadline.
                 passed = self._passed_bound()
         finally:
             if not task.done():
                 await _end(task)
-        # A rollback that was accepted is honoured, even if the work ended at the same moment.
+        # An accepted rollback counts, even if the work ended at the same moment.
         if self._verbs.rollback_wanted:
             raise Interrupted(_ROLLED_BACK, by_operator=True)
         if passed and (task.cancelled() or task.exception() is not None):
@@ -146,24 +146,24 @@ class Timers:
         return task.result()
 
     async def until_proceed(self, work: Awaitable[object], *, or_cancelled: bool = False) -> bool:
-        """Run work until it ends or `proceed` ends it; returns whether it came to its own end.
+        """Run work until it ends or `proceed` cancels it; return whether it ended by itself.
 
-        Call it in a phase whose policy has a gate that says what `proceed` does there.
+        Call it in a phase whose policy has a gate that describes `proceed`.
 
         Args:
-            work: what may be left out.
-            or_cancelled: a cancellation of the workflow that what is around it waits for ends the work as well.
+            work: may be cancelled.
+            or_cancelled: a cancellation of the workflow, which a shielded caller delays, also cancels the work.
         """
         task = asyncio.ensure_future(work)
 
-        def told() -> bool:
+        def must_end() -> bool:
             return self._verbs.proceed_wanted or (or_cancelled and self._state.cancelled)
 
         try:
-            await workflow.wait_condition(lambda: task.done() or told())
+            await workflow.wait_condition(lambda: task.done() or must_end())
         except asyncio.CancelledError:
             await _end(task)
-            # How the activity inside took its cancellation, which is what callers look for.
+            # Raise the activity's own error, which callers check for the cancellation.
             task.result()
             raise
         if task.done():
@@ -173,7 +173,7 @@ class Timers:
         return False
 
     def next_bound(self) -> tuple[datetime, str] | None:
-        """Time and name of the deadline that passes first."""
+        """Return time and name of the deadline that passes first."""
         return min(((at, name) for name, at in self._deadlines.items() if name != WINDOW), default=None)
 
     # Inside -----------------------------------------------------------------------------------------------------------
@@ -181,7 +181,7 @@ class Timers:
     async def _until(
         self, condition: Callable[[], bool], longest: timedelta | None, summary: str, *, may_continue: bool = True
     ) -> None:
-        """Wait for a condition or for time; where the run may be left, leave it when its history has grown enough."""
+        """Wait for a condition, at most for `longest`; end the run if that is allowed and its history has grown."""
         await _wait(lambda: condition() or (may_continue and self._continuation.due), longest, summary)
         if may_continue and not condition():
             await self._continuation.checkpoint()
@@ -208,5 +208,5 @@ async def _end(task: asyncio.Future[Any]) -> None:
     task.cancel()
     await asyncio.wait([task])
     if not task.cancelled():
-        # Looked at, or asyncio would report it as never retrieved.
+        # Retrieve the exception, or asyncio would log that it never was.
         task.exception()

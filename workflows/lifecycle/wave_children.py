@@ -1,4 +1,4 @@
-"""Child workflows of a wave: started, bounded in time, cancelled, and counted when they end."""
+"""Child workflows of a wave: started, limited in time, cancelled, and counted when they end."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.lifecycle.waves import BatchResult, WavePolicy, failed_item
 from workflows.lifecycle.wave_protocols import Children
 
 LONGEST_ID = 900
-"""Characters of an id; Temporal takes 1000 by default, and operators' own limits may be lower."""
+"""Most characters of an id; Temporal's limit is 1000 by default, and operators may set a lower one."""
 
 _SHORTEST_PAUSE = timedelta(seconds=10)
 _LONGEST_PAUSE = timedelta(minutes=10)
@@ -31,15 +31,15 @@ class _Child:
         self.policy = policy
         self.id = child_id(workflow.info().workflow_id, items[0])
         self.due = workflow.now() + policy.deadline
-        #: Why it was asked to cancel; empty if it was not.
+        #: Why it was cancelled; empty if it was not.
         self.cancelled = ""
-        #: Whether Temporal knows it as ours.
+        #: Whether Temporal has started it as our child.
         self.started = False
         #: Whether another workflow runs under its id, so that it cannot start.
         self.blocked = False
-        #: Nobody waits for it any longer; says why.
+        #: Set to the reason when the wave stops waiting for it.
         self.given_up: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        # The loop alone would not keep its tasks alive.
+        # The event loop alone does not keep tasks alive.
         self.tasks: list[asyncio.Task[None]] = []
 
     def give_up(self, why: str) -> None:
@@ -48,20 +48,20 @@ class _Child:
 
 
 class ChildPool:
-    """Runs child workflows side by side, and calls `ended` for each.
+    """Runs child workflows concurrently, and calls `ended` for each.
 
-    A child's end is told to that run of the parent that started it, and to no later one. So a parent continues as new
-    only while the pool is empty. The alternative, to find the children again by their ids, cannot see their results:
-    each would have to signal its parent, and one that is terminated never would.
+    Temporal reports a child's end only to the run of the parent that started it. So a parent continues as new only
+    while the pool is empty. Finding children again by their ids would not give their results: each would need to signal
+    its parent, and a terminated child never does.
 
-    When a parent is closed while children run, they are asked to cancel (`REQUEST_CANCEL`): each undoes what it has
-    begun or, behind its point of no return, ends it. To terminate them would leave items halfway; to abandon them would
-    go against the operator who terminated the parent. Temporal applies this at a continue-as-new too, where only those
-    are left that were asked before.
+    When a parent is closed while children run, they are cancelled (`REQUEST_CANCEL`): each undoes its work or, after
+    its point of no return, completes it. Terminating them would leave half-finished items; abandoning them would ignore
+    the operator who terminated the parent. Temporal does the same at continue-as-new, where only children can be left
+    that were already cancelled.
 
     Args:
-        children: what the migration says of them.
-        ended: takes the items of one child and what became of them.
+        children: of the migration.
+        ended: gets the items of one child, and their outcome.
     """
 
     def __init__(self, children: Children, ended: Callable[[tuple[str, ...], BatchResult], None]) -> None:
@@ -74,7 +74,7 @@ class ChildPool:
 
     @property
     def items(self) -> int:
-        """Items that run."""
+        """Number of running items."""
         return sum(len(child.items) for child in self._running.values())
 
     def __len__(self) -> int:
@@ -99,10 +99,9 @@ class ChildPool:
             raise self._defect
 
     async def cancel(self) -> None:
-        """Ask all to cancel, and wait until they have ended, however long that takes.
+        """Cancel all children, and wait until they have ended, however long that takes.
 
-        A migration that undoes itself must not meet a child that still works. One that does not end is the operator's
-        to terminate.
+        A rollback must not run next to a child. An operator can terminate a child that does not end.
         """
         for child in self._running.values():
             self._request_cancel(child, "cancelled with its parent")
@@ -110,7 +109,7 @@ class ChildPool:
             try:
                 await workflow.wait_condition(lambda: not self._running)
             except asyncio.CancelledError:
-                # Cancelled again; the children know already.
+                # Cancelled again; the children are already cancelled.
                 continue
 
     # Inside ---------------------------------------------------------------------------------------------------------
@@ -134,11 +133,11 @@ class ChildPool:
         await workflow.wait([handle, child.given_up], return_when=asyncio.FIRST_COMPLETED)
         if not handle.done():
             self.left_running += len(child.items)
-            # However it ends: nobody asks any more.
+            # Retrieve its result, or asyncio would log an error.
             handle.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
             return _all_failed(child.items, child.given_up.result())
         try:
-            # Decoded here and not by the SDK, which would fail the whole parent over one result that does not fit.
+            # Decoded here and not by the SDK, which would fail the whole parent for one invalid result.
             return self._children.read_result(child.items, handle.result())
         except ChildWorkflowError as error:
             why = child.cancelled or _cause(error)
@@ -149,7 +148,7 @@ class ChildPool:
             return _all_failed(child.items, f"the result of {child.id} cannot be read: {error}")
 
     async def _start(self, child: _Child) -> workflow.ChildWorkflowHandle[Any, Any] | None:
-        """Start it. Where a child of a former parent still works under the same id, wait until that has ended."""
+        """Start a child. If a child of an earlier parent still runs under its id, wait until that has ended."""
         spec, pause = self._children.child(child.items), _SHORTEST_PAUSE
         retries = RetryPolicy(
             initial_interval=_SHORTEST_PAUSE,
@@ -175,7 +174,7 @@ class ChildPool:
         return None
 
     async def _watch_deadlines(self) -> None:
-        """Cancel what is overdue, and give up what does not end then; one timer serves all children."""
+        """Cancel overdue children, and give up those that do not end then; one timer serves all."""
         while self._running:
             due = min(child.due for child in self._running.values())
             try:
@@ -207,7 +206,7 @@ class ChildPool:
             child.give_up(why)
 
     async def _send_cancel(self, child: _Child) -> None:
-        # By its id: to cancel the handle would lose the result of a child that ends at the same moment.
+        # By its id: cancelling the handle would lose the result of a child that ends at the same moment.
         try:
             await workflow.get_external_workflow_handle(child.id).cancel()
         except FailureError as error:
@@ -215,11 +214,11 @@ class ChildPool:
 
 
 def child_id(parent: str, item: str) -> str:
-    """The id of the child workflow of a batch: `<parent's id>/<first item>`, cut where it grows too long."""
+    """Return the id of the child workflow of a batch: `<parent's id>/<first item>`, cut if it is too long."""
     whole = f"{parent}/{item}"
     if len(whole) <= LONGEST_ID:
         return whole
-    # Two long names with the same begin must not share an id.
+    # Two long names with the same start must not share an id.
     digest = hashlib.sha256(item.encode()).hexdigest()[:16]
     return f"{whole[: LONGEST_ID - 17]}-{digest}"
 
@@ -228,13 +227,13 @@ def read_batch_result(items: tuple[str, ...], result: Any) -> BatchResult:
     """Read the result of a child workflow that returns a `BatchResult`; None means that all its items are done.
 
     Raises:
-        ValueError: it is something else, or speaks of items that are not the child's.
+        ValueError: it is something else, or names items of other children.
     """
-    read = BatchResult.model_validate({} if result is None else result)
-    strangers = {failure.path for failure in read.failed} - set(items)
-    if strangers:
-        raise ValueError(f"{len(strangers)} failed items are not its own")
-    return read
+    batch = BatchResult.model_validate({} if result is None else result)
+    foreign = {failure.path for failure in batch.failed} - set(items)
+    if foreign:
+        raise ValueError(f"{len(foreign)} failed items belong to other child workflows")
+    return batch
 
 
 def _all_failed(items: tuple[str, ...], reason: str) -> BatchResult:

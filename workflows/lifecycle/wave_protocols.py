@@ -1,4 +1,4 @@
-"""What waves ask of the workflow that holds them: items, child workflows, an operator, a next run."""
+"""Protocols between waves and their workflow: items, child workflows, the operator, and continue-as-new."""
 
 from __future__ import annotations
 
@@ -26,44 +26,44 @@ class ChildSpec:
 
 
 class Children(Protocol):
-    """What a migration says of its child workflows."""
+    """Child workflows of a migration."""
 
     def child(self, items: tuple[str, ...]) -> ChildSpec:
-        """The child workflow that migrates these items.
+        """Return the child workflow that migrates these items.
 
-        It must find what an earlier one did for them: an item may get a second child, by retries or after its parent
-        was terminated and started again.
+        It must continue the work of an earlier one: an item may get a second child by a retry, or after its parent was
+        terminated and started again.
         """
         ...
 
     def read_result(self, items: tuple[str, ...], result: Any) -> BatchResult:
-        """What became of the items; `result` is what their child workflow returned, as plain JSON.
+        """Return the outcome of the items; `result` is the result of their child workflow, as plain JSON.
 
         Raises:
-            ValueError: it cannot be read; all the items count as failed.
+            ValueError: the result is invalid; all the items count as failed.
         """
         ...
 
     async def on_terminated(self, items: tuple[str, ...], why: str) -> None:
-        """Clear up behind a child workflow that was terminated or timed out, and so could not do it itself.
+        """Clean up after a child workflow that was terminated or timed out, and could not clean up itself.
 
-        Runs an activity, and must not continue as new before it. What it cannot do it tells, and does not raise.
+        Runs an activity, and must not continue as new before it. Reports failures, and does not raise.
         """
         ...
 
 
 class WaveSource(Children, Protocol):
-    """Where a migration's items come from, and where the failed ones are listed.
+    """Source of a migration's items, and list of the failed ones.
 
-    Each of these runs an activity, and must not continue as new before it: children may run (`ActivityRunner.ask`).
+    Each method runs an activity, and must not continue as new before it: children may run (`ActivityRunner.ask`).
     """
 
     async def next_items(self, cursor: str, limit: int) -> Page:
-        """The items behind a cursor, in an order that stays; the empty cursor is before the first one."""
+        """Return the items after a cursor, in a stable order; the empty cursor is before the first item."""
         ...
 
     async def record_failures(self, failures: Sequence[FailedItem], offset: int) -> str:
-        """Append to the list of failed items, which holds `offset` already, and say where it stands.
+        """Append to the list of failed items, which already has `offset` items, and return where it is stored.
 
         A second attempt with the same offset replaces what the first one wrote.
         """
@@ -71,11 +71,11 @@ class WaveSource(Children, Protocol):
 
 
 class WaveSteering(Protocol):
-    """How the operator and the waves talk. What waits here is called while no child runs, and may continue as new."""
+    """The operator's interface to waves. Methods that wait are called while no child runs, and may continue as new."""
 
     @property
     def paused(self) -> bool:
-        """Whether the operator paused."""
+        """True while the operator has paused."""
         ...
 
     async def wait_if_paused(self) -> None:
@@ -83,22 +83,22 @@ class WaveSteering(Protocol):
         ...
 
     async def decide(self, hold: Hold) -> bool:
-        """Wait for the operator's decision: True to continue, False to begin no more items."""
+        """Wait for the operator's decision: True to continue, False to start no more items."""
         ...
 
     def show(self, status: WaveStatus) -> None:
-        """Bring what the operator sees up to date."""
+        """Update the operator's status."""
         ...
 
 
 class RunLimit(Protocol):
-    """When a run of the workflow ends for a new one; `Continuation` is one."""
+    """Limit after which a workflow continues as new; implemented by `Continuation`."""
 
     @property
     def due(self) -> bool:
-        """Whether the history has grown enough."""
+        """True once the history has grown to the limit."""
         ...
 
     async def checkpoint(self) -> None:
-        """Leave this run by an exception if it is due; called while no child runs and the state is complete."""
+        """Raise to end this run if that is due; called while no child runs and the state is complete."""
         ...

@@ -1,4 +1,4 @@
-"""How the waves of a migration talk with its operator: its verbs, its decisions and its status."""
+"""The operator's interface to the waves of a migration: verbs, decisions and status."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from workflows.lifecycle.migration import Migration
 
 
 class MigrationSteering:
-    """Waves inside a phase of a migration.
+    """Connects waves inside a phase with their migration.
 
-    A rollback or a deadline interrupts the phase: the waves cancel their children and wait for them, and what the
-    migration does on its way back begins after that.
+    A rollback or a deadline interrupts the phase: the waves cancel their children and wait for them. The migration's
+    rollback starts after that.
 
     Args:
-        migration: that holds the waves.
-        unit: what the items are.
+        migration: with the waves.
+        unit: of the items.
     """
 
     def __init__(self, migration: Migration[Any, Any], unit: ProgressUnit) -> None:
@@ -29,7 +29,7 @@ class MigrationSteering:
 
     @property
     def paused(self) -> bool:
-        """Whether the operator paused."""
+        """True while the operator has paused."""
         return self._migration.verbs.paused
 
     async def wait_if_paused(self) -> None:
@@ -42,7 +42,7 @@ class MigrationSteering:
         return True
 
     def show(self, status: WaveStatus) -> None:
-        """Show counts as progress, failed items, and why no item begins."""
+        """Show counts as progress, failed items, and why no item starts."""
         board, state = self._migration.board, self._migration.state
         state.progress = Progress(
             task=ProgressTask.MIGRATE,

@@ -1,10 +1,10 @@
-"""Many items in waves: a canary, waves of a size, an error budget, gates and change windows.
+"""Migration of many items in waves: a canary, waves of a size, an error budget, gates and change windows.
 
-`Waves` is a part that a workflow holds, no base of one. It asks its workflow for three small protocols, so that a
-migration and a workflow that lives for years can use it alike.
+`Waves` is an attribute of a workflow, not a base class. It needs three small protocols of its workflow, so both a
+migration and a workflow that runs for years can use it.
 
-Nothing is listed in the history: the state has counts and one place in the source's order. A run's history names the
-items that this run began, in its pages and its children's ids, and no others; failed items go to a list outside.
+The state has counts and one cursor in the source's order, never a list of items. A run's history names only the items
+that this run started, in its pages and its children's ids. Failed items go to a list outside of the history.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from workflows.lifecycle.wave_children import ChildPool
 from workflows.lifecycle.wave_protocols import RunLimit, WaveSource, WaveSteering
 
 PAGE = 200
-"""Items of one page at most; its names and cursors go through the history."""
+"""Most items of one page, whose names and cursors are stored in the history."""
 
 _FAILURES_AT_ONCE = 50
 _SHORTEST_PAUSE = timedelta(seconds=30)
@@ -45,10 +45,10 @@ class Waves:
     """Runs items in waves as child workflows.
 
     Args:
-        source: of the items, and what is said of their child workflows.
+        source: of the items, and of their child workflows.
         steering: pauses, decisions and status.
-        run_limit: says when the workflow continues as new.
-        state: `WaveState.begin(policy)`, or what an earlier run carried over.
+        run_limit: when the workflow continues as new.
+        state: `WaveState.begin(policy)`, or the state of the previous run.
     """
 
     def __init__(self, source: WaveSource, steering: WaveSteering, run_limit: RunLimit, state: WaveState) -> None:
@@ -61,13 +61,13 @@ class Waves:
         self._hold: Hold | None = None
         self._revisions = 0
         self._left_before = state.counts.left_running
-        # A run that did nothing yet must not continue as new, however small the limit is.
-        self._went_on = False
+        # A run without progress must not continue as new, even with a tiny limit.
+        self._has_progress = False
 
     async def run(self) -> WaveStatus:
-        """Run wave after wave until all items had their turn, or no more must begin; returns how they stand.
+        """Run wave after wave until all items have run, or no more may start; return the status.
 
-        Cancelled, or failing itself, it asks the children that run to cancel, and waits until they have ended.
+        When cancelled or failed, cancel the running children, and wait until they have ended.
         """
         try:
             while self._running:
@@ -76,8 +76,8 @@ class Waves:
                 else:
                     await self._begin_page()
             await self.drain()
-        # Nothing else: what is thrown into a run that its worker drops must not act, since another workflow's loop may
-        # be the running one then.
+        # Not BaseException: a worker that evicts a run throws one into it. The handler must not run then, because
+        # another workflow's event loop may be the running one.
         except (Exception, asyncio.CancelledError):
             if self._pool:
                 self._show(Hold(kind=WaitKind.ITEMS, why="items that were running to end after their cancellation"))
@@ -87,16 +87,16 @@ class Waves:
 
     @property
     def complete(self) -> bool:
-        """Whether the state tells all, so that the workflow may continue as new: no child runs."""
+        """True if the state is complete, and the workflow may continue as new: no child runs."""
         return not self._pool and not self._unrecorded
 
     def revise(self, policy: WavePolicy) -> None:
-        """Continue by another policy, from the next item on; a decision that is waited for is still the operator's."""
+        """Use another policy from the next item on; a pending decision still waits for the operator."""
         self.state.policy = policy
         self._revisions += 1
 
     def status(self) -> WaveStatus:
-        """Where the waves stand."""
+        """Return the status of the waves."""
         state = self.state
         return WaveStatus(
             outcome=state.outcome,
@@ -114,8 +114,8 @@ class Waves:
     # Items ----------------------------------------------------------------------------------------------------------
 
     async def _begin_page(self) -> None:
-        """List the next items of the wave, and begin them as soon as they may."""
-        # Asked before the page, so that it is as fresh as it can be when its items begin.
+        """List the next items of the wave, and start them as soon as they may."""
+        # Before the listing, so that the page is as new as possible when its items start.
         if not await self._may_begin():
             return
         room = self.state.policy.size_of(self.state.wave) - self.state.begun_in_wave
@@ -133,11 +133,11 @@ class Waves:
         state.cursor = batch[-1].cursor or batch[-1].name
         state.begun_in_wave += len(batch)
         state.counts.begun += len(batch)
-        self._went_on = True
+        self._has_progress = True
         self._pool.begin(tuple(item.name for item in batch), state.policy)
 
     async def _list_items(self, limit: int) -> tuple[WaveItem, ...]:
-        """The next page, once its source says that items may begin."""
+        """Return the next page, once its source allows items to start."""
         pause = _SHORTEST_PAUSE
         while True:
             page = await self._source.next_items(self.state.cursor, limit)
@@ -146,8 +146,8 @@ class Waves:
                 self._show(None)
                 return page.items[:limit]
             self._show(Hold(kind=WaitKind.STOP_SWITCH, why=page.hold, until=workflow.now() + pause))
-            await workflow.sleep(pause, summary="next look at the source of items")
-            pause, self._went_on = min(2 * pause, _LONGEST_PAUSE), True
+            await workflow.sleep(pause, summary="next check of the source of items")
+            pause, self._has_progress = min(2 * pause, _LONGEST_PAUSE), True
             await self._continue_if_due()
 
     def _count(self, items: tuple[str, ...], result: BatchResult) -> None:
@@ -158,15 +158,15 @@ class Waves:
 
     async def _record_failures(self) -> None:
         while self._unrecorded:
-            some = self._unrecorded[:_FAILURES_AT_ONCE]
-            self.state.failure_list = await self._source.record_failures(some, self.state.recorded_failures)
-            self.state.recorded_failures += len(some)
-            del self._unrecorded[: len(some)]
+            failures = self._unrecorded[:_FAILURES_AT_ONCE]
+            self.state.failure_list = await self._source.record_failures(failures, self.state.recorded_failures)
+            self.state.recorded_failures += len(failures)
+            del self._unrecorded[: len(failures)]
 
-    # What holds them back -------------------------------------------------------------------------------------------
+    # Holds ----------------------------------------------------------------------------------------------------------
 
     async def _may_begin(self) -> bool:
-        """Wait until an item may begin; False if none must any more."""
+        """Wait until an item may start; return False if none may any more."""
         while self._running:
             await self._wait_if_paused()
             await self._continue_if_due()
@@ -200,7 +200,7 @@ class Waves:
         state = self.state
         gates = {WaveGate.NONE: False, WaveGate.CANARY: state.wave == CANARY, WaveGate.EVERY_WAVE: True}
         if state.budget_exceeded:
-            # One decision: who accepts the failures need not open the gate as well.
+            # One decision is enough: accepting the failures also opens the gate.
             await self._decide_over_failures()
         elif gates[state.policy.gate]:
             name = "the canary" if state.wave == CANARY else f"wave {state.wave}"
@@ -212,7 +212,7 @@ class Waves:
             self._show(None)
 
     async def _decide_over_failures(self) -> None:
-        # Those that run may fail as well, and the decision is about all of them.
+        # Running items may fail as well, and the decision is about all failures.
         await self.drain()
         if await self._all_listed():
             return
@@ -259,7 +259,7 @@ class Waves:
             self.state.policy = self.state.policy.model_copy(update={"windows": free})
 
     async def _all_listed(self) -> bool:
-        """Whether no item is left; then the waves are done."""
+        """Return whether no item remains; then the waves are done."""
         if await self._list_items(1):
             return False
         self._end(WavesOutcome.DONE)
@@ -274,7 +274,7 @@ class Waves:
             self._end(WavesOutcome.STOPPED, f"the operator decided to begin no more items: {why}")
 
     async def drain(self) -> None:
-        """Wait for the end of all that runs, and list what failed; the state is complete then."""
+        """Wait for the end of all running items, and record the failed ones; the state is complete then."""
         if self._pool:
             self._show(Hold(kind=WaitKind.ITEMS, why="items that run to end"))
             await self._pool.until_fewer_than(1)
@@ -282,7 +282,7 @@ class Waves:
         self._show(None)
 
     async def _continue_if_due(self) -> None:
-        if self._went_on and self._run_limit.due:
+        if self._has_progress and self._run_limit.due:
             await self.drain()
             await self._run_limit.checkpoint()
 

@@ -29,7 +29,7 @@ POLICIES: dict[Phase, PhasePolicy] = {
         no_pause=_BLOCKED,
     ),
     Phase.COMPLETED: PhasePolicy(
-        undo=Undo.COPY_BACK, undo_cost=AFTER_COMMIT, no_rollback="the commit is under way", no_pause=TOO_SHORT
+        undo=Undo.COPY_BACK, undo_cost=AFTER_COMMIT, no_rollback="the commit is running", no_pause=TOO_SHORT
     ),
     Phase.VALIDATION: PhasePolicy(
         undo=Undo.COPY_BACK,

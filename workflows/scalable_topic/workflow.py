@@ -19,7 +19,7 @@ from models.scalable_topic.phases import Phase
 from models.scalable_topic.results import CleanedUp, DrainedTopic, FlipAnswer, Precheck, Released
 from models.scalable_topic.state import TopicState
 from workflows.lifecycle.activity_calls import Call
-from workflows.lifecycle.failures import FAILURES, failure_of, raised_again
+from workflows.lifecycle.failures import FAILURES, failure_of, to_exception
 from workflows.lifecycle.migration import Migration
 from workflows.lifecycle.precheck import not_ready, require_ready
 from workflows.lifecycle.start import read_start
@@ -85,7 +85,7 @@ class ScalableTopicMigration(Migration[ScalableTopicInput, TopicState]):
                 state.undoing = failure_of(error)
         await self.phases.undo(Phase.COMPLETE, self._complete)
         if state.undoing is not None:
-            raise raised_again(state.undoing)
+            raise to_exception(state.undoing)
 
     async def _precheck(self) -> None:
         call = Call(f"Check {self.input.topic}")

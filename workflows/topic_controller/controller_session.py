@@ -16,7 +16,7 @@ from models.topic_controller.input import ControllerInput
 from models.topic_controller.record import ControlledLayout
 from models.topic_controller.state import ControllerState
 from workflows.lifecycle.activity_calls import FencedCalls
-from workflows.lifecycle.failures import failure_of, raised_again
+from workflows.lifecycle.failures import failure_of, to_exception
 from workflows.lifecycle.migration import refused
 from workflows.lifecycle.phases import PHASE_KEY, upsert
 from workflows.topic_controller.details import render, status_of
@@ -129,8 +129,8 @@ class ControllerSession:
         except ActivityError as error:
             failure = failure_of(error)
             if failure.type == FailureKind.NOT_LEADER:
-                self.lost = raised_again(failure)
-            raise raised_again(failure) from error
+                self.lost = to_exception(failure)
+            raise to_exception(failure) from error
 
     async def retry_until_done(
         self, step: Callable[[], Awaitable[ResultT]], on_conflict: Callable[[], Awaitable[None]] | None = None

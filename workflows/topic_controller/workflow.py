@@ -45,7 +45,7 @@ from models.topic_controller.state import (
 )
 from workflows.lifecycle.activity_calls import Call
 from workflows.lifecycle.continuation import HistoryLimit
-from workflows.lifecycle.failures import failure_of, raised_again
+from workflows.lifecycle.failures import failure_of, to_exception
 from workflows.lifecycle.migration import KIND_KEY, TARGET_KEY, refused
 from workflows.lifecycle.phases import upsert
 from workflows.lifecycle.start import OneInput, read_start
@@ -99,7 +99,7 @@ class ScalableTopicController(OneInput):
         if cancelled is not None:
             raise cancelled
         if self._sessions.lost is not None:
-            self._controller.lost = raised_again(failure_of(self._sessions.lost))
+            self._controller.lost = to_exception(failure_of(self._sessions.lost))
         if self._controller.lost is not None and not self._controller.is_reset:
             raise self._controller.lost
         if not self._controller.deleted:

@@ -45,7 +45,7 @@ def _shape(blue: TopicInventory, green: TopicInventory) -> Iterator[Delta]:
         grows = 0 < green.partitions < count
         yield differs(f"{path}: partitions", (str(count), str(green.partitions)), PARTITION, grow if grows else None)
     for part in green.unloadable:
-        yield differs(f"{path}: {part.name.topic}", ("is there", f"cannot be loaded: {part.trouble}"))
+        yield differs(f"{path}: {part.name.topic}", ("is there", f"cannot be loaded: {part.load_error}"))
     absent = green.partitions - len(green.parts)
     if green.persistent and absent > 0:
         yield missing(

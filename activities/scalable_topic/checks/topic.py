@@ -182,7 +182,9 @@ def _check_record(findings: Findings, topic: TopicInventory, record: ScalableRec
 def _check_storage(findings: Findings, topic: TopicInventory) -> None:
     for part in topic.unloadable:
         findings.block(
-            "TOPIC_NOT_LOADED", f"no broker can load {part.name}: {part.trouble}", "cure that, or leave the topic out"
+            "TOPIC_NOT_LOADED",
+            f"no broker can load {part.name}: {part.load_error}",
+            "cure that, or leave the topic out",
         )
     if topic.compacted or (topic.policies or {}).get(_COMPACTION_POLICY):
         findings.block(

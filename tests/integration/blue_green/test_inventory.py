@@ -144,7 +144,7 @@ def test_topics_that_cannot_be_loaded(clusters: Clusters) -> None:
     for topic in topics:
         for part in found.topics[topic].unloadable:
             assert part.migrated
-            assert "migrated" in part.trouble
+            assert "migrated" in part.load_error
 
 
 def test_limits_of_green(clusters: Clusters) -> None:

@@ -10,7 +10,7 @@ from activities.blue_green.checks.quotas import are_defaults, broker_differences
 from activities.blue_green.provisioning.differences import differences, tenant_differences
 from activities.blue_green.provisioning.inventory import NamespaceInventory
 from activities.blue_green.provisioning.translation import translated_policies, translated_tenant
-from activities.pulsar.topic_inventory import Part, TopicInventory, is_system_topic
+from activities.pulsar.topic_inventory import TopicInventory, TopicPartition, is_system_topic
 from clients.pulsar.admin.namespaces import Policies
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.tenants import Tenant
@@ -37,7 +37,11 @@ def topic(
     """Return a topic that is loaded, with durable subscriptions."""
     stats = TopicStats(subscriptions={subscription: SubscriptionStats() for subscription in subscriptions})
     parts = [name.of_partition(number) for number in range(partitions)] or [name]
-    given: dict[str, Any] = {"properties": {}, "policies": {}, "parts": tuple(Part(part, stats) for part in parts)}
+    given: dict[str, Any] = {
+        "properties": {},
+        "policies": {},
+        "parts": tuple(TopicPartition(part, stats) for part in parts),
+    }
     return TopicInventory(name, partitions, **{**given, **more})
 
 
@@ -244,18 +248,23 @@ def test_schemas_in_another_order() -> None:
 
 def test_a_topic_that_has_moved() -> None:
     """Of a topic that blue does not load any more, nothing is asked that blue cannot tell."""
-    moved = topic(properties=None, policies=None, parts=(Part(TOPIC, None, "already migrated", migrated=True),))
+    moved = topic(
+        properties=None, policies=None, parts=(TopicPartition(TOPIC, None, "already migrated", migrated=True),)
+    )
     assert found(namespace(moved), namespace(topic(subscriptions=("s",), properties={"a": "b"}))) == {}
 
 
 def test_green_is_not_empty() -> None:
     """Messages on green block, whatever else is equal; so does a topic that green cannot load."""
     stats = TopicStats(storage_size=9, subscriptions={"s": SubscriptionStats(msg_backlog=4)})
-    green = namespace(topic(parts=(Part(TOPIC, stats),)))
+    green = namespace(topic(parts=(TopicPartition(TOPIC, stats),)))
     [told] = differences(namespace(topic(subscriptions=("s",))), green, names=NAMES, release=RELEASE)
     assert (told.kind, told.green, told.blocks) == (DifferenceKind.GREEN_HAS_MESSAGES, "backlogs: s 4", True)
     [told] = differences(
-        namespace(topic()), namespace(topic(parts=(Part(TOPIC, None, "no offloader"),))), names=NAMES, release=RELEASE
+        namespace(topic()),
+        namespace(topic(parts=(TopicPartition(TOPIC, None, "no offloader"),))),
+        names=NAMES,
+        release=RELEASE,
     )
     assert (told.kind, told.green) == (DIFFERS, "cannot be loaded: no offloader")
 

@@ -13,7 +13,7 @@ from activities.blue_green.checks.green import check_isolation, check_resource_g
 from activities.blue_green.checks.quotas import green_quotas
 from activities.blue_green.context import BlueGreenTask
 from activities.lifecycle.precheck import Findings
-from activities.pulsar.topic_inventory import Part, TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
 from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminNotFound, AdminUnreachable
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
@@ -46,7 +46,7 @@ def green(**settings: str) -> PulsarAdminReader:
 
 def codes(policies: dict[str, Any], own: dict[str, Any], **settings: str) -> list[str]:
     """Return the codes of blockers of a namespace with one topic that is used."""
-    topic = TopicInventory(TOPIC, parts=(Part(TOPIC, _USED),), policies=own)
+    topic = TopicInventory(TOPIC, parts=(TopicPartition(TOPIC, _USED),), policies=own)
     return [blocker.code for blocker in green_quotas(green(**settings), namespace(topic, **policies))]
 
 

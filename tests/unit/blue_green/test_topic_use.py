@@ -15,7 +15,7 @@ from activities.blue_green.context import BlueGreenTask, NamespaceGuard
 from activities.blue_green.write_limit import unfinished_of
 from activities.lifecycle.context import Deadline
 from activities.lifecycle.precheck import Findings
-from activities.pulsar.topic_inventory import Part, TopicInventory, is_system_topic, is_transaction_topic
+from activities.pulsar.topic_inventory import TopicInventory, TopicPartition, is_system_topic, is_transaction_topic
 from clients.errors import StoreConflict
 from clients.pulsar.admin.topics import Client, EntryHead, ReplicationStats, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
@@ -74,7 +74,7 @@ def guards() -> list[NamespaceGuard]:
 
 def topic(stats: TopicStats, **policies: Any) -> TopicInventory:
     """Return a topic without partitions."""
-    return TopicInventory(TOPIC, parts=(Part(TOPIC, stats),), policies=policies)
+    return TopicInventory(TOPIC, parts=(TopicPartition(TOPIC, stats),), policies=policies)
 
 
 @pytest.mark.parametrize(

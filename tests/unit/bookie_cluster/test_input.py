@@ -50,7 +50,7 @@ def test_plan_survives_json() -> None:
         ({"cleanup": "all"}, "cleanup", "'leave' or 'remove'"),
         ({"cluster": "a/b"}, "cluster", "match pattern"),
         ({"rollback_window": "P91D"}, "rollback_window", "less than or equal to 90 days"),
-        ({"rollback_window": "a day"}, "rollback_window", "'a day' is no duration"),
+        ({"rollback_window": "a day"}, "rollback_window", "invalid duration 'a day'"),
         ({"pause_deadline": "PT0S"}, "pause_deadline", "greater than 0"),
         ({"old_ledger_read_timeout": "PT6M"}, "old_ledger_read_timeout", "less than or equal to 5 minutes"),
         ({"deletion_delay": "-PT1S"}, "deletion_delay", "greater than or equal to 0"),

@@ -87,7 +87,7 @@ def test_rollback_has_gates_of_its_own() -> None:
     lifecycle = VerbState(policy=POLICIES[Routing.RESTART][Phase.BUILD])
     lifecycle.take(Verb.ROLLBACK)
     lifecycle.close_gate("continues")
-    assert lifecycle.judge(Verb.PROCEED).why == "a rollback is under way"
+    assert lifecycle.judge(Verb.PROCEED).why == "a rollback is running"
     lifecycle.undo()
     lifecycle.enter(POLICIES[Routing.RESTART][Phase.ROLLED_BACK])
     lifecycle.close_gate("continues")

@@ -86,7 +86,7 @@ def test_reports_have_codes(outcome: Outcome, figures: dict[str, int], code: int
     [
         (["start", "metadata-store", "--cluster", "prod"], "error: the input is wrong: source: this field is needed"),
         (["throttle", "metadata-store/prod", "-o", "json", "0"], "error: megabytes_per_second: "),
-        (["window", "metadata-store/prod", "soon"], "error: 'soon' is no duration."),
+        (["window", "metadata-store/prod", "soon"], "error: invalid duration 'soon'."),
         (["replay", "/no/such/history.json"], "error: [Errno 2]"),
     ],
 )

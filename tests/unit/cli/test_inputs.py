@@ -61,7 +61,7 @@ def test_input_from_a_file(tmp_path: Path) -> None:
         (json.dumps(REQUIRED), {"mode": "sideways"}, "mode: "),
         (json.dumps(REQUIRED), {"source": "http://zk"}, "source: "),
         (json.dumps(REQUIRED), {"target": SOURCE}, "the same tree"),
-        (json.dumps(REQUIRED), {"validation_window": "a while"}, "'a while' is no duration"),
+        (json.dumps(REQUIRED), {"validation_window": "a while"}, "invalid duration 'a while'"),
         (json.dumps(REQUIRED), {"validation_window": "90"}, "validation_window: '90' has no unit"),
         (json.dumps({**REQUIRED, "dry_run": "true"}), {}, "dry_run: 'true' is neither true nor false"),
         ("{", {}, "--input is not JSON"),

@@ -18,7 +18,7 @@ from activities.pulsar.able_brokers import BROKERS_UNKNOWN
 from activities.pulsar.coverage import covered, require_covered
 from activities.pulsar.feature_census import FeatureCensus
 from activities.pulsar.releases import SeenBroker
-from activities.pulsar.topic_inventory import Part, TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
 from clients.errors import StoreUnreachable
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
@@ -74,7 +74,7 @@ def census(
     found = FeatureCensus("c")
     found.add_brokers([SeenBroker("broker 1", "5.0.1", {"metadataStoreUrl": "zk:a:1", **(settings or {})})])
     found.add_store(Store({"/admin/policies/public": {}, **(store or {})}))  # pyright: ignore[reportArgumentType] - a double
-    found.add_topic(TopicInventory(_TOPIC, parts=(Part(_TOPIC, TopicStats.model_validate(stats or {})),)))
+    found.add_topic(TopicInventory(_TOPIC, parts=(TopicPartition(_TOPIC, TopicStats.model_validate(stats or {})),)))
     return found
 
 
@@ -284,7 +284,9 @@ def test_features_in_use_are_listed_with_their_objects() -> None:
     for number in range(25):
         name = TopicName.parse(f"persistent://public/default/t{number}")
         stats = TopicStats.model_validate({"msgChunkPublished": True, "publishers": [{"clientVersion": "x"}] * 3})
-        found.add_topic(TopicInventory(name, policies={"global/retention": {"a": 1}}, parts=(Part(name, stats),)))
+        found.add_topic(
+            TopicInventory(name, policies={"global/retention": {"a": 1}}, parts=(TopicPartition(name, stats),))
+        )
     uses = {use.feature: use for use in found.uses("blue-green")}
     assert (uses["CHUNKED_MESSAGES"].count, len(uses["CHUNKED_MESSAGES"].objects)) == (25, 10)
     assert uses["CLIENT_VERSIONS"].count == 25

@@ -39,7 +39,7 @@ GOLDEN = """\
 
 **Please** start it
 
-**Way back** (free): a rollback removes the copy from the target
+**Rollback** (free): a rollback removes the copy from the target
 
 **Verbs now**: rollback, pause
 

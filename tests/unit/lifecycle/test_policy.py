@@ -267,4 +267,4 @@ def test_cleanup_then_proceed() -> None:
     assert lifecycle.take(Verb.PROCEED).accepted
     assert not lifecycle.cleanup_wanted
     refused = lifecycle.take(Verb.CLEANUP)
-    assert (refused.accepted, refused.why, refused.legal) == (False, "proceed was given already", ())
+    assert (refused.accepted, refused.why, refused.legal) == (False, "proceed was sent already", ())

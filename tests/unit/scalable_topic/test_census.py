@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from activities.pulsar.topic_inventory import Part, TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
 from activities.scalable_topic.regular_topic import census
 from clients.pulsar.admin.topics import Client, SubscriptionStats, TopicStats
 from clients.pulsar.names import TopicName
@@ -19,9 +19,9 @@ def test_clients_of_all_partitions_count() -> None:
         "reader-1": SubscriptionStats.model_validate({"isDurable": False, "consumers": [_OLD]}),
     }
     parts = (
-        Part(_TOPIC.of_partition(0), TopicStats(publishers=(_OLD, _NEW), subscriptions=reads)),
-        Part(_TOPIC.of_partition(1), TopicStats(publishers=(_OLD,))),
-        Part(_TOPIC.of_partition(2), None, "it cannot be loaded"),
+        TopicPartition(_TOPIC.of_partition(0), TopicStats(publishers=(_OLD, _NEW), subscriptions=reads)),
+        TopicPartition(_TOPIC.of_partition(1), TopicStats(publishers=(_OLD,))),
+        TopicPartition(_TOPIC.of_partition(2), None, "it cannot be loaded"),
     )
     found = census(TopicInventory(_TOPIC, partitions=3, parts=parts))
     assert (found.legacy, found.managed) == (4, 2)
@@ -35,5 +35,5 @@ def test_clients_of_all_partitions_count() -> None:
 def test_clients_without_a_name_or_version() -> None:
     """What a broker does not know is said so."""
     stats = TopicStats(publishers=(Client(),))
-    found = census(TopicInventory(_TOPIC, parts=(Part(_TOPIC, stats),)))
+    found = census(TopicInventory(_TOPIC, parts=(TopicPartition(_TOPIC, stats),)))
     assert found.named == (f"producer  at unknown address (unknown version) on {_TOPIC}",)

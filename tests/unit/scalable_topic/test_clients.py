@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from activities.lifecycle.precheck import Findings
-from activities.pulsar.topic_inventory import Part, TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
 from activities.scalable_topic.checks.topic import check_topic
 from activities.scalable_topic.regular_topic import waits_for
 from clients.pulsar.admin.topics import Client, TopicStats
@@ -17,7 +17,7 @@ _V5 = Client(producer_name="p", metadata={"__pulsar.v5.managed": "true"})
 
 
 def _with(**stats: object) -> TopicInventory:
-    return TopicInventory(_TOPIC, parts=(Part(_TOPIC, TopicStats.model_validate(stats)),))
+    return TopicInventory(_TOPIC, parts=(TopicPartition(_TOPIC, TopicStats.model_validate(stats)),))
 
 
 @pytest.mark.parametrize("force", [False, True])

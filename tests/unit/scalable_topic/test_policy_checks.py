@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from activities.lifecycle.precheck import Findings
-from activities.pulsar.topic_inventory import Part, TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
 from activities.scalable_topic.checks.policies import check_policies
 from clients.pulsar.admin.topics import TopicStats
 from clients.pulsar.names import TopicName
@@ -51,7 +51,7 @@ def _found(
 ) -> Findings:
     findings = Findings()
     stats = TopicStats.model_validate({"subscriptions": {kind: {"type": kind, "isDurable": True} for kind in types}})
-    inventory = TopicInventory(_TOPIC, policies=topic or {}, parts=(Part(_TOPIC, stats),))
+    inventory = TopicInventory(_TOPIC, policies=topic or {}, parts=(TopicPartition(_TOPIC, stats),))
     given = {**_NAMESPACE, **(namespace or {})}
     check_policies(findings, inventory, given, {**_BROKER, **broker}, remove=remove)
     return findings

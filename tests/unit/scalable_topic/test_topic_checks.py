@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from activities.lifecycle.precheck import Findings
-from activities.pulsar.topic_inventory import Part, TopicInventory
+from activities.pulsar.topic_inventory import TopicInventory, TopicPartition
 from activities.scalable_topic.checks.topic import check_controlled, check_segments, check_topic, undrained_streams
 from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.admin.topics import COMPACTION, Client, TopicStats
@@ -25,7 +25,7 @@ def _found(topic: TopicInventory, record: ScalableRecord = _ABSENT) -> Findings:
 
 
 def _with(name: TopicName = _TOPIC, **stats: object) -> TopicInventory:
-    return TopicInventory(name, schemas=_SCHEMAS, parts=(Part(name, TopicStats.model_validate(stats)),))
+    return TopicInventory(name, schemas=_SCHEMAS, parts=(TopicPartition(name, TopicStats.model_validate(stats)),))
 
 
 def _subscription(name: str, **fields: object) -> TopicInventory:
@@ -85,7 +85,7 @@ def test_plain_topic() -> None:
         (_with(_TOPIC._replace(domain="non-persistent")), "NOT_A_STORED_TOPIC"),
         (_with(_TOPIC._replace(topic="__change_events")), "NOT_A_STORED_TOPIC"),
         (_with(_TOPIC._replace(topic="a b")), "NAME_NEEDS_ENCODING"),
-        (TopicInventory(_TOPIC, schemas=_SCHEMAS, parts=(Part(_TOPIC, None, "no"),)), "TOPIC_NOT_LOADED"),
+        (TopicInventory(_TOPIC, schemas=_SCHEMAS, parts=(TopicPartition(_TOPIC, None, "no"),)), "TOPIC_NOT_LOADED"),
         (_with(subscriptions={COMPACTION: {}}), "COMPACTED"),
         (TopicInventory(_TOPIC, schemas=_SCHEMAS, policies={"compactionThreshold": 1}), "COMPACTED"),
         (_with(replication={"west": {}}), "REPLICATED"),

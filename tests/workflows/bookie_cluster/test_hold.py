@@ -93,7 +93,7 @@ async def test_no_pause_once_the_cutover_has_begun(stage: Harness) -> None:
     run = await stage.start(Script(stop_brokers=stopping), rollback_window="PT0S")
     await stopping.entered()
     for name, change in {"hold_before_cutover": HoldChange(hold=True), "cutover_at": CutoverTime(at=None)}.items():
-        assert (await run.refusal(name, change)).message == "the cut-over has begun"
+        assert (await run.refusal(name, change)).message == "the cut-over has started"
     assert Verb.PAUSE not in (await run.status()).legal_verbs
     stopping.release()
     await run.report()

@@ -161,7 +161,7 @@ async def test_steps_know_their_direction(stage: Harness) -> None:
     [
         ({"routng": "restart"}, "routng: there is no such field"),
         ({"target": PLAN["source"]}, "source and target have the same name"),
-        ({"pause_deadline": "soon"}, "pause_deadline: 'soon' is no duration"),
+        ({"pause_deadline": "soon"}, "pause_deadline: invalid duration 'soon'"),
     ],
 )
 async def test_wrong_input(stage: Harness, wrong: dict[str, Any], named: str) -> None:
@@ -237,7 +237,8 @@ async def test_failed_ledgers_wait_for_a_decision(stage: Harness) -> None:
     assert status.waiting.kind is WaitKind.DECISION
     assert "2 ledger(s) cannot be copied" in status.waiting.why
     assert status.waiting.action == (
-        "decide: proceed continues without these ledgers: brokers on the target will not find them, rollback goes back"
+        "decide: proceed continues without these ledgers: brokers on the target will not find them, "
+        "rollback undoes the migration"
     )
     assert status.waiting.ends_on == ("proceed", "rollback")
     assert status.legal_verbs == [Verb.ROLLBACK, Verb.PAUSE, Verb.PROCEED]

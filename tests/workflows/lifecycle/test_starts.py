@@ -16,8 +16,8 @@ from tests.workflows.lifecycle.harness import Harness
 from worker.catalog import ALL, KINDS, Kind
 
 _WRONG: list[tuple[tuple[Any, ...], str]] = [
-    ((), "there is no input"),
-    (({}, {}), "there are 2 inputs"),
+    ((), "the input is missing"),
+    (({}, {}), "expected one input, got 2"),
     ((None,), "the input is not a JSON object, but null"),
     (("prod",), "the input is not a JSON object, but a text"),
     (([1],), "the input is not a JSON object, but a list"),

@@ -42,7 +42,7 @@ async def test_hold_before_cutover(stage: Harness) -> None:
 
 
 async def test_hold_is_released_by_its_update(stage: Harness) -> None:
-    """The update can hold a migration that copies, release it again, and is refused once the cut-over has begun."""
+    """The update can hold a migration that copies, release it again, and is refused once the cut-over has started."""
     copying, preparing = Hang(), Hang()
     run = await stage.start(Script(pre_copy=copying, prepare=preparing), validation_window="PT0S")
     await copying.entered()
@@ -53,7 +53,7 @@ async def test_hold_is_released_by_its_update(stage: Harness) -> None:
     await preparing.entered()
     for name, change in {"hold_before_cutover": HoldChange(hold=True), "cutover_at": CutoverTime(at=None)}.items():
         refusal = await run.refusal(name, change)
-        assert (refusal.type, refusal.message) == (FailureKind.REFUSED, "the cut-over has begun")
+        assert (refusal.type, refusal.message) == (FailureKind.REFUSED, "the cut-over has started")
     preparing.release()
     assert (await run.report()).outcome is Outcome.DONE
 

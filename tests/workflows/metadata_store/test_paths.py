@@ -151,7 +151,7 @@ async def test_transient_failures_are_retried(stage: Harness) -> None:
     ("wrong", "named"),
     [
         ({"blocked_deadlin": "PT1M"}, "blocked_deadlin: there is no such field"),
-        ({"blocked_deadline": "soon"}, "blocked_deadline: 'soon' is no duration; write 90s, 30m, 24h, 2d or PT24H"),
+        ({"blocked_deadline": "soon"}, "blocked_deadline: invalid duration 'soon'; write 90s, 30m, 24h, 2d or PT24H"),
         ({"blocked_deadline": 300}, "blocked_deadline: 300 has no unit"),
         ({"dry_run": "true"}, "dry_run: 'true' is neither true nor false"),
         ({"source": "one:2181"}, "source: 'one:2181' has no scheme; write zk:one:2181"),

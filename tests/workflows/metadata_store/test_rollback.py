@@ -84,7 +84,7 @@ async def test_a_way_back_that_failed_is_tried_at_once(stage: Harness) -> None:
     status = await run.until(lambda status: status.waiting is not None and status.waiting.kind is WaitKind.RETRY)
     assert status.waiting is not None
     assert (status.waiting.ends_on, status.legal_verbs) == (("proceed",), [Verb.PROCEED])
-    assert (await run.steer(Verb.PROCEED)).why == "the way back is tried again at once"
+    assert (await run.steer(Verb.PROCEED)).why == "the rollback is retried now"
     assert (await run.report()).outcome is Outcome.ROLLED_BACK
     assert run.script.steps.count("unblock_writes") == 2
 
@@ -99,7 +99,7 @@ async def test_rollback_during_the_commit_is_refused(stage: Harness) -> None:
     report = await run.report()
     assert report.outcome is Outcome.DONE
     assert run.script.steps == LIVE
-    assert any(note.endswith("rollback refused: the commit is under way. Legal now: none") for note in report.notes)
+    assert any(note.endswith("rollback refused: the commit is running. Legal now: none") for note in report.notes)
 
 
 async def test_rollback_after_the_commit_is_refused(stage: Harness) -> None:

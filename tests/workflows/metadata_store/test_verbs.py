@@ -119,10 +119,10 @@ async def test_malformed_messages_do_no_harm(stage: Harness) -> None:
     await run.handle.signal("report_progress", {"nothing": "of this kind"})
     status = await run.status()
     assert [note.partition("Z ")[2] for note in status.notes[before:]] == [
-        "rollback refused: {'x': 1} is no reason. Cure: give none, or a text: --input '\"OPS-1\"'",
-        "rollback refused: one two is no reason. Cure: give none, or a text: --input '\"OPS-1\"'",
-        "cleanup refused: 7 is no reason. Cure: give none, or a text: --input '\"OPS-1\"'",
-        "rolback refused: there is no such signal. Cure: give one of rollback, cleanup, pause, resume, proceed",
+        "rollback refused: invalid reason {'x': 1}; send no reason, or a text: --input '\"OPS-1\"'",
+        "rollback refused: invalid reason one two; send no reason, or a text: --input '\"OPS-1\"'",
+        "cleanup refused: invalid reason 7; send no reason, or a text: --input '\"OPS-1\"'",
+        "unknown signal 'rolback'; valid signals: rollback, cleanup, pause, resume, proceed",
     ]
     assert status.legal_verbs == [Verb.ROLLBACK]
     hang.release()

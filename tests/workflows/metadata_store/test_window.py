@@ -329,7 +329,7 @@ async def test_a_failed_cleanup_keeps_the_report(stage: Harness, part: CleanupSt
     report = await run.report()
     assert report.outcome is Outcome.DONE_WITH_FAILURES
     assert report.certificate["differences"] == 0
-    assert "was not cleaned up to its end" in report.notes[-1]
+    assert "was not cleaned up completely" in report.notes[-1]
 
 
 async def _open(run: Run):
