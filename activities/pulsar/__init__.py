@@ -1,1 +1,1 @@
-"""Reading and changing Pulsar clusters, as several migrations need it."""
+"""Reading and changing Pulsar clusters, shared by several migrations."""

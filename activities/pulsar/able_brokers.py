@@ -1,4 +1,4 @@
-"""Ask brokers again what PRECHECK asked: days may have passed, and one may have been restarted with other settings."""
+"""Checks of brokers after PRECHECK: days may have passed, and one may have been restarted with other settings."""
 
 from __future__ import annotations
 
@@ -15,18 +15,18 @@ from models.lifecycle.status import WaitKind
 BROKERS_UNKNOWN = "BROKERS_UNKNOWN"
 """Code of the blocker for a broker that does not answer."""
 
-# Seconds between two questions to a broker that does not answer.
+# Seconds between two requests to a broker that does not answer.
 _ASK_EVERY = 1.0
 
 
 class AbleBrokers:
-    """Asks each session of a broker once whether it can take part in a migration.
+    """Checks each session of a broker once, whether it can take part in a migration.
 
     Args:
-        context: reports what is waited for.
+        context: reports the wait.
         running: returns the brokers that are registered now.
-        ask: asks these brokers, and adds a blocker for what stands in the way.
-        patience: seconds that a broker may take to answer; it may be in a restart.
+        ask: checks these brokers, and adds blockers.
+        timeout: seconds that a broker may take to answer; it may be restarting.
     """
 
     def __init__(
@@ -34,19 +34,19 @@ class AbleBrokers:
         context: ActivityContext,
         running: Callable[[], Sequence[Service]],
         ask: Callable[[Sequence[Service], Findings], object],
-        patience: float,
+        timeout: float,
     ) -> None:
         self._context = context
         self._running = running
         self._ask = ask
-        self._deadline = context.deadline(patience)
+        self._deadline = context.deadline(timeout)
         self._asked: set[int] = set()
 
     def require(self) -> None:
-        """Ask the registered brokers whose sessions were not asked yet.
+        """Check the registered brokers whose sessions were not checked yet.
 
         Raises:
-            ApplicationError: `ParticipantsNotReady` where one cannot take part, or does not answer in time.
+            ApplicationError: `ParticipantsNotReady` where a broker cannot take part, or does not answer in time.
         """
         while unasked := [broker for broker in self._running() if broker.owner not in self._asked]:
             findings = Findings()

@@ -1,4 +1,4 @@
-"""Wait until every broker sees what was set in its metadata store."""
+"""Wait until every broker sees a change in its metadata store."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from clients.pulsar.admin.client import PulsarAdminReader
 from clients.pulsar.admin.errors import AdminUnreachable
 
 LOOK_EVERY = 0.2
-"""Seconds between two requests to a broker that must see something."""
+"""Seconds between two requests to a broker that must see a change."""
 SEEN_WITHIN = 30.0
-"""Seconds within which all brokers must see it."""
+"""Seconds in which all brokers must see a change."""
 
 
 def await_on_brokers(
@@ -22,17 +22,17 @@ def await_on_brokers(
     *,
     silent: set[str] | None = None,
 ) -> None:
-    """Wait until each broker sees what was set; all of them together have half a minute.
+    """Wait until each broker sees a change; all brokers together have `SEEN_WITHIN` seconds.
 
     Args:
         context: of the activity.
         brokers: each with its address.
-        lag_of: says what a broker does not see yet, to follow "the broker X"; empty where it sees it.
-        silent: gets brokers that do not answer, which are not waited for then; None where each must answer.
+        lag_of: returns what a broker does not see yet, as a text after "the broker X"; empty once it sees the change.
+        silent: collects brokers that do not answer, and are not waited for; None if each must answer.
 
     Raises:
         AdminUnreachable: a broker does not answer.
-        StoreContention: one does not see it in time.
+        StoreContention: a broker does not see the change in time.
     """
     deadline = context.deadline(SEEN_WITHIN)
     for url, admin in brokers:

@@ -1,4 +1,4 @@
-"""What registered brokers say of themselves: their release, their bookie cluster, their health."""
+"""Reports of registered brokers: their release, their bookie cluster, their health."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _DERIVED = "metadata-store:"
 
 
 class SeenCluster(NamedTuple):
-    """The bookie cluster of one broker: its root, or why it is not known; `text` is the broker's own setting."""
+    """The bookie cluster of a broker: its root, or why it is not known; `text` is the broker's own setting."""
 
     url: StoreUrl | None
     text: str
@@ -29,10 +29,9 @@ class SeenCluster(NamedTuple):
 
 
 def bookie_cluster_of(broker: SeenBroker) -> SeenCluster:
-    """Return the bookie cluster that a broker was configured with, by what was read of it."""
+    """Return the bookie cluster in the settings of a broker."""
     if broker.settings is None:
-        # Not known, which is not "elsewhere": whoever deletes or starts treats such a broker as one that may use the
-        # cluster.
+        # Not known does not mean elsewhere: callers treat such a broker as one that may use the cluster.
         return SeenCluster(None, "", f"its configuration could not be read ({broker.why})")
     try:
         uri = _bookkeeper_uri(broker.settings)
@@ -42,10 +41,10 @@ def bookie_cluster_of(broker: SeenBroker) -> SeenCluster:
 
 
 class BrokerView:
-    """Asks each broker at the address that it has registered; a context manager.
+    """Reads each broker at its registered address; a context manager.
 
     Args:
-        access: how admin interfaces are talked to.
+        access: to admin interfaces.
 
     Raises:
         StoreDenied: a file of the TLS settings cannot be used.
@@ -63,19 +62,19 @@ class BrokerView:
         self._session.close()
 
     def bookie_cluster(self, broker: Service) -> SeenCluster:
-        """The bookie cluster that a broker was configured with."""
+        """Return the bookie cluster in the settings of a broker."""
         return bookie_cluster_of(self.read(broker))
 
     def configuration(self, broker: Service) -> dict[str, str]:
-        """A broker's configuration, by its names in `broker.conf`.
+        """Return a broker's configuration, by the names in `broker.conf`.
 
         Raises:
-            StoreError: the broker does not answer, or not with a configuration.
+            StoreError: the broker does not answer, or its answer is not a configuration.
         """
         return self._reader(broker).brokers.runtime_configuration()
 
     def read(self, broker: Service) -> SeenBroker:
-        """What a broker reports of its release and settings; what it does not answer is left empty."""
+        """Return a broker's release and settings; values that it does not report are empty."""
         try:
             reader = self._reader(broker)
         except StoreError as error:
@@ -83,7 +82,7 @@ class BrokerView:
         return read_broker(broker.name, reader)
 
     def health(self, broker: Service) -> str:
-        """Have a broker write a message to a topic of its own and read it back; empty if it could, else why not."""
+        """Run a broker's health check, which writes and reads a message; return why it failed, empty if it passed."""
         try:
             urls = registered_urls(broker.data, self._session.access)
             PulsarAdmin(self._session, urls).brokers.check_health()
@@ -92,7 +91,7 @@ class BrokerView:
         return ""
 
     def lacks_plugin(self, broker: Service) -> str:
-        """Why a broker seems to lack the plugin of PIP-477 ("REST API"); empty if it has it."""
+        """Return why a broker seems to lack the plugin of PIP-477 ("REST API"); empty if it has it."""
         try:
             self._reader(broker).bookie_clusters.check()
         except StoreError as error:
@@ -100,12 +99,12 @@ class BrokerView:
         return ""
 
     def _reader(self, broker: Service) -> PulsarAdminReader:
-        # The addresses of this broker alone: another one would answer for itself.
+        # Only this broker's addresses: another broker would report itself.
         return PulsarAdminReader(self._session, registered_urls(broker.data, self._session.access))
 
 
 def _bookkeeper_uri(configuration: Mapping[str, str]) -> LedgerStoreUri:
-    """As brokers resolve it: without a setting of its own, ledgers lie in the brokers' metadata store."""
+    """Resolve the ledgers' store as brokers do: without a setting it is the brokers' metadata store."""
     uri = configuration.get("bookkeeperMetadataServiceUri")
     return parse_ledger_store_uri(uri or f"{_DERIVED}{_metadata_url(configuration)}")
 

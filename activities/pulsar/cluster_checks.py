@@ -1,4 +1,4 @@
-"""What prechecks ask of the metadata store of a cluster: whose it is, and who else is at work in it."""
+"""Prechecks of a cluster's metadata store: the cluster's name, and other migrations."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from clients.cas.store import CasReader
 def check_store(
     findings: Findings, store: CasReader, cluster: str, workflow_id: str, *, taken: str = "CLUSTER_CLAIMED"
 ) -> None:
-    """Note what keeps a migration of a cluster from starting.
+    """Add blockers for another cluster's store, and for other migrations of the cluster.
 
     Args:
-        findings: where it goes.
+        findings: get the blockers.
         store: the brokers' metadata store.
-        cluster: whose it must be.
+        cluster: expected name of the cluster.
         workflow_id: of the migration.
-        taken: code of the blocker where another migration holds the cluster.
+        taken: code of the blocker if another migration holds the cluster.
     """
     if (other := other_holder(store, workflow_id)) is not None:
         findings.blockers.append(claimed(store, other, taken))
-    found = [another_cluster(store, cluster), metadata_on_the_move(store)]
+    blockers = [another_cluster(store, cluster), metadata_on_the_move(store)]
     if store.url.scheme == "zk":
-        found.append(bookies_on_the_move(store, workflow_id))
-    findings.blockers += [blocker for blocker in found if blocker]
+        blockers.append(bookies_on_the_move(store, workflow_id))
+    findings.blockers += [blocker for blocker in blockers if blocker]

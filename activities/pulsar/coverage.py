@@ -1,4 +1,4 @@
-"""Compare what a cluster uses with the coverage table: in prechecks, and again before the point of no return."""
+"""Comparison of a cluster's features with the coverage table: in prechecks, and again before the point of no return."""
 
 from __future__ import annotations
 
@@ -34,19 +34,19 @@ def survey(
     tenants: Collection[str] | None = None,
     own: Collection[str] = (),
 ) -> list[SeenBroker]:
-    """Have a census take the settings of all registered brokers, and what the metadata store holds.
+    """Add the settings of all registered brokers, and the content of the metadata store, to a census.
 
     Args:
-        census: takes it.
+        census: to add to.
         store: the brokers' metadata store.
         access: credentials and timeout of stores.
-        admin: how brokers are asked.
-        selects: whether a migration concerns a namespace, `tenant/namespace`.
-        tenants: those that have such namespaces; None for all.
+        admin: access to brokers.
+        selects: whether a migration includes a namespace, `tenant/namespace`.
+        tenants: of these namespaces; None for all.
         own: paths below the root that the migration's plan names.
 
     Returns:
-        The registered brokers as they describe themselves.
+        The registered brokers, with release and settings.
 
     Raises:
         StoreError: the store cannot be read.
@@ -59,7 +59,7 @@ def survey(
 
 
 def check_zookeeper(findings: Findings, store: StoreUrl, access: Access, accepted: Accepted) -> None:
-    """Note servers of a metadata store whose release of ZooKeeper was not tested; nothing for another store."""
+    """Add findings for untested ZooKeeper releases of a metadata store; nothing for another store."""
     if store.scheme == "zk":
         versions = {host: zookeeper_release(host, timeout=access.timeout) for host in store.hosts}
         check_zookeepers(findings, versions, accepted)
@@ -69,7 +69,7 @@ def covered(
     result: ResultT,
     input: CoveredInput,
     census: FeatureCensus,
-    look: Callable[[FeatureCensus], object],
+    fill: Callable[[FeatureCensus], object],
     *,
     store: StoreUrl,
     access: Access,
@@ -79,16 +79,16 @@ def covered(
     Args:
         result: of the migration's own checks.
         input: of the migration.
-        census: may have taken topics already.
-        look: has the census take the rest.
+        census: may have topics already.
+        fill: adds the rest to the census.
         store: the brokers' metadata store.
         access: credentials and timeout of stores.
     """
     findings = Findings()
-    read = findings.check("the census of features", lambda: look(census), of="CENSUS")
-    known = {blocker.code for blocker in result.blockers}
-    features = census.check(findings, input.kind, input.accept, known)
-    if read:  # Another server at that address would keep us waiting.
+    is_complete = findings.check("the census of features", lambda: fill(census), of="CENSUS")
+    codes = {blocker.code for blocker in result.blockers}
+    features = census.check(findings, input.kind, input.accept, codes)
+    if is_complete:  # A server of another kind at that address would only time out.
         check_zookeeper(findings, store, access, input.accepted)
     return result.model_copy(
         update={
@@ -99,33 +99,33 @@ def covered(
     )
 
 
-def require_covered(input: CoveredInput, look: Callable[[FeatureCensus], object]) -> None:
-    """Compare again what can change after the precheck: settings of brokers, paths and policies.
+def require_covered(input: CoveredInput, fill: Callable[[FeatureCensus], object]) -> None:
+    """Check again what can change after the precheck: settings of brokers, paths and policies.
 
     Args:
         input: of the migration.
-        look: has a census take what a cluster uses.
+        fill: adds the features of the cluster to a census.
 
     Raises:
-        ApplicationError: `ParticipantsNotReady`, where something is in use that is not covered.
+        ApplicationError: `ParticipantsNotReady`, where a feature is in use that is not covered.
         StoreError: the cluster cannot be read.
     """
     census, findings = FeatureCensus(input.cluster), Findings()
-    look(census)  # mutant: coverage/no-second-check
-    # A broker that does not answer may be in a restart; the migration's own checks wait for it.
+    fill(census)  # mutant: coverage/no-second-check
+    # A broker that does not answer may be restarting; the migration's own checks wait for it.
     census.check(findings, input.kind, input.accept, [BROKERS_UNKNOWN])
     require_unblocked(findings)
 
 
 def require_unblocked(findings: Findings, what: str = "the cluster") -> None:
-    """Refuse to continue where a check after PRECHECK has found a blocker.
+    """Raise if a check after PRECHECK found a blocker.
 
     Args:
         findings: of the check.
-        what: has changed.
+        what: the thing that changed.
 
     Raises:
-        ApplicationError: `ParticipantsNotReady`, with all of them.
+        ApplicationError: `ParticipantsNotReady`, with all blockers.
     """
     if findings.blockers:
         named = "; ".join(map(str, first_blockers(findings.blockers)))

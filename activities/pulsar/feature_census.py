@@ -1,8 +1,8 @@
-"""One census of what a cluster uses, read only: settings of brokers, paths, policies, and statistics of topics.
+"""Census of the features that a cluster uses, read only: settings of brokers, paths, policies, statistics of topics.
 
-It costs two requests for each broker; of the metadata store three lists, one list for each tenant, and one pipelined
-read of two records for each namespace. Of topics it takes the statistics that a migration reads anyway. What is found
-is counted, and at most ten objects of each feature are kept.
+It costs two requests for each broker. In the metadata store it costs three lists, one list for each tenant, and one
+pipelined read of two records for each namespace. The statistics of topics are those that a migration reads anyway.
+Uses are counted, and at most ten objects of each feature are kept.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ from models.ledger_store import ledgers_of_pulsar
 from models.lifecycle.failures import some
 
 _POLICIES, _LOCAL_POLICIES = b"/admin/policies", b"/admin/local-policies"
-# Families of paths are known by their first name, and by their second one here.
+# Families of paths are identified by their first name; here by the first two.
 _DEEP = (b"/admin", b"/pulsar")
-# Families of one record, which may be there without anything in it.
+# Families of one record, which may be empty.
 _BY_VALUE = (b"/bookies", b"/admin/configuration")
 _AT_ONCE = 500
 _ALL_TYPES = {"Exclusive", "Failover", "Key_Shared", "Shared"}
@@ -37,11 +37,11 @@ _V1 = "/admin/policies/*/*/*"
 
 
 class FeatureCensus:
-    """Collects what a cluster uses.
+    """Collects the features that a cluster uses.
 
     Args:
-        cluster: `clusterName` of its brokers; replication to it is none.
-        limit: how many objects of each item are kept; None for all.
+        cluster: `clusterName` of its brokers; replication to it does not count.
+        limit: most objects that are kept of each item; None for all.
     """
 
     def __init__(self, cluster: str, *, limit: int | None = SHOWN) -> None:
@@ -49,20 +49,21 @@ class FeatureCensus:
         self._limit = limit
         self._table = coverage()
         self._cursors = self._names(ItemKind.CURSOR)
-        #: By item, in the order in which they were found.
+        #: By item, in the order of the census.
         self._objects: defaultdict[str, list[str]] = defaultdict(list)
         self._count: Counter[str] = Counter()
         self._last: dict[str, str] = {}
         self._unknown: set[str] = set()
         self._silent: list[str] = []
-        self.looked_at: set[ItemKind] = set()
-        """Kinds of items that were looked at."""
+        self.checked_kinds: set[ItemKind] = set()
 
-    # What is looked at ------------------------------------------------------------------------------------------------
+    """Kinds of items that the census has."""
+
+    # Adding -----------------------------------------------------------------------------------------------------------
 
     def add_brokers(self, brokers: Sequence[SeenBroker]) -> None:
-        """Take the settings of brokers; those of one that could not be read count as unknown."""
-        self.looked_at.add(ItemKind.SETTING)
+        """Add the settings of brokers; settings that could not be read count as unknown."""
+        self.checked_kinds.add(ItemKind.SETTING)
         for broker in brokers:
             if broker.settings is None:
                 # mutant: coverage/settings-that-cannot-be-read-pass
@@ -71,9 +72,9 @@ class FeatureCensus:
             for name, value in broker.settings.items():
                 if _matters(name, value, broker.settings):
                     # The value of an unknown setting may be a secret.
-                    known = ItemKind.SETTING.item(name) in self._table.of_item
+                    is_known = ItemKind.SETTING.item(name) in self._table.of_item
                     self._note(
-                        ItemKind.SETTING, name, value, f"{broker.name} ({name}={value})" if known else broker.name
+                        ItemKind.SETTING, name, value, f"{broker.name} ({name}={value})" if is_known else broker.name
                     )
 
     def add_store(
@@ -84,18 +85,18 @@ class FeatureCensus:
         tenants: Collection[str] | None = None,
         own: Collection[str] = (),
     ) -> None:
-        """Take the families of paths, the tenants and the policies of namespaces.
+        """Add the families of paths, the tenants and the policies of namespaces.
 
         Args:
-            reader: reads the metadata store.
-            selects: whether a migration concerns a namespace, `tenant/namespace`.
-            tenants: those that have such namespaces; None for all.
-            own: paths below the root that the migration's plan names, and that are known by that.
+            reader: of the metadata store.
+            selects: whether a migration includes a namespace, `tenant/namespace`.
+            tenants: of these namespaces; None for all.
+            own: paths below the root that the migration's plan names, and that need no check.
 
         Raises:
             StoreError: the store cannot be read.
         """
-        self.looked_at |= {ItemKind.PATH, ItemKind.TENANT, ItemKind.POLICY, ItemKind.LOCAL_POLICY}
+        self.checked_kinds |= {ItemKind.PATH, ItemKind.TENANT, ItemKind.POLICY, ItemKind.LOCAL_POLICY}
         self._add_paths(reader, own)
         named = None if tenants is None else [_POLICIES + b"/" + tenant.encode() for tenant in tenants]
         nodes = sorted(reader.children(_POLICIES) if named is None else named)
@@ -107,48 +108,48 @@ class FeatureCensus:
                 self._add_policies(reader, chosen[start : start + _AT_ONCE])
 
     def add_topic(self, topic: TopicInventory) -> None:
-        """Take what a topic's statistics and policies show, with its subscriptions and clients."""
-        self.looked_at |= {ItemKind.TOPIC, ItemKind.SUBSCRIPTION, ItemKind.PRODUCER, ItemKind.CONSUMER}
-        self.looked_at |= {ItemKind.TOPIC_POLICY, ItemKind.CURSOR}
+        """Add the statistics and policies of a topic, with its subscriptions and clients."""
+        self.checked_kinds |= {ItemKind.TOPIC, ItemKind.SUBSCRIPTION, ItemKind.PRODUCER, ItemKind.CONSUMER}
+        self.checked_kinds |= {ItemKind.TOPIC_POLICY, ItemKind.CURSOR}
         for name, value in (topic.policies or {}).items():
             self._note(ItemKind.TOPIC_POLICY, name.rpartition("/")[2], value, str(topic.name))
-        for part in topic.parts:
-            if part.stats is not None:
-                self._add_statistics(str(part.name), part.stats)
+        for partition in topic.parts:
+            if partition.stats is not None:
+                self._add_statistics(str(partition.name), partition.stats)
 
     @property
     def silent(self) -> tuple[str, ...]:
-        """Return the brokers whose settings could not be read, each with the reason."""
+        """The brokers whose settings could not be read, each with the reason."""
         return tuple(self._silent)
 
-    # What was found ---------------------------------------------------------------------------------------------------
+    # Results ----------------------------------------------------------------------------------------------------------
 
     def uses(self, migration: str, accepted: Collection[str] = ()) -> tuple[FeatureUse, ...]:
-        """Return the features that are in use, in the order of the table, and then unknown items that are accepted.
+        """Return the features in use, in the order of the table, and then the accepted unknown items.
 
         Args:
             migration: its kind, or `kind/mode`.
-            accepted: what the operator accepts.
+            accepted: ids that the operator accepts.
         """
-        known = (self._use(feature, migration, accepted) for feature in self._table.features if self.has(feature))
-        return (*known, *map(self._accepted_unknown, sorted(self._unknown & {*accepted})))
+        features = (self._use(feature, migration, accepted) for feature in self._table.features if self.has(feature))
+        return (*features, *map(self._accepted_unknown, sorted(self._unknown & {*accepted})))
 
     def has(self, feature: Feature) -> bool:
-        """Return whether a feature is in use, as far as it was looked at."""
+        """Return whether the census has a use of a feature."""
         return any(self._count[item] for item in feature.items)
 
     def check(
-        self, findings: Findings, migration: str, accepted: Collection[str], known: Collection[str] = ()
+        self, findings: Findings, migration: str, accepted: Collection[str], codes: Collection[str] = ()
     ) -> tuple[FeatureUse, ...]:
-        """Note what the table does not know, and what it refuses or asks about; returns what is in use.
+        """Add blockers for items that are unknown, refused or need a decision; return the features in use.
 
         Args:
-            findings: take the blockers.
+            findings: get the blockers.
             migration: its kind, or `kind/mode`.
             accepted: ids of features and names of unknown items that the operator accepts.
-            known: codes of blockers that are known already.
+            codes: of blockers that exist already.
         """
-        if self._silent and BROKERS_UNKNOWN not in known:
+        if self._silent and BROKERS_UNKNOWN not in codes:
             findings.block(
                 BROKERS_UNKNOWN,
                 f"the settings of brokers cannot be read: {'; '.join(self._silent[:SHOWN])}",
@@ -178,9 +179,9 @@ class FeatureCensus:
         return self.uses(migration, accepted)
 
     def state(self, feature: Feature) -> tuple[FeatureState, str]:
-        """Return whether a feature is in use, and why that is not known."""
+        """Return whether a feature is in use, and the reason if that is not known."""
         kinds = {ItemKind(item.partition(":")[0]) for item in feature.items}
-        missing = sorted(kinds - self.looked_at)
+        missing = sorted(kinds - self.checked_kinds)
         if self.has(feature):
             return FeatureState.IN_USE, ""
         if not feature.items:
@@ -194,12 +195,12 @@ class FeatureCensus:
         return FeatureState.NOT_IN_USE, f"without {', '.join(missing)} statistics" if missing else ""
 
     def unknown(self) -> dict[str, list[str]]:
-        """Return the items that the table does not know, each with the objects that were kept."""
+        """Return the items that are not in the table, each with the kept objects."""
         return {item: list(self._objects[item]) for item in sorted(self._unknown)}
 
     def objects(self, feature: Feature) -> list[str]:
-        """Return what uses a feature, as far as it was kept."""
-        return self._kept(feature.items)
+        """Return the kept objects that use a feature."""
+        return self._objects_of(feature.items)
 
     # Inside -----------------------------------------------------------------------------------------------------------
 
@@ -220,17 +221,17 @@ class FeatureCensus:
             feature=item,
             title=f"unknown {item.replace(':', ' ', 1)}",
             outcome=Outcome.DECISION,
-            how="no check knows it; it was accepted as it is",
+            how="not checked; it was accepted as it is",
             objects=tuple(self._objects[item][:SHOWN]),
             count=self._count[item],
             accepted=True,
         )
 
-    def _kept(self, items: Sequence[str]) -> list[str]:
+    def _objects_of(self, items: Sequence[str]) -> list[str]:
         return list(dict.fromkeys(name for item in items for name in self._objects[item]))
 
     def _named(self, *items: str) -> str:
-        return some(self._kept(items), shown=SHOWN, total=sum(self._count[item] for item in items))
+        return some(self._objects_of(items), shown=SHOWN, total=sum(self._count[item] for item in items))
 
     def _unread_items(self) -> list[str]:
         return sorted(item.partition(":")[2] for item in self._unknown if item.startswith(f"{_UNREAD}:"))
@@ -300,10 +301,10 @@ class FeatureCensus:
 
     def _add_policies(self, reader: StoreReader, paths: Sequence[bytes]) -> None:
         local = [_LOCAL_POLICIES + path.removeprefix(_POLICIES) for path in paths]
-        found = zip(reader.read(paths), reader.read(local), strict=True)
-        for path, (policies, own) in zip(paths, found, strict=True):
+        records = zip(reader.read(paths), reader.read(local), strict=True)
+        for path, (policies, own) in zip(paths, records, strict=True):
             if isinstance(policies, Record) and not policies.value:
-                # A cluster's node of Pulsar 1 has no value, and namespaces below it.
+                # The node of a cluster of Pulsar 1 has no value, and has namespaces below it.
                 for namespace in reader.children(path):
                     self._note(ItemKind.PATH, _V1, _V1, _name(namespace))
                 continue
@@ -324,7 +325,7 @@ class FeatureCensus:
 
 
 def _matters(name: str, value: str, settings: Mapping[str, str]) -> bool:
-    """Return whether a broker's setting differs from what another setting says already."""
+    """Return whether a broker's setting adds something to its other settings."""
     match name:
         case "configurationMetadataStoreUrl" | "configurationStoreServers" | "globalZookeeperServers":
             return configuration_store_apart(settings)[0] == name

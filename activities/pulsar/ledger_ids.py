@@ -1,4 +1,4 @@
-"""The ledger ids that a metadata store gives next, where brokers and bookies keep ledgers in it by Pulsar's driver."""
+"""Next ledger ids of a metadata store that has ledgers of Pulsar's own driver."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _LEDGERS = "/ledgers"
 
 
 def ledgers_of(store: StoreUrl) -> StoreUrl:
-    """Return where ledgers are kept in a metadata store by default."""
+    """Return the default root of ledgers in a metadata store."""
     return store.model_copy(update={"root": store.root + _LEDGERS})
 
 
 def next_ledger_id(store: StoreUrl, access: Access) -> int | None:
-    """Return the id that the next ledger gets; None where no ledgers are kept.
+    """Return the id that the next ledger gets; None in a store without ledgers.
 
     Raises:
         StoreError: the store cannot be read.
     """
     if store.scheme != "zk":
-        found = read_oxia_generator(store, timeout=access.timeout)
-        return found.next_id if found else None
+        generator = read_oxia_generator(store, timeout=access.timeout)
+        return generator.next_id if generator else None
     with CoordinationReader(ledgers_of(store), auth=access.zookeeper_auth, timeout=access.timeout) as coordination:
         return read_generator(coordination).next_id if coordination.exists("/") else None

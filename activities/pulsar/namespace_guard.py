@@ -1,4 +1,4 @@
-"""The right to change one part of a cluster, and the record that says what was changed there."""
+"""The right to change a part of a cluster, and the record of what was changed there."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ class RecordGuard(Generic[ClaimT]):
         store: the cluster's metadata store.
         me: the attempt.
         record: model of the part's record.
-        path: where the record is.
-        ended: first runs of other migrations that have ended, whose records this one may take over.
+        path: of the record.
+        ended: first runs of ended migrations, whose records this one may take over.
     """
 
     def __init__(
@@ -31,27 +31,27 @@ class RecordGuard(Generic[ClaimT]):
         self._record = ClaimKeeper(store, record, me, path=path, ended=ended)
 
     def take(self) -> ClaimT:
-        """Take the record for this attempt; every earlier one stops.
+        """Take the record for this attempt; every earlier attempt stops.
 
         Raises:
             ClaimHeld: another migration holds it.
-            Superseded: this run does not hold the migration's claim, or a newer attempt has begun.
+            Superseded: this run does not hold the migration's claim, or a newer attempt has started.
         """
         self._require_migration()
         return self._record.take()
 
     def require(self) -> ClaimT:
-        """The fence, asked right before each change.
+        """Check the fence right before a change, and return the record.
 
         Raises:
             ClaimHeld: another migration holds it.
-            Superseded: this run has ended, or a newer attempt has begun.
+            Superseded: this run has ended, or a newer attempt has started.
         """
         self._require_migration()
         return self._record.require()
 
     def check(self) -> Check:
-        """Return the fence as a part of a transaction, which then cannot be done late.
+        """Return the fence as an operation of a transaction, so that the transaction fails if it is late.
 
         Raises:
             ClaimHeld, Superseded: see `require`.
@@ -60,12 +60,12 @@ class RecordGuard(Generic[ClaimT]):
         return self._record.guard()
 
     def read(self) -> ClaimT | None:
-        """The record, whoever holds it."""
+        """Return the record, also if another migration holds it; None without a record."""
         held = self._record.read()
         return held.claim if held else None
 
     def note(self, **fields: object) -> ClaimT:
-        """Write into the record what is about to be changed, or was.
+        """Write planned or completed changes to the record.
 
         Raises:
             ClaimHeld, Superseded: see `require`.
@@ -81,7 +81,7 @@ class RecordGuard(Generic[ClaimT]):
     def _require_migration(self) -> None:
         held = read_claim(self.store, Claim)
         claim = held.claim if held else None
-        # Batches run side by side, so whoever of the same run renewed the migration's claim last is no newer attempt.
+        # Batches run concurrently: an attempt of the same run that renewed the claim later is not a newer one.
         if claim is None or not claim.is_of(self._me):
             require_newest(claim, self._me, str(self.store.url))
             raise Superseded(f"{self._me} does not hold {self.store.url} any more; a late attempt stops")
@@ -106,5 +106,5 @@ class NamespaceGuard(RecordGuard[ClaimT]):
 
 
 def recorded_namespaces(store: CasReader) -> list[str]:
-    """`tenant/namespace` of all that have a record, whichever kind of migration has written it."""
+    """Return `tenant/namespace` of all namespaces with a record of any kind of migration."""
     return [unquote(name) for name in store.children(NAMESPACES)]

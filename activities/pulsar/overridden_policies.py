@@ -1,7 +1,7 @@
-"""Policies of namespaces that a migration changes for a time: noted, set, and put back.
+"""Policies of namespaces that a migration overrides for a time: recorded, set, and restored.
 
-All of it where brokers keep them, by compare-and-set: a request to a broker that a worker sends late, when nobody knows
-of it any more, would leave a namespace changed indefinitely.
+They are changed in the brokers' metadata store by compare-and-set. A late request to a broker, which no attempt would
+undo, could leave a namespace changed indefinitely.
 """
 
 from __future__ import annotations
@@ -24,22 +24,22 @@ from models.lifecycle.claim import Changed, Claim
 AnswerT = TypeVar("AnswerT", bound=Answer)
 
 Brokers = Callable[[], Iterable[tuple[str, PulsarAdminReader]]]
-"""Gives every broker that is active, with its address."""
+"""Returns every active broker, with its address."""
 
 
 PolicyGuard = NamespaceGuard[Any]
-"""The right to change a namespace, with its record, in which values of before are noted."""
+"""The right to change a namespace, with its record, which has the previous values."""
 
 
 class OverriddenPolicy(NamedTuple, Generic[AnswerT]):
-    """One of these policies.
+    """A policy that a migration overrides for a time.
 
     Attributes:
-        field: of the namespace's record, which has the value of before, as `Changed`.
+        field: of the namespace's record, which has the previous value as `Changed`.
         name: for people.
-        kind: of its values.
+        kind: type of its values.
         path: in the broker's JSON of all policies.
-        ours: gets what stands, and returns what must stand while it is held; None where it may stay.
+        ours: gets the stored value, and returns the overriding one; None to keep the stored value.
     """
 
     field: str
@@ -49,18 +49,19 @@ class OverriddenPolicy(NamedTuple, Generic[AnswerT]):
     ours: Callable[[AnswerT | None], AnswerT | None]
 
     def parsed(self, body: object) -> AnswerT | None:
-        """A value as it was noted or stored."""
+        """Return a recorded or stored value as the policy's type."""
         return None if body is None else self.kind.model_validate(body)
 
     def noted(self, record: Claim | None) -> Changed | None:
-        """What a namespace's record has of it."""
+        """Return the override in a namespace's record; None without one."""
         return getattr(record, self.field) if record else None
 
 
 def override_policies(guard: PolicyGuard, *policies: OverriddenPolicy[Any]) -> None:
-    """Set policies, after their values of before were noted; harmless when done twice.
+    """Record the previous values of policies, and set the overriding ones; idempotent.
 
-    In one write, since a broker applies two that come at once in either order: it hands each to a pool of threads.
+    All are set in one write: a broker applies two concurrent changes in any order, since it gives each to a thread
+    pool.
 
     Raises:
         StoreNotFound: the namespace is gone.
@@ -75,13 +76,13 @@ def override_policies(guard: PolicyGuard, *policies: OverriddenPolicy[Any]) -> N
 
 
 def _held(guard: PolicyGuard, policy: OverriddenPolicy[Any], stored: Any) -> Any:
-    """What must stand in place of what is stored, after that was noted."""
+    """Record the stored value, and return the value that overrides it."""
     now, noted = policy.parsed(stored), policy.noted(guard.require())
     wanted = policy.ours(now)
     if wanted is None:
         return stored
-    # What stands there besides ours is an operator's, also where something else was noted before. What is ours
-    # and was not noted was left by a run whose record is gone.
+    # A value that is not ours comes from an operator, also if an earlier one was recorded. A value of ours without a
+    # record was left by a run whose record is gone.
     if noted is None or now != wanted:
         before = None if now == wanted else stored
         guard.note(**{policy.field: Changed(before=before, ours=wanted.body())})
@@ -89,10 +90,10 @@ def _held(guard: PolicyGuard, policy: OverriddenPolicy[Any], stored: Any) -> Any
 
 
 def rewrite_policies(guard: PolicyGuard) -> None:
-    """Have brokers apply the policies of a namespace again.
+    """Write the policies of a namespace again, so that brokers apply them again.
 
-    One that had lost its session just then was not told, and one that was told of two changes at once may have applied
-    the older one last; its topics know nothing of what it answers for the namespace.
+    A broker that lost its session misses the change. One that gets two changes at once may apply the older one last;
+    its topics then differ from what it reports for the namespace.
 
     Raises:
         StoreNotFound: the namespace is gone.
@@ -101,13 +102,13 @@ def rewrite_policies(guard: PolicyGuard) -> None:
 
 
 def is_overridden(guard: PolicyGuard, policy: OverriddenPolicy[AnswerT]) -> bool:
-    """Whether a policy stands as the migration has set it."""
+    """Return whether a policy has the migration's value."""
     now, noted = stored_policy(guard, policy), policy.noted(guard.require())
     return now is not None and noted is not None and now == policy.parsed(noted.ours)
 
 
 def stored_policy(guard: PolicyGuard, policy: OverriddenPolicy[AnswerT]) -> AnswerT | None:
-    """What stands.
+    """Return the stored value of a policy; None where it is not set.
 
     Raises:
         StoreNotFound: the namespace is gone.
@@ -118,80 +119,81 @@ def stored_policy(guard: PolicyGuard, policy: OverriddenPolicy[AnswerT]) -> Answ
 def restore_policy(
     guard: PolicyGuard, policy: OverriddenPolicy[AnswerT], context: ActivityContext, brokers: Brokers
 ) -> str:
-    """Put a policy back, and wait until brokers know it; what somebody else has set meanwhile stays.
+    """Restore a policy, and wait until brokers see it; a value that an operator set since the override stays.
 
     Args:
         guard: of the namespace.
-        policy: which one.
+        policy: to restore.
         context: of the activity.
-        brokers: who must know it.
+        brokers: that must see the value.
 
     Returns:
-        what stays, in words.
+        A note about an operator's value that stays; empty without one.
 
     Raises:
-        StoreContention: a broker tells another value than the store has, for half a minute.
+        StoreContention: a broker reports another value than the store for half a minute.
     """
     noted = policy.noted(guard.require())
     if noted is None:
         return ""
+    note = ""
     # Where the namespace is gone, so is its policy.
-    kept = ""
     with suppress(StoreNotFound):
-        kept = compare_and_set_policy(guard.store, guard, policy, Changed(before=noted.ours, ours=noted.before))
+        note = compare_and_set_policy(guard.store, guard, policy, Changed(before=noted.ours, ours=noted.before))
         wait_until_known(guard, policy, context, brokers)
     guard.note(**{policy.field: None})
-    return kept
+    return note
 
 
 def wait_until_known(
     guard: PolicyGuard, policy: OverriddenPolicy[AnswerT], context: ActivityContext, brokers: Brokers
 ) -> None:
-    """Wait until every broker that answers tells the value that the store has; see `restore_policy`."""
+    """Wait until every broker that answers reports the value of the store; see `restore_policy`."""
 
     def lag_of(admin: PulsarAdminReader) -> str:
         seen = policy.parsed(value_at(admin.namespaces.policies(guard.namespace).raw, policy.path))
         return "" if seen == stored_policy(guard, policy) else f"does not see the {policy.name} of {guard.namespace}"
 
-    # A broker that does not answer gives no client the previous value.
+    # A broker that does not answer cannot apply the old value to a client.
     await_on_brokers(context, brokers(), lag_of, silent=set())
 
 
 def compare_and_set_policy(
     store: CasStore, guard: PolicyGuard, policy: OverriddenPolicy[AnswerT], change: Changed
 ) -> str:
-    """Set a policy where it still stands as it was before; says in words what somebody else has set meanwhile.
+    """Set a policy if it has the expected value; return a note about another value, which stays.
 
     Args:
-        store: whose policies these are; that of the guard, or another cluster's.
+        store: with the policies; that of the guard, or another cluster's.
         guard: of the namespace.
-        policy: which one.
-        change: the value that is expected, and the new one.
+        policy: to set.
+        change: the expected value, and the new one.
 
     Raises:
         StoreNotFound: the namespace is gone.
     """
-    kept = ""
+    note = ""
 
     def changed(record: Record) -> Record:
-        nonlocal kept
-        now, kept = policy.parsed(value_at(record, policy.path)), ""
+        nonlocal note
+        now, note = policy.parsed(value_at(record, policy.path)), ""
         if now == policy.parsed(change.before):  # mutant: blue-green/limit-of-an-operator-is-overwritten
             return with_value(record, policy.path, change.ours)
         if now != policy.parsed(change.ours):
-            kept = f"{policy.name} of {guard.namespace}: {now.body() if now else 'none'} was set by somebody else, "
-            kept += "and stays"
+            value = now.body() if now else "none"
+            note = f"{policy.name} of {guard.namespace}: {value} was not set by this migration, and stays"
         return record
 
     change_policies(store, guard.namespace, guard.require, changed)
-    return kept
+    return note
 
 
 def without_overrides(raw: Mapping[str, Any], record: Claim | None, *policies: OverriddenPolicy[Any]) -> Record:
-    """All policies of a namespace, in the broker's JSON, as they will be once what was noted is put back."""
-    found = dict(raw)
+    """Return all policies of a namespace, in the broker's JSON, as they are once overrides are restored."""
+    policies_json = dict(raw)
     for policy in policies:
         noted = policy.noted(record)
-        if noted and value_at(found, policy.path) == noted.ours:  # mutant: blue-green/limit-of-a-run-that-is-gone
-            found = with_value(found, policy.path, noted.before)
-    return found
+        # mutant: blue-green/limit-of-a-run-that-is-gone
+        if noted and value_at(policies_json, policy.path) == noted.ours:
+            policies_json = with_value(policies_json, policy.path, noted.before)
+    return policies_json

@@ -1,4 +1,4 @@
-"""One attempt's view of a cluster: its brokers' admin interface and binary protocol, and their metadata store."""
+"""Connections of one attempt to a cluster: admin interface, binary protocol, and metadata store."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from models.lifecycle.status import WaitKind
 AccessT_co = TypeVar("AccessT_co", bound=ClusterAccess, covariant=True)
 
 LONGEST_REQUEST = 30.0
-"""Seconds that a broker may take for a request that it has; a cold one took half a minute."""
+"""Seconds that a broker may take to answer a request; one that had just started took half a minute."""
 
 
 class PulsarCluster(Generic[AccessT_co]):
     """The cluster that an input names; a context manager.
 
     Args:
-        runtime: what the process shares.
+        runtime: of the process.
         input: of the workflow.
-        attempt: which attempt of it this is.
+        attempt: which attempt of the workflow this is.
         context: of the activity.
     """
 
@@ -56,12 +56,12 @@ class PulsarCluster(Generic[AccessT_co]):
 
     @property
     def stores(self) -> Access:
-        """How the metadata store is talked to."""
+        """Access to the metadata store."""
         return self.runtime.stores_of(self.input.credentials)
 
     @contextmanager
     def store(self) -> Generator[CasStore]:
-        """The brokers' metadata store."""
+        """Open the brokers' metadata store."""
         with open_cas(self.input.store, self.stores) as store:
             yield store
 
@@ -72,42 +72,42 @@ class PulsarCluster(Generic[AccessT_co]):
         fence: Callable[[], object],
         change: Callable[[PulsarAdmin], ResultT],
     ) -> ResultT:
-        """Make a change that arrives soon after the look at the fence, or never; see `late_requests`."""
+        """Make a change that arrives soon after the check of the fence, or never; see `late_requests`."""
         access = self.runtime.admin_of(self.input.credentials)
         return change_or_never(access, self.input.admin_urls, connect=connect, fence=fence, change=change)
 
     def await_late_requests(self, age: float = 0.0) -> bool:
-        """Wait until no such change of an earlier attempt can arrive any more; whether that had to be waited for.
+        """Wait until no change of an earlier attempt can arrive any more; return whether a wait was needed.
 
         Args:
             age: seconds since that attempt was given up.
         """
-        left = IDLE_LIMIT + LONGEST_REQUEST - age
-        if left <= 0:
+        remaining = IDLE_LIMIT + LONGEST_REQUEST - age
+        if remaining <= 0:
             return False
         with self.context.waiting(WaitKind.STORE, "requests of an earlier attempt, which may still arrive"):
-            self.context.pause(left)
+            self.context.pause(remaining)
         return True
 
     def each(self, items: Iterable[ItemT], work: Callable[[ItemT], ResultT]) -> list[ResultT]:
-        """Do the same for many items, some at once; see `parallel.map_concurrent`."""
+        """Call `work` for all items, some concurrently; see `parallel.map_concurrent`."""
         return map_concurrent(self.context, items, work)
 
     def brokers(self) -> list[tuple[str, PulsarAdminReader]]:
-        """Every broker that is active, with its address, for what each must know."""
+        """Return every active broker, with its address."""
         session = self._session()
         return [(name, PulsarAdminReader(session, urls)) for name, urls in self._broker_urls()]
 
     def writable_brokers(self) -> list[tuple[str, PulsarAdmin]]:
-        """Return the same for what each decides by its own settings when it is asked for a change."""
+        """Return every active broker with its address, for changes that depend on the broker's own settings."""
         session = self._session()
         return [(name, PulsarAdmin(session, urls)) for name, urls in self._broker_urls()]
 
     def service_url(self) -> str:
-        """The addresses of all brokers' binary protocol; of one kind, with TLS or without.
+        """Return the service URL of all brokers; all addresses with TLS, or all without.
 
         Raises:
-            NoServer: none is registered.
+            NoServer: no broker is registered.
         """
         access, address = self.runtime.admin_of(self.input.credentials), self.input.metadata_url
         with open_reader(self.input.store, self.stores) as reader:

@@ -1,4 +1,4 @@
-"""Who is at work on a metadata store: brokers, bookies, and the participants of a migration."""
+"""Registrations in a metadata store: brokers, bookies, and the participants of a migration."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from models.migration_flag import PARTICIPANTS
 from models.store_url import StoreUrl
 
 BROKERS = b"/loadbalance/brokers"
-"""Where brokers register; each has a child while its session lives."""
+"""Parent of the brokers' registrations, which exist while their sessions live."""
 
-# Read-only bookies register in a node of their own; they still use the store.
+# Read-only bookies register below their own node; they still use the store.
 _BOOKIES = (b"/ledgers/available", b"/ledgers/available/readonly")
-# What a broker holds as long as its session lives: its registration, its bundles, its producers' names, its part in a
-# migration of the metadata.
+# Ephemerals of a broker: its registration, its bundles, names of producers, and its participation in a migration of the
+# metadata.
 _HELD = (b"/loadbalance", b"/namespace", b"/counters", PARTICIPANTS.encode())
 
 
 AWAY_SECONDS = 5.0
-"""How long a service that lives may be without its registration: it registers again after each lost session."""
+"""How long a running service may have no registration: it registers again after a lost session."""
 
 _LOOK_EVERY = 0.5
 _SHOWN = 10
@@ -39,18 +39,18 @@ class Service(NamedTuple):
 
 
 def registered(reader: StoreReader) -> list[Service]:
-    """The brokers and bookies that are registered in a store, each with a live session."""
-    found = [brokers(reader)] + [_services(reader, b"bookie", path) for path in _BOOKIES]
-    return [service for services in found for service in services]
+    """Return the brokers and bookies that are registered in a store with a live session."""
+    bookies = [bookie for path in _BOOKIES for bookie in _services(reader, b"bookie", path)]
+    return brokers(reader) + bookies
 
 
 def brokers(reader: StoreReader) -> list[Service]:
-    """The brokers that are registered in their metadata store, each with a live session."""
+    """Return the brokers that are registered in their metadata store with a live session."""
     return _services(reader, b"broker", BROKERS)
 
 
 def becomes_true(good: Callable[[], bool]) -> bool:
-    """Return whether something becomes true within `AWAY_SECONDS`, so that no one moment decides who is registered."""
+    """Return whether a condition becomes true within `AWAY_SECONDS`: a registration may be missing for a moment."""
     deadline = Deadline(AWAY_SECONDS)
     while not good():
         if deadline.passed:
@@ -60,64 +60,64 @@ def becomes_true(good: Callable[[], bool]) -> bool:
 
 
 def persistent_registration(reader: StoreReader, parents: Sequence[bytes] = (BROKERS, *_BOOKIES)) -> Blocker | None:
-    """Return a blocker for registrations that no session holds; None without any.
+    """Return a blocker for registrations that are not ephemeral; None without any.
 
-    Such a node says nothing about its process, which may be alive: brokers 4.0.0 to 4.0.2 could register so after a
-    lost session (#23889).
+    Such a node does not show whether its process runs: brokers 4.0.0 to 4.0.2 could create it after a lost session
+    (#23889).
 
     Args:
-        reader: reads the store.
+        reader: of the store.
         parents: paths below which services register.
     """
     nodes = [node for path in parents for node in reader.read(reader.children(path))]
-    found = [
+    paths = [
         node.path.decode(errors="backslashreplace")
         for node in nodes
         if isinstance(node, Record) and not node.owner and node.path.rpartition(b"/")[2] != b"readonly"
     ]
-    if not found:
+    if not paths:
         return None
     return Blocker(
         code="PERSISTENT_REGISTRATION",
-        cause=f"no session holds {some(found, shown=_SHOWN)}, so nothing shows whether these services live",
+        cause=f"{some(paths, shown=_SHOWN)} belong to no session, so it is unknown whether these services run",
         cure="stop that broker or bookie if it runs, delete the node, and start the service again; it registers again",
     )
 
 
 def brokers_mark(reader: StoreReader) -> int:
-    """A number that changes whenever a broker registers or goes."""
-    (found,) = reader.read([BROKERS])
-    return found.children_changed if isinstance(found, Record) else 0
+    """Return a number that changes whenever a broker registers or unregisters."""
+    (parent,) = reader.read([BROKERS])
+    return parent.children_changed if isinstance(parent, Record) else 0
 
 
 def none_since(reader: StoreReader, mark: int) -> bool:
-    """Whether no broker is registered, and none was, however shortly, since `brokers_mark` gave this mark."""
+    """Return whether no broker is registered, and none was, even briefly, since `brokers_mark` returned this mark."""
     return not brokers(reader) and brokers_mark(reader) == mark
 
 
 def held_by_sessions(reader: StoreReader, sessions: Collection[int]) -> dict[int, bytes]:
-    """Which of these sessions of brokers still live, each with one of the records that it holds."""
+    """Return those of these brokers' sessions that are still alive, each with one of its records."""
     if not sessions:
         return {}
-    part = Partition(singles=(), subtrees=_HELD, shard=-1, start=b"", end=b"")
+    partition = Partition(singles=(), subtrees=_HELD, shard=-1, start=b"", end=b"")
     return {
         node.owner: node.path
-        for batch in reader.scan(part)
+        for batch in reader.scan(partition)
         for node in batch
         if isinstance(node, Record) and node.owner in sessions
     }
 
 
 def still_registered(url: StoreUrl, access: Access) -> list[str]:
-    """Names of the brokers and bookies with a live session in a store."""
+    """Return the names of the brokers and bookies with a live session in a store."""
     with open_reader(url, access) as reader:
         return [service.name for service in registered(reader)]
 
 
 def still_in_use(reader: StoreReader) -> list[str]:
-    """Return what uses a store now: brokers and bookies by name, and other participants of a migration by session.
+    """Return the users of a store: brokers and bookies by name, and other participants of a migration by session.
 
-    Other participants are what opens Pulsar's metadata store and registers nothing, such as a broker that starts, an
+    Other participants open Pulsar's metadata store without a registration, for example a broker that is starting, an
     autorecovery daemon or a function worker.
     """
     services = registered(reader)
@@ -127,7 +127,7 @@ def still_in_use(reader: StoreReader) -> list[str]:
 
 
 def participants(reader: StoreReader) -> set[int]:
-    """Sessions of the services that take part in a migration (PIP-454, "Participant Registration")."""
+    """Return the sessions of the services that take part in a migration (PIP-454, "Participant Registration")."""
     nodes = reader.read(reader.children(PARTICIPANTS.encode()))
     return {node.owner for node in nodes if isinstance(node, Record) and node.owner}
 
@@ -135,7 +135,7 @@ def participants(reader: StoreReader) -> set[int]:
 def _services(reader: StoreReader, kind: bytes, path: bytes) -> list[Service]:
     nodes = reader.read(reader.children(path))
     return [
-        # Only what a session holds is a service: `readonly` is a persistent child among the bookies.
+        # Only ephemerals are services: `readonly` is a persistent child among the bookies.
         Service((kind + b" " + node.path.rpartition(b"/")[2]).decode(), node.owner, node.value)
         for node in nodes
         if isinstance(node, Record) and node.owner

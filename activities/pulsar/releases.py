@@ -1,4 +1,4 @@
-"""What prechecks and `doctor` say of the releases of servers: unsupported ones, mixed ones, and known defects."""
+"""Checks of the releases of servers, for prechecks and `doctor`: unsupported and mixed ones, and known defects."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ _NOTHING_ACCEPTED = Accepted()
 
 
 class SeenBroker(NamedTuple):
-    """A broker as it describes itself.
+    """Release and settings that a broker reports.
 
     Attributes:
-        name: of the broker, for sentences.
-        version: that it reports; empty if it could not be read.
+        name: of the broker, for messages.
+        version: its release; empty if it could not be read.
         settings: by their names in `broker.conf`; None if they could not be read.
-        why: why something could not be read.
+        why: reason why something could not be read.
     """
 
     name: str
@@ -43,7 +43,7 @@ class SeenBroker(NamedTuple):
 
 
 def read_broker(name: str, reader: PulsarAdminReader) -> SeenBroker:
-    """Return what one broker reports; what it does not answer is left empty."""
+    """Return a broker's release and settings; values that it does not report are empty."""
     version = ""
     try:
         version = reader.brokers.version()
@@ -60,20 +60,20 @@ def check_releases(
     accepted: Accepted = _NOTHING_ACCEPTED,
     unseen: Collection[Product] = (),
 ) -> Release | None:
-    """Note unsupported releases and known defects that matter in a migration.
+    """Add findings for unsupported releases, and for known defects that matter in a migration.
 
     Args:
-        findings: take what is found: a defect that can lose data in this migration as a blocker, others as warnings.
+        findings: get a blocker for a defect that can lose data in this migration, and warnings for others.
         migration: its kind, or `kind/mode`; empty to check only that releases are supported.
-        brokers: all registered brokers of one cluster; may be empty.
-        accepted: what the operator accepts.
+        brokers: all registered brokers of a cluster; may be empty.
+        accepted: by the operator.
         unseen: products whose servers take part, and do not report their release.
 
     Returns:
-        The oldest release, which decides what the cluster does; None if none is known.
+        The oldest release, which limits the features of the cluster; None if none is known.
     """
     if not brokers:
-        findings.warn(f"no broker is registered, so that its release is not known; compare yours with {PAGE}")
+        findings.warn(f"no broker is registered, so no release is known; compare yours with {PAGE}")
     releases = _releases(findings, brokers, accepted)
     for name in unknown_ids(accepted.defects):
         findings.block("UNKNOWN_DEFECT", f"accept_defects names {name!r}, which is not a known defect", f"see {PAGE}")
@@ -91,45 +91,47 @@ def check_releases(
             findings.warn(
                 f"servers of {product.display} do not report their release; check yours for {named}; see {PAGE}"
             )
-    known = [(release, broker) for release, broker in zip(releases, brokers, strict=True) if release]
-    for release, broker in known:
+    identified = [(release, broker) for release, broker in zip(releases, brokers, strict=True) if release]
+    for release, broker in identified:
         _check_parameters(findings, release, broker)
-    if not known:
+    if not identified:
         return None
-    oldest, newest = (choose(release for release, _ in known) for choose in (min, max))
+    oldest, newest = (choose(release for release, _ in identified) for choose in (min, max))
     for text in behaviour_differences(oldest, newest, migration):
         findings.warn(f"brokers differ: {text} See {RELEASES_PAGE}")
     return oldest
 
 
 def check_zookeepers(findings: Findings, versions: Mapping[str, str], accepted: Accepted) -> None:
-    """Note servers of ZooKeeper whose release was not tested.
+    """Add findings for ZooKeeper servers with an untested release.
 
     Args:
-        findings: take what is found.
-        versions: by server; empty for one that does not tell.
-        accepted: what the operator accepts.
+        findings: get the result.
+        versions: by server; empty for a server that does not report it.
+        accepted: by the operator.
     """
     if silent := [server for server, version in versions.items() if not version]:
         findings.warn(
-            f"{', '.join(silent)} do not tell their release of ZooKeeper (`srvr` is not in 4lw.commands.whitelist); "
+            f"{', '.join(silent)} do not report their release of ZooKeeper (`srvr` is not in 4lw.commands.whitelist); "
             f"{TESTED_ZOOKEEPER} was tested"
         )
-    others = {f"{server} ({told})" for server, told in versions.items() if told and not _is_tested_zookeeper(told)}
+    others = {
+        f"{server} ({version})" for server, version in versions.items() if version and not _is_tested_zookeeper(version)
+    }
     if others:
         cause = f"releases of ZooKeeper other than {TESTED_ZOOKEEPER} were not tested: {', '.join(sorted(others))}"
         refuse_untested(findings, "UNTESTED_RELEASE", cause, _ONE_RELEASE, accepted)
 
 
 def refuse_untested(findings: Findings, code: str, cause: str, cure: str, accepted: Accepted) -> None:
-    """Note releases that were not tested: as a warning where the operator accepts them, else as a blocker.
+    """Add a warning for untested releases if the operator accepts them, else a blocker.
 
     Args:
-        findings: take it.
+        findings: get the result.
         code: of the blocker.
-        cause: which they are.
-        cure: what to do other than to accept them.
-        accepted: what the operator accepts.
+        cause: names the releases.
+        cure: alternative to accepting them.
+        accepted: by the operator.
     """
     if accepted.untested_versions:  # mutant: coverage/untested-releases-pass
         findings.warn(cause)
@@ -141,33 +143,33 @@ def refuse_untested(findings: Findings, code: str, cause: str, cure: str, accept
 
 
 def _releases(findings: Findings, brokers: Sequence[SeenBroker], accepted: Accepted) -> list[Release | None]:
-    found: list[Release | None] = []
+    releases: list[Release | None] = []
     refused: dict[str, UnsupportedRelease] = {}
     for broker in brokers:
         if not broker.version:
             findings.warn(f"the release of {broker.name} is not known, nor are its defects ({broker.why})")
-            found.append(None)
+            releases.append(None)
             continue
         try:
-            found.append(parse_release(broker.version))
+            releases.append(parse_release(broker.version))
         except UnsupportedRelease as error:
-            found.append(None)
+            releases.append(None)
             refused.setdefault(broker.version, error)
     for error in refused.values():
         findings.block("UNSUPPORTED_RELEASE", error.cause, error.cure)
     versions = {broker.name: broker.version or "unknown" for broker in brokers}
     if len(set(versions.values())) > 1:
         named = ", ".join(f"{name} {version}" for name, version in sorted(versions.items()))
-        oldest = min((release for release in found if release), default=None)
+        oldest = min((release for release in releases if release), default=None)
         decides = f"; the oldest, {oldest}, decides what the migration relies on" if oldest else ""
         refuse_untested(
             findings, "MIXED_RELEASES", f"brokers have different releases: {named}{decides}", _ONE_RELEASE, accepted
         )
-    untested = sorted({release.text for release in found if release and not release.tested})
+    untested = sorted({release.text for release in releases if release and not release.tested})
     if untested:
         cause = f"Pulsar {', '.join(untested)} was not tested; {', '.join(TESTED)} were"
         refuse_untested(findings, "UNTESTED_RELEASE", cause, _ONE_RELEASE, accepted)
-    return found
+    return releases
 
 
 def _is_tested_zookeeper(version: str) -> bool:
@@ -179,8 +181,8 @@ def _check_parameters(findings: Findings, release: Release, broker: SeenBroker) 
     if "?" in uri and not release.has(Behaviour.STORE_PARAMETERS):
         findings.block(
             "STORE_PARAMETERS",
-            f"{broker.name} has {_BOOKKEEPER_URI}={uri}, and Pulsar {release} takes what follows the question mark for "
-            "a part of the store's name",
+            f"{broker.name} has {_BOOKKEEPER_URI}={uri}, and Pulsar {release} reads the parameters after the "
+            "question mark as part of the store's name",
             "remove the parameters from broker.conf and restart the broker, or upgrade it to 4.2.4 or newer",
         )
 

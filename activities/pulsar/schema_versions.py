@@ -1,4 +1,4 @@
-"""Versions of a topic's schema under the numbers that they have elsewhere: stored messages name them so."""
+"""Copies of a topic's schema versions with the same numbers, because stored messages refer to these numbers."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from clients.pulsar.admin.schemas import Schema
 from clients.pulsar.names import TopicName
 
 FREED = "pulsar-migrate/schemas-follow-freely"
-"""Property of a topic whose schemas may follow each other freely for a moment."""
+"""Property of a topic whose schema compatibility check is off for a moment."""
 
 STRATEGY = "schemaCompatibilityStrategy"
-"""The policy of a topic that says how they may follow each other."""
+"""Name of a topic's policy for schema compatibility."""
 
 _FREE = "ALWAYS_COMPATIBLE"
-# Until brokers know a policy of a topic.
+# Seconds until brokers apply a topic's policy.
 _LIMIT = 10.0
 _PAUSE = 0.2
 
@@ -29,49 +29,49 @@ def add_version(admin: FencedAdmin, topic: TopicName, schema: Schema, strategy: 
 
     Args:
         admin: of the cluster that gets it.
-        topic: a whole one.
-        schema: the version, as it is elsewhere.
-        strategy: how the topic's schemas may follow each other afterwards; None to leave it to the namespace.
+        topic: not a single partition.
+        schema: the version on the other cluster.
+        strategy: the topic's compatibility strategy afterwards; None for that of the namespace.
     """
     _use_up(admin, topic, schema.version)
     try:
         admin.schemas.add(topic, schema.type, schema.data, schema.properties)
     except AdminConflict:
-        # Elsewhere it came when another rule held.
+        # On the other cluster it was added under another strategy.
         _add_freely(admin, topic, schema)
         bind(admin, topic, strategy)
 
 
 def complete_versions(admin: FencedAdmin, topic: TopicName, wanted: Sequence[Schema]) -> Schema | None:
-    """Add the versions of a topic's schema that are missing, with their numbers; harmless when done twice.
+    """Add missing versions of a topic's schema, with their numbers; idempotent.
 
     Args:
-        admin: of the cluster that gets them.
-        topic: a whole one.
-        wanted: all that it must have, oldest first.
+    admin: of the cluster that gets them.
+    topic: not a single partition.
+    wanted: all versions, oldest first.
 
     Returns:
-        The first of its versions that is another, where there is one: then nothing was added.
+    The first existing version that differs, if there is one: then nothing was added.
     """
-    there = admin.schemas.versions(topic)
-    for one, other in zip(wanted, there, strict=False):
-        if (one.version, one.type, one.data) != (other.version, other.type, other.data):
+    existing = admin.schemas.versions(topic)
+    for schema, other in zip(wanted, existing, strict=False):
+        if (schema.version, schema.type, schema.data) != (other.version, other.type, other.data):
             return other
-    missing = wanted[len(there) :]
+    missing = wanted[len(existing) :]
     if not missing:
         return None
-    # An attempt may have ended while versions could follow each other freely.
+    # An earlier attempt may have ended while the compatibility check was off.
     freed = FREED in admin.topics.properties(topic)
     strategy = None if freed else admin.topic_policies.read(topic).get(STRATEGY)
-    for one in missing:
-        add_version(admin, topic, one, strategy)
+    for schema in missing:
+        add_version(admin, topic, schema, strategy)
     if freed:
         bind(admin, topic, None)
     return None
 
 
 def bind(admin: PulsarAdmin, topic: TopicName, strategy: str | None) -> None:
-    """Let a topic's schemas follow each other as they did before; also where an attempt ended meanwhile."""
+    """Restore a topic's compatibility strategy, also after an attempt that ended while it was off."""
     if strategy is None:
         admin.topic_policies.remove(topic, STRATEGY)
     else:
@@ -80,9 +80,9 @@ def bind(admin: PulsarAdmin, topic: TopicName, strategy: str | None) -> None:
 
 
 def _use_up(admin: FencedAdmin, topic: TopicName, number: int) -> None:
-    """Use up the numbers of versions that were deleted elsewhere: a deletion takes a number too, also of nothing."""
+    """Use up the numbers of versions that were deleted on the other cluster; each deletion takes one."""
     while number and not admin.schemas.versions(topic):
-        # A late one would make stored messages unreadable: nobody could decode them any more.
+        # A late deletion would remove the schema, and stored messages could not be decoded any more.
         last = admin.or_never(
             connect=lambda admin: admin.schemas.versions(topic), change=lambda admin: admin.schemas.delete(topic)
         )

@@ -1,4 +1,4 @@
-"""Topics as brokers' metadata store has them, whether they are loaded or not."""
+"""Topics in the brokers' metadata store, loaded or not."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ _PAUSE = 0.1
 
 
 def stored(admin: PulsarAdminReader, topic: TopicName) -> InternalInfo | None:
-    """A topic as the metadata store has it; None where it is gone.
+    """Return a topic from the metadata store; None if it is gone.
 
     Raises:
-        AdminError: it could not be found out.
+        AdminError: brokers do not report whether it exists.
     """
     tries = 0
     while True:
@@ -26,8 +26,8 @@ def stored(admin: PulsarAdminReader, topic: TopicName) -> InternalInfo | None:
         except AdminNotFound:
             return None
         except AdminServerError:
-            # Brokers fail where the topic is gone, and where a cursor of it vanishes while they read: both are part of
-            # every drain.
+            # Brokers fail if the topic is gone, or one of its cursors vanishes during the read: both happen in every
+            # drain.
             tries += 1
             if str(topic) not in admin.topics.names(topic.namespace_path):
                 return None
@@ -37,10 +37,10 @@ def stored(admin: PulsarAdminReader, topic: TopicName) -> InternalInfo | None:
 
 
 def after_end(info: InternalInfo) -> str:
-    """Return which ledgers a topic has after the position at which it was ended, in words; empty for none.
+    """Return the ledgers after the position at which a topic was terminated, in words; empty for none.
 
-    A broker that changed the ledger of a topic while it was ended may have taken messages after that (#26680).
-    Consumers never get these once the topic was loaded again.
+    A broker that rolled over the ledger during the termination may have accepted messages after it (#26680). Consumers
+    never get these once the topic was loaded again.
 
     Args:
         info: of the topic.
@@ -48,11 +48,11 @@ def after_end(info: InternalInfo) -> str:
     end = info.terminated_position
     if end is None:
         return ""
-    found: list[str] = []
+    ledgers: list[str] = []
     for ledger in info.ledgers:
         if ledger.ledger_id == end.ledger_id and ledger.entries > end.entry_id + 1:
-            found.append(f"{ledger.entries - end.entry_id - 1} entries in ledger {ledger.ledger_id}")
+            ledgers.append(f"{ledger.entries - end.entry_id - 1} entries in ledger {ledger.ledger_id}")
         elif ledger.ledger_id > end.ledger_id:
-            # How many entries a ledger has is stored when it is closed.
-            found.append(f"{ledger.entries or 'perhaps'} entries in ledger {ledger.ledger_id}")
-    return ", ".join(found)
+            # The number of entries is stored when a ledger is closed.
+            ledgers.append(f"{ledger.entries or 'perhaps'} entries in ledger {ledger.ledger_id}")
+    return ", ".join(ledgers)

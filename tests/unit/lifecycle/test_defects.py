@@ -186,7 +186,7 @@ def test_releases_of_zookeeper() -> None:
     check_zookeepers(findings, servers, Accepted())
     (blocker,) = findings.blockers
     assert (blocker.code, blocker.cause.partition(": ")[2]) == ("UNTESTED_RELEASE", "b:1 (3.8.4), d:1 (3.90.1)")
-    assert findings.warnings[0].startswith("c:1 do not tell their release of ZooKeeper")
+    assert findings.warnings[0].startswith("c:1 do not report their release of ZooKeeper")
     check_zookeepers(allowed, servers, Accepted(untested_versions=True))
     assert (allowed.blockers, len(allowed.warnings)) == ([], 2)
 
@@ -211,7 +211,7 @@ def test_servers_that_do_not_report_their_release() -> None:
     findings = Findings()
     check_releases(findings, _RESTART, [], unseen=[Product.BOOKKEEPER, Product.OXIA])
     unregistered, told = findings.warnings
-    assert unregistered.startswith("no broker is registered, so that its release is not known")
+    assert unregistered.startswith("no broker is registered, so no release is known")
     assert told.startswith("servers of BookKeeper do not report their release; check yours for BK_REPLACED_BOOKIE (no")
     assert "BK_GC_LIVE_LOGS (repaired in 4.17.2, 4.16.7)" in told
 
