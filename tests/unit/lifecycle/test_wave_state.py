@@ -101,7 +101,7 @@ def test_ids_of_children_name_their_item_and_stay_short() -> None:
 @pytest.mark.parametrize("result", [[], "done", {"failed": ["a"]}, {"failed": [{"path": "other"}]}])
 def test_a_result_that_does_not_fit_is_an_error(result: object) -> None:
     """Items are not counted as done because their child's answer cannot be read, or speaks of others."""
-    with pytest.raises(ValueError, match=r"valid|not its own"):
+    with pytest.raises(ValueError, match=r"valid|other child workflows"):
         read_batch_result(("a",), result)
 
 

@@ -223,7 +223,7 @@ async def test_way_back_is_repeated(stage: Harness) -> None:
     assert failure.type == FailureKind.DENIED
     assert script.steps[3:] == ["unblock_writes"] * 3 + ["clear_target"]
     notes = (await run.status()).notes
-    assert [note.partition("tried again in ")[2] for note in notes if "tried again" in note] == [
+    assert [note.partition("retried in ")[2] for note in notes if "is retried" in note] == [
         "5 s: Denied: no right to write",
         "10 s: Denied: no right to write",
     ]

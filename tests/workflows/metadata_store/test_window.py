@@ -219,7 +219,7 @@ async def test_proceed_ends_a_cleanup(stage: Harness) -> None:
     waiting = (await run.status()).waiting
     assert waiting is not None
     assert waiting.ends_on == ("proceed",)
-    assert (await run.steer(Verb.PROCEED)).why == "the cleanup ends, and what is left stays"
+    assert (await run.steer(Verb.PROCEED)).why == "the cleanup ends, and the rest stays"
     report = await run.report()
     assert (report.outcome, run.script.cancelled) == (Outcome.DONE, ["clean_source"])
     assert "the cleanup was ended by `proceed`" in report.notes[-1]
