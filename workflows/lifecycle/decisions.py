@@ -87,7 +87,7 @@ class Decisions:
         same = self._state.accepted.get(failed.what)
         if not failed.all_named:
             return same is not None and same.count == failed.count and same.digest == failed.digest
-            accepted = [item for decided in self._state.accepted.values() for item in decided.items]
+        accepted = [item for decided in self._state.accepted.values() for item in decided.items]
         keys, ledgers = {item.key for item in accepted}, {item.ledger_id for item in accepted} - {None}
         return all(item.key in keys or item.ledger_id in ledgers for item in failed.items)
 
