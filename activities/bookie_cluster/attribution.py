@@ -92,7 +92,7 @@ class _Ledgers:
         return {self._ends.source.name: self._source, self._ends.target.name: self._target}
 
     def equal(self, ledger: int) -> bool:
-        """Whether a ledger is closed and known to be equal in both."""
+        """Return whether a ledger is closed and known to be equal in both."""
         here = self._source.get(ledger)
         return here is not None and self._known.holds(here, self._target.get(ledger))
 
@@ -103,13 +103,13 @@ class _Ledgers:
         return self._ends.source.name if ledger in self._source else None
 
     def failure(self, ledger: int) -> str:
-        """Why a ledger cannot be moved, now or later on; empty if there is no such reason."""
+        """Return why a ledger cannot be moved, now or later on; empty if there is no such reason."""
         if ledger in self._failures:
             return f"ledger {ledger}: {self._failures[ledger]}"
         return "" if ledger in self._source else f"{self._ends.source.name} has no ledger {ledger}"
 
     def obstacle(self, ledger: int) -> str:
-        """Why a ledger cannot be moved yet."""
+        """Return why a ledger cannot be moved yet."""
         if not self._source[ledger].closed:
             return f"ledger {ledger} is open"
         if ledger not in self._target:
@@ -256,7 +256,7 @@ def _sort_out(task: BookieClusterTask, store: StoreReader) -> _References:
 
 
 def _users(task: BookieClusterTask, cluster: str) -> list[str]:
-    """What needs a cluster: references attributed to it, and those that only it can serve."""
+    """Return what needs a cluster: references attributed to it, and those that only it can serve."""
     ends = task.input.ends(Direction.FORWARD)
     mine, other = (ends.source, ends.target) if cluster == ends.source.name else (ends.target, ends.source)
     with task.ledgers(mine) as directory:
@@ -281,7 +281,7 @@ def _is_hidden(record: LedgerFacts) -> bool:
 
 
 def _attribute(value: bytes, serving: dict[str, set[int]]) -> bytes | None:
-    """A schema's node with the cluster of each reference that has none; None if all have one."""
+    """Return a schema's node with the cluster of each reference that has none; None if all have one."""
     changed: bytes | None = None
     for cluster, ledgers in serving.items():
         changed = set_schema_attribution(changed or value, None, cluster, ledgers=ledgers) or changed
@@ -343,7 +343,7 @@ def rewrite(
 
 
 def _prepared(store: StoreReader, connection: Connection, changes: Mapping[str, Change]) -> dict[str, bytes]:
-    """The writes that the nodes need as they stand, by path."""
+    """Return the writes that the nodes need as they stand, by path."""
     found = store.read([path.encode() for path in changes])
     writes: dict[str, bytes] = {}
     for (path, change), record in zip(changes.items(), found, strict=True):
@@ -457,7 +457,7 @@ class _Nodes(NamedTuple):
         return values
 
     def read_newest(self, path: str) -> bytes | None:
-        """The same for one, over a session of its own."""
+        """Return the same for one, over a session of its own."""
         found = self.zookeeper.get(path)
         return found[0] if found else None
 

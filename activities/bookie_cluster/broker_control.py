@@ -185,7 +185,7 @@ class _Request(threading.Thread):
 
 
 def missing_settings(settings: Settings, how: BrokerControl) -> str:
-    """What the settings lack for this control; empty if nothing."""
+    """Return what the settings lack for this control; empty if nothing."""
     if how is BrokerControl.COMMAND and not (settings.broker_stop_command and settings.broker_start_command):
         return "PULSAR_MIGRATE_BROKER_STOP_COMMAND and PULSAR_MIGRATE_BROKER_START_COMMAND"
     if how is BrokerControl.WEBHOOK and not settings.broker_webhook:

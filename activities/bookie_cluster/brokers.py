@@ -211,7 +211,7 @@ def _written_ledger(task: BookieClusterTask, store: StoreReader, broker: Service
 
 
 def _missing(running: list[Service], before: Collection[Absence]) -> list[str]:
-    """What keeps brokers from being as many as before; their addresses may be others than before."""
+    """Return what keeps brokers from being as many as before; their addresses may be others than before."""
     most = max((one.most for one in before), default=0)
     if len(running) >= most:
         return []
@@ -267,7 +267,7 @@ class SeenBroker(Result):
 
     @staticmethod
     def of(service: Service) -> SeenBroker:
-        """What a registration says."""
+        """Return what a registration says."""
         return SeenBroker(name=service.name, session=service.owner, addresses=_addresses(service.data))
 
 
@@ -344,7 +344,7 @@ class AbsenceKeeper:
             self._keep(new.model_copy(update={"looked": now}))
 
     def lingering(self, store: StoreReader) -> list[str]:
-        """What is left of brokers that are registered no more; empty if nothing.
+        """Return what is left of brokers that are registered no more; empty if nothing.
 
         A broker that stops in good order takes its registration back first, and serves on until topics are unloaded.
 
@@ -364,7 +364,7 @@ class AbsenceKeeper:
 
 
 def read_absences(task: BookieClusterTask, registry: BookieRegistry) -> dict[Direction, Absence]:
-    """What is known of the brokers of both directions.
+    """Return what is known of the brokers of both directions.
 
     Raises:
         StoreError: the registry cannot be read.
@@ -374,7 +374,7 @@ def read_absences(task: BookieClusterTask, registry: BookieRegistry) -> dict[Dir
 
 
 def _addresses(data: bytes) -> tuple[str, ...]:
-    """`host:port` of every listener in a broker's registration."""
+    """Return `host:port` of every listener in a broker's registration."""
     try:
         found = json.loads(data)
     except ValueError:
@@ -400,7 +400,7 @@ def _address(text: str) -> str:
 
 
 def _serving(addresses: Iterable[str]) -> list[str]:
-    """The addresses at which somebody takes connections and holds them."""
+    """Return the addresses at which somebody takes connections and holds them."""
     known = sorted(addresses)
     with ThreadPoolExecutor(_PORTS_AT_ONCE) as pool:
         answers = list(pool.map(_serves, known))

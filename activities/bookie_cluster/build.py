@@ -148,7 +148,7 @@ class _CatchUp:
         self._task.context.progress(ProgressTask.CATCH_UP, ProgressUnit.BYTES, 0, self._left, detail=detail)
 
     def summary(self) -> CopySummary:
-        """What all rounds did."""
+        """Return what all rounds did."""
         done = self._copying.summary(known=self._known, left_open=len(self._seen.open), left_bytes=self._left)
         return done.model_copy(
             update={
@@ -186,7 +186,7 @@ class _CatchUp:
         self.pause = max(_ROUND_EVERY, _SCANS_APART * (time.monotonic() - begun))
 
     def _left_bytes(self) -> int:
-        """Bytes that the copies lack: of closed ledgers, and with routing `restart` of open ones."""
+        """Return bytes that the copies lack: of closed ledgers, and with routing `restart` of open ones."""
         left = sum(self._lacking(one.ledger_id, one.length) for one in self._seen.todo.values())
         task, unclosed = self._task, self._seen.open
         if task.input.routing is Routing.ATTRIBUTION or not unclosed:

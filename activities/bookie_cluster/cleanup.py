@@ -43,7 +43,7 @@ _EXAMPLES = 20
 
 @step(BookieClusterTask, name="census", reads_only=True)
 def take_census(task: BookieClusterTask) -> SwitchCensus:
-    """Who uses which cluster, what a rollback would copy back, and what a cleanup would delete.
+    """Return who uses which cluster, what a rollback would copy back, and what a cleanup would delete.
 
     With routing `attribution` it also sets attributions again that brokers have dropped: 4.2 and 5.0 drop those of
     schemas with the next schema of a topic.
@@ -231,7 +231,7 @@ def _require_copies(task: BookieClusterTask, facts: Facts, records: Ledgers) -> 
 
 
 def _named(task: BookieClusterTask, astray: Ledgers) -> list[LedgerRecord]:
-    """The first ledgers of those, as far as they stand."""
+    """Return the first ledgers of those, as far as they stand."""
     if not astray:
         return []
     with task.ledgers(task.input.source) as source:
@@ -239,7 +239,7 @@ def _named(task: BookieClusterTask, astray: Ledgers) -> list[LedgerRecord]:
 
 
 def _brokers(task: BookieClusterTask) -> list[tuple[str, SeenCluster]]:
-    """Each registered broker, with the bookie cluster that it uses."""
+    """Return each registered broker, with the bookie cluster that it uses."""
     with task.broker_store() as store, task.broker_view() as view:
         return [(broker.name, view.bookie_cluster(broker)) for broker in brokers(store)]
 
@@ -362,7 +362,7 @@ class Judgement(NamedTuple):
 
 
 def judge_source(facts: Facts, *, force: bool) -> Judgement:
-    """The ledgers of the source that a cleanup may delete.
+    """Return the ledgers of the source that a cleanup may delete.
 
     Args:
         facts: how things stand.
@@ -387,7 +387,7 @@ def judge_source(facts: Facts, *, force: bool) -> Judgement:
 
 
 def judge_copies(facts: Facts) -> Judgement:
-    """The ledgers of the target that this switch put there, and that a rollback may delete."""
+    """Return the ledgers of the target that this switch put there, and that a rollback may delete."""
     kept: Counter[str] = Counter()
 
     def may_go(standing: LedgerFacts) -> bool:
@@ -410,7 +410,7 @@ def judge_copies(facts: Facts) -> Judgement:
 
 
 def misrouted_ledgers(facts: Facts) -> Ledgers:
-    """Ledgers that the source got after brokers were directed away from it."""
+    """Return ledgers that the source got after brokers were directed away from it."""
     if facts.cutover_ledger_id is None:
         return Ledgers()
     # Ids grow (I11): a larger one came later.
@@ -421,19 +421,19 @@ def misrouted_ledgers(facts: Facts) -> Ledgers:
 
 
 def target_only(facts: Facts) -> Ledgers:
-    """Ledgers that the target alone has, copies left out."""
+    """Return ledgers that the target alone has, copies left out."""
     return facts.target.where(
         lambda one: one.ledger_id not in facts.source and one.ledger_id not in facts.copies and _is_ours(facts, one)
     )
 
 
 def _is_ours(facts: Facts, one: LedgerFacts) -> bool:
-    """Whether it is none that others may have created meanwhile."""
+    """Return whether it is none that others may have created meanwhile."""
     return facts.input.exclusive or one.ledger_id in facts.named
 
 
 def _restart_reason(facts: Facts, record: LedgerFacts, mentioned: list[LedgerReference]) -> str:
-    """Brokers read the target alone, so that what is referred to must be there."""
+    """Return brokers read the target alone, so that what is referred to must be there."""
     if mentioned and not _stands(facts, record):  # mutant: bookie-cluster/referred-ledgers-are-deleted
         return f"are referred to, and are not verified in {facts.input.target.name}"
     return ""
@@ -453,7 +453,7 @@ def _attribution_reason(facts: Facts, record: LedgerFacts, mentioned: list[Ledge
 
 
 def _never_copied(facts: Facts, record: LedgerFacts, *, force: bool) -> str:
-    """Why a ledger that nothing refers to, and that was never compared with a copy, is kept."""
+    """Return why a ledger that nothing refers to, and that was never compared with a copy, is kept."""
     source = facts.input.source.name
     # Even with `force`: an open ledger may have a writer that this store does not know, and a compacted one a cursor
     # whose ledger names it.
@@ -495,7 +495,7 @@ def _is_copy(facts: Facts, standing: LedgerFacts, record: LedgerFacts | None) ->
 
 
 def _same_or_unfinished(standing: LedgerFacts, record: LedgerFacts) -> bool:
-    """Whether a ledger of the target has the source's content, or is a copy that was not finished."""
+    """Return whether a ledger of the target has the source's content, or is a copy that was not finished."""
     if standing.closed:
         return standing.same_content(record)
     # An interrupted copy stands OPEN and without length; what it was begun from shows in the rest.

@@ -118,12 +118,12 @@ def resolve_hosts(addresses: Iterable[str]) -> dict[str, set[str]]:
 
 
 def needed_bytes(records: Iterable[LedgerFacts]) -> int:
-    """What ledgers take on the bookies, replicas included; open ledgers count by what is known of them."""
+    """Return what ledgers take on the bookies, replicas included; open ledgers count by what is known of them."""
     return sum((record.length + (record.last_entry + 1) * _PER_ENTRY) * record.write_quorum for record in records)
 
 
 def check_space(target: ClusterInspection, chosen: Ledgers, largest: int, findings: Findings) -> int:
-    """Whether the target's bookies can take the ledgers that it lacks; returns the bytes that those take."""
+    """Return whether the target's bookies can take the ledgers that it lacks; returns the bytes that those take."""
     name = target.cluster.name
     needed = needed_bytes(record for number, record in chosen.items() if number not in target.ledgers)
     if not target.free:
@@ -217,7 +217,7 @@ def _is_address(bookie_id: str) -> bool:
 
 
 def _layout_problem(cluster: BookieCluster, factory: str | None) -> str:
-    """Why a root cannot be used; empty if it can."""
+    """Return why a root cannot be used; empty if it can."""
     known = {
         "HierarchicalLedgerManagerFactory": "hierarchical",
         "LongHierarchicalLedgerManagerFactory": "longhierarchical",

@@ -106,7 +106,7 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
         survey(census, store, self.access, self.runtime.admin, own=own)
 
     def zookeeper(self) -> Coordination:
-        """A session with the brokers' metadata store; opens as a context manager, as all of these do."""
+        """Return a session with the brokers' metadata store; opens as a context manager, as all of these do."""
         return self._session(self.input.store)
 
     def reading(self, url: StoreUrl) -> CoordinationReader:
@@ -114,7 +114,7 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
         return CoordinationReader(url, auth=self.access.zookeeper_auth, timeout=self.access.timeout)
 
     def id_generator(self, cluster: BookieCluster) -> Coordination:
-        """A session with the root of a cluster's ledgers."""
+        """Return a session with the root of a cluster's ledgers."""
         return self._session(cluster.root)
 
     @contextmanager
@@ -124,27 +124,27 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
             yield BookieRegistry(store, self.input.registry_path, ClaimKeeper(store, SwitchClaim, self.attempt))
 
     def reading_store(self) -> CasReader:
-        """Single records of the brokers' metadata store; cannot write."""
+        """Return single records of the brokers' metadata store; cannot write."""
         return open_cas_reader(self.input.store, self.access)
 
     def broker_store(self) -> StoreReader:
-        """The brokers' metadata store, for bulk reading."""
+        """Return the brokers' metadata store, for bulk reading."""
         return open_reader(self.input.store, self.access)
 
     def ledgers(self, cluster: BookieCluster) -> LedgerDirectory:
-        """A cluster's ledgers; cannot write."""
+        """Return a cluster's ledgers; cannot write."""
         return LedgerDirectory(cluster.root, self.access)
 
     def ledgers_to_change(self, cluster: BookieCluster) -> LedgerDirectoryWriter:
-        """A cluster's ledgers, to create, close and delete."""
+        """Return a cluster's ledgers, to create, close and delete."""
         return LedgerDirectoryWriter(cluster.root, self.access, self.input.store)
 
     def bookkeeper(self, cluster: BookieCluster) -> AbstractContextManager[Cluster]:
-        """A cluster's ledgers, and connections to its bookies."""
+        """Return a cluster's ledgers, and connections to its bookies."""
         return open_cluster(cluster.root, self.access, self.runtime.bookie_tls, self.pair.read_timeout)
 
     def broker_view(self) -> BrokerView:
-        """What each broker answers."""
+        """Return what each broker answers."""
         return BrokerView(self.runtime.admin)
 
     def broker_controller(self) -> BrokerController:

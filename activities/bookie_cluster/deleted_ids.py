@@ -49,7 +49,7 @@ def note_deleted(
 
 
 def refused_ids(task: BookieClusterTask, store: StoreReader, cluster: BookieCluster, ids: Iterable[int]) -> list[int]:
-    """Those of these ids that bookies of a cluster may refuse, because they were deleted there a few days ago.
+    """Return those of these ids that bookies of a cluster may refuse, because they were deleted there a few days ago.
 
     Raises:
         StoreError: the registry cannot be read.
@@ -63,7 +63,7 @@ def refused_ids(task: BookieClusterTask, store: StoreReader, cluster: BookieClus
 
 
 def id_ranges(ids: Iterable[int]) -> Iterator[tuple[int, int]]:
-    """First and last of each row of consecutive ids."""
+    """Yield first and last of each row of consecutive ids."""
     ordered = sorted(ids)
     ends = [one for one, following in pairwise([*ordered, -1]) if following != one + 1]
     starts = [one for before, one in pairwise([-1, *ordered]) if before != one - 1 or before < 0]

@@ -153,7 +153,7 @@ class LedgerCopier:
         )
 
     def summary(self, *, known: int = 0, left_open: int = 0, left_bytes: int = 0) -> CopySummary:
-        """What was done until now."""
+        """Return what was done until now."""
         return CopySummary(
             copied=self._copied,
             equal=self._equal,
@@ -256,7 +256,7 @@ class LedgerCopier:
         return self._concurrency
 
     def _reasons(self, failed: Sequence[CopyOutcome]) -> dict[int, str]:
-        """Why ledgers failed, with who uses each."""
+        """Return why ledgers failed, with who uses each."""
         if not failed:
             return {}
         with self._task.ledgers(self._task.ends.source) as directory:
@@ -276,12 +276,12 @@ class LedgerCopier:
 
 
 def name(ledger_id: int) -> str:
-    """How a ledger is called in lists; the same in every result."""
+    """Return how a ledger is called in lists; the same in every result."""
     return f"ledger {ledger_id}"
 
 
 def usage(metadata: LedgerMetadata) -> str:
-    """Who uses a ledger, as its own metadata say; empty where they do not."""
+    """Return who uses a ledger, as its own metadata say; empty where they do not."""
     custom = metadata.custom_map
     owner = next((custom[key].decode(errors="replace") for key in _OWNERS if key in custom), "")
     cursor = custom.get(_CURSOR, b"").decode(errors="replace")

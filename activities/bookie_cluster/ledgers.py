@@ -43,7 +43,7 @@ def scan(
     known: Mapping[int, LedgerFacts] = MappingProxyType({}),
     members_of: Container[int] | None = None,
 ) -> Ledgers:
-    """All ledgers of a cluster by id; those that cannot be decoded are in `undecodable`.
+    """Return all ledgers of a cluster by id; those that cannot be decoded are in `undecodable`.
 
     Args:
         directory: of the cluster.
@@ -88,7 +88,7 @@ def require_decodable(source: Ledgers, target: Ledgers, named: ReferenceTable) -
 
 
 def all_references(store: StoreReader) -> ReferenceTable:
-    """Every reference in Pulsar's metadata to a ledger.
+    """Return every reference in Pulsar's metadata to a ledger.
 
     Raises:
         StoreError: the metadata cannot be read.
@@ -166,7 +166,7 @@ def bootstrap_cluster(task: BookieClusterTask, store: StoreReader) -> str | None
 
 
 def moving(input: BookieClusterInput, source_name: str, ledgers: Ledgers, named: Iterable[LedgerReference]) -> Ledgers:
-    """The ledgers of a source that the switch moves.
+    """Return the ledgers of a source that the switch moves.
 
     Args:
         input: says which.
@@ -190,7 +190,7 @@ def moving(input: BookieClusterInput, source_name: str, ledgers: Ledgers, named:
 def compacted(
     task: BookieClusterTask, ledgers: Collection[int], named: Iterable[LedgerReference], *, strict: bool
 ) -> list[LedgerReference]:
-    """The ledgers of compacted topics that only cursors' ledgers name.
+    """Return the ledgers of compacted topics that only cursors' ledgers name.
 
     A cursor's ledger that no bookie can give is left out: its own copy fails, and is reported.
 
@@ -239,7 +239,7 @@ def _compacted_ledger(
 
 
 def dangling(ledgers: Collection[int], named: Iterable[LedgerReference]) -> list[LedgerReference]:
-    """References whose ledger is absent from a cluster, except for those whose entries are in tiered storage."""
+    """Return references whose ledger is absent from a cluster, except for those whose entries are in tiered storage."""
     return [one for one in named if one.ledger_id not in ledgers and not one.offloaded]
 
 
@@ -301,7 +301,7 @@ class Verified:
 
 
 def read_known(task: BookieClusterTask, store: StoreReader) -> Verified:
-    """What earlier attempts of both directions have compared."""
+    """Return what earlier attempts of both directions have compared."""
     # A rollback needs the forward direction's list: what came from the source need not be copied back to it.
     back = Direction.FORWARD if task.direction is Direction.BACK else Direction.BACK
     return Verified(
@@ -312,5 +312,5 @@ def read_known(task: BookieClusterTask, store: StoreReader) -> Verified:
 
 
 def progress_path(task: BookieClusterTask, direction: Direction) -> str:
-    """The node that holds the progress of a direction."""
+    """Return the node that holds the progress of a direction."""
     return progress_node(task.input.registry_path, task.input.ends(direction).switch_id)

@@ -117,7 +117,7 @@ class PluginAdmin:
 
 
 def _summary(failures: Sequence[tuple[str, AdminError]]) -> StoreError:
-    """All failures in the words of each, as the kind of the first, with the cure where it is known."""
+    """Return all failures in the words of each, as the kind of the first, with the cure where it is known."""
     said = "; ".join(f"{broker}: {error}" for broker, error in failures)
     match failures[0][1]:
         case AdminDenied():

@@ -358,7 +358,7 @@ def estimate(
 
 
 def plan_preview(input: BookieClusterInput, survey: LedgerSurvey, ids: IdCheck | None) -> tuple[str, ...]:
-    """The phases in sentences, in their order.
+    """Return the phases in sentences, in their order.
 
     Args:
         input: the switch.

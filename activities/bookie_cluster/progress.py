@@ -61,7 +61,7 @@ class SwitchProgress:
         self._failures = 0
 
     def require(self) -> SwitchClaim:
-        """The claim, as it says now how fast to go.
+        """Return the claim, as it says now how fast to go.
 
         Raises:
             StoreConflict: a newer attempt, or another migration, has taken it.
@@ -105,7 +105,7 @@ class SwitchProgress:
         self._append(_FAILED, chosen)
 
     def report(self, name: str, what: str, found: Sequence[FailedItem]) -> FailedItems:
-        """What failed, as a report carries it; a list that is too long for that is kept whole in nodes.
+        """Return what failed, as a report carries it; a list that is too long for that is kept whole in nodes.
 
         Args:
             name: of the list.
@@ -140,7 +140,7 @@ class SwitchProgress:
         self._registry.put(f"{self._top}/{_CUTOVER}", json.dumps({"highest": highest}).encode())
 
     def deleted(self) -> int:
-        """How many ledgers earlier attempts at this step may have deleted."""
+        """Return how many ledgers earlier attempts at this step may have deleted."""
         node = self._store.get(f"{self._top}/{_DELETED}")
         if node is None:
             return 0
@@ -174,7 +174,7 @@ class SwitchProgress:
 
 
 def read_verified(store: StoreReader, progress: str) -> IdNumbers:
-    """Ledgers that were compared in full, with the zxid that the target's znode had.
+    """Return ledgers that were compared in full, with the zxid that the target's znode had.
 
     Args:
         store: the brokers' metadata store.
@@ -193,23 +193,23 @@ def read_verified(store: StoreReader, progress: str) -> IdNumbers:
 
 
 def read_begun(store: StoreReader, progress: str) -> dict[int, Begun]:
-    """How far open copies have come, by ledger."""
+    """Return how far open copies have come, by ledger."""
     return {int(ledger): Begun(*numbers) for ledger, *numbers in read_lists(store, f"{progress}/{_BEGUN}")}
 
 
 def read_failed(store: StoreReader, progress: str) -> dict[int, str]:
-    """Ledgers that could not be copied, or that differ, and why."""
+    """Return ledgers that could not be copied, or that differ, and why."""
     return {int(ledger): str(why) for ledger, why in read_lists(store, f"{progress}/{_FAILED}")}
 
 
 def read_cutover_ledger_id(store: StoreReader, progress: str) -> int | None:
-    """The highest id of the source when brokers were directed away; None before that."""
+    """Return the highest id of the source when brokers were directed away; None before that."""
     (found,) = store.read([f"{progress}/{_CUTOVER}".encode()])
     return int(json.loads(found.value)["highest"]) if isinstance(found, Record) else None
 
 
 def pack(items: Iterable[Sequence[Any]]) -> Iterator[bytes]:
-    """Lists of JSON that hold all items in their order, each as long as a node may be."""
+    """Yield lists of JSON that hold all items in their order, each as long as a node may be."""
     chunk: list[bytes] = []
     size = 0
     for item in items:
@@ -223,7 +223,7 @@ def pack(items: Iterable[Sequence[Any]]) -> Iterator[bytes]:
 
 
 def read_lists(store: StoreReader, path: str) -> Iterator[list[Any]]:
-    """The items of a list that is spread over the children of a node; none where there is no such node.
+    """Yield the items of a list that is spread over the children of a node; none where there is no such node.
 
     Raises:
         StoreError: it cannot be read.

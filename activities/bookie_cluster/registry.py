@@ -82,7 +82,7 @@ def _refuse_wrong_clusters(task: BookieClusterTask, registry: BookieRegistry) ->
 
 
 def _flipped_before(task: BookieClusterTask, registry: BookieRegistry) -> bool:
-    """Whether an earlier run of this very switch was ended from outside when it had made the target ACTIVE."""
+    """Return whether an earlier run of this very switch was ended from outside when it had made the target ACTIVE."""
     target, held, active = task.input.target.name, registry.claim.read(), registry.active()
     if held is None or held.claim.workflow_id != task.workflow_id or active is None:
         return False
@@ -103,7 +103,7 @@ def _refuse_forgotten_commit(task: BookieClusterTask, registry: BookieRegistry) 
 
 
 def _committed_before(task: BookieClusterTask, registry: BookieRegistry, directed: str) -> bool:
-    """Whether brokers are on the target by an earlier run's word, and this one has not said anything yet."""
+    """Return whether brokers are on the target by an earlier run's word, and this one has not said anything yet."""
     last = registry.switch_target()
     mine = f"{origin_of(task.workflow_id)}{task.run_id}/"
     return directed == task.input.target.name and not (last and last[0].origin.startswith(mine))

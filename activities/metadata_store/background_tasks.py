@@ -1,4 +1,4 @@
-"""What a worker process still does of itself when a step has ended: also without Temporal, and for a bounded time."""
+"""Background tasks of a worker process, which run after their step has ended, also without Temporal."""
 
 from __future__ import annotations
 
@@ -13,21 +13,19 @@ _log = logging.getLogger(__name__)
 
 
 class BackgroundTasks(Closeable):
-    """Small pieces of work at set times, each in a thread of its own; all end with the process."""
+    """Small tasks that run at set times, each in its own thread; all end with the process."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._ends: dict[str, threading.Event] = {}
 
     def schedule(self, name: str, pauses: Iterable[float], work: Callable[[], bool]) -> None:
-        """Do the work after each pause, until it says that it is done, or fails for good.
-
-        Where work of this name is scheduled already, nothing is.
+        """Run a task after each pause, until it is done or fails finally; nothing if the name is already scheduled.
 
         Args:
-            name: of the work; ends it by `cancel`.
-            pauses: seconds.
-            work: returns whether it is done; a store that cannot be reached is asked again after the next pause.
+            name: of the task, for `cancel`.
+            pauses: seconds before each run.
+            work: returns whether it is done; run again after the next pause if a store cannot be reached.
         """
         end = threading.Event()
         with self._lock:
@@ -37,7 +35,7 @@ class BackgroundTasks(Closeable):
         thread.start()
 
     def cancel(self, name: str) -> None:
-        """Do not do it any more; harmless where nothing is scheduled under this name."""
+        """Cancel a task; safe if the name is not scheduled."""
         with self._lock:
             end = self._ends.pop(name, None)
         if end is not None:
@@ -66,6 +64,6 @@ class BackgroundTasks(Closeable):
             _log.warning("%s: %s", name, error)
             return False  # mutant: shared/deadline-is-given-up-when-the-store-is-away
         except StoreError as error:
-            # Somebody else is in charge by now.
+            # Another attempt or migration holds the store now.
             _log.info("%s ends: %s", name, error)
             return True

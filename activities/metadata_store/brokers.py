@@ -1,6 +1,6 @@
-"""What the metadata store migration asks the registered brokers: their releases, and whether all that they use follows.
+"""Checks of registered brokers: their releases, and whether all stores that they use follow the migration.
 
-PRECHECK asks it, and PREPARATION again: a broker may have been restarted in between with other settings.
+PRECHECK runs them, and PREPARATION again: a broker may have been restarted in between with other settings.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ _TRANSACTIONS = (
 def ask_brokers(
     input: MetadataStoreInput, brokers: Sequence[Service], access: Access, admin: AdminAccess, findings: Findings
 ) -> None:
-    """Ask each of these brokers whether it can take part in this migration.
+    """Check whether each of these brokers can take part in this migration.
 
     Args:
-        input: the migration.
+        input: of the migration.
         brokers: registered in the source; may be empty.
         access: credentials and timeout of stores.
-        admin: how brokers are asked.
-        findings: take what is found.
+        admin: access to brokers.
+        findings: get the results.
     """
     with BrokerView(admin) as view:
         seen = [view.read(broker) for broker in brokers]
@@ -124,7 +124,7 @@ def check_settings(
 ) -> None:
     """Refuse brokers with a setting that keeps a part of them on the source after the commit.
 
-    A broker whose settings are not known is the matter of `check_ledgers`.
+    `check_ledgers` reports brokers whose settings are not known.
     """
     synced: list[str] = []
     elsewhere: list[str] = []
@@ -134,7 +134,7 @@ def check_settings(
         settings = broker.settings or {}
         # mutant: metadata-store/metadata-is-exchanged-by-the-source
         synced += [f"{broker.name} ({name}={settings[name]})" for name in _SYNC_TOPICS if settings.get(name)]
-        # Only settings that differ are taken to the servers.
+        # Ask the servers only about settings that differ.
         name, store = configuration_store_apart(settings)
         if name and (why := differs(store, metadata_store_of(settings) or input.source)):
             elsewhere.append(f"{broker.name} ({name}={store}{why})")
@@ -180,7 +180,7 @@ def ledgers_elsewhere(cause: str) -> Blocker:
 
 
 def _configuration_differs(input: MetadataStoreInput, access: Access, configuration: str, own: str) -> str:
-    """Return that a configuration store is not the broker's metadata store, or may not be; empty if it is.
+    """Return why a configuration store is not, or may not be, the broker's metadata store; empty if it is.
 
     Args:
         input: the migration.

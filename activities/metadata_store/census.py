@@ -1,4 +1,4 @@
-"""Who still uses the source of a metadata store migration."""
+"""Census of the services that still use the source of a metadata store migration."""
 
 from __future__ import annotations
 
@@ -34,11 +34,11 @@ _ABSENT = (
 def not_restarted(target: StoreReader, sessions: Mapping[str, int]) -> dict[str, str]:
     """Return services that have not restarted since the commit, each with the evidence.
 
-    One that has lost its session with the source may not have followed the commit. A bookie then reads the source as
-    soon as it can, and deletes what that does not have.
+    A service that lost its session with the source may not have followed the commit. Such a bookie reads the source as
+    soon as it can, and deletes ledgers that the source does not have.
 
     Args:
-        target: reads the target.
+        target: reader of the target.
         sessions: of services in the target at the commit.
     """
     return {
@@ -51,8 +51,8 @@ def not_restarted(target: StoreReader, sessions: Mapping[str, int]) -> dict[str,
 def absent_bookies(target: StoreReader) -> list[str]:
     """Return the bookies that have a cookie in the target, and are not registered there.
 
-    Such a bookie may be frozen, or cut off from both stores since before the commit: it has not followed. When it is
-    back it reads the source, and deletes all ledgers that the source does not have any more (5.0.1).
+    Such a bookie may be frozen, or disconnected from both stores since before the commit. When it is back it reads the
+    source, and deletes all ledgers that the source does not have any more (5.0.1).
 
     Args:
         target: reads the target.
@@ -62,8 +62,8 @@ def absent_bookies(target: StoreReader) -> list[str]:
     return [name for bookie in sorted(cookies) if (name := f"bookie {bookie}") not in there]
 
 
-def require_left(input: MetadataStoreInput, access: Access, sessions: Mapping[str, int]) -> None:
-    """Require that every service has left the source, as far as registrations show it, right before it is cleaned up.
+def require_unused_source(input: MetadataStoreInput, access: Access, sessions: Mapping[str, int]) -> None:
+    """Raise if registrations show that a service uses the source; called right before its cleanup.
 
     Args:
         input: the migration.
@@ -113,7 +113,7 @@ def census(task: MetadataStoreTask, sessions: dict[str, int] | None = None) -> C
         for broker in running:
             try:
                 settings = view.configuration(broker)
-                # It reads the flag in the source at each start, and so depends on that store still.
+                # It reads the flag in the source at each start, so it still depends on that store.
                 if setting := _on_source(input, settings, access):
                     services.setdefault(broker.name, f"its configuration says {setting}")
             except (StoreError, ValueError) as error:
@@ -129,7 +129,7 @@ def census(task: MetadataStoreTask, sessions: dict[str, int] | None = None) -> C
     if input.source_url.scheme == "zk":
         others, hidden = _connections(input.source_url, access)
         unknown += hidden
-        # The weakest evidence: an address may be that of a tool.
+        # Weak evidence: an address may belong to a tool.
         if others and not services:
             services["other clients"] = f"connected to the source from {', '.join(sorted(others))}"
     named = (f"{name}: {why}{_ended(name)}" for name, why in sorted(services.items()))
@@ -145,8 +145,8 @@ def _on_source(input: MetadataStoreInput, settings: Mapping[str, str], access: A
     """Return the setting of a broker that names the source; empty without one.
 
     Raises:
-        StoreError: only the stores themselves show it, and one of them cannot be read.
-        ValueError: a setting names no store that is known.
+        StoreError: a store must be read to compare addresses, and cannot be read.
+        ValueError: a setting is not a store's address.
     """
     for setting, store in _stores(settings):
         if not store.overlaps(input.target_url) and trees_overlap(input.source_url, store, access):
@@ -158,21 +158,21 @@ def _stores(settings: Mapping[str, str]) -> list[tuple[str, StoreUrl]]:
     """Return the stores that a broker names, each with the setting that names it.
 
     Raises:
-        ValueError: a setting names no store that is known.
+        ValueError: a setting is not a store's address.
     """
-    # An empty address is a wrong one.
+    # An empty address raises ValueError as well.
     store, (name, configuration) = metadata_store_of(settings), configuration_store_of(settings)
-    found = [(f"the metadata store {store}", parse_broker_setting(store))]
+    stores = [(f"the metadata store {store}", parse_broker_setting(store))]
     if name:
-        found.append((f"{name}={configuration}", parse_broker_setting(configuration)))
+        stores.append((f"{name}={configuration}", parse_broker_setting(configuration)))
     if ledgers := settings.get("bookkeeperMetadataServiceUri"):
         url = ledgers_of_pulsar(ledgers) or parse_ledger_store_uri(ledgers).url
-        found.append((f"bookkeeperMetadataServiceUri={ledgers}", url))
-    return found
+        stores.append((f"bookkeeperMetadataServiceUri={ledgers}", url))
+    return stores
 
 
 def _connections(url: StoreUrl, access: Access) -> tuple[set[str], list[str]]:
-    """Addresses of the other clients of a ZooKeeper, and what could not be seen."""
+    """Return the addresses of other clients of a ZooKeeper, and the servers that do not report theirs."""
     others: set[str] = set()
     hidden: list[str] = []
     for host in url.hosts:

@@ -15,21 +15,21 @@ from models.store_url import StoreUrl
 def refuse_one_store(source: StoreUrl, target: StoreUrl, me: Attempt, access: Access) -> None:
     """Refuse a target that holds the source, or lies in it, under other names of its servers.
 
-    Addresses do not tell: under `zk:127.0.0.1` and `zk:localhost` a source was once emptied as its own target. So the
-    claim on the source, which was taken just now, is looked for behind the target's addresses.
+    Addresses do not show it: with `zk:127.0.0.1` and `zk:localhost` a source was once emptied as its own target. So the
+    new claim on the source is searched at the target's addresses.
 
     Raises:
-        StoreConflict: it is there, or what stands there is no claim.
+        StoreConflict: the claim is there, or a record that is not a claim.
     """
     if not source.overlaps(target.model_copy(update={"hosts": source.hosts})):
         return
     with open_cas_reader(target.model_copy(update={"root": source.root}), access) as store:
-        found = read_claim(store, SourceClaim)
-    # An earlier attempt's claim on a target with the same root stands at this path too.
-    if found and found.claim.side == SOURCE and found.claim.is_of(me):
+        held = read_claim(store, SourceClaim)
+    # An earlier attempt's claim on a target with the same root has this path too.
+    if held and held.claim.side == SOURCE and held.claim.is_of(me):
         raise StoreConflict(
-            f"what this migration wrote to its source stands in {target} too: source and target are one store under "
-            "two names, or one holds the other"
+            f"the claim of this migration on its source is also in {target}: source and target are the same store, or "
+            "one contains the other"
         )
 
 
@@ -47,14 +47,14 @@ class TargetKeeper(ClaimKeeper[TargetClaim]):
         self._source = source
 
     def is_held(self) -> bool:
-        """Whether this migration, in this run or an earlier one, holds the target."""
-        found = self.read()
-        return found is not None and found.claim.workflow_id == self.me.workflow_id and found.claim.side == TARGET
+        """Return whether this migration, in this run or an earlier one, holds the target."""
+        held = self.read()
+        return held is not None and held.claim.workflow_id == self.me.workflow_id and held.claim.side == TARGET
 
     def had_tasks(self) -> bool:
         """Return whether bulk tasks of the attempt that holds the target may still run, or be frozen."""
-        found = self.read()
-        return found is not None and found.claim.side == TARGET and found.claim.copying
+        held = self.read()
+        return held is not None and held.claim.side == TARGET and held.claim.copying
 
     def claim(self, throttle: float | None) -> TargetClaim:
         """Claim the target for this attempt; every earlier attempt stops within a second.
@@ -63,16 +63,16 @@ class TargetKeeper(ClaimKeeper[TargetClaim]):
             ClaimHeld: another migration holds the target.
             Superseded: a newer attempt or run has begun.
         """
-        found = self.read()
-        # What an earlier run copied from another source is no copy of this one.
-        anew = {} if found and found.claim.source == self._source else {"source": self._source, "ours": False}
-        return self.take(side=TARGET, throttle=throttle, **anew)
+        held = self.read()
+        # The copy of an earlier run from another source is not a copy of this source.
+        fields = {} if held and held.claim.source == self._source else {"source": self._source, "ours": False}
+        return self.take(side=TARGET, throttle=throttle, **fields)
 
     def forget_flag(self) -> None:
-        """Remove a migration flag that stands in the target: a COMPLETED one would send services on to another store.
+        """Remove a migration flag from the target: a COMPLETED one would send services on to another store.
 
         Raises:
-            StoreConflict: this attempt does not hold the target, which may be in use, and left, by now.
+            StoreConflict: this attempt does not hold the target, which services may use now.
         """
 
         def forget() -> None:

@@ -1,4 +1,4 @@
-"""Cleanup of the metadata store migration: the migrated tree is removed from the source, part by part."""
+"""Cleanup of the metadata store migration: removes the migrated tree from the source in steps."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import logging
 import time
 
 from activities.lifecycle.step import step
-from activities.metadata_store.census import require_left
+from activities.metadata_store.census import require_unused_source
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.rollback import release
 from models.metadata_store.input import Mode
@@ -34,16 +34,16 @@ def clean_source(task: MetadataStoreTask, sessions: dict[str, int] | None = None
     Raises:
         ApplicationError: `SourceInUse` where a service uses the source or may use it.
     """
-    # Asked before each part: a service that came back would lose the metadata that it uses.
-    require_left(task.input, task.runtime.access, sessions or {})
+    # Checked before each step: a service that came back would lose the metadata that it uses.
+    require_unused_source(task.input, task.runtime.access, sessions or {})
     begun = time.monotonic()
-    # The tasks that delete ask this claim, so that those of an earlier attempt stop.
+    # The deleting tasks check this claim, so those of an earlier attempt stop.
     take_source(task)
     removed, remaining = jobs.clear(
         task.engine, task.fenced_pair, "source", limit=task.input.cleanup_limit, tag=task.tag()
     )
     _log.info("removed %d records in %.1f s", removed, time.monotonic() - begun)
-    # Live, the claim stays next to the flag COMPLETED and says whose migration that was.
+    # In live mode the claim stays next to the flag COMPLETED, and names the migration that set it.
     if not remaining and task.input.mode is Mode.OFFLINE:
         release(task)
     return CleanupStep(removed=removed, remaining=remaining)
@@ -52,7 +52,7 @@ def clean_source(task: MetadataStoreTask, sessions: dict[str, int] | None = None
 def take_source(task: MetadataStoreTask) -> None:
     """Claim the source for its cleanup.
 
-    Live, it has been ours since PRE_COPY, and says who set the flag to COMPLETED; offline, the commit released it.
+    In live mode this migration holds it since PRE_COPY, and it names who set the flag; offline, the commit released it.
     """
     with task.source_claim() as claim:
         if task.input.mode is Mode.LIVE:

@@ -1,4 +1,4 @@
-"""What the steps of one metadata store migration share: its stores, its claims, its watch."""
+"""Context of the steps of a metadata store migration: its stores, its claims, its watch."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ from spark.metadata_store.spec import Pair
 
 _log = logging.getLogger(__name__)
 
-# Beyond the deadline, so that the workflow's own way back, which also clears up, comes first.
+# Added to the deadline, so that the workflow's own rollback, which also cleans up, comes first.
 _GRACE = 10.0
-# Seconds between tries to give writes back, in the first minute and later: a source that is gone for longer blocks
-# nobody until it is back, and many such must not keep the process busy.
-_OFTEN, _SELDOM = 1.0, 10.0
-# Pauses between repetitions of the flag: twice the default session timeout, then as long as a bookie's pause between
-# two collections. A service that has lost its session does not read the flag when it is back (5.0.1), and a bookie that
-# still reads the source deletes ledgers that the source does not know.
+# Seconds between attempts to unblock writes, in the first minute and later. A source that is down for longer does not
+# block services until it is back, and many of them must not keep the process busy.
+_FIRST_RETRY_SECONDS, _LATER_RETRY_SECONDS = 1.0, 10.0
+# Pauses between repetitions of the flag: for twice the default session timeout, then for a bookie's pause between two
+# garbage collections. A service that lost its session does not read the flag when it is back (5.0.1), and a bookie that
+# still reads the source deletes ledgers that the source does not have.
 _REPEAT_FLAG = (5.0,) * 12 + (30.0,) * 28
 
 
 class MetadataStoreTask(StepTask[MetadataStoreInput]):
-    """One attempt's view of its migration: its stores, its claims, its watch. Arguments as in `StepTask`."""
+    """One attempt at a step of the migration, with its stores, claims and watch. Arguments as in `StepTask`."""
 
     kind = KIND
     input_type = MetadataStoreInput
@@ -61,39 +61,39 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
         self._watches = runtime.shared(Watches)
         input = self.input
         self._pair = Pair(input.source_url, input.target_url, runtime.access, parts=input.concurrency)
-        #: Whether metadata writes are blocked until this step is done.
+        #: Metadata writes are blocked until this step is done.
         self.urgent = False
         self._flag: FlagKeeper | None = None
 
     @property
     def pair(self) -> Pair:
-        """Both stores, for whoever only reads."""
+        """Both stores, for reading only."""
         return replace(self._pair, urgent=self.urgent)
 
     @property
     def source_has_flag(self) -> bool:
-        """Whether the source is one in which Pulsar keeps a migration flag."""
+        """True if Pulsar keeps a migration flag in the source: it is a ZooKeeper."""
         return self.input.source_url.scheme == "zk"
 
     @property
     def watch(self) -> SourceWatch:
-        """The watch of this run's source; a new one, with a gap, if this process has none."""
+        """The watch of this run's source; a new one with a gap if this process has none."""
         return self._watches.of(self.attempt)
 
     def new_watch(self) -> SourceWatch:
-        """A watch, with a gap, in place of the one of this run, if there is one.
+        """Return a new watch with a gap, in place of this run's watch.
 
         Raises:
-            Superseded: a newer attempt made that one.
+            Superseded: a newer attempt created that one.
         """
         return self._watches.renew(self.attempt)
 
     def forget_watch(self) -> None:
-        """End the watch of this run; harmless where there is none."""
+        """End the watch of this run; safe without one."""
         self._watches.forget(self.run_id)
 
     def survey(self, census: FeatureCensus) -> None:
-        """Have a census take what the cluster of the source uses.
+        """Add the features that the source's cluster uses to a census.
 
         Raises:
             StoreError: the source cannot be read.
@@ -101,9 +101,9 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
         survey(census, self.input.source_url, self.runtime.access, self.runtime.admin)
 
     def watch_deadline(self) -> None:
-        """Have this process give writes back where nobody else does: when the deadline has passed, without Temporal.
+        """Schedule this process to unblock writes after the deadline, in case Temporal is not available then.
 
-        The workflow's own deadline comes first, and everything else finds the flag, or the claim, moved.
+        The workflow's own deadline comes first; a late attempt finds that the flag or the claim was moved.
         """
         due = self.input.blocked_deadline.total_seconds() + _GRACE
 
@@ -112,15 +112,17 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
                 before = read_state(store)
                 FlagKeeper(store, self.attempt).expire()
             if before.blocked_by(self.workflow_id):
-                _log.warning("%s: the deadline passed with metadata writes blocked; gave them back", self.workflow_id)
+                _log.warning("%s: the deadline passed with metadata writes blocked; unblocked them", self.workflow_id)
             return True
 
         self._background.schedule(
-            f"deadline of {self.run_id}", chain([due], repeat(_OFTEN, 60), repeat(_SELDOM)), expire
+            f"deadline of {self.run_id}",
+            chain([due], repeat(_FIRST_RETRY_SECONDS, 60), repeat(_LATER_RETRY_SECONDS)),
+            expire,
         )
 
     def repeat_flag(self) -> None:
-        """Have this process set the flag again for a while, for services that were cut off when it was moved."""
+        """Schedule this process to repeat the flag for a while, for services that were disconnected when it was set."""
 
         def again() -> bool:
             with open_cas(self.input.source_url, self.runtime.access) as store:
@@ -129,29 +131,29 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
         self._background.schedule(f"flag of {self.run_id}", _REPEAT_FLAG, again)
 
     def new_feed(self) -> ChangeFeed:
-        """A feed of the source's changes, not started yet."""
+        """Return a feed of the source's changes, not started yet."""
         return ChangeFeed(self.input.source_url, auth=self.runtime.access.zookeeper_auth)
 
     @property
     def fenced_pair(self) -> Pair:
-        """The stores, whose tasks write as long as this attempt holds the claim of the store that they write to."""
+        """Both stores, for tasks that write while this attempt holds the claim of the store."""
         return replace(self.pair, attempt=self.attempt)
 
     @contextmanager
     def source_claim(self) -> Generator[ClaimKeeper[SourceClaim]]:
-        """The claim in the source, which excludes other migrations of its cluster."""
+        """Open the claim in the source, which excludes other migrations of its cluster."""
         with open_cas(self.input.source_url, self.runtime.access) as store:
             yield ClaimKeeper(store, SourceClaim, self.attempt)
 
     @contextmanager
     def target_claim(self) -> Generator[TargetKeeper]:
-        """The claim in the target."""
+        """Open the claim in the target."""
         with open_cas(self.input.target_url, self.runtime.access) as store:
             yield TargetKeeper(store, self.attempt, str(self.input.source_url))
 
     @contextmanager
     def flag(self) -> Generator[FlagKeeper]:
-        """The migration flag in the source, with the claim there; a `with` inside another shares its session."""
+        """Open the migration flag in the source, with the claim there; nested `with` blocks share a session."""
         # A session costs round trips, and most of these are opened while writes are blocked.
         if self._flag is not None:
             yield self._flag
@@ -165,14 +167,14 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
 
     @contextmanager
     def replica(self, *phases: FlagPhase) -> Generator[Replica]:
-        """Single paths of the target, which this attempt may write while it is the newest.
+        """Open the target for writes of single paths, while this attempt is the newest.
 
-        Live, the claim in the source is the fence, and the flag next to it, which must stand in one of these phases;
-        offline, the claim in the target.
+        In live mode the fence is the claim in the source, with the flag in one of these phases; offline, the claim in
+        the target.
         """
         if self.input.mode is Mode.LIVE:
             with self.flag() as flag:
-                # Moves the claim: an earlier attempt that still runs fails at its next look.
+                # Moves the claim: an earlier attempt that still runs fails at its next check.
                 flag.renew()
                 self._stop_earlier_writers()
                 with Replica(self.pair, lambda: flag.require(*phases)) as replica:
@@ -185,28 +187,28 @@ class MetadataStoreTask(StepTask[MetadataStoreInput]):
                     yield replica
 
     def await_late_writers(self, since: float) -> None:
-        """Wait until the target applies nothing any more that bulk tasks sent before they lost its claim.
+        """Wait until no late writes of bulk tasks that lost the target's claim can arrive any more.
 
-        Such a task may be frozen, or its network may be: what it sent would bring back what services delete after the
-        commit. ZooKeeper refuses it by itself.
+        Late writes of a frozen task or network would restore records that services delete after the commit. ZooKeeper
+        refuses them by itself.
 
         Args:
             since: when the claim was moved, by this process' monotonic clock.
         """
-        left = since + late_writes_last(self.input.target_url) - time.monotonic()
-        if left > 0:
+        remaining = since + late_writes_last(self.input.target_url) - time.monotonic()
+        if remaining > 0:
             with self.context.waiting(
-                WaitKind.STORE, "the end of what lost tasks may still have on its way to the target"
+                WaitKind.STORE, "late writes of lost tasks, which may still arrive in the target"
             ):
-                self.context.pause(left)
+                self.context.pause(remaining)
 
     def _stop_earlier_writers(self) -> None:
-        # To Oxia single paths are written by version; the sessions that its bulk deletions use are no matter here.
+        # Single paths are written to Oxia by version, which is fence enough; only its bulk deletions use sessions.
         if self.input.target_url.scheme == "zk":
             revoke_permits(self.input.target_url, self.runtime.access)
 
 
-def some(paths: Iterable[bytes], most: int = 10) -> str:
+def name_paths(paths: Iterable[bytes], most: int = 10) -> str:
     """Name a few paths, and say how many more there are."""
     named = sorted(paths)
     text = ", ".join(path.decode(errors="backslashreplace") for path in named[:most])

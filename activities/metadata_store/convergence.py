@@ -1,7 +1,7 @@
-"""Bring changed paths in line while the source continues changing, and after the commit, when late writes trickle in.
+"""Copies of changed paths while the source continues to change, and of late writes after the commit.
 
-Brokers 4.2 and 5.0 refuse only a part of the metadata writes from PREPARATION on: what goes through their caches
-(tenants, namespaces, policies) still reaches the source, and is acknowledged, until each broker has followed COMPLETED.
+From PREPARATION on, brokers 4.2 and 5.0 refuse only some metadata writes. Writes through their caches (tenants,
+namespaces, policies) still reach the source, and are acknowledged, until each broker has followed COMPLETED.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from temporalio.exceptions import ApplicationError
 
-from activities.metadata_store.context import MetadataStoreTask, some
+from activities.metadata_store.context import MetadataStoreTask, name_paths
 from activities.metadata_store.source_watch import DirtyPaths, SourceWatch
 from clients.pulsar.roots import is_pulsars
 from models.lifecycle.failures import FailureKind
@@ -21,51 +21,51 @@ from spark.metadata_store import jobs
 from spark.metadata_store.replica import CommitPoint, Replica
 
 FEW_CHANGES = 500
-"""Changes that a cutover copies in well under a second; fewer need no further round."""
+"""Changes that a cut-over copies in well under a second; with fewer, another round is not needed."""
 
-# Brokers may write faster than this catches up. What is left stays dirty, and the next step takes it over.
+# Brokers may write faster than this copies. The rest stays dirty for the next step.
 _MOST_ROUNDS = 20
-# How often a path may differ although nobody changed it.
+# How often a path may differ although it did not change.
 _MOST_TRIES = 3
 # Brokers follow the flag within some tenths of a second; the source must be quiet for longer than that.
 _QUIET_SECONDS, _LONGEST_SECONDS, _POLL_SECONDS = 1.5, 30.0, 0.1
-# More deletions at one look are no late writes of a service.
+# More deletions at one check are not late writes of a service.
 _MOST_DELETIONS = 200
 
 
-class Late(NamedTuple):
-    """What came after the commit.
+class CopiedLateWrites(NamedTuple):
+    """CopiedLateWrites writes to the source that were copied after the commit.
 
     Attributes:
-        copied: paths copied.
+        copied: number of copied paths.
         contested: paths that were written on both sides.
-        quiet: whether no service writes to the source any more, as far as was seen.
-        kept: records that are gone in the source, and were not deleted for that.
-        foreign: how many of the copied paths are not Pulsar's: a tool wrote them, and not a service.
+        quiet: no service was seen to write to the source any more.
+        not_deleted: records that are gone in the source, and were not deleted in the target.
+        foreign: copied paths that are not Pulsar's: written by a tool, not by a service.
     """
 
     copied: int
     contested: tuple[bytes, ...]
     quiet: bool
-    kept: int = 0
+    not_deleted: int = 0
     foreign: int = 0
 
 
 class Converged(NamedTuple):
-    """How paths were brought in line: rounds that it took, and records written or deleted in the target."""
+    """Result of `converge`: number of rounds, and of records written or deleted in the target."""
 
     rounds: int
     changed: int
 
 
 class Changes(NamedTuple):
-    """All that changed since a transaction.
+    """The changes since a transaction.
 
     Attributes:
-        watch: of the source; it had no gap when `dirty` was taken from it.
-        dirty: every change that was committed until then, and that is not known to be equal in the target.
-        gap: why a scan was necessary; empty if none was.
-        since_zxid: what a scan looks for where the watch has a gap.
+        watch: of the source; it had no gap when `dirty` was collected.
+        dirty: every change until then that is not known to be equal in the target.
+        gap: why a scan was needed; empty without one.
+        since_zxid: start of a scan where the watch has a gap.
     """
 
     watch: SourceWatch
@@ -75,17 +75,17 @@ class Changes(NamedTuple):
 
 
 def all_changes(task: MetadataStoreTask, since_zxid: int) -> Changes:
-    """What the watch of the source tells; where it has a gap, a new feed, and then a scan by transaction ids."""
+    """Return the changes that the watch has; where it has a gap, start a new feed and scan by transaction ids."""
     watch, scanned = task.watch, ""
     while True:
-        # Collected before the gap is asked for: a feed that breaks in between shows there.
+        # Collect before reading the gap, which then shows a feed that breaks in between.
         dirty = watch.collect(task.runtime.access.timeout)
         gap = watch.gap()
         if not gap:
             return Changes(watch, dirty, scanned, since_zxid)
         task.context.check()
         scanned = scanned or gap
-        # The feed runs before the scan begins: no change falls between the two.
+        # The feed starts before the scan, so no change is lost between them.
         feed = task.new_feed()
         watch.restart(feed, missed=gap)
         with task.context.waiting(WaitKind.SCAN, f"a scan of the source by transaction ids ({gap})"):
@@ -101,19 +101,19 @@ def converge(
     *,
     enough: int = 0,
 ) -> Converged:
-    """Write and compare paths, and again what changed meanwhile, until no more than `enough` are left.
+    """Write and compare paths, and again those that changed, until at most `enough` differ.
 
-    What is left stays dirty in the watch.
+    The rest stays dirty in the watch.
 
     Args:
         task: the migration.
         replica: writes and compares.
         changes: collected before `todo` was found.
         todo: paths that differ, or may differ.
-        enough: see above.
+        enough: number of differences to stop at.
 
     Raises:
-        ApplicationError: `VerificationFailed`, if a path differs again and again though nobody changed it.
+        ApplicationError: `VerificationFailed`, if a path that does not change differs again and again.
     """
     todo, tries, changed = frozenset(todo), 0, 0
     for rounds in range(1, _MOST_ROUNDS + 1):
@@ -122,18 +122,18 @@ def converge(
         done = replica.apply(todo)
         changed += done.written + done.deleted
         changes.watch.add_ephemerals(done.ephemerals)
-        # Both sides are read again: what counts is what stands there, and not what was sent.
+        # Read both sides again: the stored records count, not the sent ones.
         remaining = frozenset(replica.differences(todo))  # mutant: metadata-store/differences-are-not-read-again
         before = changes.dirty.mark
         changes.watch.mark_clean(todo - remaining, before)
         changes = all_changes(task, changes.since_zxid)
-        # A path that changed during the round differs with good reason, and does not count as a failed try.
-        stuck = remaining - changes.watch.told_after(before)
+        # A path that changed during the round may differ, and does not count as a failed try.
+        stuck = remaining - changes.watch.changed_after(before)
         tries += bool(stuck)
         if tries > _MOST_TRIES:
             raise ApplicationError(
-                f"{len(stuck)} records differ in the target after they were written {_MOST_TRIES} times, though nobody "
-                f"changed them: {some(stuck)}. Does something else write to the target?",
+                f"{len(stuck)} records differ in the target after they were written {_MOST_TRIES} times, although they "
+                f"did not change: {name_paths(stuck)}. Does something else write to the target?",
                 type=FailureKind.VERIFICATION_FAILED,
                 non_retryable=True,
             )
@@ -143,30 +143,30 @@ def converge(
     return Converged(_MOST_ROUNDS, changed)
 
 
-def follow_late_writes(task: MetadataStoreTask, replica: Replica, commit: CommitPoint) -> Late:
-    """After the commit, copy what brokers still wrote to the source, until it is quiet there.
+def follow_late_writes(task: MetadataStoreTask, replica: Replica, commit: CommitPoint) -> CopiedLateWrites:
+    """Copy what brokers still write to the source after the commit, until they stop.
 
-    Only records that nobody touched in the target are written; for the others the target's newer state stands.
+    Only records that did not change in the target are written; for other records the target's newer state is kept.
 
     Args:
         task: the migration.
         replica: writes.
-        commit: what came behind it is late.
+        commit: changes after it are late.
     """
     copied = 0
     contested: set[bytes] = set()
     begun = quiet_since = time.monotonic()
     while (now := time.monotonic()) - quiet_since < _QUIET_SECONDS:
         if now - begun >= _LONGEST_SECONDS:
-            return Late(copied, tuple(sorted(contested)), quiet=False)
+            return CopiedLateWrites(copied, tuple(sorted(contested)), quiet=False)
         late = follow_once(task, replica, commit)
         copied += late.copied
         contested.update(late.contested)
-        # What is contested stays so, and must not prolong the wait.
+        # Contested records stay contested, and must not prolong the wait.
         if not late.quiet:
             quiet_since = time.monotonic()
         task.context.pause(_POLL_SECONDS)
-    return Late(copied, tuple(sorted(contested)), quiet=True)
+    return CopiedLateWrites(copied, tuple(sorted(contested)), quiet=True)
 
 
 def follow_once(
@@ -175,17 +175,17 @@ def follow_once(
     commit: CommitPoint,
     *,
     services: bool = True,
-) -> Late:
-    """Copy what brokers wrote to the source since the last look; see `follow_late_writes`.
+) -> CopiedLateWrites:
+    """Copy what brokers wrote to the source since the last check; see `follow_late_writes`.
 
-    Where no service is left in the source, or much is gone there at once, nothing is deleted in the target: somebody
-    tidies the old store up, by hand perhaps, and the cluster lives in the target.
+    If no service uses the source, or many records vanish there at once, nothing is deleted in the target: an operator
+    may be cleaning up the old store, while the cluster uses the target.
     """
     changes = all_changes(task, commit.source_zxid)
     late = changes.dirty
     if not late.paths:
-        # Whether it was quiet during a gap, nobody knows.
-        return Late(0, (), quiet=not changes.gap)
+        # During a gap, writes are not seen.
+        return CopiedLateWrites(0, (), quiet=not changes.gap)
     paths = late.paths
     deletions = services and (len(paths) <= _MOST_DELETIONS or len(replica.gone(paths, commit)) <= _MOST_DELETIONS)
     own = frozenset(filter(is_pulsars, paths))
@@ -194,10 +194,10 @@ def follow_once(
     changes.watch.mark_clean(late.paths, late.mark)
     copied, foreign = done.written + done.deleted, others.written + others.deleted
     contested = tuple(sorted(done.contested | others.contested))
-    return Late(
+    return CopiedLateWrites(
         copied + foreign,
         contested,
         quiet=not copied and not changes.gap,
-        kept=len(done.retained) + len(others.retained),
+        not_deleted=len(done.retained) + len(others.retained),
         foreign=foreign,
     )

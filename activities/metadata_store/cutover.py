@@ -1,4 +1,4 @@
-"""The steps of the metadata store migration from COPYING to the commit, and what follows services that come late."""
+"""Steps of the metadata store migration from COPYING to the commit, and copies of late writes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import NamedTuple
 from temporalio.exceptions import ApplicationError
 
 from activities.lifecycle.step import step
-from activities.metadata_store.context import MetadataStoreTask, some
+from activities.metadata_store.context import MetadataStoreTask, name_paths
 from activities.metadata_store.convergence import all_changes, converge, follow_late_writes, follow_once
 from activities.metadata_store.flag import FlagKeeper, FlagState
 from activities.metadata_store.indexed import require_no_indexed
@@ -29,20 +29,20 @@ from spark.metadata_store import jobs
 from spark.metadata_store.replica import CommitPoint
 
 LATE_PARTICIPANTS_SECONDS = 10.0
-"""How long metadata writes stay blocked for services that start meanwhile."""
+"""How long metadata writes stay blocked for services that have just started."""
 
 _PARTICIPANTS_POLL = 0.1
-# How long metadata writes stay blocked for writes that Pulsar does not block, after the first of them were copied: so
-# many seconds, and so many rounds, each of which may take longer.
-_SETTLE_SECONDS, _SETTLE_ROUNDS = 10.0, 3
+# How long the commit waits for writes that Pulsar does not block, after the first of them were copied: at least so many
+# seconds and rounds.
+_FINAL_COPY_SECONDS, _FINAL_COPY_ROUNDS = 10.0, 3
 
 
 @step(MetadataStoreTask)
 def copy_changes(task: MetadataStoreTask, pre: PreCopy) -> ChangeCopy:
-    """Set the flag to COPYING, and copy what changed since PRE_COPY.
+    """Set the flag to COPYING, and copy the changes since PRE_COPY.
 
     Raises:
-        StoreConflict: somebody else moved the flag.
+        StoreConflict: the flag was not set by this run.
     """
     task.urgent = True
     begun = time.monotonic()
@@ -52,7 +52,7 @@ def copy_changes(task: MetadataStoreTask, pre: PreCopy) -> ChangeCopy:
         changes = all_changes(task, pre.since_zxid)
         task.context.check()
         with task.replica(FlagPhase.COPYING) as replica:
-            # Nothing is marked clean here: VERIFY compares these paths, and what changed since, by reading them again.
+            # Nothing is marked clean here: VERIFY reads and compares these paths, and later changes.
             # mutant: metadata-store/nothing-is-copied-while-writes-are-blocked
             applied = replica.apply(changes.dirty.paths)
     return ChangeCopy(
@@ -67,18 +67,18 @@ def copy_changes(task: MetadataStoreTask, pre: PreCopy) -> ChangeCopy:
 
 @step(MetadataStoreTask)
 def verify(task: MetadataStoreTask, pre: PreCopy) -> Verification:
-    """VERIFY: compare what was copied with writes blocked; everything where asked, and offline.
+    """Compare the changes with writes blocked; both stores whole with `full_verify`, and offline.
 
     Raises:
         StoreError: a store failed; the step can be repeated.
-        StoreConflict: the migration continued without this attempt, which must not write.
+        StoreConflict: a newer attempt runs; this one must not write.
         ApplicationError: `VerificationFailed` where records differ.
     """
     return _verify_live(task, pre) if task.input.mode is Mode.LIVE else _verify_offline(task, pre)
 
 
 def _verify_live(task: MetadataStoreTask, pre: PreCopy) -> Verification:
-    """Compare all that changed since PRE_COPY compared both stores; where asked, both stores whole again.
+    """Compare all changes since PRE_COPY; with `full_verify`, compare both stores whole.
 
     Raises:
         ApplicationError: `VerificationFailed` if a difference stays after its repair.
@@ -98,7 +98,7 @@ def _verify_live(task: MetadataStoreTask, pre: PreCopy) -> Verification:
     with task.replica(FlagPhase.COPYING) as replica:
         task.context.check()
         different = set(replica.differences(todo))  # mutant: metadata-store/verify-compares-nothing
-        # The mark is from before the comparison: what changed while it ran stays dirty.
+        # The mark is from before the comparison: paths that changed during it stay dirty.
         changes.watch.mark_clean(todo - different, changes.dirty.mark)
         if different:
             converge(task, replica, changes, different)  # mutant: metadata-store/verify-repairs-nothing
@@ -114,7 +114,7 @@ def _verify_live(task: MetadataStoreTask, pre: PreCopy) -> Verification:
 
 
 def _verify_offline(task: MetadataStoreTask, pre: PreCopy) -> Verification:
-    """Compare both stores whole; nobody writes.
+    """Compare both stores whole, while no service writes.
 
     Raises:
         ApplicationError: `VerificationFailed` if a difference stays after its repair.
@@ -124,11 +124,11 @@ def _verify_offline(task: MetadataStoreTask, pre: PreCopy) -> Verification:
     task.context.check()
     rest = repair_many(task, comparison)
     with task.replica() as replica:
-        # Repaired once: nobody writes, so a record that differs again has another writer or cannot be kept.
+        # Repaired once: services are stopped, so a record that differs again has another writer or cannot be stored.
         replica.apply(rest.paths)
         if stays := replica.differences(rest.paths):
             raise ApplicationError(
-                f"{len(stays)} records of the target differ after they were written again: {some(stays)}",
+                f"{len(stays)} records of the target differ after they were written again: {name_paths(stays)}",
                 type=FailureKind.VERIFICATION_FAILED,
                 non_retryable=True,
             )
@@ -142,21 +142,21 @@ def _verify_offline(task: MetadataStoreTask, pre: PreCopy) -> Verification:
 
 @step(MetadataStoreTask)
 def complete(task: MetadataStoreTask, pre: PreCopy) -> Completion:
-    """COMPLETED: the commit point, and what brokers still wrote to the source until they followed it.
+    """Commit, and copy what brokers still write to the source until they follow.
 
     Raises:
-        StoreConflict: another command moved the flag, or this migration continued without this attempt.
+        StoreConflict: another command moved the flag, or a newer attempt runs.
         ApplicationError: `SourceInUse` offline, where services registered in the source.
     """
     return _complete_live(task, pre) if task.input.mode is Mode.LIVE else _complete_offline(task)
 
 
 def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
-    """Commit: set the flag to COMPLETED, follow late writes, and release the target.
+    """Set the flag to COMPLETED, copy late writes, and release the target.
 
     Raises:
-        StoreConflict: somebody else moved the flag.
-        ApplicationError: `ParticipantsNotReady` where the copy lacks indexes that services need by now.
+        StoreConflict: the flag was not set by this run.
+        ApplicationError: `ParticipantsNotReady` where the copy lacks indexes that services need now.
     """
     task.urgent = True
     floor = pre.version_floor
@@ -167,30 +167,29 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
             if task.input.target_url.scheme == "zk":
                 with task.target_claim() as claim:
                     claim.forget_flag()
-            settled = _settle(task, flag, pre)
-            floor = settled.floor
+            equal = _copy_until_equal(task, flag, pre)
+            floor = equal.floor
             # Brokers of 5.0.1 continue writing such records after the flag was set.
             # mutant: metadata-store/indexes-are-not-checked-at-the-commit
             require_no_indexed(task.input, task.runtime.access)
             task.context.check()
-            # The check before this is the last moment at which a rollback or a deadline can prevent the commit.
+            # The check above is the last chance of a rollback or a deadline to prevent the commit.
             flag.advance(
                 FlagPhase.COMPLETED,
                 task.input.target,
-                settled_zxid=settled.point.source_zxid,  # mutant: metadata-store/the-commit-does-not-say-where-it-lies
+                copied_zxid=equal.point.source_zxid,  # mutant: metadata-store/the-commit-does-not-say-where-it-lies
                 # mutant: metadata-store/the-commit-does-not-say-what-services-wrote
-                settled_target=settled.point.target,
+                target_mark=equal.point.target,
             )
             task.context.blocked_since = None
-        # An attempt that finds the commit done takes the claim over, so that the one before it writes no more.
+        # An attempt that finds the commit done takes over the claim, so that the previous one stops writing.
         state = flag.advance(FlagPhase.COMPLETED, task.input.target)
         commit = _commit_point(state, pre, floor)
-        # Where the watch was lost with its worker, the source is scanned from the commit's mark on: brokers may write
-        # to it still.
+        # If the watch was lost with its worker, the source is scanned from the commit's mark on.
         with task.replica(FlagPhase.COMPLETED) as replica:
             late = follow_late_writes(task, replica, commit)
             rebroadcast_flag(task)
-            # Who learned of the commit only by the second flag wrote to the source until then.
+            # Services that followed only the second flag wrote to the source until then.
             later = follow_late_writes(task, replica, commit)
     with task.target_claim() as claim:
         claim.release()
@@ -208,69 +207,68 @@ def _complete_live(task: MetadataStoreTask, pre: PreCopy) -> Completion:
     )
 
 
-class _Settled(NamedTuple):
-    """A moment without a known difference of both stores, and the line between version ids then."""
+class _EqualStores(NamedTuple):
+    """The point at which no difference of both stores is known, and the version floor then."""
 
     point: CommitPoint
     floor: int
 
 
-def _settle(task: MetadataStoreTask, flag: FlagKeeper, pre: PreCopy) -> _Settled:
-    """Copy what changes until no record of Pulsar's is known to differ, right before the commit.
+def _copy_until_equal(task: MetadataStoreTask, flag: FlagKeeper, pre: PreCopy) -> _EqualStores:
+    """Copy changes right before the commit, until no record of Pulsar is known to differ.
 
-    A path that is copied only after the commit may be written there first: one of both writes is lost then. No service
-    writes records that are not Pulsar's in the target, so these may change all the time, and are followed late.
+    A path that is copied after the commit may be written in the target first, and one of both writes is lost. Services
+    do not write other records in the target, so these may change all the time, and are copied after the commit.
 
     Raises:
         ApplicationError: `VerificationFailed` if services write all the time.
     """
     end, rounds, floor = 0.0, 0, pre.version_floor
     while True:
-        # After all that was copied, and before any service writes there.
+        # After all copies, and before any service writes there.
         target = last_transaction(task.input.target_url, task.runtime.access) or floor
-        # Marked before the changes are collected. A worker that takes over after the commit looks for late writes from
-        # here on.
+        # Mark before collecting. A worker that takes over after the commit searches late writes from here on.
         mark = flag.mark()
         changes = all_changes(task, pre.since_zxid)
         dirty = changes.dirty.paths
-        unsettled = [path for path in dirty if is_pulsars(path)]
+        differing = [path for path in dirty if is_pulsars(path)]
         if not dirty:  # mutant: metadata-store/differences-at-the-commit
-            return _Settled(CommitPoint(mark, target), floor)
+            return _EqualStores(CommitPoint(mark, target), floor)
         # mutant: metadata-store/a-commit-waits-for-writes-without-an-end
-        if unsettled and rounds > _SETTLE_ROUNDS and time.monotonic() > end:
+        if differing and rounds > _FINAL_COPY_ROUNDS and time.monotonic() > end:
             raise ApplicationError(
                 f"services change metadata without a pause although writes are blocked; "
-                f"{len(unsettled):,} records are not copied yet: {some(unsettled)}. Stop what changes tenants, "
+                f"{len(differing):,} records are not copied yet: {name_paths(differing)}. Stop what changes tenants, "
                 "namespaces or policies, and start again",
                 type=FailureKind.VERIFICATION_FAILED,
                 non_retryable=True,
             )
         with task.replica(FlagPhase.COPYING) as replica:
-            if unsettled or not rounds:
+            if differing or not rounds:
                 converge(task, replica, changes, dirty)
             else:
-                # Once, however often they change: what changes from here on is after the mark, and followed late.
+                # Only once: later changes are after the mark, and are copied after the commit.
                 replica.apply(dirty)  # mutant: metadata-store/records-of-others-are-not-copied-before-the-commit
             floor = raise_floor(task, replica.highest, floor)  # mutant: metadata-store/no-line-at-the-commit
-        if rounds and not unsettled:
+        if rounds and not differing:
             target = last_transaction(task.input.target_url, task.runtime.access) or floor
-            return _Settled(CommitPoint(mark, target), floor)
-        # Not before the first round: it may have to scan the source, and to copy much.
+            return _EqualStores(CommitPoint(mark, target), floor)
+        # Not before the first round, which may scan the source and copy much.
         rounds += 1
         if rounds == 1:
-            end = time.monotonic() + _SETTLE_SECONDS
+            end = time.monotonic() + _FINAL_COPY_SECONDS
 
 
 def _await_late_participants(task: MetadataStoreTask) -> None:
-    """Wait until nobody is left who came after PREPARATION.
+    """Wait until no service that started after PREPARATION is left.
 
-    A broker that starts while writes are blocked cannot register, and ends by itself (4.2.4 and 5.0.1). One of 4.2 that
-    sees the commit before its end has no target, and would neither read nor write until a restart (#25989). A service
-    that takes no part registers at any time: a broker of 4.0, or a bookie with a driver of BookKeeper's own. It would
-    continue in the source, and give ids of ledgers that the target gives as well.
+    A broker that starts while writes are blocked cannot register, and exits (4.2.4 and 5.0.1). A broker of 4.2 that
+    sees the commit before it exits has no target, and neither reads nor writes until a restart (#25989). A service that
+    takes no part registers at any time: a broker of 4.0, or a bookie with BookKeeper's own driver. It would stay on the
+    source, and assign ledger ids that the target also assigns.
 
     Raises:
-        ApplicationError: `ParticipantsNotReady` if one stays.
+        ApplicationError: `ParticipantsNotReady` if such a service stays.
     """
     begun = time.monotonic()
     source_url, target_url, access = task.input.source_url, task.input.target_url, task.runtime.access
@@ -290,10 +288,10 @@ def _await_late_participants(task: MetadataStoreTask) -> None:
 
 
 def _late_services(source: StoreReader, target: StoreReader) -> str:
-    """Return who uses the source and has not come to the target, in words; empty where there is nobody."""
+    """Return the services that use the source and are not in the target, in words; empty without any."""
     services = registered(source)
     names = {service.owner: service.name for service in services}
-    # Beneath a chroot participants never unregister.
+    # Below a chroot participants never unregister.
     started = set[int]() if source.url.root else participants(source)
     late = {names.get(owner, f"session 0x{owner:x}") for owner in started}
     if names:  # mutant: metadata-store/a-commit-that-ignores-late-services
@@ -303,15 +301,15 @@ def _late_services(source: StoreReader, target: StoreReader) -> str:
 
 @step(MetadataStoreTask)
 def follow(task: MetadataStoreTask, pre: PreCopy) -> LateWrites:
-    """In the window: copy what services that have not followed the commit wrote to the source, and repeat the flag.
+    """Copy what services that have not followed the commit wrote to the source, and repeat the flag; for the window.
 
     Raises:
-        StoreError: a store failed; the look can be repeated.
+        StoreError: a store failed; the step can be repeated.
     """
     with task.flag() as flag:
         if not flag.is_at_phase(FlagPhase.COMPLETED):
             return LateWrites()
-        # At each look: whoever missed it may have been cut off until now, and writes nothing that would show that.
+        # At each check: a service that missed the flag may have been disconnected until now, without any write.
         flag.rebroadcast()  # mutant: metadata-store/checks-do-not-repeat-the-flag
         commit = _commit_point(flag.state(), pre, pre.version_floor)
         services = bool(still_registered(task.input.source_url, task.runtime.access))
@@ -321,24 +319,24 @@ def follow(task: MetadataStoreTask, pre: PreCopy) -> LateWrites:
         copied=late.copied,
         contested=_named(late.contested),
         contested_count=len(late.contested),
-        kept=late.kept,
+        not_deleted=late.not_deleted,
         foreign=late.foreign,
     )
 
 
 def _named(paths: Iterable[bytes]) -> tuple[str, ...]:
-    """The first of these paths: results go through the history, and a broker that missed the flag may write much."""
+    """Return the first of these paths: results are stored in the history, and a broker may write many late records."""
     return tuple(path.decode(errors="backslashreplace") for path in sorted(paths)[:NAMED])
 
 
 def _commit_point(state: FlagState, pre: PreCopy, floor: int) -> CommitPoint:
     if state.claim is None:
         return CommitPoint(pre.since_zxid, floor)
-    return CommitPoint(state.claim.settled_zxid, state.claim.settled_target or floor)
+    return CommitPoint(state.claim.copied_zxid, state.claim.target_mark or floor)
 
 
 def _complete_offline(task: MetadataStoreTask) -> Completion:
-    """Finish an offline migration: nobody came to use the source meanwhile, and the target is free to be used.
+    """Finish an offline migration if no service has registered in the source, and release both stores.
 
     Raises:
         ApplicationError: `SourceInUse` if services registered in the source.

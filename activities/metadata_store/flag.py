@@ -1,4 +1,4 @@
-"""The migration flag in the source, and our claim next to it: always changed together, in one transaction."""
+"""The migration flag in the source, and our claim next to it; both change in one transaction."""
 
 from __future__ import annotations
 
@@ -20,20 +20,20 @@ _FROM = {
     FlagPhase.FAILED: BLOCKING_PHASES,
 }
 
-# What a new run does not take over from the run before: it has not moved the flag yet.
-_NEW_RUN = {"flag_version": -1, "blocked_since_ms": 0, "moved_ms": 0, "settled_zxid": 0, "settled_target": 0}
+# Fields that a new run does not take over from the previous one: it has not set the flag yet.
+_NEW_RUN = {"flag_version": -1, "blocked_since_ms": 0, "moved_ms": 0, "copied_zxid": 0, "target_mark": 0}
 
 
 @dataclass(frozen=True)
 class FlagState:
-    """Flag and claim as they stand.
+    """Flag and claim, as they are stored.
 
     Attributes:
-        flag: what brokers read; NOT_STARTED where there is none.
-        version: version of the flag's znode; -1 where there is none.
-        since_ms: when the flag was moved to its phase, by the server's clock.
-        claim: who holds the source, if one of our migrations does.
-        claim_version: version of the claim's znode; -1 where there is none.
+        flag: that brokers read; NOT_STARTED without one.
+        version: of the flag's znode; -1 without one.
+        since_ms: when the flag got its phase, by the server's clock.
+        claim: on the source, if one of our migrations holds it.
+        claim_version: of the claim's znode; -1 without one.
     """
 
     flag: Flag
@@ -44,11 +44,11 @@ class FlagState:
 
     @property
     def blocked_since(self) -> float:
-        """When writes were blocked: seconds since the epoch, by the server's clock."""
+        """Time at which writes were blocked: seconds since 1970, by the server's clock."""
         return (self.claim.blocked_since_ms if self.claim else self.since_ms) / 1000
 
     def owned_by(self, workflow_id: str) -> bool:
-        """Whether the flag stands as this migration set it last."""
+        """Return whether this migration set the flag last."""
         return (
             self.claim is not None
             and self.claim.workflow_id == workflow_id
@@ -58,29 +58,29 @@ class FlagState:
         )
 
     def blocked_by(self, workflow_id: str) -> bool:
-        """Whether this migration, in this run or an earlier one, blocks writes."""
+        """Return whether this migration, in this run or an earlier one, blocks writes."""
         return self.owned_by(workflow_id) and self.flag.phase in _FROM[FlagPhase.FAILED]
 
 
 def read_state(store: CasReader) -> FlagState:
-    """Read claim and flag, in this order: the flag is no older than the claim."""
+    """Read claim and flag, in this order, so that the flag is at least as new as the claim."""
     held = read_claim(store, SourceClaim)
-    standing = read_flag(store)
+    stored = read_flag(store)
     claim = held.claim if held else None
     return FlagState(
-        flag=standing.flag,
-        version=standing.version,
-        since_ms=claim.moved_ms if claim and claim.moved_ms and standing.version >= 0 else standing.modified_ms,
+        flag=stored.flag,
+        version=stored.version,
+        since_ms=claim.moved_ms if claim and claim.moved_ms and stored.version >= 0 else stored.modified_ms,
         claim=claim,
         claim_version=held.version if held else -1,
     )
 
 
 class FlagKeeper:
-    """Moves the flag on behalf of one attempt.
+    """Sets the flag for one attempt.
 
-    Each move is a transaction of flag and claim with the versions that were read. So of two movers one loses, reads
-    again and finds the other's claim; and an attempt that is repeated finds its move done.
+    Each change is a transaction of flag and claim with the versions that were read. So one of two concurrent writers
+    fails, reads again, and finds the other's claim. A repeated attempt finds its change done.
 
     Args:
         store: the source.
@@ -93,7 +93,7 @@ class FlagKeeper:
         self._claim = ClaimKeeper(store, SourceClaim, me)
 
     def state(self) -> FlagState:
-        """Flag and claim as they stand."""
+        """Return flag and claim, as they are stored."""
         return read_state(self._store)
 
     def take(self) -> FlagState:
@@ -106,7 +106,7 @@ class FlagKeeper:
         return retry(self._take, CLAIM)
 
     def renew(self) -> None:
-        """Move the claim, which this run must hold, to this attempt; every earlier one stops.
+        """Move the claim, which this run must hold, to this attempt; every earlier attempt stops.
 
         Raises:
             ClaimHeld: another migration holds the source.
@@ -115,42 +115,41 @@ class FlagKeeper:
         self._claim.renew()
 
     def mark(self) -> int:
-        """Move the claim to this attempt; returns the transaction id of that, a point in the source's order of changes.
+        """Move the claim to this attempt; return its transaction id, a point in the source's order of changes.
 
         Raises:
             StoreConflict: another attempt or run holds the source.
         """
         return retry(self._mark, CLAIM)
 
-    def advance(self, to: FlagPhase, target: str, *, settled_zxid: int = 0, settled_target: int = 0) -> FlagState:
-        """Move the flag, and the claim to this attempt; the flag stays if this run moved it there before.
+    def advance(self, to: FlagPhase, target: str, *, copied_zxid: int = 0, target_mark: int = 0) -> FlagState:
+        """Set the flag, unless this run has set it before, and move the claim to this attempt.
 
-        `settled_zxid` and `settled_target` are remembered; see `SourceClaim`.
+        The claim stores `copied_zxid` and `target_mark`; see `SourceClaim`.
 
         Raises:
-            StoreConflict: the flag is not where this run left it, or another attempt or run holds the source.
+            StoreConflict: this run did not set the flag last, or another attempt or run holds the source.
         """
-        return retry(lambda: self._advance(to, target, settled_zxid, settled_target), FLAG)
+        return retry(lambda: self._advance(to, target, copied_zxid, target_mark), FLAG)
 
     def rebroadcast(self) -> bool:
-        """Set the flag to what it is, for services that were cut off from the source when it was moved.
+        """Set the flag to what it is, for services that were disconnected when it was set; return whether it was set.
 
-        They follow a persistent watch, and a persistent watch is not told what it missed: they
-        would block writes for ever. Does nothing where this run did not set the flag, unless it is FAILED and nobody
-        claims the source any more; returns whether it was set.
+        Services use a persistent watch, which does not report missed events: they would block writes indefinitely.
+        Does nothing if this run did not set the flag, unless the flag is FAILED and the source has no claim.
         """
         return retry(self._rebroadcast, FLAG)
 
     def is_at_phase(self, phase: FlagPhase) -> bool:
-        """Whether this migration moved the flag to this phase, and nobody moved it since."""
+        """Return whether the flag has this phase, and this migration set it last."""
         state = self.state()
         return state.owned_by(self._me.workflow_id) and state.flag.phase is phase
 
     def require(self, *phases: FlagPhase) -> None:
-        """The fence: this attempt is the newest that holds the source, and the flag stands in one of these phases.
+        """Check the fence: this attempt is the newest that holds the source, and the flag has one of these phases.
 
         Raises:
-            StoreConflict: it is not so: this attempt is a late one, and must not write.
+            StoreConflict: this attempt is late, and must not write.
         """
         state = self.state()
         require_newest(state.claim, self._me, str(self._store.url))  # mutant: metadata-store/fence-without-claim
@@ -160,8 +159,8 @@ class FlagKeeper:
     def unblock(self) -> FlagState:
         """Set the flag to FAILED if this migration, in this run or an earlier one, blocks writes.
 
-        The claim moves in any case, so that an attempt which is about to block them finds that it comes too late.
-        Does nothing where a later run holds the claim.
+        The claim moves in any case, so that an attempt that is about to block writes fails. Does nothing if a later run
+        holds the claim.
 
         Raises:
             Superseded: a newer attempt has begun.
@@ -171,13 +170,13 @@ class FlagKeeper:
     def expire(self) -> FlagState:
         """Set the flag to FAILED if this run blocks writes, whichever of its attempts holds the claim.
 
-        For the process that blocked them, which Temporal may not reach any more. Every attempt that stands finds its
-        claim moved, and stops.
+        For the process that blocked them, which Temporal may not reach any more. Every running attempt finds its claim
+        moved, and stops.
         """
         return retry(self._expire, FLAG)
 
     def release(self) -> None:
-        """Remove the claim, and with it the right to block writes; harmless where this run holds none.
+        """Remove the claim, and with it the right to block writes; safe if this run does not hold it.
 
         Raises:
             Superseded: a newer attempt has begun.
@@ -193,7 +192,7 @@ class FlagKeeper:
         new_run = state.claim is not None and not state.claim.is_of(self._me)
         if new_run and state.blocked_by(self._me.workflow_id):
             failed = state.flag.model_copy(update={"phase": FlagPhase.FAILED})
-            # In one transaction: between two writes a run could die that leaves writes blocked and nobody who knows it.
+            # In one transaction: a run that dies between two writes would leave writes blocked without an owner.
             # mutant: metadata-store/a-new-run-knows-the-old-commit
             self._set_both(state, failed, self._claim.successor(state.claim, **_NEW_RUN))
         else:
@@ -205,27 +204,27 @@ class FlagKeeper:
         require_newest(state.claim, self._me, str(self._store.url))
         # mutant: metadata-store/mark-of-any-version
         self._store.set(CLAIM, self._claim.successor(state.claim).encode(), state.claim_version)
-        # A set does not tell its transaction id. What is read back is that of ours only at the next version.
+        # A set does not return its transaction id. The node has the id of our set only if it has the next version.
         node = self._store.get(CLAIM)
         if node is None or node.version != state.claim_version + 1:  # mutant: metadata-store/mark-of-another-attempt
-            raise VersionConflict(f"{CLAIM} in {self._store.url} was set by somebody else meanwhile")
+            raise VersionConflict(f"{CLAIM} in {self._store.url} was set by another client at the same time")
         return node.txid
 
-    def _advance(self, to: FlagPhase, target: str, settled_zxid: int, settled_target: int) -> FlagState:
+    def _advance(self, to: FlagPhase, target: str, copied_zxid: int, target_mark: int) -> FlagState:
         state = self.state()
         require_newest(state.claim, self._me, str(self._store.url))  # mutant: metadata-store/a-late-step-advances
         assert state.claim is not None
-        settled = {"settled_zxid": settled_zxid, "settled_target": settled_target}
-        return self._move(state, state.claim.model_copy(update=settled), to, target)
+        marks = {"copied_zxid": copied_zxid, "target_mark": target_mark}
+        return self._move(state, state.claim.model_copy(update=marks), to, target)
 
     def _move(self, state: FlagState, claim: SourceClaim, to: FlagPhase, target: str) -> FlagState:
         mine = state.owned_by(self._me.workflow_id)
-        # A repeated attempt finds its move done. Moved again, the flag would get a new time, by which the pause is
-        # measured.
+        # A repeated attempt finds its change done. Another set would give the flag a new time, from which the blocked
+        # time is measured.
         if mine and state.flag.phase is to:  # mutant: metadata-store/a-repeated-move-moves-again
             self._claim.renew()
             return self.state()
-        # FAILED may have been set by hand (break-glass), or by our own way back: a late attempt must not undo that.
+        # FAILED may have been set by hand (break-glass), or by our own rollback: a late attempt must not undo that.
         if to is FlagPhase.PREPARATION and claim.flag_version >= 0:  # mutant: metadata-store/a-run-blocks-twice
             raise StoreConflict(
                 f"this run blocked writes before, and the flag is {state.flag.phase} now; it does not block them "
@@ -244,13 +243,13 @@ class FlagKeeper:
         state = self.state()
         claim = state.claim
         if claim is None and state.flag.phase is FlagPhase.FAILED:
-            # Our way back released the claim. With the version, a run that begins now is not disturbed.
+            # Our rollback released the claim. The version check protects a run that starts now.
             self._store.set(FLAG, state.flag.encode(), state.version)  # mutant: metadata-store/flag-over-a-later-run
             return True
         if claim is None or not claim.is_of(self._me) or not state.owned_by(self._me.workflow_id):
             return False
-        # Any attempt of the run may: only versions change. The set gives the flag a new time; when it was moved is kept
-        # in the claim.
+        # Any attempt of the run may do it: only versions change. The set gives the flag a new time, so the claim keeps
+        # the time of its phase.
         again = {"flag_version": state.version + 1, "moved_ms": state.since_ms}
         self._set_both(state, state.flag, claim.model_copy(update=again))
         return True
@@ -288,21 +287,20 @@ class FlagKeeper:
         if claim is None or claim.workflow_id != self._me.workflow_id or self._is_of_newer_run(claim):
             return
         self._claim.admit(claim)
-        # Whoever moves the flag sets the claim with it: with this version gone, no move can follow.
+        # Setting the flag also sets the claim: once this version is gone, no late change can follow.
         if state.blocked_by(self._me.workflow_id):  # mutant: metadata-store/release-leaves-writes-blocked
             state = self._move(state, claim, FlagPhase.FAILED, state.flag.targetUrl or "")
         self._store.transaction([Delete(CLAIM, state.claim_version)])  # mutant: metadata-store/release-of-any-version
 
     def _is_of_newer_run(self, claim: SourceClaim) -> bool:
-        # Of a run that was reset after a later one had begun: there is nothing of its own to give back.
+        # The claim belongs to a later run, so this (reset) run has nothing to release.
         # mutant: metadata-store/unblock-takes-from-a-later-run
         return not claim.is_of(self._me) and claim.is_newer_than(self._me)
 
     def _set_both(self, state: FlagState, flag: Flag, claim: SourceClaim) -> None:
-        # Two writes would leave a moment with the flag moved and nobody who owns it, which the next start takes for a
-        # foreign one.
+        # Between two writes the flag would have no owner, and the next start would see a foreign flag.
         value = flag.encode()
         # mutant: metadata-store/flag-of-any-version
-        part = Create(FLAG, value) if state.version < 0 else Set(FLAG, value, state.version)
+        change = Create(FLAG, value) if state.version < 0 else Set(FLAG, value, state.version)
         # mutant: metadata-store/flag-with-a-claim-of-any-version, metadata-store/flag-without-the-claim
-        self._store.transaction([part, Set(CLAIM, claim.encode(), state.claim_version)])
+        self._store.transaction([change, Set(CLAIM, claim.encode(), state.claim_version)])

@@ -1,9 +1,9 @@
-"""Records that a store keeps under more than their path: secondary indexes, partition keys and native sequences.
+"""Records with secondary indexes, partition keys or native sequences, which a copy of path and value loses.
 
-Oxia has all three, and none is visible in a record. ZooKeeper emulates them by plain records. A copy of path and value
-carries none of them from or to Oxia: Pulsar then finds no open transaction, delivers aborted messages, and lists no
-topic by its properties (seen). PRECHECK looks for such records, PREPARATION again, and so does the commit: brokers of
-5.0.1 continue writing topics' records after the flag was set, through their caches.
+Oxia has all three, and a record does not show them. ZooKeeper emulates them by plain records. After such a copy from or
+to Oxia, Pulsar finds no open transactions, delivers aborted messages, and lists no topics by property (seen). PRECHECK,
+PREPARATION and the commit search for such records: brokers of 5.0.1 write topics' records through their caches also
+after the flag was set.
 """
 
 from __future__ import annotations
@@ -36,18 +36,18 @@ _AT_ONCE = 1_000
 
 
 def check_indexed(input: MetadataStoreInput, reader: StoreReader, findings: Findings) -> None:
-    """Refuse records that a copy would take out of their indexes.
+    """Refuse records that a copy would remove from their indexes.
 
     Args:
-        input: the migration.
-        reader: reads the source.
-        findings: take what is found.
+        input: of the migration.
+        reader: of the source.
+        findings: get the blockers.
 
     Raises:
         StoreError: the source cannot be read.
     """
     to_oxia = input.target_url.scheme == "oxia"
-    # Live also between ZooKeepers: what a broker subscribed to before the commit stays with the source (5.0.1).
+    # In live mode also between ZooKeepers: a broker's earlier subscriptions to changes stay on the source (5.0.1).
     # mutant: metadata-store/transactions-leave-oxia
     if to_oxia or input.source_url.scheme == "oxia" or input.mode is Mode.LIVE:
         _check_transactions(reader, findings)
@@ -56,7 +56,7 @@ def check_indexed(input: MetadataStoreInput, reader: StoreReader, findings: Find
 
 
 def require_no_indexed(input: MetadataStoreInput, access: Access) -> None:
-    """Look again for records that a copy would take out of their indexes: transactions may have begun since PRECHECK.
+    """Check again for records that a copy would remove from their indexes, which may have come since PRECHECK.
 
     Args:
         input: the migration.
@@ -73,7 +73,7 @@ def require_no_indexed(input: MetadataStoreInput, access: Access) -> None:
 
 
 def has_scalable_topics(reader: StoreReader) -> bool:
-    """Return whether a store knows scalable topics.
+    """Return whether a store has scalable topics.
 
     Raises:
         StoreError: the store cannot be read.
@@ -123,12 +123,12 @@ def _with_properties(reader: StoreReader) -> Iterator[bytes]:
 
 
 def _may_have_properties(value: bytes) -> bool:
-    # A record without a value is no topic: reports of load make such parents.
+    # A record without a value is not a topic: load reports create such parents.
     if not value:
         return False
     try:
-        found = json.loads(value)
+        record = json.loads(value)
     except ValueError:
-        # A newer form, perhaps.
+        # It may have a newer format.
         return True  # mutant: metadata-store/unknown-topics-have-no-properties
-    return not isinstance(found, dict) or bool(cast("dict[str, object]", found).get("properties"))
+    return not isinstance(record, dict) or bool(cast("dict[str, object]", record).get("properties"))

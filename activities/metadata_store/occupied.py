@@ -1,4 +1,4 @@
-"""Whether a target is free: what services and records of others stand there."""
+"""Checks whether a target is free of services and of other records."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from models.store_url import StoreUrl
 def used_by_others(reader: StoreReader, of_the_source: Callable[[], Collection[str]]) -> Blocker | None:
     """Return a blocker for services that are registered in a target, and not in the source; None without any.
 
-    Participants of an earlier attempt may still hold ephemerals there: they are services of the source.
+    Participants of an earlier attempt may still have ephemerals there: they are services of the source.
 
     Args:
-        reader: reads the target.
+        reader: of the target.
         of_the_source: returns the names of the services that are registered in the source now.
 
     Raises:
         StoreError: a store cannot be read.
     """
-    known: set[str] = set()
+    in_source: set[str] = set()
 
     def foreign() -> list[str]:
-        known.update(of_the_source())
-        return sorted({service.name for service in registered(reader)} - known)
+        in_source.update(of_the_source())
+        return sorted({service.name for service in registered(reader)} - in_source)
 
     if not foreign() or becomes_true(lambda: not foreign()):
         return None
@@ -40,22 +40,22 @@ def used_by_others(reader: StoreReader, of_the_source: Callable[[], Collection[s
     )
 
 
-def record_of_others(reader: StoreReader) -> str:
-    """A record of a target that no migration of ours may overwrite; empty where there is none.
+def foreign_record(reader: StoreReader) -> str:
+    """Return a record of a target that this migration must not overwrite; empty without one.
 
-    It is persistent, and more than a znode that carries children.
+    Ephemerals, and znodes without data that only have children, do not count.
 
     Raises:
         StoreError: the target cannot be read.
     """
-    return next(_strangers(reader), b"").decode(errors="backslashreplace")
+    return next(_foreign_records(reader), b"").decode(errors="backslashreplace")
 
 
-def not_empty(found: str) -> Blocker:
-    """The target holds a record of others."""
+def not_empty(example: str) -> Blocker:
+    """Return the blocker for a target with other records."""
     return Blocker(
         code="TARGET_NOT_EMPTY",
-        cause=f"the target holds records of others, for example {found}",
+        cause=f"the target has other records, for example {example}",
         cure='choose an empty target, or set "replace_target": true, and they are lost',
     )
 
@@ -91,23 +91,23 @@ def irreplaceable(source: StoreReader, target: StoreReader, access: Access) -> B
 
 
 def ledgers_only_in(store: StoreUrl, other: StoreUrl, access: Access) -> str:
-    """Return that a store has ledgers which another one cannot have, in words; empty where nothing shows that.
+    """Return a text if a store has ledgers that another one cannot have; else an empty text.
 
     Raises:
         StoreError: a store cannot be read.
     """
     here, there = (next_ledger_id(url, access) or 0 for url in (store, other))
-    # A copy to Oxia leaves out one id, so that of two equal stores one can be ahead by one.
+    # A copy to Oxia skips one id, so one of two equal stores can be ahead by one.
     if here <= there + 1:
         return ""
     return f"{store} has given {here:,} ids to ledgers, and {other} only {there:,}: it has ledgers of its own"
 
 
-def _strangers(reader: StoreReader) -> Iterator[bytes]:
+def _foreign_records(reader: StoreReader) -> Iterator[bytes]:
     for partition in reader.partitions(1):
         for batch in reader.scan(partition):
             for record in batch:
-                # A znode without data may stand only because something beneath it needs it; nothing is lost with it.
+                # A znode without data may exist only as a parent; nothing is lost with it.
                 carrier = reader.url.scheme == "zk" and isinstance(record, Record) and not record.value
                 ours = record.path.startswith(COORDINATOR)
                 if not ours and not carrier and not (isinstance(record, Record) and record.owner):

@@ -12,7 +12,7 @@ from activities.lifecycle.step import step
 from activities.metadata_store.claims import refuse_one_store
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.convergence import FEW_CHANGES, all_changes, converge
-from activities.metadata_store.occupied import irreplaceable, not_empty, record_of_others, used_by_others
+from activities.metadata_store.occupied import foreign_record, irreplaceable, not_empty, used_by_others
 from activities.metadata_store.repair import repair_many
 from activities.pulsar.registrations import registered
 from clients.errors import StoreConflict, StoreContention
@@ -27,10 +27,10 @@ from models.migration_flag import OPEN_PHASES
 from spark.metadata_store import jobs
 from spark.metadata_store.spec import Comparison, Copied
 
-# A record that changes until the commit gets a version a little above the highest that the copy saw.
+# Records that change until the commit get versions a little above the highest copied one.
 _VERSION_MARGIN = 10_000
-# Seconds of work for the server. A copied version above it could come again only after as many writes to its shard,
-# while somebody still holds the old one.
+# Takes the server seconds. A higher copied version could only be reused after as many writes to its shard, while a
+# client still has the old one.
 _HIGHEST_FLOOR = 5_000_000
 
 
@@ -58,22 +58,22 @@ class _Bulk(NamedTuple):
 
 @step(MetadataStoreTask)
 def pre_copy(task: MetadataStoreTask, records: int) -> PreCopy:
-    """PRE_COPY: watch the source, copy it, compare both stores whole, and catch up; brokers write meanwhile.
+    """Watch the source, copy it, compare both stores whole, and catch up, while brokers write.
 
     `records` is the number that the precheck counted, for the progress.
 
     Raises:
-        StoreError: a store failed; the step can be repeated, and finds what it copied.
-        StoreConflict: the migration continued without this attempt, which must not write.
-        ApplicationError: records differ though nobody changed them.
+        StoreError: a store failed; the step can be repeated, and uses what it copied.
+        StoreConflict: a newer attempt runs; this one must not write.
+        ApplicationError: records differ although they did not change.
     """
     with task.flag() as flag:
-        # The claim in the source comes first: it excludes other migrations of this cluster, and gives back what an
+        # The claim in the source comes first: it excludes other migrations of this cluster, and unblocks writes that an
         # earlier run left blocked.
         flag.take()
         flag.require(*OPEN_PHASES)
     watch = task.new_watch()
-    # The watch stands before the first record is read: a change behind the copy's back would be lost without it.
+    # The watch starts before the first record is read, so that no change during the copy is lost.
     since_zxid = watch.restart(task.new_feed(), missed="")
     with task.target_claim() as target:
         had_tasks = target.had_tasks()
@@ -87,22 +87,21 @@ def pre_copy(task: MetadataStoreTask, records: int) -> PreCopy:
     rest = repair_many(task, bulk.comparison)
     with task.target_claim() as target:
         target.renew(copying=False)
-    # Once the highest copied version is known, and before brokers write to the target, which begins with PREPARATION's
-    # ephemerals.
+    # Now the highest copied version is known, and brokers do not write to the target before PREPARATION.
     # mutant: metadata-store/no-line-after-the-bulk-copy
     floor = raise_floor(task, max(bulk.copied.highest, rest.highest))
     rounds, highest = _catch_up(task, since_zxid, set(rest.paths))
-    # A record that changes very often has outrun the margin meanwhile.
+    # A record that changes very often may have a version above the margin now.
     floor = raise_floor(task, highest, floor)  # mutant: metadata-store/no-line-at-the-end-of-pre-copy
     return bulk.result(task, since_zxid=since_zxid, rounds=rounds, floor=floor)
 
 
 @step(MetadataStoreTask)
 def copy_whole(task: MetadataStoreTask, records: int) -> PreCopy:
-    """Copy a store that nobody uses, and bring every difference in line once.
+    """Copy a store that no service uses, and repair every difference once.
 
     Raises:
-        StoreError: a store failed; the step can be repeated, and finds what it copied.
+        StoreError: a store failed; the step can be repeated, and uses what it copied.
     """
     with task.source_claim() as source:
         source.take()
@@ -116,9 +115,9 @@ def copy_whole(task: MetadataStoreTask, records: int) -> PreCopy:
 
 
 def _take_target_unless_late(task: MetadataStoreTask) -> TargetClaim:
-    """Claim the target, and look at the flag again: brokers own a target whose migration was committed.
+    """Claim the target, and check the flag again: brokers own the target of a committed migration.
 
-    From here on the claim is the fence: the commit removes it, and a task that does not find it stops.
+    From here on the claim is the fence: the commit removes it, and a task without it stops.
     """
     claim = _take_target(task)
     try:
@@ -141,9 +140,10 @@ def _take_target(task: MetadataStoreTask) -> TargetClaim:
 
 
 def _own_target(task: MetadataStoreTask, claim: TargetClaim) -> None:
-    """See that nobody else uses the target, or delete the records of others, once for all attempts and runs.
+    """Check that the target is free, or delete its records; once for all attempts and runs.
 
-    PRECHECK looked, perhaps long ago. What stands there later is our own copy, and what the source has not is deleted.
+    PRECHECK may have checked long ago. Later records are our own copy, and those that the source does not have are
+    deleted.
 
     Raises:
         ApplicationError: `Conflict`: the target is not free.
@@ -158,7 +158,7 @@ def _own_target(task: MetadataStoreTask, claim: TargetClaim) -> None:
         with task.context.waiting(WaitKind.STORE, "the target to be emptied, as replace_target asks"):
             jobs.clear(task.engine, task.fenced_pair, "target", tag=task.tag())
     with task.target_claim() as target:
-        # Noted when all of it is done: an attempt that dies halfway leaves records of others, and the next one goes on.
+        # Only when all is deleted: after an attempt that dies halfway, the next one continues.
         target.renew(ours=True)
 
 
@@ -169,8 +169,8 @@ def _in_the_way(task: MetadataStoreTask) -> Blocker | None:
             return used
         if task.input.replace_target:
             return irreplaceable(source, target, access)
-        found = record_of_others(target)
-    return not_empty(found) if found else None
+        foreign = foreign_record(target)
+    return not_empty(foreign) if foreign else None
 
 
 def _copy_and_compare(task: MetadataStoreTask, records: int) -> _Bulk:
@@ -187,17 +187,17 @@ def _copy_and_compare(task: MetadataStoreTask, records: int) -> _Bulk:
     return _Bulk(copied, comparison, copied_at - begun, time.monotonic() - copied_at)
 
 
-def raise_floor(task: MetadataStoreTask, highest: int, standing: int = 0) -> int:
-    """Keep the version ids of later writes apart from the copied ones; returns the line between them.
+def raise_floor(task: MetadataStoreTask, highest: int, current: int = 0) -> int:
+    """Raise the version ids of later writes above the copied ones; return the version floor.
 
     Args:
         task: the migration.
-        highest: version among the records that were copied.
-        standing: where the line is already.
+        highest: highest version of the copied records.
+        current: floor so far.
     """
-    if task.input.target_url.scheme != "oxia" or (standing and highest <= standing):
-        return standing
-    floor = max(min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR), standing)
+    if task.input.target_url.scheme != "oxia" or (current and highest <= current):
+        return current
+    floor = max(min(highest + _VERSION_MARGIN, _HIGHEST_FLOOR), current)
     task.context.clear_progress()
     with task.context.waiting(WaitKind.STORE, "Oxia to number new versions above the copied ones"):
         raise_version_floor(task.input.target_url, floor, timeout=task.runtime.access.timeout)
@@ -205,13 +205,13 @@ def raise_floor(task: MetadataStoreTask, highest: int, standing: int = 0) -> int
 
 
 def _catch_up(task: MetadataStoreTask, since_zxid: int, different: set[bytes]) -> tuple[int, int]:
-    """Copy what changed, and again what changed meanwhile, until little is left.
+    """Copy changes, and again those that come during a round, until few are left.
 
     Returns:
         The number of rounds, and the highest version that was copied.
     """
     changes = all_changes(task, since_zxid)
-    # Differences count as changes: mostly the record changed between the readings of the two sides.
+    # Differences count as changes: most of these records changed between the two reads.
     todo = changes.dirty.paths | different
     with task.replica(*OPEN_PHASES) as replica:
         return converge(task, replica, changes, todo, enough=FEW_CHANGES).rounds, replica.highest
@@ -227,5 +227,5 @@ def set_speed(task: MetadataStoreTask, speed: Speed) -> None:
     with task.target_claim() as claim:
         # Not renewed: the attempt that copies must stay the holder, and reads the new limit in its fence.
         if claim.change(throttle=speed.megabytes_per_second) is None:
-            # PRE_COPY has begun, and its copy has not: it would begin with the old limit.
+            # PRE_COPY has started, and its copy has not: it would start with the old limit.
             raise StoreContention("the copy has not begun yet; its throttle is set as soon as it has")

@@ -13,10 +13,10 @@ from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.flag import FlagState, read_state
 from activities.metadata_store.indexed import check_indexed
 from activities.metadata_store.occupied import (
+    foreign_record,
     irreplaceable,
     is_bookkeepers,
     not_empty,
-    record_of_others,
     used_by_others,
 )
 from activities.metadata_store.rollback import release
@@ -76,9 +76,9 @@ _COPY_PER_READ = 4.0
 
 @step(MetadataStoreTask)
 def precheck(task: MetadataStoreTask) -> Precheck:
-    """PRECHECK: all blockers, each with its cure; writes nothing in a dry run.
+    """Return all blockers, each with its cure; a dry run writes nothing.
 
-    What an earlier run left blocked is unblocked first.
+    Writes that an earlier run left blocked are unblocked first.
     """
     runtime = task.runtime
     check = PrecheckRun(task.input, task.workflow_id, runtime.access, runtime.admin, partial(release, task))
@@ -97,11 +97,11 @@ class PrecheckRun:
     """One precheck.
 
     Args:
-        input: the operator's input.
-        workflow_id: the migration that asks; what it left behind earlier is no blocker.
+        input: of the operator.
+        workflow_id: this migration; what its earlier runs left is not a blocker.
         access: credentials and timeout.
-        admin: how brokers are asked for their release and configuration.
-        unblock: gives writes back that an earlier run of this migration left blocked; not called in a dry run.
+        admin: access to brokers.
+        unblock: unblocks writes that an earlier run of this migration left blocked; not called in a dry run.
     """
 
     def __init__(
@@ -123,20 +123,20 @@ class PrecheckRun:
         self._left_blocked = False
         #: The target of the attempt that left the flag; empty where it shows none.
         self._earlier_target = ""
-        #: Sessions that take part; None where that was not looked at.
+        #: Sessions that take part; None if not checked.
         self._known: set[int] | None = None
 
     def run(self, engine: SparkEngine, pair: Pair, *, tag: str) -> Precheck:
         """Check everything, then count the source."""
         source_ok = self._findings.check("the source", self._check_source, of="SOURCE")
-        # After a COMPLETED migration the target is the live store: say nothing that leads to its replacement.
+        # After a COMPLETED migration the target is the live store: do not suggest to replace it.
         if self._flag is not FlagPhase.COMPLETED:
             self._findings.check("the target", self._check_target, of="TARGET")
         survey: Survey | None = None
         seconds = 0.0
         if source_ok:
             begun = time.monotonic()
-            # Also with blockers: an operator wants all of them at once, and what the scan cannot read is one.
+            # Also with blockers: an operator wants to see all of them at once, including those of the scan.
             survey = self._surveyed(jobs.survey(engine, pair, tag=tag))
             seconds = time.monotonic() - begun
         return Precheck(
@@ -187,7 +187,8 @@ class PrecheckRun:
         self._flag = state.flag.phase
         self._earlier_target = state.flag.targetUrl or ""
         if state.flag.phase is FlagPhase.COMPLETED:
-            # Offline too: who forgets to swap the two on the way back would replace the live store by the old one.
+            # Offline too: an operator who forgets to swap source and target for a failback would replace the live
+            # store.
             self._findings.block(
                 "ALREADY_COMPLETED", moved_to(state.flag), "name the store that they use now as the source"
             )
@@ -196,20 +197,20 @@ class PrecheckRun:
                 self._findings.block(
                     "FLAG_HELD",
                     f"the migration flag is {state.flag.phase}: {state.claim.workflow_id!r} blocks metadata writes",
-                    "let it end; if it was terminated, start it again, which gives writes back. Do not delete its "
-                    "claim before: nobody would know then whose flag that is",
+                    "wait until it has ended; if it was terminated, start it again, which unblocks writes. Do not "
+                    "delete its claim before: without it the owner of the flag is unknown",
                 )
             elif state.owned_by(self._me):
                 self._left_blocked = True
                 if self._input.dry_run:
                     self._findings.warn(
-                        "an earlier run was ended while writes were blocked; the next start gives them back first"
+                        "an earlier run was ended while writes were blocked; the next start unblocks them first"
                     )
                     return
-                # Before anything else is looked at: whatever blocks this start must not keep writes blocked.
+                # Before all other checks: a blocker of this start must not keep writes blocked.
                 self._unblock()
                 self._flag = FlagPhase.FAILED
-                self._findings.warn("an earlier run was ended while writes were blocked; they were given back now")
+                self._findings.warn("an earlier run was ended while writes were blocked; they are unblocked now")
             else:
                 self._findings.block(
                     "FLAG_HELD",
@@ -278,7 +279,7 @@ class PrecheckRun:
             )
 
     def _warn_of_autorecovery(self, reader: StoreReader) -> None:
-        """Tell that it ends: its auditors and workers give up when they lose their session, and PREPARATION ends it."""
+        """Warn that autorecovery ends: its auditors and workers exit when PREPARATION makes them lose their session."""
         if any(reader.read([_AUDITOR])):
             self._findings.warn(
                 "autorecovery ends in all bookies, and in daemons, when metadata writes are blocked, and runs again "
@@ -287,11 +288,11 @@ class PrecheckRun:
             )
 
     def _check_earlier_attempt(self, missing: Sequence[str]) -> None:
-        """Require that services can follow although an attempt failed before.
+        """Add findings for services after a failed attempt.
 
-        They keep their client of that attempt's target until they restart, and do not register as participants again
-        (5.0.1). That each takes part is shown by PREPARATION: not even a registration that it holds in the target would
-        show it, and a bookie lost that one when Oxia did not answer for longer than a session lasts (seen on 5.0.1).
+        They keep the client of that attempt's target until they restart, and do not register as participants again
+        (5.0.1). Only PREPARATION shows whether each takes part. A registration in the target does not prove it, and a
+        bookie lost its own when Oxia did not answer for a session timeout (seen on 5.0.1).
         """
         # mutant: metadata-store/services-follow-an-older-target
         if self._earlier_target and not _is_store(self._earlier_target, self._input.target_url):
@@ -310,7 +311,7 @@ class PrecheckRun:
             )
 
     def _running(self, reader: StoreReader) -> bool:
-        """Whether a broker is registered; one that lost its session registers again a moment later."""
+        """Return whether a broker is registered; one that lost its session registers again a moment later."""
 
         def registered() -> bool:
             return bool(brokers(reader))
@@ -318,8 +319,8 @@ class PrecheckRun:
         return registered() if self._input.allow_no_brokers else becomes_true(registered)
 
     def _check_persistent(self, reader: StoreReader) -> None:
-        if found := persistent_registration(reader):
-            self._findings.blockers.append(found)
+        if blocker := persistent_registration(reader):
+            self._findings.blockers.append(blocker)
 
     def _check_stopped(self, reader: StoreReader) -> None:
         self._check_persistent(reader)
@@ -335,7 +336,7 @@ class PrecheckRun:
                 self._findings.warn(f"{elsewhere}; the metadata of ledgers stay in the store where they are")
             else:
                 self._findings.blockers.append(ledgers_elsewhere(elsewhere))
-        # Whatever else holds ephemerals has not stopped.
+        # Other sessions with ephemerals belong to clients that have not stopped.
         self._known = {service.owner for service in registered(reader)} | participants(reader)
         if running := still_in_use(reader):
             self._findings.block(
@@ -375,103 +376,103 @@ class PrecheckRun:
                 "them there"
             )
 
-    def _surveyed(self, found: Surveyed) -> Survey:
+    def _surveyed(self, surveyed: Surveyed) -> Survey:
         survey = Survey(
-            records=found.records,
-            value_bytes=found.value_bytes,
-            ephemerals=found.ephemerals,
-            largest_path=_text(found.largest[1]),
-            largest_bytes=found.largest[0],
-            unreadable=tuple(_text(path) for path in found.unreadable.paths),
-            unreadable_count=found.unreadable.total,
+            records=surveyed.records,
+            value_bytes=surveyed.value_bytes,
+            ephemerals=surveyed.ephemerals,
+            largest_path=_text(surveyed.largest[1]),
+            largest_bytes=surveyed.largest[0],
+            unreadable=tuple(_text(path) for path in surveyed.unreadable.paths),
+            unreadable_count=surveyed.unreadable.total,
         )
-        if not found.records:
+        if not surveyed.records:
             self._findings.block(
                 "SOURCE_EMPTY", f"{self._input.source} holds no metadata", "check the address and the chroot"
             )
         if survey.unreadable_count:
             self._findings.block(
                 "UNREADABLE",
-                f"{_named('znodes', found.unreadable)} cannot be read because of their ACL",
+                f"{_named('znodes', surveyed.unreadable)} cannot be read because of their ACL",
                 "give the worker credentials in PULSAR_MIGRATE_ZOOKEEPER_AUTH, or change the ACL",
             )
-        if found.misplaced.total:
+        if surveyed.misplaced.total:
             self._findings.block(
                 "PARTITION_KEYS",
-                f"the partition keys of {_named('records', found.misplaced)} cannot be read",
+                f"the partition keys of {_named('records', surveyed.misplaced)} cannot be read",
                 "they belong to scalable topics; delete those, or keep this store",
             )
-        if found.too_high.total:
+        if surveyed.too_high.total:
             self._findings.block(
                 "VERSION_TOO_HIGH",
                 "ZooKeeper can only count up to a version or sequence number, which takes too long for "
-                f"{_named('records', found.too_high)}",
+                f"{_named('records', surveyed.too_high)}",
                 "migrate to Oxia, which takes any version",
             )
-        if found.no_version.total:
+        if surveyed.no_version.total:
             self._findings.block(
                 "VERSION_MINUS_ONE",
-                f"Oxia takes version -1 for a record that does not exist, and {_named('znodes', found.no_version)} "
+                f"Oxia takes version -1 for a record that does not exist, and {_named('znodes', surveyed.no_version)} "
                 "have it: their version overflowed",
                 "set the data of each once, to what it is: zkCli.sh set PATH DATA",
             )
-        if found.no_znode.total:
+        if surveyed.no_znode.total:
             self._findings.block(
                 "NO_ZNODE_NAME",
-                f"ZooKeeper cannot have znodes with the names of {_named('records', found.no_znode)}",
+                f"ZooKeeper cannot have znodes with the names of {_named('records', surveyed.no_znode)}",
                 "Pulsar has no such records; move them to another namespace of Oxia, with the application that wrote "
                 "them, or delete them",
             )
-        if found.nested.total:
+        if surveyed.nested.total:
             self._findings.block(
                 "NESTED_STORE",
-                f"{_named('records', found.nested)} show that another store has its root within this one, such as "
+                f"{_named('records', surveyed.nested)} show that another store has its root within this one, such as "
                 "bookies with metadataServiceUri=metadata-store:zk:host:port/ledgers, where /ledgers is a chroot; it "
                 "would be copied as if it were a part of this store, and the cleanup would remove it",
                 "move that store to a chroot which Pulsar does not use in this one; if nothing uses it, delete it",
             )
-        if found.protected.total:
+        if surveyed.protected.total:
             self._findings.block(
                 "ACL_LOST",
-                f"of the znodes whose ACL was read, {_named('znodes', found.protected)} do not give everyone all "
+                f"of the znodes whose ACL was read, {_named('znodes', surveyed.protected)} do not give everyone all "
                 "permissions; the target would not have these ACLs, so that any client that reaches it may read and "
                 "change these records",
                 "protect the target by other means, such as its network, and then open each of these znodes in the "
                 "source: zkCli.sh setAcl PATH world:anyone:cdrwa",
             )
-        self._check_sessions(found.sessions)
+        self._check_sessions(surveyed.sessions)
         return survey
 
     def _check_sessions(self, sessions: Mapping[int, bytes]) -> None:
-        """Name clients whose ephemerals nobody recreates in the target; PREPARATION would wait for them."""
+        """Add findings for clients that do not recreate their ephemerals, for which PREPARATION would wait."""
         if self._known is None or sessions.keys() <= self._known:
             return
         # A service may have come while the source was read.
         with open_reader(self._input.source_url, self._access) as reader:
             self._known |= participants(reader) | {service.owner for service in registered(reader)}
-        strangers = {owner: path for owner, path in sessions.items() if owner not in self._known}
-        if not strangers:
+        foreign = {owner: path for owner, path in sessions.items() if owner not in self._known}
+        if not foreign:
             return
-        named = [f"session 0x{owner:x} with {_text(path)}" for owner, path in sorted(strangers.items())]
+        named = [f"session 0x{owner:x} with {_text(path)}" for owner, path in sorted(foreign.items())]
         if self._input.mode is Mode.OFFLINE:
             self._findings.block(
                 "FOREIGN_EPHEMERALS",
-                f"an offline migration needs that nobody uses the source; {len(named):,} clients hold ephemerals "
-                f"there: {_some(named)}",
+                f"an offline migration needs an unused source, and {len(named):,} clients have ephemerals there: "
+                f"{_some(named)}",
                 "stop these clients, and wait until their sessions have expired; if they belong to something else "
                 "that shares the ZooKeeper, give each its own chroot",
             )
             return
-        told = f"{len(named):,} clients that are no participants hold ephemerals: {_some(named)}"
+        cause = f"{len(named):,} clients that do not take part in the migration have ephemerals: {_some(named)}"
         # After a failed attempt participants do not register again, and helpers of theirs have sessions of their own.
         if self._left_blocked or self._flag is FlagPhase.FAILED:
-            self._findings.warn(f"{told}; PREPARATION will show whether they recreate them")
+            self._findings.warn(f"{cause}; PREPARATION will show whether they recreate them")
             return
         self._findings.block(
             "FOREIGN_EPHEMERALS",
-            told,
-            "stop these clients, and wait until their sessions have expired: nobody else "
-            "recreates what they hold in the target, and PREPARATION would wait for it with metadata writes blocked",
+            cause,
+            "stop these clients, and wait until their sessions have expired: their ephemerals would not be "
+            "recreated in the target, and PREPARATION would wait for them with metadata writes blocked",
         )
 
     # The target -----------------------------------------------------------------------------------------------------
@@ -483,8 +484,8 @@ class PrecheckRun:
         if url.scheme != "oxia":
             self._check_old_flag()
             return
-        # The probe writes, so it comes only where nothing else is in the way. Only it proves that versions are kept:
-        # Oxia 0.14 takes the override fields and ignores them.
+        # The probe writes, so it runs only without blockers. Only it proves that versions are kept: Oxia 0.14 accepts
+        # the override fields and ignores them.
         if not self._input.dry_run and not self._findings.blockers:
             probe_target(url, timeout=self._access.timeout)
         elif not speaks_v1(url, timeout=self._access.timeout):
@@ -497,14 +498,14 @@ class PrecheckRun:
         if claim and claim.workflow_id != self._me:
             self._findings.block("TARGET_CLAIMED", held_by(claim, reader.url), "let it end, or choose another target")
             return
-        # Also where an earlier attempt's claim stands: a run that ended just behind its commit left a live store so.
+        # Also with an earlier attempt's claim: a run that ended right after its commit leaves a live store with one.
         if used := used_by_others(reader, self._services_of_source):
             self._findings.blockers.append(used)
             return
         if claim and claim.side == TARGET and claim.ours and claim.source == str(self._input.source_url):
             self._findings.warn("the target holds what an earlier attempt of this migration left; it is used")
             return
-        first = record_of_others(reader)
+        first = foreign_record(reader)
         if not first:
             return
         if not self._input.replace_target:
@@ -515,7 +516,7 @@ class PrecheckRun:
         if lost:
             self._findings.blockers.append(lost)
         else:
-            self._findings.warn(f"the target is not empty ({first} stands there); its records will be lost")
+            self._findings.warn(f"the target is not empty (it has {first}); its records will be lost")
 
     def _services_of_source(self) -> set[str]:
         if self._input.mode is Mode.OFFLINE:
@@ -524,7 +525,7 @@ class PrecheckRun:
             return {service.name for service in registered(reader)}
 
     def _check_old_flag(self) -> None:
-        """A ZooKeeper that services left once has a flag that says so, and would send them on after the commit."""
+        """Check the flag of an earlier migration in the target, which would send services away after the commit."""
         with open_cas_reader(self._input.target_url, self._access) as store:
             flag = read_flag(store).flag
         if flag.phase in BLOCKING_PHASES:
@@ -548,9 +549,9 @@ def _text(path: bytes) -> str:
     return path.decode(errors="backslashreplace")
 
 
-def _named(what: str, found: PathSample) -> str:
-    """How many were found, and some of them by name."""
-    return f"{found.total:,} {what} ({_some(map(_text, found.paths), found.total)})"
+def _named(what: str, sample: PathSample) -> str:
+    """Return the number of paths, and some of them."""
+    return f"{sample.total:,} {what} ({_some(map(_text, sample.paths), sample.total)})"
 
 
 def _some(names: Iterable[str], count: int = 0) -> str:

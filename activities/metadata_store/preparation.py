@@ -12,7 +12,7 @@ from activities.lifecycle.precheck import Findings
 from activities.lifecycle.step import step
 from activities.metadata_store.brokers import ask_brokers
 from activities.metadata_store.catch_up import not_caught_up
-from activities.metadata_store.context import MetadataStoreTask, some
+from activities.metadata_store.context import MetadataStoreTask, name_paths
 from activities.metadata_store.indexed import require_no_indexed
 from activities.metadata_store.rollback import REBROADCAST_AFTER
 from activities.metadata_store.source_watch import SourceWatch
@@ -29,29 +29,30 @@ from spark.metadata_store import jobs
 from spark.metadata_store.equivalence import is_recreated
 from spark.metadata_store.replica import Replica
 
-# Writes are blocked meanwhile. Pulsar's own coordinator doubles its pause up to seconds, and was seen to lose 2 s so.
+# Short, because writes are blocked. Pulsar's own coordinator doubles its pause up to seconds, and lost 2 s (seen).
 _FIRST_POLL, _LONGEST_POLL = 0.02, 0.25
-# Seconds that ephemerals may be left which are no service's: nobody will recreate them, and writes are blocked.
-_STRANGERS_AFTER = 10.0
+# Seconds to wait if only ephemerals of other clients are missing, which will not be recreated: writes are blocked.
+_UNKNOWN_CLIENTS_TIMEOUT = 10.0
 
 
 @step(MetadataStoreTask)
 def prepare(task: MetadataStoreTask) -> Preparation:
-    """PREPARATION: set the flag, and wait until every participant's ephemerals are in the target.
+    """Set the flag, and wait until every participant's ephemerals are in the target.
 
-    A worker that would have to scan the source, or to copy much, with writes blocked, does not set the flag.
+    A worker that would scan the source, or copy much, with writes blocked, does not set the flag.
 
-    What can have changed since PRECHECK is asked again: days may have passed, a broker may have other settings, and
-    transactions may have begun.
+    PRECHECK's checks are repeated: days may have passed, a broker may have other settings, and transactions may have
+    started.
 
-    An empty list of participants is no proof: after a failed attempt they do not register again. So each ephemeral of
-    the source must have been written to the target since, by a live session and with its value, except sequential ones,
-    which nobody recreates. What an attempt before has left there says nothing: its owner may not have seen this flag.
+    An empty list of participants proves nothing: after a failed attempt they do not register again. So a live session
+    must have written each ephemeral of the source to the target since, with its value. Sequential ones are excepted,
+    since they are not recreated. Ephemerals of a previous attempt do not count: their owners may not have seen this
+    flag.
 
     Raises:
-        ApplicationError: `ParticipantsNotReady` where a broker cannot take part, or `preparation_timeout` after the
-            flag was set, naming who is missing.
-        StoreConflict: somebody else moved the flag.
+        ApplicationError: `ParticipantsNotReady` where a broker cannot take part, or if participants are missing
+            `preparation_timeout` after the flag was set.
+        StoreConflict: the flag was not set by this run.
     """
     task.urgent = True
     begun = time.monotonic()
@@ -60,7 +61,7 @@ def prepare(task: MetadataStoreTask) -> Preparation:
     able, mark = _able_brokers(task, timeout), 0
     with task.flag() as flag:
         if not flag.is_at_phase(FlagPhase.PREPARATION):
-            # First: the checks must not be older than they need be when the flag is set.
+            # Before the checks, which should be as recent as possible when the flag is set.
             _stop_lost_tasks(task)
             able.require()
             require_covered(task.input, task.survey)
@@ -69,13 +70,13 @@ def prepare(task: MetadataStoreTask) -> Preparation:
                 return Preparation(ephemerals=0, seconds=0.0, gap=gap)
             mark = write_mark(task.input.target_url, task.runtime.access)
         task.watch_deadline()
-        # The mark goes with the flag, so that an attempt which finds the flag set knows it.
-        state = flag.advance(FlagPhase.PREPARATION, task.input.target, settled_target=mark)
+        # The mark is stored with the flag, for an attempt that finds the flag set.
+        state = flag.advance(FlagPhase.PREPARATION, task.input.target, target_mark=mark)
         task.context.blocked_since = state.since_ms / 1000
-        # Participants do nothing before the flag is set, however long the checks before that took.
+        # Participants start when the flag is set; the checks before it do not count.
         blocked = time.monotonic()
-        mark = state.claim.settled_target if state.claim else mark
-        # One that registered in the moment before; from now on none can.
+        mark = state.claim.target_mark if state.claim else mark
+        # A broker may have registered just before the flag was set; from now on none can.
         able.require()
         watch = _watch_or_scan(task)
         with (
@@ -83,25 +84,24 @@ def prepare(task: MetadataStoreTask) -> Preparation:
             task.replica(FlagPhase.PREPARATION) as replica,
         ):
             pause = _FIRST_POLL
-            told = helped = time.monotonic()
+            repeated = awaited = time.monotonic()
             while (ready := _readiness(task, source, replica, watch, mark)).missing:
                 missing = ready.missing
-                if not ready.strangers:
-                    helped = time.monotonic()
-                if time.monotonic() - helped > _STRANGERS_AFTER:
+                if not ready.only_unknown_clients:
+                    awaited = time.monotonic()
+                if time.monotonic() - awaited > _UNKNOWN_CLIENTS_TIMEOUT:
                     cure = "Stop these clients, which take no part in a migration, and start again"
-                    raise _not_ready(f"nobody recreates {missing}. {cure}")
+                    raise _not_ready(f"not recreated in the target: {missing}. {cure}")
                 # mutant: metadata-store/participants-lose-the-time-before-the-flag
                 if time.monotonic() - blocked > timeout:
                     raise _not_ready(
                         f"{task.input.preparation_timeout.total_seconds():g} s after PREPARATION not ready: {missing}. "
-                        f"Look into their logs; can they reach {task.input.target}?"
+                        f"Check their logs; can they reach {task.input.target}?"
                     )
                 task.context.waiting_for(WaitKind.PARTICIPANTS, missing)
-                # A service that was cut off when the flag moved does not learn of it otherwise, and would never get
-                # ready.
-                if time.monotonic() - told > REBROADCAST_AFTER:
-                    told = time.monotonic()
+                # A service that was disconnected when the flag was set sees only the repetition.
+                if time.monotonic() - repeated > REBROADCAST_AFTER:
+                    repeated = time.monotonic()
                     flag.rebroadcast()
                 task.context.pause(pause)
                 pause = min(2 * pause, _LONGEST_POLL)
@@ -131,7 +131,7 @@ def _stop_lost_tasks(task: MetadataStoreTask) -> None:
 
 
 def _watch_or_scan(task: MetadataStoreTask) -> SourceWatch:
-    """The watch of this run; where it was lost, the source is scanned for ephemerals, which no longer change now."""
+    """Return the watch of this run; if it was lost, scan the source for ephemerals, which do not change any more."""
     watch = task.watch
     if watch.gap():
         with task.context.waiting(WaitKind.SCAN, "a scan of the source for ephemerals, because the watch was lost"):
@@ -140,40 +140,42 @@ def _watch_or_scan(task: MetadataStoreTask) -> SourceWatch:
 
 
 class _Readiness(NamedTuple):
-    """Who is missing.
+    """Readiness of the participants.
 
     Attributes:
-        missing: the same in words, empty when nobody is.
-        ephemerals: how many stand in the target, when nobody is missing.
-        strangers: whether only clients are missing that are no services and take no part.
+        missing: participants that are not ready, in words; empty if all are ready.
+        ephemerals: number of ephemerals in the target, if all are ready.
+        only_unknown_clients: only clients are missing that are not services and do not take part.
     """
 
     missing: str
     ephemerals: int = 0
-    strangers: bool = False
+    only_unknown_clients: bool = False
 
 
 def _readiness(
     task: MetadataStoreTask, source: StoreReader, replica: Replica, watch: SourceWatch, mark: int
 ) -> _Readiness:
-    # Participants below a chroot were seen never to unregister: there the ephemerals alone show readiness.
+    # Participants below a chroot never unregister (seen): there only the ephemerals show readiness.
     sessions = set[int]() if task.input.source_url.root else participants(source)
     if sessions:
         names = {service.owner: service.name for service in registered(source)}
         waiting = sorted({names.get(owner, f"session 0x{owner:x}") for owner in sessions})
         return _Readiness(f"participants {', '.join(waiting)}")
-    # An ephemeral may have come after the bulk compare; which of these paths are ephemerals shows when they are read.
+    # Ephemerals may be new since the bulk compare; the read below shows which of these paths are ephemerals.
     watch.add_ephemerals(watch.collect(task.runtime.access.timeout).paths)
-    found = replica.ephemerals((path for path in watch.ephemerals if is_recreated(path)), mark)
-    absent = [one for one in found if not one.recreated]
+    ephemerals = replica.ephemerals((path for path in watch.ephemerals if is_recreated(path)), mark)
+    absent = [ephemeral for ephemeral in ephemerals if not ephemeral.recreated]
     if not absent:
-        return _Readiness("", len(found))
+        return _Readiness("", len(ephemerals))
     names = {service.owner: service.name for service in registered(source)}
-    owners = sorted({names.get(one.owner, f"session 0x{one.owner:x}") for one in absent})
-    # Beneath a chroot participants are not known, and a helper of theirs may have a session of its own.
-    strangers = not task.input.source_url.root and names.keys().isdisjoint(one.owner for one in absent)
-    told = f"{len(absent)} ephemerals of {', '.join(owners)}: {some(one.path for one in absent)}"
-    return _Readiness(told, strangers=strangers)
+    owners = sorted({names.get(ephemeral.owner, f"session 0x{ephemeral.owner:x}") for ephemeral in absent})
+    # Below a chroot participants are not known, and a participant may have a second session.
+    no_service = names.keys().isdisjoint(ephemeral.owner for ephemeral in absent)
+    only_unknown_clients = not task.input.source_url.root and no_service
+    paths = name_paths(ephemeral.path for ephemeral in absent)
+    missing = f"{len(absent)} ephemerals of {', '.join(owners)}: {paths}"
+    return _Readiness(missing, only_unknown_clients=only_unknown_clients)
 
 
 def _not_ready(why: str) -> ApplicationError:

@@ -1,4 +1,4 @@
-"""Rollback of the metadata store migration: writes are unblocked, the copy is removed, claims are released."""
+"""Rollback of the metadata store migration: unblocks writes, removes the copy, releases claims."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from spark.metadata_store import jobs
 _log = logging.getLogger(__name__)
 
 REBROADCAST_AFTER = 3.0
-"""Seconds after which the flag is set again: clients of ZooKeeper are back soon after servers, or the network."""
+"""Seconds after which the flag is set again; clients of ZooKeeper have reconnected by then."""
 
 
 @step(MetadataStoreTask)
@@ -35,9 +35,9 @@ def unblock_writes(task: MetadataStoreTask, cause: str) -> Restoration:
         return Restoration(committed=False, flag=FlagPhase.NOT_STARTED)
     with task.flag() as flag:
         state = flag.unblock()
-    # Of this run: a later one may have been committed, if this one was reset after its end.
+    # Only this run: a later one may be committed, if this one was reset after its end.
     mine = state.owned_by(task.workflow_id) and state.claim is not None and state.claim.is_of(task.attempt)
-    # The flag decides: a commit whose answer was lost has happened, and its late writes are still to be followed.
+    # The flag decides: a commit whose answer was lost has happened, and its late writes must still be copied.
     committed = mine and state.flag.phase is FlagPhase.COMPLETED
     if not committed:
         task.forget_watch()
@@ -59,11 +59,10 @@ def unblock_leftover(task: MetadataStoreTask) -> bool:
 
 @step(MetadataStoreTask)
 def clear_target(task: MetadataStoreTask) -> int:
-    """Remove the copy from the target, then both claims; does nothing where the target or the source is not ours.
+    """Remove the copy from the target, then both claims; does nothing if another migration holds one of them.
 
-    A late attempt of this step may run while the migration was started again, and must not empty that one's target. Nor
-    may one of a migration that failed because Pulsar's own command migrated the cluster, perhaps to this same target;
-    or, offline, because services were started there before the commit.
+    A late attempt must not empty the target of a new start. A migration must not empty a target that services use: if
+    Pulsar's own command migrated the cluster, or, offline, if services were started there before the commit.
 
     Raises:
         ApplicationError: `Conflict`: the copy was left, because services use the target, or may use it.
@@ -74,11 +73,11 @@ def clear_target(task: MetadataStoreTask) -> int:
         if (held := claim.read()) is not None and not held.claim.is_of(task.attempt):
             return removed
     if task.input.mode is Mode.LIVE:
-        # A broker that missed FAILED refuses writes until it is told again.
+        # A broker that missed FAILED refuses writes until the flag is repeated.
         rebroadcast_flag(task)
     with task.target_claim() as claim:
         if claim.is_held():
-            # Claimed before the first delete: a bulk task of an earlier attempt would refill what is being cleared.
+            # Claim before the first delete, to stop bulk tasks of an earlier attempt, which would write again.
             # mutant: metadata-store/rollback-clears-what-another-command-uses
             if claim.claim(None).ours and not (used := _in_use(task)):
                 # mutant: metadata-store/rollback-keeps-the-copy
@@ -95,7 +94,7 @@ def clear_target(task: MetadataStoreTask) -> int:
 def _in_use(task: MetadataStoreTask) -> str:
     """Return why services may use the target; empty where none can."""
     if task.input.mode is Mode.OFFLINE:
-        # Live, what services hold there is from an attempt that failed.
+        # In live mode, services may have ephemerals there from a failed attempt.
         with open_reader(task.input.target_url, task.runtime.access) as target:
             services = still_in_use(target)
         if services:  # mutant: metadata-store/rollback-clears-what-services-use
@@ -121,10 +120,10 @@ def release(task: MetadataStoreTask) -> None:
 
 
 def rebroadcast_flag(task: MetadataStoreTask) -> None:
-    """Set the flag again, some seconds after it was moved, for services that were cut off at that instant."""
+    """Set the flag again some seconds later, for services that were disconnected when it was set."""
     with task.flag() as flag:
         state = flag.state()
         if state.owned_by(task.workflow_id):
-            # The flag's time is the server's and `now` is ours: whatever their difference, the pause is bounded.
+            # Limits the pause even if the clocks of server and worker differ.
             task.context.pause(min(max(state.since_ms / 1000 + REBROADCAST_AFTER - time.time(), 0), REBROADCAST_AFTER))
             flag.rebroadcast()

@@ -1,4 +1,4 @@
-"""What a worker process knows of the changes in the source of a migration that runs."""
+"""Watches of sources: the changes in the source of a running migration that a worker process has seen."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ class DirtyPaths(NamedTuple):
     """Changed paths that are not known to be equal in the target.
 
     Attributes:
-        paths: all of them.
-        mark: what is told later has a higher one.
+        paths: all dirty paths.
+        mark: later changes have a higher mark.
     """
 
     paths: frozenset[bytes]
@@ -28,12 +28,11 @@ class DirtyPaths(NamedTuple):
 class SourceWatch(Closeable):
     """The changes of a source since a moment; lost with the process, and then found again by a scan.
 
-    It alone knows which paths are dirty. An attempt that was given up may continue next to the next one in the same
-    process. So a path is marked clean only as of the mark up to which it was compared, and a gap is closed only for the
-    feed that ran while the source was scanned.
+    An attempt that Temporal gave up may run next to a newer one in the same process. So a path is marked clean only up
+    to the mark of its comparison, and a gap is closed only for the feed that ran during the scan.
 
     Args:
-        owner: the attempt that made it.
+        owner: the attempt that created it.
     """
 
     def __init__(self, owner: Attempt) -> None:
@@ -46,7 +45,7 @@ class SourceWatch(Closeable):
         self._ephemerals: set[bytes] = set()
 
     def gap(self) -> str:
-        """Why changes may have been missed; empty if none was."""
+        """Return why changes may have been missed; empty if none were."""
         with self._lock:
             # mutant: metadata-store/a-broken-feed-is-no-gap
             return self._missed or (self._feed.gap if self._feed else None) or ""
@@ -56,60 +55,60 @@ class SourceWatch(Closeable):
 
         Args:
             feed: not started yet.
-            missed: why changes before it must be found by a scan; empty if none have.
+            missed: why earlier changes must be found by a scan; empty if there are none.
 
         Returns:
-            The transaction id since which the feed tells all changes.
+            The transaction id from which on the feed reports all changes.
         """
         with self._lock:
             self.close()
-            # A feed that does not start leaves a gap, and no feed: the next attempt tries another one.
+            # If the feed does not start, the gap stays, and the next attempt tries another feed.
             # mutant: metadata-store/a-dead-feed-is-no-gap
             self._feed, self._missed = None, missed or "the watch of the source could not be set"
             since = feed.start()
             self._feed, self._missed = feed, missed
             return since
 
-    def fill(self, feed: ChangeFeed, found: Iterable[bytes]) -> None:
-        """Take over the paths that a scan found; the gap is closed if this feed ran from before the scan until now."""
+    def fill(self, feed: ChangeFeed, paths: Iterable[bytes]) -> None:
+        """Add the paths that a scan found; close the gap if this feed ran from before the scan until now."""
         with self._lock:
-            self._note(found)
-            # Another feed by now has a gap of its own, which this scan need not cover.
+            self._note(paths)
+            # A newer feed has its own gap, which this scan may not cover.
             if self._feed is feed:  # mutant: metadata-store/another-scan-closes-the-gap
                 self._missed = ""
 
     def collect(self, timeout: float) -> DirtyPaths:
-        """Take over every change that was committed before this call; returns all dirty paths.
+        """Add every change that was committed before this call; return all dirty paths.
 
         Args:
             timeout: seconds.
 
         Raises:
-            StoreUnreachable: the source did not confirm in time that it has told everything.
+            StoreUnreachable: the source did not confirm in time that it has reported everything.
         """
         with self._lock:
-            # A broken feed tells nothing more. `gap` says so, and only a scan finds what it missed.
+            # A broken feed reports nothing more: `gap` shows it, and a scan finds what it missed.
             if self._feed is not None and not self._feed.gap:
                 self._drain(self._feed, timeout)
             return DirtyPaths(frozenset(self._dirty), self._mark)
 
     def mark_clean(self, paths: Iterable[bytes], mark: int) -> None:
-        """Paths are equal in the target, as a comparison saw that began after `collect` had given this mark."""
+        """Mark paths that are equal in the target, by a comparison that started after `collect` returned this mark."""
         with self._lock:
             for path in paths:
-                # A path with a newer mark changed again: the comparison may have read what stood before.
+                # A path with a newer mark changed again: the comparison may have read its previous state.
                 if self._dirty.get(path, mark + 1) <= mark:  # mutant: metadata-store/a-late-comparison-cleans
                     del self._dirty[path]
 
-    def told_after(self, mark: int) -> frozenset[bytes]:
-        """Dirty paths that changed, as far as was collected, after `collect` had given this mark."""
+    def changed_after(self, mark: int) -> frozenset[bytes]:
+        """Return the dirty paths that changed after `collect` returned this mark, as far as collected."""
         with self._lock:
-            return frozenset(path for path, told in self._dirty.items() if told > mark)
+            return frozenset(path for path, path_mark in self._dirty.items() if path_mark > mark)
 
-    def told_until(self, mark: int) -> frozenset[bytes]:
-        """Dirty paths that did not change after `collect` had given this mark."""
+    def changed_until(self, mark: int) -> frozenset[bytes]:
+        """Return the dirty paths that did not change after `collect` returned this mark."""
         with self._lock:
-            return frozenset(path for path, told in self._dirty.items() if told <= mark)
+            return frozenset(path for path, path_mark in self._dirty.items() if path_mark <= mark)
 
     @property
     def ephemerals(self) -> frozenset[bytes]:
@@ -118,7 +117,7 @@ class SourceWatch(Closeable):
             return frozenset(self._ephemerals)
 
     def add_ephemerals(self, paths: Iterable[bytes]) -> None:
-        """Ephemerals were seen at these paths."""
+        """Add paths at which ephemerals were seen."""
         with self._lock:
             self._ephemerals.update(paths)
 
@@ -132,13 +131,13 @@ class SourceWatch(Closeable):
         try:
             self._note(feed.drain(timeout))
         except StoreUnreachable:
-            # That it broke is a gap, which the caller asks for afterwards; the work itself has not failed.
+            # A broken feed is a gap, which the caller checks afterwards; this call has not failed.
             if not feed.gap:
                 raise
 
     def _note(self, paths: Iterable[bytes]) -> None:
         self._mark += 1
-        # Our own claims change during the migration, and the coordinator's subtree is never copied.
+        # Our own claims change during the migration; the coordination subtree is never copied.
         # mutant: metadata-store/our-own-claim-is-a-change
         self._dirty.update((path, self._mark) for path in paths if not is_coordination(path))
 
@@ -151,28 +150,28 @@ class Watches(Closeable):
         self._open: dict[str, SourceWatch] = {}
 
     def of(self, attempt: Attempt) -> SourceWatch:
-        """The watch of an attempt's run; a new one, with a gap, if this process has none."""
+        """Return the watch of an attempt's run; a new one with a gap if this process has none."""
         with self._lock:
             return self._open.get(attempt.run_id) or self._add(attempt)
 
     def renew(self, attempt: Attempt) -> SourceWatch:
-        """A new watch, with a gap, in place of the one of this run, if there is one.
+        """Return a new watch with a gap, in place of this run's watch.
 
         Raises:
-            Superseded: a newer attempt made the one that stands.
+            Superseded: a newer attempt created the current one.
         """
         with self._lock:
-            standing = self._open.get(attempt.run_id)
+            current = self._open.get(attempt.run_id)
             # An attempt that Temporal gave up may still run in this process; it must not replace the newer one's watch.
             # mutant: metadata-store/a-late-attempt-replaces-the-watch
-            if standing and standing.owner.is_newer_than(attempt):
-                raise Superseded(f"{attempt} was superseded by {standing.owner}; a late attempt stops")
-            if standing:
-                standing.close()
+            if current and current.owner.is_newer_than(attempt):
+                raise Superseded(f"{attempt} was superseded by {current.owner}; a late attempt stops")
+            if current:
+                current.close()
             return self._add(attempt)
 
     def forget(self, run_id: str) -> None:
-        """End the watch of a run; harmless where there is none."""
+        """End the watch of a run; safe without one."""
         with self._lock:
             watch = self._open.pop(run_id, None)
         if watch is not None:

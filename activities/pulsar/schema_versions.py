@@ -46,12 +46,12 @@ def complete_versions(admin: FencedAdmin, topic: TopicName, wanted: Sequence[Sch
     """Add missing versions of a topic's schema, with their numbers; idempotent.
 
     Args:
-    admin: of the cluster that gets them.
-    topic: not a single partition.
-    wanted: all versions, oldest first.
+        admin: of the cluster that gets them.
+        topic: not a single partition.
+        wanted: all versions, oldest first.
 
     Returns:
-    The first existing version that differs, if there is one: then nothing was added.
+        The first existing version that differs, if there is one: then nothing was added.
     """
     existing = admin.schemas.versions(topic)
     for schema, other in zip(wanted, existing, strict=False):

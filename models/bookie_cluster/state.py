@@ -80,7 +80,7 @@ class CopyFigures(Figures):
 
     @staticmethod
     def of(done: CopySummary, *, before: CopyFigures | None = None) -> CopyFigures:
-        """The figures of a copy, together with those of one that it continues with."""
+        """Return the figures of a copy, together with those of one that it continues with."""
         first = before or CopyFigures(
             copied_ledgers=0,
             # What the copy itself has verified is known to those that continue with it.

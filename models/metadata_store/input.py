@@ -26,19 +26,19 @@ class MetadataStoreInput(MigrationInput):
     """Input of `MetadataStoreMigration`.
 
     Attributes:
-        source: where the metadata is: `zk:host:port[,...][/chroot]` or `oxia://host:port[/namespace]`.
-        target: where it must be, in the same forms. Brokers get this text as their new store, so it must be an address
-            that they can reach. Live migrations start from ZooKeeper.
+        source: address of the metadata: `zk:host:port[,...][/chroot]` or `oxia://host:port[/namespace]`.
+        target: new address, in the same forms. Brokers get this text as their new store, so they must be able to reach
+            it. Live migrations start from ZooKeeper.
         mode: `live` or `offline`.
         preparation_timeout: how long brokers and bookies may take to recreate their ephemerals in the target.
-        blocked_deadline: the longest time that metadata writes may stay blocked; then the migration fails by itself.
+        blocked_deadline: longest time with metadata writes blocked; then the migration fails by itself.
         concurrency: parts into which a store is split for Spark.
         throttle: limit of the bulk copy in megabytes of values per second; none by default.
         validation_window: how long the source is kept under watch after COMPLETED.
         cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with the source.
-        cleanup_at_window_end: clean up when the window ends, without being told.
+        cleanup_at_window_end: clean up when the window ends, without a verb.
         cleanup_limit: most records that one step of the cleanup removes; it continues in further steps.
-        replace_target: empty a target that holds records of others. They are lost.
+        replace_target: delete other records in the target. They are lost.
         allow_no_brokers: live: start although no broker is registered in the source; else that is a blocker.
         leave_ledgers: brokers keep the metadata of ledgers in another store, which stays as it is; else that is a
             blocker.
@@ -74,9 +74,7 @@ class MetadataStoreInput(MigrationInput):
                 'stop them and use "mode": "offline"'
             )
         if self.mode is Mode.OFFLINE and (self.hold_before_cutover or self.cutover_at):
-            raise ValueError(
-                "hold_before_cutover and cutover_at need a live migration: offline nobody writes meanwhile"
-            )
+            raise ValueError("hold_before_cutover and cutover_at need a live migration: offline, services do not write")
         if self.mode is Mode.LIVE and self.blocked_deadline < self.preparation_timeout:
             raise ValueError(
                 f"blocked_deadline ({format_value(self.blocked_deadline)}) is shorter than preparation_timeout "
@@ -88,22 +86,22 @@ class MetadataStoreInput(MigrationInput):
 
     @property
     def source_url(self) -> StoreUrl:
-        """The source, taken apart."""
+        """The source, parsed."""
         return parse_store_url(self.source)
 
     @property
     def target_url(self) -> StoreUrl:
-        """The target, taken apart."""
+        """The target, parsed."""
         return parse_store_url(self.target)
 
     @property
     def kind(self) -> str:
-        """Return the kind with its mode."""
+        """The kind with its mode."""
         return f"{KIND}/{self.mode}"
 
     @property
     def workflow_id(self) -> str:
-        """One migration for each cluster: a second start is refused by the server."""
+        """The workflow id, one for each cluster: the server refuses a second start."""
         return f"{KIND}/{self.cluster}"
 
     @property
@@ -113,5 +111,5 @@ class MetadataStoreInput(MigrationInput):
 
     @property
     def summary(self) -> str:
-        """What moves from where to where."""
+        """Cluster, source and target in one line."""
         return f"{self.cluster}: {self.source} → {self.target}{' (dry run)' if self.dry_run else ''}"

@@ -1,4 +1,4 @@
-"""What the activities of the metadata store migration return."""
+"""Results of the activities of the metadata store migration."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from models.migration_flag import FlagPhase
 
 
 class Survey(Result):
-    """What the source holds.
+    """Content of the source.
 
     Attributes:
         records: persistent records that will be copied.
@@ -94,10 +94,10 @@ class Preparation(Result):
     """Result of PREPARATION.
 
     Attributes:
-        ephemerals: how many stand in the target with live sessions; all participants are ready.
-        seconds: how long that took.
-        gap: why the flag was not set: this worker does not know what changed in the source, and would have to scan it
-            with writes blocked. Empty where the flag was set.
+        ephemerals: number in the target with live sessions; all participants are ready.
+        seconds: duration.
+        gap: why the flag was not set: this worker does not know the changes of the source, and would scan it with
+            writes blocked. Empty if the flag was set.
     """
 
     ephemerals: int
@@ -142,10 +142,9 @@ class Completion(Result):
 
     Attributes:
         blocked_seconds: time from the flag's PREPARATION to its COMPLETED, by the source's own clock; 0 offline.
-        late_copied: records that brokers still wrote to the source until they followed the flag, and that were copied.
-        contested: paths that were written on both sides then, where the target's state stands; some of
-            `contested_count`.
-        quiet: whether nobody wrote to the source any more in the end.
+        late_copied: copied records that brokers wrote to the source before they followed the flag.
+        contested: paths that were written on both sides, where the target's state is kept; some of `contested_count`.
+        quiet: no service wrote to the source any more at the end.
         sessions: brokers and bookies that were registered in the target at the commit, each with its session there.
     """
 
@@ -158,26 +157,26 @@ class Completion(Result):
 
 
 class LateWrites(Result):
-    """What services wrote to the source since the last look, after the commit; see `Completion`.
+    """Writes of services to the source since the last check, after the commit; see `Completion`.
 
     Attributes:
-        kept: records that are gone in the source, and were kept in the target.
-        foreign: how many of the copied records are not Pulsar's.
+        not_deleted: records that are gone in the source, and were not deleted in the target.
+        foreign: number of copied records that are not Pulsar's.
     """
 
     copied: int = 0
     contested: tuple[str, ...] = ()
     contested_count: int = 0
-    kept: int = 0
+    not_deleted: int = 0
     foreign: int = 0
 
 
 class Restoration(Result):
-    """Result of the way back before COMPLETED.
+    """Result of the rollback before COMPLETED.
 
     Attributes:
-        committed: the flag turned out to be COMPLETED by this migration: there is nothing to undo.
-        flag: the phase that the flag shows now.
+        committed: this migration has already set the flag to COMPLETED: nothing can be undone.
+        flag: current phase of the flag.
         blocked_seconds: time for which writes were blocked, by the source's own clock.
     """
 
@@ -187,11 +186,11 @@ class Restoration(Result):
 
 
 class Census(Result):
-    """Who still uses the source after COMPLETED.
+    """Users of the source after COMPLETED.
 
     Attributes:
-        services: brokers and bookies that run on the old configuration, with the evidence for each.
-        unknown: what could not be found out, and why.
+        services: brokers and bookies that use the source, with the evidence for each.
+        unknown: what is not known, and why.
     """
 
     services: tuple[str, ...]
@@ -203,7 +202,7 @@ class CleanupStep(Result):
 
     Attributes:
         removed: records that were removed.
-        remaining: 0 once nothing is left to remove; else a hint, as a step reads only what it needs.
+        remaining: 0 once all is removed; else an estimate, as a step reads only what it needs.
     """
 
     removed: int

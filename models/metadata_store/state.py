@@ -1,4 +1,4 @@
-"""What the metadata store migration found, measured and proved, and the state that its workflow carries."""
+"""Facts, figures, certificate and state of the metadata store migration."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from models.metadata_store.results import Precheck, PreCopy, Restoration
 
 
 class MetadataStoreFacts(Figures):
-    """What was found out.
+    """Results of checks.
 
     Attributes:
         precheck: the result of PRECHECK.
-        still_on_source: brokers and bookies that still run on the old configuration, with the evidence for each.
-        not_known: what could not be found out about that, and why.
+        still_on_source: brokers and bookies that still use the source, with the evidence for each.
+        not_known: what is not known about that, and why.
     """
 
     precheck: Precheck | None = None
@@ -27,15 +27,15 @@ class MetadataStoreFacts(Figures):
 
 
 class MetadataStoreFigures(Figures):
-    """What was measured.
+    """Measured values.
 
     Attributes:
-        blockers: how many a dry run found.
+        blockers: number of blockers of a dry run.
         copied_records: written by the bulk copy, with `copied_bytes` of values, in `copy_seconds`.
         compare_seconds: the full compare of both stores.
         catch_up_rounds: rounds after that, while brokers write.
         caught_up_before_cutover: records that changed while the migration held before its cut-over, and were copied.
-        preparation_seconds: until every participant stood in the target.
+        preparation_seconds: until every participant was ready in the target.
         changes_known_by: `watch` or `scan`.
         changed_records: changed since CATCH_UP; of these `changes_written` and `changes_deleted`, in
             `change_copy_seconds`.
@@ -65,19 +65,19 @@ class MetadataStoreFigures(Figures):
 
 
 class MetadataStoreCertificate(Figures):
-    """What was compared, and what came of it.
+    """Certificate of the comparisons.
 
     Attributes:
-        source: address of the store that was left.
-        target: address of the store that took over.
+        source: address of the old store.
+        target: address of the new store.
         compared_in_pre_copy: records of both stores that were compared while brokers wrote.
         compared_while_blocked: records compared while writes were blocked; all of them where
             `compared_whole_while_blocked`.
         caught_up: records that the full compare found different, because they had changed, and that were written again.
         repaired: records that differed while writes were blocked, and were written again.
-        differences: how many were left.
+        differences: number of remaining differences.
         method: what is compared of a record, and how.
-        ephemerals_recreated: ephemerals that stood in the target with live sessions before the commit.
+        ephemerals_recreated: ephemerals in the target with live sessions before the commit.
         late_writes_followed: writes of brokers that had not followed the commit yet, and were copied.
         completed_at: when the flag became COMPLETED.
     """
@@ -100,10 +100,10 @@ class MetadataStoreState(MigrationState[MetadataStoreFacts, MetadataStoreFigures
     """The state of one metadata store migration.
 
     Attributes:
-        pre: the result of the bulk copy, from which the following phases go on.
-        cutover_gaps: how often writes were not blocked since a worker did not know all changes of the source.
-        restored: the result of the way back; None before that.
-        refused_cleanup: why the last cleanup was refused, so that it is told once.
+        pre: the result of the bulk copy, from which the next phases continue.
+        cutover_gaps: how often a cut-over was postponed because a worker did not know all changes of the source.
+        restored: the result of the rollback; None before that.
+        refused_cleanup: why the last cleanup was refused, so that it is noted once.
         sessions: of services in the target at the commit; see `Completion`.
     """
 

@@ -83,7 +83,7 @@ MUTANTS = mutants(
         },
         f"{_STEPS}::test_records_written_after_the_commit_are_kept": {
             "metadata-store/late-writes-over-services": becomes("True"),
-            "metadata-store/the-commit-does-not-say-what-services-wrote": swap("settled.point.target", "1 << 60"),
+            "metadata-store/the-commit-does-not-say-what-services-wrote": swap("equal.point.target", "1 << 60"),
         },
         f"{_STEPS}::test_a_deleted_copy_is_contested": {
             "metadata-store/deleted-copies-are-created-again": becomes("True"),

@@ -35,7 +35,7 @@ class RestartCutover(Cutover):
     # Forward ----------------------------------------------------------------------------------------------------------
 
     async def decide(self, built: CopySummary) -> bool:
-        """What cannot be copied needs a decision."""
+        """Return what cannot be copied needs a decision."""
         effect = "continues without these ledgers: brokers on the target will not find them"
         return await self.migration.decisions.decide(built.failed, effect=effect)
 
@@ -228,7 +228,7 @@ class RestartCutover(Cutover):
         return await self._unless(step, told, effect=self._giving_up, proceed_not_before=workflow.now() + _SETTLING)
 
     def _given_up_since(self, *, without: bool) -> Callable[[], bool]:
-        """Whether the operator has given the way back up, or the target, since `without_target` was this."""
+        """Return whether the operator has given the way back up, or the target, since `without_target` was this."""
         state, verbs = self.state, self.migration.verbs
         return lambda: verbs.proceed_wanted or state.without_target != without
 

@@ -102,7 +102,7 @@ DELETION_DELAY = PhasePolicy(
 
 
 def with_target_only(policy: PhasePolicy, census: SwitchCensus) -> PhasePolicy:
-    """The window's policy, with what a rollback would copy back as the census found it."""
+    """Return the window's policy, with what a rollback would copy back as the census found it."""
     if policy.undo is not Undo.COPY_BACK:
         return policy
     size = f"{census.target_only:,} ledgers with {census.target_only_bytes / 1e6:,.1f} MB at the last look"

@@ -185,7 +185,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         self.board.publish()
 
     def _cleanup_order(self) -> CleanupOrder | None:
-        """What the end of the window asks to delete; None to delete nothing."""
+        """Return what the end of the window asks to delete; None to delete nothing."""
         if self.verbs.proceed_wanted or self.state.stays:
             return None
         if self.verbs.cleanup_wanted and self.state.order:

@@ -1,4 +1,4 @@
-"""What the operator may do in each phase of the metadata store migration, and what a rollback costs there."""
+"""Policies of the phases of the metadata store migration: legal verbs, and the cost of a rollback."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from models.metadata_store.input import MetadataStoreInput
 from models.metadata_store.phases import Phase
 
 AFTER_COMMIT = (
-    "brokers write to the target since COMPLETED. The way back is a migration in offline mode: stop all brokers and "
+    "brokers write to the target since COMPLETED. To move back, migrate in offline mode: stop all brokers and "
     'bookies, start MetadataStoreMigration with source and target swapped, "mode": "offline" and "replace_target": true'
 )
-_BLOCKED = "metadata writes are blocked, and a pause would prolong that; `rollback` gives them back"
+_BLOCKED = "metadata writes are blocked, and a pause would prolong that; `rollback` unblocks them"
 
-_BESIDE_TRAFFIC = PhasePolicy(
+_DURING_TRAFFIC = PhasePolicy(
     undo=Undo.FREE, undo_cost="brokers are not affected; a rollback removes the copy from the target"
 )
 
@@ -21,8 +21,8 @@ POLICIES: dict[Phase, PhasePolicy] = {
     Phase.PRECHECK: PhasePolicy(
         undo=Undo.FREE, undo_cost="nothing was changed; a rollback ends the migration", no_pause=TOO_SHORT
     ),
-    Phase.PRE_COPY: _BESIDE_TRAFFIC,
-    Phase.CATCH_UP: _BESIDE_TRAFFIC,
+    Phase.PRE_COPY: _DURING_TRAFFIC,
+    Phase.CATCH_UP: _DURING_TRAFFIC,
     Phase.PREPARATION: PhasePolicy(
         undo=Undo.METADATA,
         undo_cost="a rollback sets the flag to FAILED: brokers write to the source at once, and the copy is removed",
@@ -64,13 +64,13 @@ OFFLINE_COPY = PhasePolicy(
 
 
 def with_replaced_target(policy: PhasePolicy) -> PhasePolicy:
-    """The policy of a phase in which a rollback cannot bring back what `replace_target` has removed."""
+    """Return the policy of a phase in which a rollback cannot bring back what `replace_target` has removed."""
     undo = Undo.NONE if policy.undo is Undo.FREE else policy.undo
     return policy.model_copy(update={"undo": undo, "undo_cost": policy.undo_cost + _REPLACED})
 
 
 def policies_of(input: MetadataStoreInput) -> dict[Phase, PhasePolicy]:
-    """What the operator may do in each phase of this migration."""
+    """Return what the operator may do in each phase of this migration."""
     if not input.replace_target:
         return POLICIES
     begun = (Phase.PRE_COPY, Phase.CATCH_UP, Phase.PREPARATION, Phase.COPYING, Phase.VERIFY)
@@ -78,5 +78,5 @@ def policies_of(input: MetadataStoreInput) -> dict[Phase, PhasePolicy]:
 
 
 def offline_copy(input: MetadataStoreInput) -> PhasePolicy:
-    """The same for the copy of an offline migration."""
+    """Return the same for the copy of an offline migration."""
     return with_replaced_target(OFFLINE_COPY) if input.replace_target else OFFLINE_COPY

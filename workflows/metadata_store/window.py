@@ -1,4 +1,4 @@
-"""After the commit: the validation window, what is still written to the source meanwhile, and the source's end."""
+"""The validation window after the commit: copies of late writes to the source, and its cleanup."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from workflows.lifecycle.migration import Migration
 from workflows.lifecycle.retention_window import RetentionWindow
 from workflows.metadata_store.watcher import on_watcher
 
-# The watch of a worker that is gone needs no end.
-_FORGETTING = timedelta(seconds=10)
+# Short: if its worker is gone, the watch is gone, too.
+_END_WATCH_TIMEOUT = timedelta(seconds=10)
 
-# A source may be gone for good in the window, and what asks it must not keep `proceed` from ending that.
-_LOOKING, _FOLLOWING, _LAST_CHECK = timedelta(minutes=2), timedelta(hours=1), timedelta(minutes=10)
+# The source may be gone for ever in the window; a check of it must not delay `proceed`.
+_CENSUS_TIMEOUT, _FOLLOW_TIMEOUT, _LAST_CHECK_TIMEOUT = timedelta(minutes=2), timedelta(hours=1), timedelta(minutes=10)
 
 LATE = (
-    "after the commit brokers or bookies still wrote to the source: it is copied at each look, and lost if they go on "
-    "after the window. Restart those that `still_on_source` names"
+    "after the commit brokers or bookies still wrote to the source: it is copied at each check, and lost if they "
+    "continue after the window. Restart those that `still_on_source` names"
 )
 """The alarm of writes to the source that came after the commit."""
 
@@ -39,8 +39,8 @@ _STILL_WRITTEN = (
 
 _CONTESTED = "contested record(s)"
 _KEPT = (
-    "records were deleted in the source, and the target keeps them: no service is left there, or it was too much for "
-    "one. Leave the source alone until the window has ended"
+    "records were deleted in the source, and the target keeps them: no service uses the source, or too many were "
+    "deleted at once. Do not change the source until the window has ended"
 )
 
 
@@ -70,20 +70,20 @@ class ValidationWindow:
         await self._window.keep("validation", length, check=self._take_census, open_because=self._last_check)
 
     async def clean_up(self) -> Outcome:
-        """Remove the source's records, where that is asked for; how the migration ends."""
+        """Remove the source's records if that is requested; return the outcome of the migration."""
         if self._state.running_phase != Phase.CLEANUP:
             await self.forget_watch()
         return await self._window.clean_up(Phase.CLEANUP, self._remove_records)
 
     async def forget_watch(self) -> None:
-        """End the watch of the source, which nobody asks any more."""
+        """End the watch of the source, which is not needed any more."""
         if self._input.mode is Mode.LIVE and self._state.pre:
-            call = on_watcher(self._state, "End the watch of the source", total=_FORGETTING)
+            call = on_watcher(self._state, "End the watch of the source", total=_END_WATCH_TIMEOUT)
             await self._activities.try_run(catch_up.forget_watch, call, "the watch of the source was not ended")
 
     def report_contested(self, late: Completion | LateWrites) -> None:
-        """Add records that both sides have written to those of before."""
-        why = "written in both stores around the commit; the target's state stands"
+        """Add records that were written on both sides to the earlier ones."""
+        why = "written in both stores around the commit; the target's state is kept"
         items = tuple(FailedItem(path=path, reason=why) for path in late.contested)
         count = max(late.contested_count, len(items))
         before = self._state.failed.get(_CONTESTED, FailedItems(what=_CONTESTED))
@@ -97,7 +97,7 @@ class ValidationWindow:
         Checks are up to 2.4 hours apart, and what a service writes to the source after the last one is lost.
         """
         # mutant: metadata-store/no-check-before-the-watch-ends
-        late = await (self._take_census() if self._window.cleanup_is_due else self._follow(_LAST_CHECK))
+        late = await (self._take_census() if self._window.cleanup_is_due else self._follow(_LAST_CHECK_TIMEOUT))
         # `proceed` may have come since.
         if self._window.cleanup_is_due:
             facts = self._state.facts
@@ -107,9 +107,9 @@ class ValidationWindow:
                 return f"cleanup refused, it is not known who uses the source: {'; '.join(facts.not_known)}"
         if not late:
             return ""
-        vouched = self._verbs.proceed_wanted and not self._verbs.cleanup_wanted
+        confirmed = self._verbs.proceed_wanted and not self._verbs.cleanup_wanted
         # mutant: metadata-store/a-first-proceed-ends-a-window-that-is-still-written
-        if vouched and self._state.refused_cleanup == _STILL_WRITTEN:
+        if confirmed and self._state.refused_cleanup == _STILL_WRITTEN:
             self._board.note(
                 "`proceed` ended the window although services wrote to the source since the check before; that was "
                 f"copied (records after the commit: {self._state.certificate.late_writes_followed or 0:,}), and "
@@ -119,25 +119,25 @@ class ValidationWindow:
         return _STILL_WRITTEN  # mutant: metadata-store/late-writes-end-the-window
 
     async def _take_census(self) -> int:
-        """Ask who uses the source, and follow what is written there; returns how many writes services made."""
-        # Who watches the source knows its own sessions there.
-        call = on_watcher(self._state, "Who still uses the source?", total=_LOOKING)
-        known = True
+        """Update the users of the source, and copy late writes; return how many writes services made."""
+        # The worker that watches the source can exclude its own sessions.
+        call = on_watcher(self._state, "Who still uses the source?", total=_CENSUS_TIMEOUT)
+        succeeded = True
         try:
             users = await self._activities.ask(census.census, call, self._state.sessions)
         except (ActivityError, ApplicationError) as error:
             if is_cancelled_exception(error):
                 raise
-            # The migration is committed, whatever becomes of its source: where nobody knows, it counts as in use, and
-            # the window is ended by its verbs.
-            known, users = False, Census(services=(f"not known: {cause_of(error)}",), unknown=())
+            # The migration is committed, also if its source fails: an unknown source counts as in use, and verbs end
+            # the window.
+            succeeded, users = False, Census(services=(f"not known: {cause_of(error)}",), unknown=())
         self._state.facts.update(still_on_source=list(users.services), not_known=list(users.unknown))
         self._board.publish()
-        return await self._follow(_FOLLOWING) if known else 0
+        return await self._follow(_FOLLOW_TIMEOUT) if succeeded else 0
 
     async def _follow(self, total: timedelta) -> int:
-        """Copy what services that have not followed the commit write to the source; returns how many writes."""
-        # A run that was reset to before PRE_COPY has found its commit, and knows nothing of the copy.
+        """Copy late writes of services to the source; return how many writes services made."""
+        # A run that was reset to before PRE_COPY has found its commit, and has no result of the copy.
         if self._input.mode is Mode.OFFLINE or not self._state.pre:
             return 0
         try:
@@ -148,9 +148,9 @@ class ValidationWindow:
                 raise
             self._board.alarm(f"what is still written to the source is not copied: {cause_of(error)}")
             return 0
-        if late.kept:
+        if late.not_deleted:
             self._board.alarm(_KEPT)
-        # What a tool writes all the time is followed until the end of the window, and does not move that.
+        # Writes of tools are copied until the end of the window, and do not keep it open.
         services = late.copied - late.foreign
         if services:
             self._board.alarm(LATE)  # mutant: metadata-store/late-writes-are-not-reported
@@ -168,11 +168,11 @@ class ValidationWindow:
         while remaining:
             call = Call("Remove a bounded part of the source")
             # mutant: metadata-store/a-cleanup-that-knows-no-sessions
-            part = await self._activities.run(cleanup.clean_source, call, self._state.sessions)
-            self._state.figures.removed_from_source = (self._state.figures.removed_from_source or 0) + part.removed
-            if part.remaining and not part.removed:  # mutant: metadata-store/a-cleanup-without-end
-                why = f"{part.remaining:,} records of the source cannot be removed; does somebody write there?"
+            step = await self._activities.run(cleanup.clean_source, call, self._state.sessions)
+            self._state.figures.removed_from_source = (self._state.figures.removed_from_source or 0) + step.removed
+            if step.remaining and not step.removed:  # mutant: metadata-store/a-cleanup-without-end
+                why = f"{step.remaining:,} records of the source cannot be removed; does a client write there?"
                 raise ApplicationError(why, type=FailureKind.CONTENTION, non_retryable=True)
-            remaining = part.remaining
+            remaining = step.remaining
             if remaining:
                 await self._migration.continuation.checkpoint()

@@ -30,19 +30,19 @@ from workflows.metadata_store.policy import POLICIES, offline_copy, policies_of
 from workflows.metadata_store.watcher import on_watcher
 from workflows.metadata_store.window import LATE, ValidationWindow
 
-# How long an unreachable target is tried before its leftovers are left to the next start.
-_CLEARING = timedelta(minutes=10)
+# How long an unreachable target is retried before its records are left to the next start.
+_CLEAR_TIMEOUT = timedelta(minutes=10)
 
-# How long a source that does not answer is asked what an earlier run left there.
-_GIVING_BACK = timedelta(minutes=1)
+# How long an unreachable source is retried for writes that an earlier run left blocked.
+_UNBLOCK_TIMEOUT = timedelta(minutes=1)
 
 # How long a new throttle may take; the migration cannot end before its updates are answered.
-_THROTTLING = timedelta(seconds=30)
+_THROTTLE_TIMEOUT = timedelta(seconds=30)
 
 _BLOCKED = "longest time with writes blocked"
 
-# For a watch that is lost again and again at the cut-over, or a source that changes too fast: two more tries follow at
-# once, and the other ones within about ten minutes.
+# If the watch is lost again and again at the cut-over, or the source changes too fast: two more attempts follow at
+# once, and the others within about ten minutes.
 _GAPS_WITHOUT_REST, _MOST_GAPS = 2, 10
 _SHORTEST_REST, _LONGEST_REST = timedelta(seconds=5), timedelta(minutes=5)
 
@@ -97,7 +97,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     async def _move_live(self) -> None:
         await self.phases.run(Phase.PRE_COPY, self._pre_copy, holds_inside=True)
         await self.phases.run(Phase.CATCH_UP, self._catch_up, holds_inside=True)
-        # From before the flag is set to the commit: for so long services are refused metadata writes.
+        # From right before the flag is set to the commit: services cannot write metadata for so long.
         # mutant: metadata-store/no-deadline-while-writes-are-blocked
         async with self.timers.deadline(_BLOCKED, self.input.blocked_deadline):
             await self.phases.run(Phase.PREPARATION, self._prepare)
@@ -121,13 +121,13 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             self.board.note(f"warning: {warning}")
 
     async def _unblock_leftover(self) -> None:
-        """End in PRECHECK only when writes are free that an earlier run, which was terminated, left blocked."""
+        """Unblock writes that an earlier, terminated run left blocked, before this run ends in PRECHECK."""
         if self.input.dry_run:
             return
-        otherwise = "whether an earlier run left metadata writes blocked could not be found out; see break-glass"
-        call = Call("Give back what an earlier run left blocked", total=_GIVING_BACK)
+        otherwise = "it is not known whether an earlier run left metadata writes blocked; see break-glass"
+        call = Call("Unblock writes that an earlier run left blocked", total=_UNBLOCK_TIMEOUT)
         if await self.activities.try_run(rollback.unblock_leftover, call, otherwise):
-            self.board.note("an earlier run was ended while writes were blocked; they were given back now")
+            self.board.note("an earlier run was ended while writes were blocked; they are unblocked now")
 
     async def _pre_copy(self) -> None:
         call = Call("Copy and compare while brokers write")
@@ -138,7 +138,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         self._copied(await self.activities.run(pre_copy.copy_whole, call, self._records))
 
     async def _catch_up(self) -> None:
-        """Hold for as long as the operator wants; what changes meanwhile is copied meanwhile, and not at the end."""
+        """Hold for as long as the operator wants, and copy changes during the hold."""
         await self.hold.wait(self._catch_up_for)
 
     async def _catch_up_for(self, length: timedelta) -> None:
@@ -148,11 +148,11 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         if done.gap:
             self.board.note(f"the source was scanned by transaction ids: {done.gap}")
         self.state.figures.caught_up_before_cutover = (self.state.figures.caught_up_before_cutover or 0) + done.changed
-        # It answers, so it is not lost, whatever was thought of it before.
+        # The worker answers, so its queue is not lost any more.
         self.state.lost_queues.discard(done.worker_queue)
-        # In the state at once: a round that is cancelled tells nothing, and the next steps go to this worker.
-        news = {"since_zxid": done.since_zxid, "version_floor": done.version_floor, "worker_queue": done.worker_queue}
-        self.state.pre = pre.model_copy(update=news)
+        # In the state at once: a cancelled round returns nothing, and the next steps go to this worker.
+        update = {"since_zxid": done.since_zxid, "version_floor": done.version_floor, "worker_queue": done.worker_queue}
+        self.state.pre = pre.model_copy(update=update)
 
     async def _prepare(self) -> None:
         while True:
@@ -160,7 +160,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
             ready = await self.activities.run(preparation.prepare, call)
             if not ready.gap:
                 break
-            # The worker that watched is gone. Writes are not blocked yet, and are not before another one has caught up.
+            # The watching worker is gone. Writes are not blocked yet, and not before another worker has caught up.
             self.timers.stop(_BLOCKED)  # mutant: metadata-store/a-deadline-before-writes-are-blocked
             await self._rest_after_gap(ready.gap)
             await self._catch_up_for(timedelta(0))  # mutant: metadata-store/the-cutover-does-not-wait-for-a-new-watcher
@@ -170,10 +170,10 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         self.state.figures.preparation_seconds = ready.seconds
 
     async def _rest_after_gap(self, gap: str) -> None:
-        """Wait before the source is caught up with once more, so that this is not tried without end or pause.
+        """Wait before the next attempt to catch up.
 
         Raises:
-            ApplicationError: it was tried often enough.
+            ApplicationError: after the last attempt.
         """
         self.state.cutover_gaps += 1
         if self.state.cutover_gaps >= _MOST_GAPS:
@@ -231,25 +231,25 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         gauge = workflow.metric_meter().create_gauge_float(BLOCKED_GAUGE, "Time with metadata writes blocked", "s")
         gauge.with_additional_attributes(self.board.labels()).set(done.blocked_seconds)
 
-    # The way back before COMPLETED (PIP-454, "Failure Handling") ------------------------------------------------------
+    # The rollback before COMPLETED (PIP-454, "Failure Handling") ------------------------------------------------------
 
     async def _fail(self, cause: str) -> str:
-        """Give writes back to the source; what it says if the commit had happened after all."""
+        """Unblock writes to the source, and remove the copy; return a reason to continue if the commit has happened."""
         # mutant: metadata-store/the-target-is-cleared-before-writes-are-free
         await self.phases.undo(Phase.FAILED, lambda: self._unblock(cause))
         # mutant: metadata-store/a-commit-that-happened-is-undone
         if (restored := self.state.restored) and restored.committed:
-            # What the commit that was interrupted had not done yet: late writes, the second flag, our record.
+            # Complete the interrupted commit: late writes, the second flag, our claim.
             if self.state.pre:
                 await self.phases.undo(Phase.COMPLETED, self._complete)
             return "the migration had been committed before it was interrupted, and continues"
-        # After the flag: services wait for their writes, and nobody for an empty target.
+        # After the flag, because services wait for their writes, but not for an empty target.
         await self._clear_target()
         await self.window.forget_watch()
         return ""
 
     async def _unblock(self, cause: str) -> None:
-        call = Call("Give metadata writes back to the source")
+        call = Call("Unblock metadata writes to the source")
         restored = self.state.restored = await self.activities.run(rollback.unblock_writes, call, cause)
         self.state.figures.blocked_seconds = restored.blocked_seconds
         if restored.flag in BLOCKING_PHASES:
@@ -260,14 +260,14 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
         elif restored.flag is FlagPhase.COMPLETED and not restored.committed:
             self.board.note("another command moved the metadata (flag: COMPLETED): services have left the source")
         elif not restored.committed:
-            # One note: another one would be a command of its own, which saved histories do not have.
+            # In one note: a second one would add a command that saved histories do not have.
             ended = f". {_AUTORECOVERY}" if restored.blocked_seconds else ""
-            self.board.note(f"the source is in charge (flag: {restored.flag}){ended}")
+            self.board.note(f"brokers write to the source again (flag: {restored.flag}){ended}")
 
     async def _clear_target(self) -> None:
         removed = await self.activities.try_run(
             rollback.clear_target,
-            Call("Remove the copy from the target", total=_CLEARING),
+            Call("Remove the copy from the target", total=_CLEAR_TIMEOUT),
             "the copy could not be removed from the target; the next start of this migration uses it",
         )
         if removed is not None:
@@ -280,7 +280,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
     async def set_throttle(self, speed: Speed) -> Speed:
         """Change the throttle of the running copy."""
         limit = "off" if speed.megabytes_per_second is None else f"{speed.megabytes_per_second:g} MB/s"
-        await self.activities.ask(pre_copy.set_speed, Call(f"Throttle: {limit}", total=_THROTTLING), speed)
+        await self.activities.ask(pre_copy.set_speed, Call(f"Throttle: {limit}", total=_THROTTLE_TIMEOUT), speed)
         self.board.note(f"throttle is now {limit}")
         return speed
 
@@ -303,7 +303,7 @@ class MetadataStoreMigration(Migration[MetadataStoreInput, MetadataStoreState]):
 
     @property
     def _records(self) -> int:
-        """About how many records there are."""
+        """Estimated number of records."""
         return self._facts.survey.records if self._facts.survey else 0
 
     def _copied(self, pre: PreCopy) -> None:

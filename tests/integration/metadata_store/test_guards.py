@@ -12,7 +12,7 @@ import pytest
 from temporalio.exceptions import ApplicationError
 
 from activities.metadata_store import cleanup, convergence, cutover, pre_copy, preparation, rollback
-from activities.metadata_store.census import census, require_left
+from activities.metadata_store.census import census, require_unused_source
 from activities.metadata_store.context import MetadataStoreTask
 from activities.metadata_store.occupied import ledgers_only_in
 from activities.metadata_store.precheck import PrecheckRun
@@ -156,7 +156,7 @@ def test_strangers_end_a_preparation_early(stack: Stack, monkeypatch: pytest.Mon
         place.empty_target()
         zookeeper.create("/tool", b"", ephemeral=True)
         place.run(pre_copy.pre_copy, 0)
-        with pytest.raises(ApplicationError, match=r"nobody recreates 1 ephemerals of session .*/tool"):
+        with pytest.raises(ApplicationError, match=r"not recreated in the target: 1 ephemerals of session .*/tool"):
             place.run(preparation.prepare)
         assert rollback.unblock_writes(place.task(), "a test").flag is FlagPhase.FAILED
         place.run(rollback.clear_target)
@@ -169,7 +169,7 @@ def test_an_offline_start_gives_back_what_a_live_run_left_blocked(place: Place) 
     place.run(pre_copy.pre_copy, 0)
     assert not place.run(preparation.prepare).gap
     found = precheck(place, mode="offline")
-    assert any("given back now" in warning for warning in found.warnings)
+    assert any("unblocked now" in warning for warning in found.warnings)
     assert FlagPhase.FAILED.encode() in place.zookeeper.get(FLAG)[0]
     assert place.zookeeper.exists(CLAIM) is None
 
@@ -368,11 +368,11 @@ def test_a_bookie_that_is_registered_nowhere_keeps_the_source(place: Place) -> N
     absent = "bookie b:3181 is not registered, and may be cut off from both stores"
     assert any(absent in reason for reason in census(place.task()).unknown)
     with pytest.raises(ApplicationError, match=r"both stores: bookie b:3181\.") as refused:
-        require_left(input, access, {})
+        require_unused_source(input, access, {})
     assert refused.value.type == FailureKind.IN_USE
     place.service_deletes("/ledgers/cookies/b:3181")
     assert not any(absent in reason for reason in census(place.task()).unknown)
-    require_left(input, access, {})
+    require_unused_source(input, access, {})
 
 
 def test_a_cleanup_leaves_what_is_not_pulsars(place: Place) -> None:

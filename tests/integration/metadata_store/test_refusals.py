@@ -318,7 +318,10 @@ def test_ephemerals_of_strangers_are_refused(stack: Stack, environment: Environm
         client.delete("/strangers/locks/mine")
         locked = environment.operator.run(input(stack, source=own, dry_run=True))
         session = client.client_id[0]
-    told = f"[FOREIGN_EPHEMERALS] 1 clients that are no participants hold ephemerals: session 0x{session:x} with"
+    told = (
+        "[FOREIGN_EPHEMERALS] 1 clients that do not take part in the migration have ephemerals: "
+        f"session 0x{session:x} with"
+    )
     assert f"{told} /locks/" in report.summary
     # A lock, or BookKeeper's own autorecovery, holds a sequential one.
     assert f"{told} /locks/other-0000000001" in locked.summary

@@ -177,8 +177,8 @@ def test_a_new_run_remembers_nothing_of_the_one_before() -> None:
     mine = keeper(store)
     mine.take()
     mine.advance(FlagPhase.PREPARATION, TARGET)
-    mine.advance(FlagPhase.COPYING, TARGET, settled_zxid=7, settled_target=9)
+    mine.advance(FlagPhase.COPYING, TARGET, copied_zxid=7, target_mark=9)
     taken = keeper(store, run=2).take()
     assert taken.flag.phase is FlagPhase.FAILED
     assert taken.claim is not None
-    assert (taken.claim.settled_zxid, taken.claim.settled_target, taken.claim.blocked_since_ms) == (0, 0, 0)
+    assert (taken.claim.copied_zxid, taken.claim.target_mark, taken.claim.blocked_since_ms) == (0, 0, 0)

@@ -90,7 +90,7 @@ def settle(monkeypatch: pytest.MonkeyPatch, dirty: list[set[bytes]], seconds: li
     )
     flag: Any = SimpleNamespace(mark=scene.mark)
     pre: Any = SimpleNamespace(since_zxid=1, version_floor=0)
-    settled = cutover._settle(task, flag, pre)  # pyright: ignore[reportPrivateUsage]
+    settled = cutover._copy_until_equal(task, flag, pre)  # pyright: ignore[reportPrivateUsage]
     # Every change until this mark was copied, and everything that was copied is before this transaction of the target.
     assert settled.point == (scene.marks, 1000 + len(scene.copied))
     return scene

@@ -71,7 +71,7 @@ def test_only_oxia_refuses_that_version(target: str, version: int, refused: bool
         # Ten digits are no sequence: a bookie's own id, BookKeeper's lock of ledger 4711.
         (b"/ledgers/available/bookie-1234567890", True),
         (b"/ledgers/underreplication/locks/urL0000004711", True),
-        # A sequence of another client: its session is named, and nobody recreates it.
+        # A sequence of another client: its session is named, and not recreated in the target: it.
         (b"/ledgers/underreplication/auditorelection/V_0000000003", True),
         (b"/tools/lock/8f2c__lock__0000000000", True),
         (b"/counters/producer-name/-0000000000", False),

@@ -38,7 +38,7 @@ async def test_rollback_in_each_phase(stage: Harness, step: str, phase: str) -> 
     assert report.outcome is Outcome.ROLLED_BACK
     assert report.figures["removed_from_target"] == 12
     # Writes were not blocked here.
-    assert any(note.endswith("the source is in charge (flag: FAILED)") for note in report.notes)
+    assert any(note.endswith("brokers write to the source again (flag: FAILED)") for note in report.notes)
 
 
 @pytest.mark.parametrize("step", ["copy_whole", "verify"])
@@ -59,7 +59,7 @@ async def test_rollback_in_the_precheck(stage: Harness) -> None:
     report = await run.report()
     assert (run.script.steps, run.script.cancelled) == (["precheck", "unblock_leftover"], ["precheck"])
     assert report.outcome is Outcome.ROLLED_BACK
-    assert "they were given back now" in report.notes[-1]
+    assert "they are unblocked now" in report.notes[-1]
 
 
 async def test_rollback_given_twice(stage: Harness) -> None:
@@ -140,7 +140,10 @@ async def test_failure_of_the_precheck(stage: Harness) -> None:
     run = await stage.start(Script(precheck=DENIED, unblock_leftover=DENIED))
     assert (await run.typed_failure()).type == FailureKind.DENIED
     assert run.script.steps == ["precheck", "unblock_leftover"]
-    assert "could not be found out; see break-glass" in (await run.status()).notes[-1]
+    assert (
+        "it is not known whether an earlier run left metadata writes blocked; see break-glass"
+        in (await run.status()).notes[-1]
+    )
 
 
 async def test_failure_offline(stage: Harness) -> None:
@@ -239,7 +242,7 @@ async def test_a_flag_of_others_that_blocks_writes_is_told(stage: Harness) -> No
     assert any(
         "metadata writes are blocked: the flag is PREPARATION, which is not this migration's" in note for note in notes
     )
-    assert not any("the source is in charge" in note for note in notes)
+    assert not any("brokers write to the source again" in note for note in notes)
 
 
 async def test_metadata_that_another_command_moved_are_told(stage: Harness) -> None:
@@ -249,7 +252,7 @@ async def test_metadata_that_another_command_moved_are_told(stage: Harness) -> N
     await run.typed_failure()
     notes = (await run.status()).notes
     assert any("another command moved the metadata" in note for note in notes)
-    assert not any("the source is in charge" in note for note in notes)
+    assert not any("brokers write to the source again" in note for note in notes)
 
 
 async def test_target_out_of_reach(stage: Harness) -> None:

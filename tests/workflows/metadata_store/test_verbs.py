@@ -68,7 +68,7 @@ async def test_pause_is_refused_while_writes_are_blocked(stage: Harness) -> None
     await hang.entered()
     refusal = await run.refusal("steer", VerbRequest(verb=Verb.PAUSE))
     assert refusal.message == (
-        "pause refused: metadata writes are blocked, and a pause would prolong that; `rollback` gives them back. "
+        "pause refused: metadata writes are blocked, and a pause would prolong that; `rollback` unblocks them. "
         "Legal now: rollback"
     )
     hang.release()
