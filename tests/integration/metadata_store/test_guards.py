@@ -131,7 +131,7 @@ def test_a_source_that_is_tidied_up_takes_nothing_from_the_target(place: Place, 
         place.lose_the_watch()
     late = place.run(cutover.follow, pre)
     assert place.copied() == before
-    assert (late.copied, late.kept) == (0, len(FEW))
+    assert (late.copied, late.not_deleted) == (0, len(FEW))
 
 
 def test_a_late_service_may_delete_little(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -140,11 +140,11 @@ def test_a_late_service_may_delete_little(place: Place, monkeypatch: pytest.Monk
     pre = committed(place)
     place.zookeeper.create("/loadbalance/brokers/late:8080", b"{}", ephemeral=True, makepath=True)
     place.zookeeper.delete("/tenants/a")
-    assert place.run(cutover.follow, pre).kept == 0
+    assert place.run(cutover.follow, pre).not_deleted == 0
     assert "/tenants/a" not in place.copied()
     place.zookeeper.delete("/tenants/b")
     place.zookeeper.delete("/tenants/c")
-    assert place.run(cutover.follow, pre).kept == 2
+    assert place.run(cutover.follow, pre).not_deleted == 2
     assert {"/tenants/b", "/tenants/c"} < set(place.copied())
 
 

@@ -351,7 +351,7 @@ async def test_a_census_that_fails_does_not_fail_the_migration(stage: Harness) -
 
 async def test_what_is_gone_in_the_source_is_told(stage: Harness) -> None:
     """Records that somebody deleted in the source, and that the target keeps, raise an alarm."""
-    run = await stage.start(Script(follow=[LateWrites(kept=7), LateWrites()]), validation_window="PT20M")
+    run = await stage.start(Script(follow=[LateWrites(not_deleted=7), LateWrites()]), validation_window="PT20M")
     await _open(run)
     await run.report()
     (alarm,) = (await run.status()).alarms
