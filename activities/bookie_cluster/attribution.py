@@ -69,7 +69,7 @@ class _References:
 
 
 class _Ledgers:
-    """How ledgers stand in both clusters of one direction.
+    """State of ledgers in both clusters of one direction.
 
     Args:
         task: the switch.
@@ -97,7 +97,7 @@ class _Ledgers:
         return here is not None and self._known.holds(here, self._target.get(ledger))
 
     def serving_cluster(self, ledger: int) -> str | None:
-        """The cluster that a ledger is to be read from: the target if it is equal there, else the one that has it."""
+        """Return the cluster to read a ledger from: the target if it is equal there, else the one that has it."""
         if self.equal(ledger) or (ledger in self._target and ledger not in self._source):
             return self._ends.target.name
         return self._ends.source.name if ledger in self._source else None
@@ -119,7 +119,7 @@ class _Ledgers:
 
 @step(BookieClusterTask)
 def promote(task: BookieClusterTask, direction: Direction) -> Promotion:
-    """PROMOTE, or its reverse on the way back: move the attribution of every ledger that is equal in both clusters.
+    """Move, in PROMOTE or its reverse in a rollback, the attribution of every ledger that is equal in both clusters.
 
     Idempotent, and safe to run twice at once. Open ledgers and those of one cluster only stay where they are.
 
@@ -140,12 +140,12 @@ def promote(task: BookieClusterTask, direction: Direction) -> Promotion:
             elif name := cursor_name(reference.path):
                 moves.append(Move(reference.path, name, reference.ledger_id))
             else:
-                why = "it is no cursor of a topic that brokers can look up"
+                why = "it is not a cursor of a topic that brokers can look up"
                 found.failed.append(FailedItem(path=_named(reference), reason=why))
         task.context.check()
         moved = partial(set_schema_attribution, old=source, new=target)
         changes = {path: partial(moved, ledgers=ids) for path, ids in ledgers.items()}
-        # Schemas are ours to change, each behind the fence (I14); a running topic's cursors are not (I13).
+        # Schemas are ours to change, each after a check of the fence (I14); a running topic's cursors are not (I13).
         schemas = rewrite(task, store, changes, registry.claim.require)
         # Without a fence of ours: the owner refuses if the cursor has another ledger than the one that is named.
         cursors = promote_cursors(task, store, moves)
@@ -205,15 +205,17 @@ def set_read_mode(task: BookieClusterTask, change: ReadModeChange) -> None:
 
 @step(BookieClusterTask)
 def close_client(task: BookieClusterTask, closing: ClientClosing) -> None:
-    """Have every broker close its client of the cluster that it does not write to (PIP-477, I5).
+    """Close every broker's client of the cluster that it does not write to (PIP-477, I5).
 
     Raises:
-        StoreConflict: brokers write there, something still refers to it, or it is no cluster of this switch.
+        StoreConflict: brokers write there, something still refers to it, or it is not a cluster of this switch.
         StoreError: a broker did not close it, or none is registered; it can be repeated.
     """
     cluster, input = closing.cluster, task.input
     if cluster not in (input.source.name, input.target.name):
-        raise StoreConflict(f"{cluster} is no cluster of this switch; name {input.source.name} or {input.target.name}")
+        raise StoreConflict(
+            f"{cluster} is not a cluster of this switch; name {input.source.name} or {input.target.name}"
+        )
     with task.registry() as registry:
         directive = registry.switch_target()
     # Before the first directive brokers write to the source.
@@ -260,10 +262,10 @@ def _users(task: BookieClusterTask, cluster: str) -> list[str]:
     ends = task.input.ends(Direction.FORWARD)
     mine, other = (ends.source, ends.target) if cluster == ends.source.name else (ends.target, ends.source)
     with task.ledgers(mine) as directory:
-        standing = scan(directory)
+        records = scan(directory)
     with task.ledgers(other) as directory:
         elsewhere = scan(directory)
-    only = {number for number in standing if number not in elsewhere}
+    only = {number for number in records if number not in elsewhere}
     with task.broker_store() as store:
         users = [
             f"{_named(attributed_reference)}, ledger {attributed_reference.ledger_id}"
@@ -272,8 +274,8 @@ def _users(task: BookieClusterTask, cluster: str) -> list[str]:
             if not attributed_reference.offloaded
             and (attributed_reference.cluster == cluster or attributed_reference.ledger_id in only)
         ]
-    # References to these stand in cursors' ledgers, which are not read here: each counts as needed.
-    return users + [f"compacted ledger {number}" for number in sorted(only) if _is_hidden(standing[number])]
+    # Cursors' ledgers have the references to these, and are not read here: each counts as needed.
+    return users + [f"compacted ledger {number}" for number in sorted(only) if _is_hidden(records[number])]
 
 
 def _is_hidden(record: LedgerFacts) -> bool:
@@ -313,12 +315,12 @@ class Rewritten(NamedTuple):
 def rewrite(
     task: BookieClusterTask, store: StoreReader, changes: Mapping[str, Change], fence: Callable[[], object]
 ) -> Rewritten:
-    """Change nodes, each by compare-and-set; one that somebody else changed first is read again, up to five times.
+    """Change nodes, each by compare-and-set; one that another client changed first is read again, up to five times.
 
     Args:
         task: whose brokers' metadata store is changed.
         store: reads the same store.
-        changes: by path; one that is gone meanwhile is left out.
+        changes: by path; a path that is gone is skipped.
         fence: asked between reading and writing; raises where this attempt must not write any more.
 
     Raises:
@@ -331,8 +333,8 @@ def rewrite(
     def change_some(paths: Sequence[str]) -> list[str]:
         tried = _prepared(store, connection, {path: changes[path] for path in paths})
         fence()
-        # Each write names the version that was read: an attempt frozen behind the fence can change only what nobody has
-        # touched since.
+        # Each write names the version that was read: an attempt that froze after the fence can change only nodes that
+        # did not change since.
         errors = change_each(connection, list(tried.values()))
         done.extend(path for path, error in zip(tried, errors, strict=True) if not error)
         return [path for path, error in zip(tried, errors, strict=True) if error]
@@ -343,7 +345,7 @@ def rewrite(
 
 
 def _prepared(store: StoreReader, connection: Connection, changes: Mapping[str, Change]) -> dict[str, bytes]:
-    """Return the writes that the nodes need as they stand, by path."""
+    """Return the writes that the current nodes need, by path."""
     found = store.read([path.encode() for path in changes])
     writes: dict[str, bytes] = {}
     for (path, change), record in zip(changes.items(), found, strict=True):
@@ -365,7 +367,7 @@ class Move(NamedTuple):
 
 @dataclass
 class Moved:
-    """What became of cursors.
+    """Outcome of cursors.
 
     Attributes:
         promoted: how many have the new attribution.
@@ -379,7 +381,7 @@ class Moved:
 
 
 def promote_cursors(task: BookieClusterTask, store: StoreReader, moves: Sequence[Move]) -> Moved:
-    """Have the owners change the attribution of cursors to the target; what the nodes say then counts, not the answers.
+    """Ask the owners to change the attribution of cursors to the target; the nodes count, not the answers.
 
     Args:
         task: the switch; as many owners are asked at once as its plan copies batches at once.
@@ -403,7 +405,7 @@ def promote_cursors(task: BookieClusterTask, store: StoreReader, moves: Sequence
         for first in range(0, len(moves), _PART):
             part = moves[first : first + _PART]
             answers = list(pool.map(owners.ask, part))
-            _settle(task.ends.target.name, _Nodes(store, zookeeper), list(zip(part, answers, strict=True)), moved)
+            _record_moves(task.ends.target.name, _Nodes(store, zookeeper), list(zip(part, answers, strict=True)), moved)
             task.context.progress(ProgressTask.PROMOTE, ProgressUnit.CURSORS, first + len(part), len(moves))
     return moved
 
@@ -448,7 +450,7 @@ class _Nodes(NamedTuple):
     zookeeper: Coordination
 
     def read(self, paths: Sequence[str]) -> list[bytes | None]:
-        """With everything that was committed before this call; many at once."""
+        """Read nodes with everything that was committed before this call; many at once."""
         values: list[bytes | None] = []
         for record in self.store.read([path.encode() for path in paths]):
             if isinstance(record, Unreadable):
@@ -462,7 +464,7 @@ class _Nodes(NamedTuple):
         return found[0] if found else None
 
 
-def _settle(target: str, nodes: _Nodes, asked: Sequence[tuple[Move, str]], moved: Moved) -> None:
+def _record_moves(target: str, nodes: _Nodes, asked: Sequence[tuple[Move, str]], moved: Moved) -> None:
     for (move, said), value in zip(asked, nodes.read([move.path for move, _ in asked]), strict=True):
         # Looked at again: an owner that was too slow to answer may have done it by now.
         if _counted(target, move, value, moved) or _counted(target, move, nodes.read_newest(move.path), moved):
@@ -474,7 +476,7 @@ def _settle(target: str, nodes: _Nodes, asked: Sequence[tuple[Move, str]], moved
 def _counted(target: str, move: Move, value: bytes | None, moved: Moved) -> bool:
     """Count a cursor by what its node says; False if nothing has happened to it."""
     if value is None:
-        return True  # somebody has deleted it
+        return True  # it was deleted by another client
     cursor = decode_cursor_info(value)
     # It has rolled over: brokers create a cursor's next ledger in the cluster that they write to.
     if cursor.cursorsLedgerId != move.ledger:

@@ -1,4 +1,4 @@
-"""Who stops and starts brokers: the command or the webhook of the settings; people are asked through the status.
+"""Control of brokers by the command or the webhook of the settings; without one the status asks people.
 
 A command ends with the step that runs it: when that is cancelled, dies or freezes.
 """
@@ -41,7 +41,7 @@ _LOGGED_BYTES = 2_000
 
 
 class BrokerOrder(NamedTuple):
-    """What brokers of a cluster must do; whoever carries it out can refuse one that is older than the last.
+    """Order for the brokers of a cluster; its receiver can refuse one that is older than the last.
 
     Attributes:
         action: `stop` or `start`.
@@ -86,7 +86,7 @@ class BrokerController:
         return self._how is BrokerControl.MANUAL
 
     def ask(self, action: str, bookkeeper_uri: str, require: Callable[[], object]) -> None:
-        """Have brokers stopped, or started on a bookie cluster; returns when the command or webhook has answered.
+        """Order to stop brokers, or to start them on a bookie cluster; return when the command or webhook has answered.
 
         Args:
             action: `stop` or `start`.
@@ -137,8 +137,8 @@ class BrokerController:
 
     def _post(self, order: BrokerOrder, require: Callable[[], object]) -> None:
         require()
-        # A request cannot be taken back. Its thread is left behind where the step is cancelled, and the epoch tells the
-        # other side which order is the last.
+        # A request cannot be cancelled. If the step is, its thread continues, and the epoch shows the receiver which
+        # order is the last.
         request = _Request(self._settings, order)
         request.start()
         while request.is_alive():
@@ -194,7 +194,7 @@ def missing_settings(settings: Settings, how: BrokerControl) -> str:
 
 
 def _refusal(error: StoreError) -> str:
-    """Why a request failed, without address and answer: both may hold secrets, and failures stay in the history."""
+    """Return why a request failed, without address and answer, which may have secrets: failures stay in the history."""
     _LOG.warning("the webhook for brokers failed: %s", error)
     if not isinstance(error, AdminError) or error.status is None:
         host = urlsplit(error.url).hostname if isinstance(error, AdminError) else None
@@ -236,7 +236,7 @@ def run_leashed(
         CommandFailed: it failed.
         Cancelled: the step was cancelled.
     """
-    # Before the look at the claim: a worker that freezes behind it finds the order too old when it thaws.
+    # Before the check of the claim: a worker that freezes after it finds the order too old when it thaws.
     issued = time.time()
     require()  # mutant: shared/command-without-a-check-of-the-claim
     context.check()
@@ -282,8 +282,8 @@ def _wait(
 
 
 def _hold(leash: IO[bytes], released: threading.Event) -> None:
-    """Tell the leash again and again that the command is wanted, and let go at the end."""
-    # The command may have ended meanwhile.
+    """Keep the leash of a command alive while it is wanted, and release it at the end."""
+    # The command may have ended already.
     with suppress(OSError):
         while not released.wait(_WRITE_EVERY):
             leash.write(b".")

@@ -44,14 +44,14 @@ NODE = "brokers"
 # How old a look may be that a later attempt takes for the last one with all brokers there.
 _LOOK_EVERY = 5.0
 _CONNECT = 1.0
-# A proxy with nothing behind it accepts a connection, and closes it at once; a frozen process holds it.
+# A proxy without a server accepts a connection, and closes it at once; a frozen process keeps it open.
 _HOLD = 0.3
 _PORTS_AT_ONCE = 16
 
 
 @step(BookieClusterTask, name="stop_brokers")
 def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FULL) -> BrokersStopped:
-    """Have brokers stopped, and wait until nothing of them is left: no registration, no session, no open port.
+    """Stop brokers, and wait until nothing of them is left: no registration, no session, no open port.
 
     The order is given where no broker is registered too: one that keeps crashing may come back at any time. A broker
     that was killed counts as registered until its session has expired: it may be frozen, and come back.
@@ -63,7 +63,7 @@ def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FUL
 
     Raises:
         ApplicationError: the order failed; or clients are without a broker for longer than the input allows, and the
-            way back begins.
+            rollback starts.
         StoreConflict: the metadata have moved to another store since PRECHECK.
     """
     task = task.toward(direction)
@@ -74,7 +74,7 @@ def stop(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FUL
         absence = AbsenceKeeper(task, registry)
         absence.look(brokers(store), ordered=not controller.by_hand)
         if task.direction is Direction.FORWARD and absence.seen.since is None:
-            # Nobody is without a broker yet.
+            # No client is without a broker yet.
             require_metadata_here(registry)  # mutant: bookie-cluster/a-stop-though-the-metadata-moved
             require_covered(task.input, task.survey)  # mutant: bookie-cluster/a-stop-without-a-second-census
         if not controller.by_hand:  # mutant: bookie-cluster/a-stop-only-where-brokers-are-registered
@@ -111,7 +111,7 @@ def _unproven(store: StoreReader) -> list[str]:
 
 @step(BookieClusterTask, name="start_brokers")
 def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FULL) -> BrokersOn:
-    """Have brokers started on the target, and wait until as many as before are proven to use it, and to write there.
+    """Start brokers on the target, and wait until as many as before are proven to use it, and to write there.
 
     Args:
         task: the step.
@@ -155,7 +155,7 @@ def start(task: BookieClusterTask, direction: Direction, asked: Proof = Proof.FU
 
 
 class _Proof(NamedTuple):
-    """What each broker showed, what is still in doubt, who runs on another cluster, and who cannot write."""
+    """Return proofs and open doubts, the brokers that run on another cluster, and those that cannot write."""
 
     evidence: list[str]
     doubts: list[str]
@@ -184,7 +184,7 @@ def _prove(task: BookieClusterTask, store: StoreReader, view: BrokerView, runnin
             proof.unhealthy.append(broker.name)
         # mutant: bookie-cluster/a-brokers-word-is-enough
         elif (ledger := _written_ledger(task, store, broker)) is None:
-            # What it says of itself is no proof: it wrote a message, and not to a ledger of this cluster.
+            # Its settings prove nothing: it wrote a message, and not to a ledger of this cluster.
             proof.doubts.append(f"{broker.name}: the last ledger of its health check is not being written there")
         else:
             proof.evidence.append(f"{broker.name}: uses {seen.text}, and its health check wrote to ledger {ledger:,}")
@@ -197,7 +197,7 @@ def _prove(task: BookieClusterTask, store: StoreReader, view: BrokerView, runnin
 
 
 def _written_ledger(task: BookieClusterTask, store: StoreReader, broker: Service) -> int | None:
-    """The ledger to which a broker's own health check writes, if it is one of the target that is being written."""
+    """Return the ledger to which a broker's own health check writes, if it is an open ledger of the target."""
     path = _OWN_TOPIC.format(broker.name.partition(" ")[2])
     (node,) = store.read([path.encode()])
     ids = [one.ledgerId for one in decode_ledger_info(node.value).ledgerInfo] if isinstance(node, Record) else []
@@ -230,7 +230,7 @@ def _refuse_misrouted_ledgers(task: BookieClusterTask) -> None:
 
 
 def _require_time(task: BookieClusterTask, since: datetime | None) -> None:
-    """Begin the way back where clients have been without a broker for too long already."""
+    """Start the rollback if clients have been without a broker for too long."""
     limit = task.input.pause_deadline
     if task.direction is Direction.FORWARD and since and datetime.now(UTC) - since > limit:
         raise ApplicationError(
@@ -247,7 +247,7 @@ def _tell_what_is_missing(task: BookieClusterTask, running: list[Service], proof
         action = f"start the brokers with {setting}" if by_hand else ""
         task.context.waiting_for(WaitKind.BROKERS_START, f"brokers to start with {setting}", action=action)
         return
-    # Whoever started them, nobody but the operator can put this right.
+    # Only the operator can correct this, no matter how they were started.
     action = ""
     if proof.misplaced:
         action = f"stop {', '.join(proof.misplaced)} at once, and start with {setting}"
@@ -272,7 +272,7 @@ class SeenBroker(Result):
 
 
 class Absence(Result):
-    """What is known of the brokers of one direction.
+    """State of the brokers of one direction.
 
     Attributes:
         run: the run of the migration that wrote it.
@@ -312,7 +312,7 @@ class AbsenceKeeper:
         self.seen = mine if mine and mine.run == task.run_id else Absence(run=task.run_id, looked=_now())
 
     def order(self) -> None:
-        """Brokers are told to stop from now on.
+        """Note that brokers are asked to stop from now on.
 
         Raises:
             StoreConflict: the claim is lost.
@@ -336,7 +336,7 @@ class AbsenceKeeper:
         since = seen.since
         if not ordered:
             gone = not there or brokers.keys() - there.keys()
-            # The last time that all were seen: nobody looked when they went.
+            # The last time that all were seen: it is not known when they stopped.
             since = (since or seen.looked) if gone else None
         most = max(seen.most, len(there))
         new = seen.model_copy(update={"since": since, "brokers": tuple(brokers.values()), "most": most})
@@ -400,7 +400,7 @@ def _address(text: str) -> str:
 
 
 def _serving(addresses: Iterable[str]) -> list[str]:
-    """Return the addresses at which somebody takes connections and holds them."""
+    """Return the addresses that accept connections and keep them open."""
     known = sorted(addresses)
     with ThreadPoolExecutor(_PORTS_AT_ONCE) as pool:
         answers = list(pool.map(_serves, known))
@@ -447,7 +447,7 @@ def _misrouted_ledgers(task: BookieClusterTask) -> str:
         # The cluster may serve others too, who continue creating ledgers.
         found = sorted(newer.intersection(reference.ledger_id for reference in all_references(store)))
     with task.ledgers(ends.target) as target:
-        # What the target has too is a copy of a way back that was given up; ids of both never meet otherwise (I11).
+        # Ledgers that the target also has are copies of a rollback that was given up; otherwise ids are disjoint (I11).
         found = [number for number, copy in zip(found, target.read(found), strict=True) if copy is None]
     more = ", …" if len(found) > NAMED else ""
     return f"ledger(s) {', '.join(map(str, found[:NAMED]))}{more}" if found else ""

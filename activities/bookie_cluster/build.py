@@ -26,7 +26,7 @@ from models.lifecycle.status import ProgressTask, ProgressUnit
 
 # So much takes seconds with brokers stopped: another look for it would cost as much.
 _LITTLE, _LITTLE_SECONDS = 16 << 20, 2.0
-# A round that leaves more than this part of what the one before left is no gain: producers are as fast as the copy.
+# A round that leaves more than this share of the previous rest does not help: producers are as fast as the copy.
 _SHRINKS = 0.7
 # In seconds; a scan reads all metadata, and must take a tenth of the time at most.
 _ROUND_EVERY, _SCANS_APART = 5.0, 9.0
@@ -78,7 +78,7 @@ def lift_ids(task: BookieClusterTask, *, without_source: bool = False) -> IdChec
 
 @step(BookieClusterTask)
 def build(task: BookieClusterTask, direction: Direction, seconds: float = 0.0) -> CopySummary:
-    """BUILD: copy ledgers with their ids, entry ids and custom metadata while brokers serve, and compare each in full.
+    """Copy ledgers with their ids, entry ids and custom metadata while brokers serve, and compare each in full.
 
     Closed ledgers are copied, and with routing `restart` what is confirmed of open ones, in rounds until little is
     left for a cut-over. Can be called again and again.
@@ -86,7 +86,7 @@ def build(task: BookieClusterTask, direction: Direction, seconds: float = 0.0) -
     Args:
         task: the step.
         direction: of the switch.
-        seconds: how long to go on with rounds, some seconds apart, so that little is left whenever the cut-over comes.
+        seconds: how long to continue with rounds, some seconds apart, so that little is left at the cut-over.
 
     Raises:
         StoreConflict: a newer attempt has taken over.
@@ -173,7 +173,7 @@ class _CatchUp:
         self._rescan()
 
     def _remove_orphans(self) -> None:
-        """What Pulsar deletes meanwhile must not add up until brokers are stopped."""
+        """Remove copies of ledgers that Pulsar has deleted since, so that they do not add up."""
         if not self._seen.orphans:
             return
         with self._task.ledgers_to_change(self._task.ends.target) as target:
@@ -238,7 +238,7 @@ def _highest(task: BookieClusterTask, *, without_source: bool) -> int:
 def _set_cutover_ledger_id(
     task: BookieClusterTask, registry: BookieRegistry, progress: SwitchProgress, highest: int, known: int | None
 ) -> None:
-    """With routing `attribution` brokers go on by themselves: remember what the source has when they are directed."""
+    """Record what the source has when brokers are directed; with routing `attribution` they keep running."""
     # Set once: drawn again after brokers were directed, the line would cover ledgers that came astray since.
     if task.input.routing is not Routing.ATTRIBUTION or known is not None:
         return

@@ -231,7 +231,7 @@ def _require_copies(task: BookieClusterTask, facts: Facts, records: Ledgers) -> 
 
 
 def _named(task: BookieClusterTask, astray: Ledgers) -> list[LedgerRecord]:
-    """Return the first ledgers of those, as far as they stand."""
+    """Return the first of these ledgers that exist."""
     if not astray:
         return []
     with task.ledgers(task.input.source) as source:
@@ -259,8 +259,8 @@ def _refuse_target_in_use(task: BookieClusterTask, seen: Sequence[tuple[str, See
         raise StoreConflict(f"brokers are directed to {target.name}; its ledgers stay")
     if task.input.routing is Routing.ATTRIBUTION:
         return
-    # With `restart` a broker has one cluster: on the target it may read any of these copies. Whoever does not name the
-    # source as the plan does may be there, by another name of the same servers.
+    # With `restart` a broker has one cluster: on the target it may read any of these copies. A broker
+    # whose address differs from the plan's may use the source by another name of the same servers.
     # mutant: bookie-cluster/copies-are-deleted-while-brokers-are-there
     if using := [broker for broker, cluster in seen if cluster.url and not cluster.url.overlaps(source.root)]:
         raise StoreConflict(f"{', '.join(using)} use {target.name}, or may do so; its ledgers stay")
@@ -318,7 +318,7 @@ def _delete_some(directory: LedgerDirectoryWriter, records: Sequence[LedgerFacts
 
 
 class Facts(NamedTuple):
-    """What the judgement rests on.
+    """Facts for the decision what may be deleted.
 
     Attributes:
         input: the switch.
@@ -350,7 +350,7 @@ class Judgement(NamedTuple):
     kept: Counter[str]
 
     def listed(self, cluster: str) -> CleanupTargets:
-        """As the operator gets it."""
+        """Return the result for the operator."""
         return CleanupTargets(
             cluster=cluster,
             ledgers=len(self.delete),
@@ -365,7 +365,7 @@ def judge_source(facts: Facts, *, force: bool) -> Judgement:
     """Return the ledgers of the source that a cleanup may delete.
 
     Args:
-        facts: how things stand.
+        facts: of both clusters.
         force: see `CleanupOrder`.
     """
     restart = facts.input.routing is Routing.RESTART
@@ -390,17 +390,17 @@ def judge_copies(facts: Facts) -> Judgement:
     """Return the ledgers of the target that this switch put there, and that a rollback may delete."""
     kept: Counter[str] = Counter()
 
-    def may_go(standing: LedgerFacts) -> bool:
-        record = facts.source.get(standing.ledger_id)
-        mentioned = facts.named.of(standing.ledger_id)
+    def may_go(copy: LedgerFacts) -> bool:
+        record = facts.source.get(copy.ledger_id)
+        mentioned = facts.named.of(copy.ledger_id)
         why = ""
-        if not _is_copy(facts, standing, record):
+        if not _is_copy(facts, copy, record):
             why = "are not copies of this switch"
         # mutant: bookie-cluster/promoted-copies-are-deleted
         elif any(one.cluster == facts.input.target.name for one in mentioned):
             why = f"are attributed to {facts.input.target.name}"
         # mutant: bookie-cluster/the-last-copy-goes
-        elif mentioned and (record is None or not _same_or_unfinished(standing, record)):
+        elif mentioned and (record is None or not _same_or_unfinished(copy, record)):
             why = f"are referred to, and {facts.input.source.name} does not hold them"
         if why:
             kept[why] += 1
@@ -428,24 +428,24 @@ def target_only(facts: Facts) -> Ledgers:
 
 
 def _is_ours(facts: Facts, one: LedgerFacts) -> bool:
-    """Return whether it is none that others may have created meanwhile."""
+    """Return whether no other client may have created it since."""
     return facts.input.exclusive or one.ledger_id in facts.named
 
 
 def _restart_reason(facts: Facts, record: LedgerFacts, mentioned: list[LedgerReference]) -> str:
     """Return brokers read the target alone, so that what is referred to must be there."""
-    if mentioned and not _stands(facts, record):  # mutant: bookie-cluster/referred-ledgers-are-deleted
+    if mentioned and not _has_copy(facts, record):  # mutant: bookie-cluster/referred-ledgers-are-deleted
         return f"are referred to, and are not verified in {facts.input.target.name}"
     return ""
 
 
 def _attribution_reason(facts: Facts, record: LedgerFacts, mentioned: list[LedgerReference]) -> str:
     source, target = facts.input.source.name, facts.input.target.name
-    # Also without attribution: nothing says that the target serves it, and after a wrong delete nobody does.
+    # Also without attribution: nothing proves that the target serves it, and a wrong delete loses it.
     # mutant: bookie-cluster/attributed-ledgers-are-deleted, bookie-cluster/unattributed-ledgers-are-deleted
     if any(one.cluster in (None, source) for one in mentioned):
         return f"are referred to as ledgers of {source}"
-    if mentioned and not _stands(facts, record):
+    if mentioned and not _has_copy(facts, record):
         return f"are attributed to {target}, and are not verified there"
     if record.component in HIDDEN:  # mutant: bookie-cluster/compacted-ledgers-are-deleted
         return "may be referred to by a cursor's ledger (compacted topics)"
@@ -458,7 +458,7 @@ def _never_copied(facts: Facts, record: LedgerFacts, *, force: bool) -> str:
     # Even with `force`: an open ledger may have a writer that this store does not know, and a compacted one a cursor
     # whose ledger names it.
     if not record.closed:  # mutant: bookie-cluster/open-ledgers-are-deleted
-        return "are open: somebody may write to them"
+        return "are open: a client may write to them"
     if record.component in HIDDEN:  # mutant: bookie-cluster/compacted-ledgers-that-failed-are-deleted
         return "may be referred to by a cursor's ledger (compacted topics)"
     if not facts.input.exclusive:  # mutant: bookie-cluster/ledgers-of-others-are-deleted-with-force
@@ -476,27 +476,27 @@ def _compared(facts: Facts, record: LedgerFacts) -> bool:
     return record.ledger_id in facts.copies and record.ledger_id not in facts.failed
 
 
-def _stands(facts: Facts, record: LedgerFacts) -> bool:
-    """Whether the ledger was compared in full, and the target still has it; its replicas may have moved since."""
-    standing = facts.target.get(record.ledger_id)
+def _has_copy(facts: Facts, record: LedgerFacts) -> bool:
+    """Return whether the ledger was compared in full, and the target still has it; its replicas may have moved."""
+    copy = facts.target.get(record.ledger_id)
     # mutant: bookie-cluster/a-lost-copy-is-enough, bookie-cluster/a-copy-that-was-never-compared-is-enough
-    return _compared(facts, record) and standing is not None and record.same_content(standing)
+    return _compared(facts, record) and copy is not None and record.same_content(copy)
 
 
-def _is_copy(facts: Facts, standing: LedgerFacts, record: LedgerFacts | None) -> bool:
-    if facts.copies.get(standing.ledger_id) == standing.mzxid:
+def _is_copy(facts: Facts, copy: LedgerFacts, record: LedgerFacts | None) -> bool:
+    if facts.copies.get(copy.ledger_id) == copy.mzxid:
         return True
     # The same metadata may belong to another ledger, which the comparison of the entries has shown.
-    if standing.ledger_id in facts.failed:  # mutant: bookie-cluster/different-ledgers-are-copies
+    if copy.ledger_id in facts.failed:  # mutant: bookie-cluster/different-ledgers-are-copies
         return False
     # Autorecovery rewrites a copy's node, and with it the zxid; the content still tells that it is one.
     # mutant: bookie-cluster/the-targets-own-ledgers-are-deleted
-    return record is not None and _same_or_unfinished(standing, record)
+    return record is not None and _same_or_unfinished(copy, record)
 
 
-def _same_or_unfinished(standing: LedgerFacts, record: LedgerFacts) -> bool:
+def _same_or_unfinished(copy: LedgerFacts, record: LedgerFacts) -> bool:
     """Return whether a ledger of the target has the source's content, or is a copy that was not finished."""
-    if standing.closed:
-        return standing.same_content(record)
-    # An interrupted copy stands OPEN and without length; what it was begun from shows in the rest.
-    return standing.origin == record.origin and standing.state is LedgerState.OPEN
+    if copy.closed:
+        return copy.same_content(record)
+    # An interrupted copy is OPEN and without length; its other fields show its origin.
+    return copy.origin == record.origin and copy.state is LedgerState.OPEN

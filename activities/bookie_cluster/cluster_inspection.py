@@ -103,7 +103,7 @@ def check_pair(
     both = sum(number in target.ledgers for number in source.ledgers)
     if both:
         findings.warn(
-            f"{both:,} ids of {source.cluster.name} stand in {target.cluster.name} already; BUILD compares each, "
+            f"{both:,} ids of {source.cluster.name} are in {target.cluster.name} already; BUILD compares each, "
             "and reports those that differ"
         )
     if alien := len(target.ledgers) - both:
@@ -176,7 +176,7 @@ def _read(
     seen = ClusterInspection(cluster, scan(directory), directory.bookies(), instance_id)
     cookies = directory.cookies()
     seen.known = frozenset(cookies | directory.members)
-    # Also those without a cookie: nobody asks at the address that an id names, see `Bookies`.
+    # Also those without a cookie: the address in an id is never used, see `Bookies`.
     if down := sorted(seen.known - seen.bookies.keys()):
         named = some(down, shown=NAMED)
         findings.warn(f"bookies of {cluster.name} are down, so that their ledgers lack replicas: {named}")
@@ -225,12 +225,12 @@ def _layout_problem(cluster: BookieCluster, factory: str | None) -> str:
     # Pulsar's metadata driver writes no LAYOUT, and knows the hierarchical one only.
     if factory is None:
         return ""
-    stands = known.get(factory.rpartition(".")[2])
-    if stands is None:
+    layout = known.get(factory.rpartition(".")[2])
+    if layout is None:
         return f"{cluster.metadataServiceUri} has the layout {factory}, and only hierarchical ones are known"
     wanted = parse_ledger_store_uri(cluster.metadataServiceUri).layout
-    if wanted not in (None, stands):
-        return f"{cluster.metadataServiceUri} asks for the layout {wanted}, and the root has {stands}"
+    if wanted not in (None, layout):
+        return f"{cluster.metadataServiceUri} asks for the layout {wanted}, and the root has {layout}"
     return ""
 
 

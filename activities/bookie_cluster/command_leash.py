@@ -21,7 +21,7 @@ LEASH = 5.0
 GRACE = 5.0
 """Seconds between the request to end and the end by force."""
 STALE, ENDED, ABSENT = 251, 252, 127
-"""Exit codes: the order was too old to begin; the worker let go of the command or fell silent; it cannot be run."""
+"""Exit codes: the order was too old to begin; the worker released the command or fell silent; it cannot be run."""
 
 _LOOK = 0.05
 

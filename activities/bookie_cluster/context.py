@@ -1,4 +1,4 @@
-"""What the steps of one bookie cluster switch share: its clusters, its registry, its claim."""
+"""Context of the steps of a bookie cluster switch: its clusters, its registry, its claim."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
         self.stop_earlier_deletions()
 
     def stop_earlier_deletions(self) -> None:
-        """Have the server refuse what earlier attempts may still delete; after the claim was renewed.
+        """Revoke the permits of earlier attempts, so that the server refuses their deletions; renew the claim first.
 
         It does so where ledgers and claim are on the same servers. Otherwise a request that was frozen between the
         fence and the server may still arrive, as long as its session lives.
@@ -91,7 +91,7 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
         revoke_permits(self.input.store, self.access)
 
     def survey(self, census: FeatureCensus) -> None:
-        """Have a census take what the cluster uses.
+        """Add the features of the cluster to a census.
 
         Raises:
             StoreError: the brokers' metadata store cannot be read.
@@ -110,7 +110,7 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
         return self._session(self.input.store)
 
     def reading(self, url: StoreUrl) -> CoordinationReader:
-        """A session with a ZooKeeper that cannot write: of the brokers' metadata store, or of a cluster's ledgers."""
+        """Open a read-only session with a ZooKeeper: of the brokers' metadata store, or of a cluster's ledgers."""
         return CoordinationReader(url, auth=self.access.zookeeper_auth, timeout=self.access.timeout)
 
     def id_generator(self, cluster: BookieCluster) -> Coordination:
@@ -119,7 +119,7 @@ class BookieClusterTask(StepTask[BookieClusterInput]):
 
     @contextmanager
     def registry(self) -> Generator[BookieRegistry]:
-        """The registry of bookie clusters, with the claim on the brokers' metadata store."""
+        """Open the registry of bookie clusters, with the claim on the brokers' metadata store."""
         with open_cas(self.input.store, self.access) as store:
             yield BookieRegistry(store, self.input.registry_path, ClaimKeeper(store, SwitchClaim, self.attempt))
 

@@ -1,8 +1,8 @@
-"""Which ids were deleted from a bookie cluster, kept in the registry for as long as its bookies may refuse them.
+"""Ids that were deleted from a bookie cluster, kept in the registry for as long as its bookies may refuse them.
 
 BookKeeper 4.18 remembers in memory which ledgers a garbage collection took, until seven days after the last request for
 one of them, and refuses entries for these ids. A bookie that starts forgets that; but what its journal replays then is
-collected and refused again, unless a ledger of that id stands in the metadata.
+collected and refused again, unless the metadata has a ledger of that id.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ def note_deleted(
     """
     top = _node(task, cluster)
     last = max((int(child) for child in registry.store.children(top)), default=0)
-    standing = registry.store.get(f"{top}/{last:010d}")
-    known: list[list[int]] = json.loads(standing.value) if standing and standing.value else []
+    stored = registry.store.get(f"{top}/{last:010d}")
+    known: list[list[int]] = json.loads(stored.value) if stored and stored.value else []
     now = int(time.time())
     for first, end in id_ranges(ids):
         # Chunks of one cleanup follow each other, so that a whole cluster takes a few numbers only.

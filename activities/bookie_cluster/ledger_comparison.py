@@ -47,7 +47,7 @@ class Copier(Protocol):
 
 
 class SwitchStores(Protocol):
-    """What copies read of both clusters and of brokers, and how they copy; tests have a double of it."""
+    """Reads of copies from both clusters and from brokers, and the copier; tests have a double of it."""
 
     def scan(self, cluster: BookieCluster, known: Ledgers) -> Ledgers:
         """Return all ledgers of a cluster; what has not changed since `known` is not decoded again."""

@@ -18,7 +18,7 @@ from spark.bookie_cluster import jobs as ledger_jobs
 from spark.bookie_cluster.spec import batches
 
 #: How long bookies of the source that do not answer are waited for before their ledgers count as failed, in seconds.
-_PATIENCE, _AGAIN = 60.0, 2.0
+_RETRY_TIMEOUT, _RETRY_SECONDS = 60.0, 2.0
 # Each try reads them at the source until a bookie refuses.
 _RESTARTED = 10.0
 
@@ -55,7 +55,7 @@ class LedgerCopier:
         self._progress = progress
         self._verified = verified
         self._guard = guard
-        self._patient = not urgent
+        self._waits_for_bookies = not urgent
         self._tag = task.tag()
         self._begun = time.monotonic()
         self._concurrency = 1
@@ -84,10 +84,10 @@ class LedgerCopier:
         """
         self._expect(records, ProgressTask.COPY)
         self._copy(self._records)
-        deadline = self._task.context.deadline(_PATIENCE)
-        while self._transient and (not deadline.passed or (self._refused and self._patient)):
+        deadline = self._task.context.deadline(_RETRY_TIMEOUT)
+        while self._transient and (not deadline.passed or (self._refused and self._waits_for_bookies)):
             self._tell_what_is_tried_again()
-            self._task.context.pause(_RESTARTED if self._refused == self._transient else _AGAIN)
+            self._task.context.pause(_RESTARTED if self._refused == self._transient else _RETRY_SECONDS)
             again = self._records.only(frozenset(self._transient))
             self._forget_transient()
             self._copy(again)
@@ -267,7 +267,7 @@ class LedgerCopier:
     def _why(self, outcome: CopyOutcome, use: str) -> str:
         found = outcome.detail or str(outcome.verdict)
         if outcome.verdict is Verdict.DIFFERENT:
-            found = f"another ledger stands under this id in {self._target}: {found}"
+            found = f"another ledger has this id in {self._target}: {found}"
         return f"{found} ({use})" if use else found
 
     def _tell(self) -> None:

@@ -1,4 +1,4 @@
-"""Which ledgers a bookie cluster switch moves, and which of them need not be looked at again."""
+"""Ledgers that a bookie cluster switch moves, and those that need no further check."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def orphans(
     named: ReferenceTable,
     verified: Verified,
 ) -> list[tuple[int, int]]:
-    """Our copies of ledgers that Pulsar has deleted since, with their versions; what is still referred to is left out.
+    """Return our copies of ledgers that Pulsar has deleted since, with their versions; not those with references.
 
     Args:
         source: all ledgers of the one cluster.
@@ -259,13 +259,13 @@ def orphans(
     """
     begun = ((number, one.mzxid) for number, one in verified.begun.items() if number not in verified.copies)
     return [
-        (number, standing.version)
+        (number, copy.version)
         for number, mzxid in chain(verified.copies.items(), begun)
         if number not in source  # mutant: bookie-cluster/copies-of-living-ledgers-are-deleted
         and number not in named  # mutant: bookie-cluster/copies-that-are-referred-to-are-deleted
-        and (standing := target.get(number)) is not None
-        # Only the very node that was compared; what stands there otherwise is somebody else's.
-        and standing.mzxid == mzxid  # mutant: bookie-cluster/ledgers-of-others-are-deleted
+        and (copy := target.get(number)) is not None
+        # Only the very node that was compared; another one belongs to another client.
+        and copy.mzxid == mzxid  # mutant: bookie-cluster/ledgers-of-others-are-deleted
     ]
 
 
@@ -284,17 +284,17 @@ class Verified:
     originals: MutableMapping[int, int] = field(default_factory=IdNumbers)
     begun: dict[int, Begun] = field(default_factory=dict[int, Begun])
 
-    def holds(self, record: LedgerFacts, standing: LedgerFacts | None) -> bool:
-        """Whether a ledger of the source is known to be equal in the target: neither has changed since, and they agree.
+    def holds(self, record: LedgerFacts, copy: LedgerFacts | None) -> bool:
+        """Return whether a ledger of the source is known to be equal in the target, and neither changed since.
 
         Args:
             record: the ledger in the source.
-            standing: the ledger of this id in the target.
+            copy: the ledger of this id in the target.
         """
         # mutant: bookie-cluster/open-ledgers-count-as-equal, bookie-cluster/other-content-counts-as-equal
-        if standing is None or not record.closed or not record.same_content(standing):
+        if copy is None or not record.closed or not record.same_content(copy):
             return False
-        if self.copies.get(record.ledger_id) == standing.mzxid:  # mutant: bookie-cluster/a-changed-copy-counts-as-equal
+        if self.copies.get(record.ledger_id) == copy.mzxid:  # mutant: bookie-cluster/a-changed-copy-counts-as-equal
             return True
         # mutant: bookie-cluster/a-changed-original-counts-as-equal
         return self.originals.get(record.ledger_id) == record.mzxid

@@ -61,7 +61,7 @@ class PluginAdmin:
         self._session.close()
 
     def owner(self, name: CursorName) -> tuple[str, ...]:
-        """Addresses of the admin interface of the broker that owns a cursor's topic; an unowned one gets an owner.
+        """Return the admin addresses of the broker that owns a cursor's topic; an unowned topic gets an owner.
 
         Raises:
             StoreUnreachable: no broker can tell.
@@ -75,7 +75,7 @@ class PluginAdmin:
         raise StoreUnreachable(f"no broker tells who owns {name.topic} ({'; '.join(causes)})")
 
     def promote_cursor(self, owner: Sequence[str], name: CursorName, cluster: str, ledger: int) -> int:
-        """Have a topic's owner change the attribution of one cursor; returns the status of its answer.
+        """Ask a topic's owner to change the attribution of one cursor; return the status of its answer.
 
         Args:
             owner: addresses of its admin interface.
@@ -89,7 +89,7 @@ class PluginAdmin:
         return PulsarAdmin(self._session, owner).bookie_clusters.promote_cursor(name, cluster, ledger)
 
     def set_read_mode(self, mode: ReadMode) -> None:
-        """Tell every broker from which clusters to read.
+        """Set on every broker from which clusters to read.
 
         Raises:
             StoreError: at least one did not take it; those that could be reached have.
@@ -97,7 +97,7 @@ class PluginAdmin:
         self._tell_all(lambda broker: broker.set_read_mode(mode))
 
     def close_client(self, cluster: str) -> None:
-        """Have every broker close its client of a cluster.
+        """Close every broker's client of a cluster.
 
         Raises:
             StoreError: at least one did not; those that could be reached have.
@@ -110,7 +110,7 @@ class PluginAdmin:
             try:
                 tell(PulsarAdmin(self._session, urls).bookie_clusters)
             except AdminError as error:
-                # The others are told all the same; the call is repeated as a whole, and does no harm twice.
+                # The other brokers are asked all the same; the whole call is repeated, and is idempotent.
                 failures.append((broker, error))
         if failures:
             raise _summary(failures)

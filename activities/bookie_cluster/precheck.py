@@ -69,7 +69,7 @@ _STOPPERS = {
 
 @step(BookieClusterTask, reads_only=True)
 def precheck(task: BookieClusterTask) -> SwitchPrecheck:
-    """PRECHECK: return all blockers, each with its cure."""
+    """Return all blockers, each with its cure."""
     result = SwitchPrecheckRun(task).run()
     census, store = FeatureCensus(task.input.cluster), task.input.store
     return covered(result, task.input, census, task.survey, store=store, access=task.access)
@@ -171,7 +171,7 @@ class SwitchPrecheckRun:
             code = "SWITCH_OPEN" if holder.workflow_id.startswith(f"{KIND}/") else "CLUSTER_CLAIMED"
             self._findings.blockers.append(claimed(store, holder, code=code))
         elif held := read_claim(store, SwitchClaim):
-            # Our own earlier run was ended behind its commit: brokers on the target are then where they should be.
+            # Our own earlier run was ended after its commit: then brokers must be on the target.
             self._committed = held.claim.directed == input.target.name
         self._findings.blockers += filter(
             None,
@@ -225,7 +225,7 @@ class SwitchPrecheckRun:
         ids = self._ids = check_ids(self._task, Direction.FORWARD)
         if ids.safe:
             return
-        behind = (
+        too_low = (
             f"new ids of {input.target.name} begin at {ids.next_id:,}, and ids up to {ids.highest:,} are in use: "
             "topics whose ledgers' ids do not grow lose messages (I11)"
         )
@@ -233,10 +233,10 @@ class SwitchPrecheckRun:
         if input.advance_ids:
             self._warn_of_cached_ids(target)
         elif input.skip_idgen_precheck:
-            findings.warn(f"LAB ONLY: {behind}")
+            findings.warn(f"LAB ONLY: {too_low}")
         else:
             findings.block(
-                "TARGET_IDS_BEHIND", behind, f'set "advance_ids": true, and the switch creates {node}; or create that'
+                "TARGET_IDS_BEHIND", too_low, f'set "advance_ids": true, and the switch creates {node}; or create that'
             )
 
     def _warn_of_cached_ids(self, target: ClusterInspection) -> None:
@@ -287,21 +287,21 @@ class SwitchPrecheckRun:
             )
 
     def _warn_of_unreferenced(self, source: ClusterInspection) -> None:
-        """A blocker would fire on every live cluster: brokers create a ledger first, and refer to it then."""
+        """Warn of ledgers without a reference; not a blocker, since brokers create a ledger before they refer to it."""
         ids = self._named.ids
         others = source.ledgers.where(lambda one: one.ledger_id not in ids)
         pulsars = others.where(lambda one: one.pulsars)
         still_open = sum(not pulsar.closed for pulsar in pulsars.values())
         input = self._task.input
-        told = (
+        cause = (
             f"{len(others):,} ledgers of {source.cluster.name} are not referred to by {input.metadata_url} "
             f"({len(pulsars):,} are Pulsar's, {still_open:,} of these open)"
         )
         if not input.exclusive and others:
-            self._findings.warn(f"{told}: another Pulsar cluster, or programs, may use them, and they are left alone")
+            self._findings.warn(f"{cause}: another Pulsar cluster, or programs, may use them, and they are left alone")
         elif input.ledgers is LedgerScope.ALL and others:
             self._findings.warn(
-                f"{told}: with `exclusive` they are fenced and moved, and can be deleted in the end; if another "
+                f"{cause}: with `exclusive` they are fenced and moved, and can be deleted in the end; if another "
                 "cluster or program uses them, leave `ledgers` and `exclusive` out"
             )
 
@@ -363,7 +363,7 @@ def plan_preview(input: BookieClusterInput, survey: LedgerSurvey, ids: IdCheck |
     Args:
         input: the switch.
         survey: what moves.
-        ids: how the target's generator stands; None if it is not known.
+        ids: of the target's generator; None if not known.
     """
     middle = _restart(input, survey) if input.routing is Routing.RESTART else _attribution(input, survey)
     return (
@@ -385,7 +385,7 @@ def _ids(input: BookieClusterInput, ids: IdCheck | None) -> tuple[str, ...]:
         return (
             (
                 f"BUILD: create {input.target.root.root}{high_path(ids.cure)}, so that ids of {input.target.name} "
-                f"begin at {ids.cure << 32:,}, above {ids.highest:,}; there is no way back down"
+                f"begin at {ids.cure << 32:,}, above {ids.highest:,}; it cannot be lowered again"
             ),
         )
     if input.skip_idgen_precheck:

@@ -46,7 +46,7 @@ def check_brokers(
         if persistent := persistent_registration(store, (BROKERS,)):
             findings.blockers.append(persistent)
     if not running:
-        # Behind the commit brokers may be stopped by the switch itself, which then waits for their start.
+        # After the commit the switch itself may have stopped brokers, and waits for their start.
         if not (input.allow_no_brokers or committed):
             findings.blockers.append(no_brokers(input.metadata_url))
         findings.warn(f"no broker is registered in {input.metadata_url}; check the address if there should be one")

@@ -1,9 +1,9 @@
-"""What one direction of a bookie cluster switch has done so far, kept next to its claim in the brokers' metadata store.
+"""Progress of one direction of a bookie cluster switch, kept next to its claim in the brokers' metadata store.
 
 `verified/<n>` lists ledgers that were copied or found in the target and compared in full, each with the zxid of the
-target's znode at that time: as long as it is the same, the ledger need not be compared again. One that differed when it
-was compared again stands there again, with 0. `failed/<n>` lists those
-that could not be, with the reason. Lists of failures that are too long for a report stand beside them. Nodes are filled
+target's znode at that time: as long as it is the same, the ledger need not be compared again. A ledger that
+differed when it was compared again is listed again, with 0. `failed/<n>` lists ledgers that could not be copied, with
+the reason. Lists of failures that are too long for a report are next to them. Nodes are filled
 up before another one is begun, so that they stay few.
 """
 
@@ -29,7 +29,7 @@ MOST_FAILURES = 20_000
 """Ledgers that `failed` names; more of them say nothing new."""
 
 REPORTED = NOT_COPIED_LEDGERS, MISSING_LEDGERS, ATTRIBUTIONS = "not-copied", "missing", "attributions"
-"""Lists of failures that a report refers to. They outlive the switch, until somebody deletes them or it runs again."""
+"""Lists of failures that a report refers to. They stay until an operator deletes them or the switch runs again."""
 
 VERIFIED = "verified"
 """The list of what was compared, and of which ledgers: they outlive a switch that was rolled back, as its copies do."""
@@ -167,8 +167,8 @@ class SwitchProgress:
         top = f"{self._top}/{name}"
         last = max((int(child) for child in self._store.children(top)), default=0)
         # Rewritten with its new items until it is full: nodes stay few, and brokers share this store.
-        standing = self._store.get(_node(top, last))
-        found = _decode(standing.value) if standing else []
+        stored = self._store.get(_node(top, last))
+        found = _decode(stored.value) if stored else []
         for number, chunk in enumerate(pack([*found, *items]), last):
             self._registry.put(_node(top, number), chunk)  # mutant: bookie-cluster/progress-of-a-late-attempt
 
@@ -257,7 +257,7 @@ class IdNumbers(MutableMapping[int, int]):
             self[ledger] = number
 
     def __getitem__(self, ledger: int) -> int:
-        found = self._recent[ledger] if ledger in self._recent else self._settled(ledger)
+        found = self._recent[ledger] if ledger in self._recent else self._recorded_outcome(ledger)
         if found is None:
             raise KeyError(ledger)
         return found
@@ -270,7 +270,7 @@ class IdNumbers(MutableMapping[int, int]):
     def __delitem__(self, ledger: int) -> None:
         if ledger not in self:
             raise KeyError(ledger)
-        if self._settled(ledger) is None:
+        if self._recorded_outcome(ledger) is None:
             del self._recent[ledger]
         else:
             self._recent[ledger] = None
@@ -283,7 +283,7 @@ class IdNumbers(MutableMapping[int, int]):
         self._merge()
         return len(self._ids)
 
-    def _settled(self, ledger: int) -> int | None:
+    def _recorded_outcome(self, ledger: int) -> int | None:
         at = bisect_left(self._ids, ledger)
         return self._numbers[at] if at < len(self._ids) and self._ids[at] == ledger else None
 

@@ -22,13 +22,13 @@ from models.bookie_cluster.results import Directive, Registration
 from models.bookie_cluster.updates import Pace
 from models.bookie_registry import ClusterStatus, RegisteredCluster
 
-# Brokers serve meanwhile, so nothing is lost by patience.
+# Brokers serve during this wait, so it costs nothing.
 _ANSWER_SECONDS = 60.0
 
 
 @step(BookieClusterTask)
 def register(task: BookieClusterTask) -> Registration:
-    """REGISTER (PIP-477, "Phase 1: Registration"): the source becomes ACTIVE where the registry is empty.
+    """Register both clusters (PIP-477, "Phase 1: Registration"): the source becomes ACTIVE where the registry is empty.
 
     It claims the brokers' metadata store for the switch. What it adds to the registry is noted in the claim, so that
     `release` can take it back where PRECHECK ends the switch.
@@ -39,7 +39,7 @@ def register(task: BookieClusterTask) -> Registration:
     """
     input = task.input
     with task.registry() as registry:
-        # Everything that refuses stands before the first write: a refused start leaves nothing behind.
+        # All checks come before the first write: a refused start leaves nothing.
         _refuse_other_migrations(task, registry)
         _refuse_wrong_clusters(task, registry)
         _refuse_forgotten_commit(task, registry)
@@ -90,7 +90,7 @@ def _flipped_before(task: BookieClusterTask, registry: BookieRegistry) -> bool:
 
 
 def _refuse_forgotten_commit(task: BookieClusterTask, registry: BookieRegistry) -> None:
-    """An earlier run of this migration was ended from outside behind its commit, and this plan leads elsewhere."""
+    """Refuse a plan with another target than an earlier run that was terminated after its commit."""
     held = registry.claim.read()
     if held is None or held.claim.workflow_id != task.workflow_id:
         return
@@ -111,7 +111,7 @@ def _committed_before(task: BookieClusterTask, registry: BookieRegistry, directe
 
 @step(BookieClusterTask)
 def set_target(task: BookieClusterTask, direction: Direction, mark: int | None = None) -> Directive:
-    """SWITCH: direct brokers to the target (PIP-477, "Phase 3: Switch Trigger").
+    """Direct brokers to the target (PIP-477, "Phase 3: Switch Trigger").
 
     Args:
         task: the step.
@@ -124,8 +124,8 @@ def set_target(task: BookieClusterTask, direction: Direction, mark: int | None =
 
     Raises:
         ApplicationError: `ParticipantsNotReady` where a broker cannot follow the directive.
-        StoreConflict: this run has turned back or ended meanwhile, and this is a late attempt; or somebody else gave a
-            directive at the same moment.
+        StoreConflict: this attempt is late, since its run was rolled back or has ended; or another client set a
+            directive at the same time.
     """
     task = task.toward(direction)
     run = f"{origin_of(task.workflow_id)}{task.run_id}"
@@ -174,7 +174,7 @@ def _able_brokers(task: BookieClusterTask, store: StoreReader, *, committed: boo
 
 @step(BookieClusterTask)
 def flip_statuses(task: BookieClusterTask) -> None:
-    """CLEANUP: the target becomes ACTIVE and the source DEPRECATED (PIP-477, "Phase 6: CLEANUP")."""
+    """Make the target ACTIVE and the source DEPRECATED (PIP-477, "Phase 6: CLEANUP")."""
     with task.registry() as registry:
         registry.claim.renew()
         registry.flip(new=task.input.target.name, old=task.input.source.name)

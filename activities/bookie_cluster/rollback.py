@@ -1,4 +1,4 @@
-"""Whether brokers can be brought back to the source, asked before a rollback stops anybody; and without the target."""
+"""Checks before a rollback stops brokers: whether they can go back to the source; and a rollback without the target."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ def check_rollback(task: BookieClusterTask) -> RollbackReadiness:
     """Look at both clusters as PRECHECK does, with source and target swapped; reads only."""
     task = task.toward(Direction.BACK)
     ends = task.ends
-    left_behind, findings = Findings(), Findings()
-    left, taken = inspect(task, ends.source, left_behind), inspect(task, ends.target, findings)
+    source_findings, findings = Findings(), Findings()
+    left, taken = inspect(task, ends.source, source_findings), inspect(task, ends.target, findings)
     if taken:
         findings.check("the brokers' metadata", lambda: _check_bookies(task, left, taken, findings))
     return RollbackReadiness(
         blockers=tuple(findings.blockers),
-        target_blockers=tuple(left_behind.blockers),
-        target_down=tuple(left_behind.warnings),
+        target_blockers=tuple(source_findings.blockers),
+        target_down=tuple(source_findings.warnings),
     )
 
 

@@ -1,4 +1,4 @@
-"""What is done while brokers are stopped: open ledgers are sealed, the tail follows, and both sides are compared."""
+"""Steps while brokers are stopped: recover open ledgers, copy the rest, and compare both sides."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from models.lifecycle.failures import FailedItem
 from models.lifecycle.status import WaitKind
 
 _POLL = 0.25
-# One for what was open or missing, one to see that nothing is left; the others for ledgers that vanish meanwhile.
+# One for open or missing ledgers, one to check that nothing is left; the others for ledgers that vanish in between.
 _ROUNDS = 5
 
 
@@ -27,10 +27,10 @@ class _BrokersCame(Exception):
 
 @step(BookieClusterTask)
 def copy_tail(task: BookieClusterTask, direction: Direction) -> TailCopy:
-    """SWITCH with routing `restart`: recover open ledgers, copy what is left, and compare; no broker may run.
+    """Recover, in SWITCH with routing `restart`, open ledgers, copy what is left, and compare; no broker may run.
 
     Raises:
-        StoreConflict: a newer attempt has taken over, or somebody else than a broker writes to the source.
+        StoreConflict: a newer attempt has taken over, or a client other than a broker writes to the source.
         StoreError: a store failed, or too many bookies did; the step can be repeated, and continues.
     """
     task = task.toward(direction)
@@ -53,7 +53,7 @@ def copy_tail_of(task: BookieClusterTask, stores: SwitchStores) -> TailCopy:
 
 
 def name_what_is_missing(task: BookieClusterTask) -> TailCopy:
-    """What stands in for `copy_tail` where the source is lost: name what refers to ledgers that the target lacks.
+    """Name references to ledgers that the target lacks, in place of `copy_tail` when the source is lost.
 
     Raises:
         StoreConflict: a newer attempt has taken over.
@@ -65,11 +65,11 @@ def name_what_is_missing(task: BookieClusterTask) -> TailCopy:
         no_brokers = _NoBrokersGuard(stores, task)
         named = stores.references()
         lost = dangling(stores.scan(task.ends.target, Ledgers()), named)
-        missing = [_not_standing(one, task.ends.target.name) for one in lost]
+        missing = [_missing_ledger(one, task.ends.target.name) for one in lost]
         reported = SwitchProgress(task, registry).report(MISSING_LEDGERS, MISSING, missing)
-    stand = len(named) - len(missing)
+    present = len(named) - len(missing)
     return TailCopy(
-        copy_summary=CopySummary(), checked=0, removed=0, references=stand, missing=reported, mark=no_brokers.mark
+        copy_summary=CopySummary(), checked=0, removed=0, references=present, missing=reported, mark=no_brokers.mark
     )
 
 
@@ -98,7 +98,7 @@ class _TailCopier:
         if self._stores.references().digest != named.digest:  # mutant: bookie-cluster/references-are-not-read-again
             raise _BrokersCame
         removed = self._remove_orphans(seen)
-        missing, stand = _missing(self._task.ends.target.name, seen, copying.failed)
+        missing, present = _missing(self._task.ends.target.name, seen, copying.failed)
         reported = progress.report(MISSING_LEDGERS, MISSING, missing)
         # The last check: on this answer the workflow directs brokers to the target.
         no_brokers.require()  # mutant: bookie-cluster/no-last-check-for-brokers
@@ -106,7 +106,7 @@ class _TailCopier:
             copy_summary=copying.summary(known=known),
             checked=len(seen.moving),
             removed=removed,
-            references=stand,
+            references=present,
             missing=reported,
             mark=no_brokers.mark,
         )
@@ -128,8 +128,8 @@ class _TailCopier:
                 return seen, known
             copying.copy(seen.todo)
         raise StoreConflict(
-            f"ledgers of {self._task.ends.source.name} keep changing although no broker is registered; stop whoever "
-            "else writes there"
+            f"ledgers of {self._task.ends.source.name} keep changing although no broker is registered; stop the "
+            "client that writes there"
         )
 
     def _remove_orphans(self, seen: LedgerComparison) -> int:
@@ -177,20 +177,20 @@ class _NoBrokersGuard:
 
 
 def _missing(target: str, seen: LedgerComparison, failed: dict[int, str]) -> tuple[list[FailedItem], int]:
-    """References whose ledger does not stand in the target, and how many do; what the source lacks too is no loss."""
+    """Return references whose ledger is not in the target, except if the source lacks it, too; and how many are."""
     missing: list[FailedItem] = []
-    stand = 0
+    present = 0
     for one in seen.named:
-        standing = seen.target.get(one.ledger_id)
-        if standing is not None and standing.closed and one.ledger_id not in failed:
-            stand += 1
+        copy = seen.target.get(one.ledger_id)
+        if copy is not None and copy.closed and one.ledger_id not in failed:
+            present += 1
         elif one.ledger_id in seen.source:
-            missing.append(_not_standing(one, target))
-    return missing, stand
+            missing.append(_missing_ledger(one, target))
+    return missing, present
 
 
-def _not_standing(reference: LedgerReference, target: str) -> FailedItem:
-    why = f"its {reference.kind} ledger does not stand in {target}"
+def _missing_ledger(reference: LedgerReference, target: str) -> FailedItem:
+    why = f"its {reference.kind} ledger is not in {target}"
     return FailedItem(ledger_id=reference.ledger_id, path=reference.path, reason=why)
 
 

@@ -27,7 +27,7 @@ def _zookeeper(text: str) -> str:
 
 def _node(text: str) -> str:
     if not text.startswith("/") or text.rstrip("/") != text or "//" in text:
-        raise ValueError(f"{text!r} is no path of a node; write /a/b")
+        raise ValueError(f"invalid path {text!r}; expected a node's path such as /a/b")
     return text
 
 
@@ -43,14 +43,14 @@ class Routing(StrEnum):
 
 
 class LedgerScope(StrEnum):
-    """Which ledgers move with routing `restart`: those that Pulsar's metadata refers to, or all of the cluster."""
+    """Ledgers that move with routing `restart`: those that Pulsar's metadata refers to, or all of the cluster."""
 
     ALL = "all"
     REFERENCED = "referenced"
 
 
 class BrokerControl(StrEnum):
-    """Who stops and starts brokers: people, or the command or webhook that the worker's settings name."""
+    """Control of brokers: people, or the command or webhook that the worker's settings name."""
 
     MANUAL = "manual"
     COMMAND = "command"
@@ -65,7 +65,7 @@ class Direction(StrEnum):
 
 
 class Proof(StrEnum):
-    """What is asked of brokers that stop or start: `full` proof, or what is left where the operator vouches for it."""
+    """Proof that brokers have stopped or started: `full`, or the rest where the operator confirms it."""
 
     FULL = "full"
     WAIVED = "waived"
@@ -111,19 +111,20 @@ class BookieClusterInput(MigrationInput):
         target: the cluster that they must use.
         routing: `restart` or `attribution`.
         ledgers: which ledgers move with routing `restart`; `all` needs `exclusive`.
-        exclusive: nobody but this Pulsar cluster uses the source; else ledgers that its metadata do not refer to are
+        exclusive: only this Pulsar cluster uses the source; else ledgers that its metadata do not refer to are
             neither fenced nor copied nor deleted.
-        rollback_window: how long the way back stays open after PROMOTE.
+        rollback_window: how long a rollback is possible after PROMOTE.
         migration_concurrency: batches of ledgers that are copied at once.
         old_ledger_read_timeout: longest wait for one answer of a bookie, before the next replica is asked.
         throttle: limit of the copy in megabytes of entries per second; none by default.
         broker_control: who stops and starts brokers with routing `restart`.
         pause_deadline: longest time between the first order to stop, or by hand the first broker's end, and the commit;
             then brokers go back to the source.
-        advance_ids: let the target's id generator jump above all ids in use (a node HOB-n), if it is behind.
-        skip_idgen_precheck: go on although new ids may collide with old ones. For a laboratory only: messages are lost.
+        advance_ids: let the target's id generator jump above all ids in use (a node HOB-n), if it is lower.
+        skip_idgen_precheck: continue although new ids may collide with old ones. For a laboratory only: messages are
+            lost.
         cleanup: what `cleanup`, or the end of the window with `cleanup_at_window_end`, does with the source's ledgers.
-        cleanup_at_window_end: clean up when the window ends, without being told.
+        cleanup_at_window_end: clean up when the window ends, without a verb.
         max_deletions: most ledgers that one cleanup deletes; None for no limit.
         registry_path: the registry's node in the brokers' metadata store.
         deletion_delay: with routing `attribution`, how long the target's copies are kept after a rollback.
@@ -169,8 +170,8 @@ class BookieClusterInput(MigrationInput):
             raise ValueError("ledgers: with routing `attribution` schema and cursor ledgers move; leave this out")
         if self.ledgers is LedgerScope.ALL and not self.exclusive:
             raise ValueError(
-                'ledgers: "all" fences and moves ledgers of whoever uses the source; set "exclusive": true if nobody '
-                "but this Pulsar cluster does, or leave this out"
+                'ledgers: "all" fences and moves ledgers of all clients of the source; set "exclusive": true if only '
+                "this Pulsar cluster uses it, or leave this out"
             )
         if self.cleanup_at_window_end and self.cleanup is SourceCleanup.LEAVE:
             raise ValueError(NO_CLEANUP)
@@ -198,11 +199,11 @@ class BookieClusterInput(MigrationInput):
 
     @property
     def summary(self) -> str:
-        """What moves from where to where, and how."""
+        """Cluster, source, target and routing in one line."""
         dry_run = " (dry run)" if self.dry_run else ""
         return f"{self.cluster}: {self.source.name} → {self.target.name}, {self.routing}{dry_run}"
 
     def ends(self, direction: Direction) -> Ends:
-        """From where to where entries go."""
+        """Return the direction of the copy of entries."""
         back = direction is Direction.BACK
         return Ends(self.target, self.source) if back else Ends(self.source, self.target)

@@ -6,7 +6,7 @@ from enum import StrEnum
 
 
 class Phase(StrEnum):
-    """The phases of PIP-477, with the way back."""
+    """The phases of PIP-477, with the rollback."""
 
     REGISTER = "REGISTER"
     PRECHECK = "PRECHECK"

@@ -1,4 +1,4 @@
-"""What the activities of the bookie cluster switch return."""
+"""Results of the activities of the bookie cluster switch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Registration(Result):
     Attributes:
         added: the clusters that were added to the registry.
         epoch: of its last directive.
-        committed: an earlier run of this migration was ended from outside behind its commit; this one continues there.
+        committed: an earlier run of this migration was terminated after its commit; this one continues there.
         flipped: it had made the target ACTIVE too, and was ended in its cleanup.
     """
 
@@ -26,7 +26,7 @@ class Registration(Result):
 
 
 class LedgerSurvey(Result):
-    """What moves.
+    """Survey of the ledgers that move.
 
     Attributes:
         ledgers: ledgers of the source that the switch moves; `unsealed` of them are open or in recovery.
@@ -94,15 +94,15 @@ MISSING = "reference(s) whose ledger is missing"
 
 
 class CopySummary(Result):
-    """What a copy of ledgers did.
+    """Result of a copy of ledgers.
 
     Attributes:
         copied: ledgers written to the target, read back, and found equal.
-        equal: ledgers that stood there already, compared in full, and were equal.
+        equal: ledgers that the target already had, and that were equal in a full comparison.
         known: ledgers that an earlier attempt had verified, and that have not changed since.
         recovered: open ledgers that were fenced and closed first.
         left_open: ledgers that are open; they follow when their writers are stopped.
-        deleted: ledgers that were deleted at the source meanwhile.
+        deleted: ledgers that were deleted at the source during the copy.
         entries: entries written, with `entry_bytes` of header, digest and data, each counted once.
         compared: entries compared on both sides.
         left_bytes: what a cut-over at this moment would still must copy: of ledgers that closed since, and of open
@@ -150,7 +150,7 @@ class TailCopy(Result):
         copy_summary: what was copied and compared while brokers were stopped.
         checked: ledgers whose metadata were compared, all of the source.
         removed: copies of ledgers that the source has deleted since.
-        references: references in Pulsar's metadata whose ledger stands in the target.
+        references: references in Pulsar's metadata whose ledger is in the target.
         missing: references whose ledger does not.
         mark: tells whether a broker has come since; see `brokers_mark`.
     """
@@ -194,7 +194,7 @@ class BrokersOn(Result):
 
 
 class RollbackReadiness(Result):
-    """Whether brokers can be brought back to the source.
+    """Readiness for a rollback: whether brokers can go back to the source.
 
     Attributes:
         blockers: what keeps the source from taking them, each with its cure; empty if nothing.
@@ -247,7 +247,7 @@ class CleanupTargets(Result):
 
 
 class SwitchCensus(Result):
-    """How things stand in the window.
+    """State of the clusters in the window.
 
     Attributes:
         brokers: each registered broker, with the cluster that it uses.

@@ -1,4 +1,4 @@
-"""What the bookie cluster switch found, measured and proved, and the state that its workflow carries."""
+"""Facts, figures, certificate and state of the bookie cluster switch."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class CutoverStage(IntEnum):
 
 
 class BookieClusterFacts(Figures):
-    """What was found out.
+    """Results of checks.
 
     Attributes:
         registered: clusters that this switch added to the registry.
@@ -60,11 +60,11 @@ class BookieClusterFacts(Figures):
 
 
 class CopyFigures(Figures):
-    """What one copy of ledgers did.
+    """Figures of a copy of ledgers.
 
     Attributes:
         copied_ledgers: written, read back and found equal, with `copied_entries` and `copied_bytes`.
-        equal_ledgers: stood in the target already.
+        equal_ledgers: were already in the target.
         compared_entries: compared on both sides.
         recovered_ledgers: open ones that were closed first.
         seconds: of the whole copy.
@@ -103,7 +103,7 @@ class CopyFigures(Figures):
 
 
 class BookieClusterFigures(Figures):
-    """What was measured.
+    """Measured values.
 
     Attributes:
         blockers: how many a dry run found.
@@ -111,7 +111,7 @@ class BookieClusterFigures(Figures):
         catch_up_rounds: how many these were.
         left_bytes: what was left after the last of them, for the copy without brokers.
         tail: the copy of the rest, while no broker runs.
-        removed_copies: copies removed from the target because the source had deleted the ledgers meanwhile.
+        removed_copies: copies removed from the target because the source had deleted the ledgers.
         pause_seconds: from the first order to stop, or the first broker's end, to the commit.
         brokers_away_seconds: from there to the first broker on the target.
         rollback_build: in a rollback, the copy back while brokers serve.
@@ -149,7 +149,7 @@ class BookieClusterFigures(Figures):
 
 
 class BookieClusterCertificate(Figures):
-    """What was compared, and what came of it.
+    """Certificate of the comparisons.
 
     Attributes:
         source: metadataServiceUri of the cluster that was left.
@@ -158,7 +158,7 @@ class BookieClusterCertificate(Figures):
         compared_entries_in_build: entries compared while brokers served.
         compared_entries_in_tail: entries compared while no broker ran.
         ledgers_compared: ledgers whose metadata were compared.
-        references_found: references in Pulsar's metadata whose ledger stands in the target.
+        references_found: references in Pulsar's metadata whose ledger is in the target.
         references_missing: references whose ledger does not.
         brokers_on_the_target: brokers that were proven to write there, with the evidence.
         copied_back: ledgers that a rollback copied to the source, without those of an attempt whose answer was lost.
@@ -190,16 +190,16 @@ class BookieClusterState(MigrationState[BookieClusterFacts, BookieClusterFigures
     Attributes:
         pace: how fast ledgers are copied.
         stage: how far the switch may have come.
-        resumed: an earlier run was ended from outside behind its commit; this one continues there.
-        flipped: that one was ended in CLEANUP, where there is no way back any more.
+        resumed: an earlier run was terminated after its commit; this one continues there.
+        flipped: that one was ended in CLEANUP, where a rollback is not possible any more.
         stopped: when brokers were stopped last.
-        read_mode: as brokers with the plugin were told last.
+        read_mode: as set last on brokers with the plugin.
         order: what the cleanup must delete; None for nothing.
         targets: what a cleanup would delete, as listed last.
         to_delete: ledgers that the cleanup found to delete; None before it has listed them.
-        rolled_back_from: how far the switch had come when the way back began; None while it goes forward.
-        stays: the operator has given the way back up: brokers stay on the target.
-        without_target: the operator has given the target up: the way back copies nothing from it.
+        rolled_back_from: how far the switch had come when the rollback started; None while it goes forward.
+        stays: the operator has given up the rollback: brokers stay on the target.
+        without_target: the operator has given up the target: the rollback copies nothing from it.
         tidying: a rollback removes copies from the target now, whose delay is over.
     """
 

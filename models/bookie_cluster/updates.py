@@ -1,4 +1,4 @@
-"""What an operator tells a running bookie cluster switch next to the verbs."""
+"""Arguments of updates of a running bookie cluster switch."""
 
 from __future__ import annotations
 

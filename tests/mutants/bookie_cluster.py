@@ -120,7 +120,7 @@ MUTANTS = mutants(
         },
         _PROGRESS: {
             "bookie-cluster/progress-of-a-late-attempt": becomes(
-                "self._store.set(_node(top, number), chunk, -1) if standing "
+                "self._store.set(_node(top, number), chunk, -1) if stored "
                 "else self._store.create(_node(top, number), chunk)"
             ),
             "bookie-cluster/a-late-attempt-forgets-failures": drop,

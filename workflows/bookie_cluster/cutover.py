@@ -1,4 +1,4 @@
-"""What both routings of the bookie cluster switch share: each routing is a `Cutover` of its own, there and back."""
+"""Base of both routings of the bookie cluster switch: each routing is a `Cutover` of its own, there and back."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class Cutover(ABC):
 
     @abstractmethod
     async def decide(self, built: CopySummary) -> bool:
-        """Wait for the operator's decision on what cannot be copied; whether it had to be waited for."""
+        """Wait for the operator's decision on what cannot be copied; return whether a decision was needed."""
 
     @abstractmethod
     async def switch(self) -> None:
@@ -61,7 +61,7 @@ class Cutover(ABC):
 
     @abstractmethod
     async def promote(self) -> None:
-        """Let brokers use the target (PIP-477, phase 5)."""
+        """Direct brokers to the target (PIP-477, phase 5)."""
 
     # Backward: ROLLED_BACK --------------------------------------------------------------------------------------------
 
@@ -71,7 +71,7 @@ class Cutover(ABC):
 
     @abstractmethod
     async def tidy_target(self, stage: CutoverStage) -> None:
-        """Brokers are on the source: decide what becomes of the target's ledgers, by the stage that was reached."""
+        """Clean up the target's ledgers after brokers are back on the source, by the stage that was reached."""
 
     # Both directions --------------------------------------------------------------------------------------------------
 
@@ -143,7 +143,7 @@ class Cutover(ABC):
     # Ids (invariant I11) ----------------------------------------------------------------------------------------------
 
     async def require_ids(self) -> None:
-        """The gate of I11 before brokers write to the target."""
+        """Check the gate of I11 before brokers write to the target."""
         if self.input.skip_idgen_precheck:
             return
         call = Call("Are new ids above all in use?")
@@ -162,7 +162,7 @@ class Cutover(ABC):
 
 
 def require_safe(check: IdCheck, cluster: BookieCluster) -> None:
-    """The gate of I11.
+    """Raise unless the ids of both clusters are disjoint: the gate of I11.
 
     Raises:
         ApplicationError: new ledgers would get ids that are in use, or that lie below some.

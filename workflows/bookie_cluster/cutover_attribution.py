@@ -1,4 +1,4 @@
-"""Routing `attribution`: brokers with the plugin of PIP-477 ask each ledger's attribution; nobody is stopped."""
+"""Routing `attribution`: brokers with the plugin of PIP-477 ask each ledger's attribution; no broker is stopped."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class AttributionCutover(Cutover):
     async def switch(self) -> None:
         """Set the directive: brokers create new ledgers in the target from now on."""
         await self.require_ids()
-        # Before the call: where its answer is lost, the way back must take the directive for given.
+        # Before the call: if its answer is lost, the rollback must assume that the directive was set.
         self.state.stage = CutoverStage.DIRECTED
         await self.set_target(FORWARD)
 
@@ -58,7 +58,7 @@ class AttributionCutover(Cutover):
     # Backward ---------------------------------------------------------------------------------------------------------
 
     async def roll_back(self) -> None:
-        """Let brokers read both clusters and write to the source, and set the attributions back."""
+        """Direct brokers to read both clusters and write to the source, and restore the attributions."""
         if self.state.stage < CutoverStage.DIRECTED:
             return
         # An update that is under way ends first, or it would overtake this one. It may wait for the same lock, so the
@@ -69,7 +69,7 @@ class AttributionCutover(Cutover):
                 call = Call("Brokers read both clusters again")
                 await self.activities.run(attribution.set_read_mode, call, both)
                 self.state.read_mode = ReadMode.DUAL_READ
-        # Writes first: what brokers create from now on is in the source, and needs no way back.
+        # Writes first: what brokers create from now on is in the source, and needs no copy back.
         await self.set_target(BACK)
         if self.state.stage >= CutoverStage.PROMOTED and (left := (await self._set_attributions(BACK)).contested):
             raise ApplicationError(
@@ -77,7 +77,7 @@ class AttributionCutover(Cutover):
             )
 
     async def tidy_target(self, stage: CutoverStage) -> None:
-        """PIP-477: "new-cluster copies scheduled for delayed deletion"."""
+        """Remove copies, as PIP-477 says: "new-cluster copies scheduled for delayed deletion"."""
         if stage < CutoverStage.COPIES:
             return
         kept = False

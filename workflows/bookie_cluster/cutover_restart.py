@@ -25,8 +25,8 @@ ResultT = TypeVar("ResultT")
 # Between looks at a cluster that cannot take brokers back; grows, since each look stays in the history.
 _LOOK_AGAIN = timedelta(seconds=15)
 _PROCEED = (Verb.PROCEED,)
-# A `proceed` for the gate before, given twice or a moment late, does not give the way back up.
-_SETTLING = timedelta(seconds=5)
+# A `proceed` for the previous gate, sent twice or a moment late, must not give up the rollback.
+_GATE_DELAY = timedelta(seconds=5)
 
 
 class RestartCutover(Cutover):
@@ -90,12 +90,12 @@ class RestartCutover(Cutover):
     @property
     def _giving_up(self) -> str:
         target, source = self.input.target.name, self.input.source.name
-        return f"the way back is given up: brokers stay on {target}, and the ledgers of {source} are left"
+        return f"the rollback is given up: brokers stay on {target}, and the ledgers of {source} are left"
 
     async def _may_go_back(self) -> bool:
-        """Wait until brokers can be brought back; false where the operator gives the way back up."""
+        """Wait until brokers can be brought back; return False if the operator gives up the rollback."""
         verbs, state, effect = self.migration.verbs, self.state, self._giving_up
-        patience = _LOOK_AGAIN
+        backoff = _LOOK_AGAIN
         while True:
             call = Call(f"Can {self.input.source.name} take brokers back?")
             found = await self.activities.run(rollback.check_rollback, call)
@@ -103,19 +103,19 @@ class RestartCutover(Cutover):
             # mutant: bookie-cluster/a-source-that-is-dead-takes-brokers-back, bookie-cluster/goes-back-without-consent
             if not found.blockers and (without or not found.target_blockers):
                 return True
-            verbs.close_gate(effect, proceed_not_before=workflow.now() + _SETTLING)
-            self._show_what_is_waited_for(found, until=workflow.now() + patience)
+            verbs.close_gate(effect, proceed_not_before=workflow.now() + _GATE_DELAY)
+            self._show_what_is_waited_for(found, until=workflow.now() + backoff)
             try:
                 with suppress(TimeoutError):
-                    await workflow.wait_condition(self._given_up_since(without=without), timeout=patience)
+                    await workflow.wait_condition(self._given_up_since(without=without), timeout=backoff)
                 given_up = verbs.proceed_wanted
             finally:
                 verbs.open_gate()
                 self.migration.board.stop_waiting()
             if given_up:
                 return False
-            patience = min(2 * patience, CLEARING)
-            # This begins the way back, which can be repeated from here in whichever run.
+            backoff = min(2 * backoff, CLEARING)
+            # This starts the rollback, which any run can repeat from here.
             await self.migration.continuation.checkpoint()
 
     def _show_what_is_waited_for(self, found: RollbackReadiness, until: datetime) -> None:
@@ -142,14 +142,14 @@ class RestartCutover(Cutover):
             # While brokers serve, so that they are away for what came last only; which is looked at again then.
             built = await self._unless_given_up(self._build_back())
             if built is not None:
-                # At once: a way back that is tried again, in whichever run, finds these equal.
+                # At once: a retry of the rollback, in any run, finds these equal.
                 figures.rollback_build = CopyFigures.of(built, before=figures.rollback_build)
             if (built is None and not state.without_target) or not await self._may_go_back():
                 return False
             if built is not None:
                 self.tell_what_is_left(built)
         await self._stop_brokers(BACK)  # mutant: bookie-cluster/the-rollback-stops-no-brokers
-        # Nobody serves any more: a way back that is repeated copies nothing at the pace of a copy beside brokers.
+        # No broker serves any more: a repeated rollback must not copy at the limited speed of a copy during traffic.
         state.stage = CutoverStage.DIRECTED
         tail = await self._fill_source()
         if tail is None:
@@ -170,10 +170,10 @@ class RestartCutover(Cutover):
         return await self.activities.run(build.build, call, BACK, 0.0)
 
     async def _fill_source(self) -> TailCopy | None:
-        """Bring the source up to date while no broker runs; None where the operator gives the way back up."""
+        """Bring the source up to date while no broker runs; return None if the operator gives up the rollback."""
         while True:
             without = self.state.without_target
-            # A cluster may die meanwhile: steps are tried again until it lives, or until the operator gives it up.
+            # A cluster may fail: steps are retried until it is back, or until the operator gives it up.
             tail = await self._unless_given_up(self._lift_and_copy())
             if tail is not None or self.state.without_target == without:
                 return tail
@@ -186,7 +186,7 @@ class RestartCutover(Cutover):
         return await self._copy_tail(BACK)
 
     async def _lift_source_ids(self) -> None:
-        """Whatever the target handed out, the source's next id lies above it (I11 holds in both directions)."""
+        """Raise the source's next id above all ids of the target (I11 holds in both directions)."""
         name = self.input.source.name
         await self.activities.run(build.advance_ids, Call(f"Lift {name}'s ids above all in use"), BACK)
         check = await self.activities.run(build.check_ids, Call("Read the ids back"), BACK)
@@ -209,7 +209,7 @@ class RestartCutover(Cutover):
             call = Call("Stop brokers, wait until nothing is left of them")
             return await self.activities.run(brokers.stop, call, direction, proof)
 
-        effect = "you vouch that no broker runs any more, whatever answers at their ports"
+        effect = "you confirm that no broker runs any more, whatever answers at their ports"
         stopped = self.state.stopped = await self._proven_or_waived(stop, effect)
         self.state.facts.update(pause_since=stopped.since, brokers_stopped=list(stopped.brokers))
         return stopped
@@ -223,19 +223,21 @@ class RestartCutover(Cutover):
         return await step(Proof.WAIVED)
 
     async def _unless_given_up(self, step: Awaitable[ResultT]) -> ResultT | None:
-        """Run a step of the way back until it ends, or the operator gives that up, or the target; None then."""
-        told = self._given_up_since(without=self.state.without_target)
-        return await self._unless(step, told, effect=self._giving_up, proceed_not_before=workflow.now() + _SETTLING)
+        """Run a step of the rollback until it ends; return None if the operator gives up the rollback or the target."""
+        given_up = self._given_up_since(without=self.state.without_target)
+        return await self._unless(
+            step, given_up, effect=self._giving_up, proceed_not_before=workflow.now() + _GATE_DELAY
+        )
 
     def _given_up_since(self, *, without: bool) -> Callable[[], bool]:
-        """Return whether the operator has given the way back up, or the target, since `without_target` was this."""
+        """Return a check: the operator has given up the rollback, or the target since `without_target` was this."""
         state, verbs = self.state, self.migration.verbs
         return lambda: verbs.proceed_wanted or state.without_target != without
 
     async def _unless(
         self,
         step: Awaitable[ResultT],
-        told: Callable[[], bool],
+        given_up: Callable[[], bool],
         *,
         effect: str,
         proceed_not_before: datetime | None = None,
@@ -244,15 +246,15 @@ class RestartCutover(Cutover):
 
         Args:
             step: what runs.
-            told: whether the word was given.
-            effect: what `proceed` does meanwhile.
+            given_up: whether the verb was sent.
+            effect: what `proceed` does during the step.
             proceed_not_before: see `VerbState.close_gate`.
         """
         verbs = self.migration.verbs
         verbs.close_gate(effect, proceed_not_before=proceed_not_before)
         running = asyncio.ensure_future(step)
         try:
-            await workflow.wait_condition(lambda: running.done() or told())
+            await workflow.wait_condition(lambda: running.done() or given_up())
             if running.done():
                 return running.result()
         finally:
@@ -273,12 +275,12 @@ class RestartCutover(Cutover):
         return await self.activities.run(tail.copy_tail, call, direction)
 
     async def _direct(self, tail: TailCopy, direction: Direction) -> tuple[TailCopy, Directive]:
-        """Set the directive when what was copied is all that is wanted; a broker that came meanwhile is followed."""
+        """Set the directive once all is copied; if a broker has come since, copy again."""
         name = self.input.ends(direction).target.name
         while True:
             effect = f"brokers start on the {'source' if direction is BACK else 'target'} without these"
             await self.migration.decisions.decide(tail.copy_summary.failed, tail.missing, effect=effect)
-            # Before the call: where its answer is lost, the way back must take the directive for given.
+            # Before the call: if its answer is lost, the rollback must assume that the directive was set.
             # mutant: bookie-cluster/a-directive-whose-answer-is-lost-is-not-undone
             self.state.stage = max(self.state.stage, CutoverStage.DIRECTED)
             directive = await self.set_target(direction, tail.mark)

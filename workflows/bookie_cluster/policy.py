@@ -1,4 +1,4 @@
-"""What the operator may do in each phase of the bookie cluster switch, and what a rollback costs there."""
+"""Policies of the phases of the bookie cluster switch: legal verbs, and the cost of a rollback."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from models.lifecycle.policy import CLEANING_UP, CLEANUP_GATE, ROLLING_BACK, TOO
 from models.lifecycle.status import Undo
 
 WINDOW_OVER = (
-    "the window is over: the target is in charge for good. The way back is a switch of its own: start "
+    "the window is over: brokers use the target permanently. To move back, start another "
     "BookieClusterSwitch with source and target swapped"
 )
 

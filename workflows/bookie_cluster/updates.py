@@ -1,4 +1,4 @@
-"""What an operator tells a running switch next to the verbs: pace, read mode, old client, cleanup."""
+"""Updates of a running switch: pace, read mode, old client, cleanup."""
 
 from __future__ import annotations
 
@@ -38,13 +38,13 @@ class SwitchUpdates:
 
     # Pace -------------------------------------------------------------------------------------------------------------
 
-    async def set_pace(self, told: str, **change: float | None) -> None:
+    async def set_pace(self, summary: str, **change: float | None) -> None:
         """Change throttle or concurrency of the copy that runs, and of those to come."""
         async with self._locked():
             pace = self._state.pace.model_copy(update=change)
-            await self._migration.activities.ask(registry.set_pace, Call(told, total=_EFFECT), pace)
+            await self._migration.activities.ask(registry.set_pace, Call(summary, total=_EFFECT), pace)
             self._state.pace = pace
-            self._migration.board.note(told)
+            self._migration.board.note(summary)
 
     def require_copy(self) -> None:
         """Refuse where no ledgers are copied."""
@@ -116,10 +116,10 @@ class SwitchUpdates:
         elif self._state.running_phase not in (Phase.ROLLBACK_WINDOW, Phase.CLEANUP):
             raise refused("the old cluster's ledgers are in use; ask again in the rollback window")
 
-    # The way back -----------------------------------------------------------------------------------------------------
+    # The rollback -----------------------------------------------------------------------------------------------------
 
     async def go_back_without_target(self, loss: TargetLoss) -> TargetLoss:
-        """Let the way back copy nothing from a target that cannot be read."""
+        """Roll back without a target that cannot be read: copy nothing from it."""
         async with self._locked():
             self.check_go_back_without_target(loss)
             call = Call(f"Is {loss.cluster} lost?", total=_LISTING)
@@ -127,12 +127,12 @@ class SwitchUpdates:
             # mutant: bookie-cluster/gives-up-a-target-that-answers
             if not (found.target_blockers or found.target_down):
                 raise refused(
-                    f"{loss.cluster} can be read, and all its bookies answer: the way back copies what only it has"
+                    f"{loss.cluster} can be read, and all its bookies answer: the rollback copies what only it has"
                 )
-            # The look took time, in which the way back may have come to its end.
+            # The check took time, in which the rollback may have ended.
             self.check_go_back_without_target(loss)
             self._state.without_target = True
-            self._migration.board.note(f"🔴 the way back does without {loss.cluster}: what only it has is given up")
+            self._migration.board.note(f"🔴 the rollback does without {loss.cluster}: what only it has is given up")
         return loss
 
     def check_go_back_without_target(self, loss: TargetLoss) -> None:
@@ -141,10 +141,10 @@ class SwitchUpdates:
         if loss.cluster != own:
             raise refused(f"{loss.cluster!r} is not the cluster that brokers leave, which is {own!r}")
         if self._input.routing is Routing.ATTRIBUTION:
-            raise refused("routing `attribution`: the way back copies nothing")
+            raise refused("routing `attribution`: the rollback copies nothing")
         under_way = self._state.running_phase == Phase.ROLLED_BACK and not self._state.stays
         if not under_way or self._state.stage < CutoverStage.DIRECTED:
-            raise refused("nothing is copied back from the target now; `rollback` begins a way back where it is legal")
+            raise refused("nothing is copied back from the target now; `rollback` starts one where it is legal")
 
     # Inside -----------------------------------------------------------------------------------------------------------
 

@@ -35,7 +35,7 @@ LAB_ONLY = "LAB ONLY: ids are not checked; messages can be lost"
 
 _CUTOVERS: dict[Routing, type[Cutover]] = {Routing.RESTART: RestartCutover, Routing.ATTRIBUTION: AttributionCutover}
 
-# A look at how things stand must not hold up the end of the window.
+# A check must not delay the end of the window.
 _CENSUS = timedelta(minutes=5)
 # A store that has never answered has most likely another address; nothing was written, and a start can be repeated.
 _FIRST_WORD = timedelta(minutes=1)
@@ -103,7 +103,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
     # Registration and precheck (PIP-477, phases 1 and 2) --------------------------------------------------------------
 
     async def _register(self) -> None:
-        call = Call(f"{self.input.source.name} and {self.input.target.name} stand in the registry", total=_FIRST_WORD)
+        call = Call(f"{self.input.source.name} and {self.input.target.name} are registered", total=_FIRST_WORD)
         registration = await self.activities.run(registry.register, call)
         self.state.facts.update(registered=list(registration.added), epoch=registration.epoch)
         self.state.resumed, self.state.flipped = registration.committed, registration.flipped
@@ -113,7 +113,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
                 "`cleanup_at_window_end` says"
             )
         elif registration.committed:
-            self.board.note("an earlier run was ended from outside behind its commit; this one continues there")
+            self.board.note("a previous run was terminated after its commit; resuming from there")
 
     async def _precheck(self) -> None:
         if self.input.skip_idgen_precheck:
@@ -124,13 +124,13 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         for warning in facts.warnings:
             self.board.note(f"warning: {warning}")
 
-    # The way back (PIP-477, "Phase 7: ROLLBACK") ----------------------------------------------------------------------
+    # The rollback (PIP-477, "Phase 7: ROLLBACK") ----------------------------------------------------------------------
 
     async def _roll_back(self, cause: str) -> str:
         """Put brokers back on the source; says where the operator lets them stay on the target after all."""
         state = self.state
         if state.flipped:
-            return f"there is no way back: an earlier run has made {self.input.target.name} ACTIVE"
+            return f"a rollback is not possible: an earlier run has made {self.input.target.name} ACTIVE"
         if state.rolled_back_from is None:
             if state.resumed and state.stage is CutoverStage.NOTHING:
                 # Brokers are on the target, and this run has changed nothing: leading them back is for the operator to
@@ -141,9 +141,9 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
                     )
                     return ""
                 state.stage = CutoverStage.PROMOTED
-            # Kept, since the way back lowers the stage as it goes, and may take several runs of the workflow.
+            # Kept, because the rollback lowers the stage step by step, and may take several runs of the workflow.
             state.rolled_back_from = state.stage
-            self.board.note(f"the way back begins: {cause}")
+            self.board.note(f"the rollback starts: {cause}")
             self.decisions.forget()
         await self.phases.undo(Phase.ROLLED_BACK, self.cutover.roll_back)
         if state.stays:
@@ -195,7 +195,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
         return own if asked and self.input.cleanup is SourceCleanup.REMOVE else None
 
     async def _clean_up(self) -> None:
-        """Make the target the one that is ACTIVE, and delete what was asked; the switch stands whatever fails here."""
+        """Make the target ACTIVE, and delete what was requested; a failure here does not undo the switch."""
         try:
             # Before anything is deleted: ledgers of the cluster that is ACTIVE are never deleted (I12).
             await self.activities.run(registry.flip_statuses, Call("The target becomes ACTIVE in the registry"))
@@ -251,8 +251,8 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
     async def set_throttle(self, speed: Speed) -> Speed:
         """Change the throttle of the copy that runs."""
         limit = speed.megabytes_per_second
-        told = f"throttle is now {'off' if limit is None else f'{limit:g} MB/s'}"
-        await self.updates.set_pace(told, throttle=limit)
+        summary = f"throttle is now {'off' if limit is None else f'{limit:g} MB/s'}"
+        await self.updates.set_pace(summary, throttle=limit)
         return speed
 
     @set_throttle.validator
@@ -299,7 +299,7 @@ class BookieClusterSwitch(Migration[BookieClusterInput, BookieClusterState]):
 
     @workflow.update(description="A rollback waits for a target that is lost: give up what only that has.")
     async def go_back_without_target(self, loss: TargetLoss) -> TargetLoss:
-        """Let the way back copy nothing from a target that cannot be read."""
+        """Roll back without a target that cannot be read: copy nothing from it."""
         return await self.updates.go_back_without_target(loss)
 
     @go_back_without_target.validator

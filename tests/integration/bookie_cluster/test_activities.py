@@ -219,9 +219,7 @@ def test_build_copies_closed_ledgers(environment: SwitchEnvironment) -> None:
     assert built.copied == len(environment.source()) - len(opened) - 1
     assert built.left_open == len(opened) > 0
     assert built.failed.count == 1
-    assert str(built.failed.items[0]).startswith(
-        f"ledger {environment.clash}: another ledger stands under this id in b"
-    )
+    assert str(built.failed.items[0]).startswith(f"ledger {environment.clash}: another ledger has this id in b")
     assert built.compared >= built.entries > 0
     target = environment.target()
     for number, mzxid in environment.verified().items():

@@ -309,7 +309,7 @@ def assert_named(place: Place, items: list[str]) -> None:
     reasons = dict(item.split(": ", 1) for item in items if item.startswith("ledger "))
     assert set(reasons) == {f"ledger {place.lost}", f"ledger {place.taken}"}
     assert "no replica has a valid copy" in reasons[f"ledger {place.lost}"]
-    assert "another ledger stands under this id in a" in reasons[f"ledger {place.taken}"]
+    assert "another ledger has this id in a" in reasons[f"ledger {place.taken}"]
 
 
 def test_proceed_at_the_decision(place: Place) -> None:

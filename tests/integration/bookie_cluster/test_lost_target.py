@@ -1,4 +1,4 @@
-"""A target that is gone for good while brokers serve there: the way back does without it, and says what is lost."""
+"""A target that is gone for good while brokers serve there: the rollback does without it, and says what is lost."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ async def test_a_way_back_that_is_given_up(stage: Harness) -> None:
     assert report.outcome is Outcome.DONE
     steps = [step for step in run.script.steps if step not in ("census", "check_rollback")]
     assert steps == [*RESTART, "start_brokers", "flip_statuses", "release"]
-    assert any("the way back is given up: brokers stay on new" in note for note in report.notes)
+    assert any("the rollback is given up: brokers stay on new" in note for note in report.notes)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ async def test_a_source_that_dies_on_the_way_back(stage: Harness, step: str, can
     begun = COPY_BACK[: COPY_BACK.index(step) + 1]
     assert steps == [*RESTART, *begun, "start_brokers", "flip_statuses", "release"]
     assert [call.args[0] for call in run.script.calls if call.step == "start_brokers"] == [Direction.FORWARD] * 2
-    assert sum("the way back is given up: brokers stay on new" in note for note in report.notes) == 1
+    assert sum("the rollback is given up: brokers stay on new" in note for note in report.notes) == 1
     assert any("the switch ends as if its window had" in note for note in report.notes)
     assert not any("had been committed before" in note for note in report.notes)
 

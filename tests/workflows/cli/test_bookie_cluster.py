@@ -63,7 +63,7 @@ async def test_words_of_a_switch(shell: Shell) -> None:
         dry = await shell("clean-up", name, "--src-cluster", "old", "--dry-run")
         assert dry.out.endswith("2 are kept\nkept       2 are referred to\n")
         kept = await shell("go-back-without-target", name, "new")
-        assert (kept.code, "the way back copies nothing" in kept.err) == (5, True)
+        assert (kept.code, "the rollback copies nothing" in kept.err) == (5, True)
         other = await shell("clean-up", name, "--src-cluster", "new")
         assert (other.code, "'new' is not the cluster that this switch leaves" in other.err) == (5, True)
 
