@@ -19,14 +19,14 @@ def check_rollback(task: BookieClusterTask) -> RollbackReadiness:
     """Look at both clusters as PRECHECK does, with source and target swapped; reads only."""
     task = task.toward(Direction.BACK)
     ends = task.ends
-    source_findings, findings = Findings(), Findings()
-    left, taken = inspect(task, ends.source, source_findings), inspect(task, ends.target, findings)
-    if taken:
-        findings.check("the brokers' metadata", lambda: _check_bookies(task, left, taken, findings))
+    origin_findings, findings = Findings(), Findings()
+    origin, destination = inspect(task, ends.source, origin_findings), inspect(task, ends.target, findings)
+    if destination:
+        findings.check("the brokers' metadata", lambda: _check_bookies(task, origin, destination, findings))
     return RollbackReadiness(
         blockers=tuple(findings.blockers),
-        target_blockers=tuple(source_findings.blockers),
-        target_down=tuple(source_findings.warnings),
+        target_blockers=tuple(origin_findings.blockers),
+        target_down=tuple(origin_findings.warnings),
     )
 
 
@@ -51,11 +51,11 @@ def do_without_target(task: BookieClusterTask) -> TailCopy:
 
 
 def _check_bookies(
-    task: BookieClusterTask, left: ClusterInspection | None, taken: ClusterInspection, findings: Findings
+    task: BookieClusterTask, origin: ClusterInspection | None, destination: ClusterInspection, findings: Findings
 ) -> None:
     gained = Ledgers()
-    if left:
+    if origin:
         with task.broker_store() as store:
-            gained = moving(task.input, left.cluster.name, left.ledgers, attributed_references(task, store))
+            gained = moving(task.input, origin.cluster.name, origin.ledgers, attributed_references(task, store))
     largest = max((record.ensemble_size for record in gained.values()), default=1)
-    check_space(taken, gained, largest, findings)
+    check_space(destination, gained, largest, findings)

@@ -65,7 +65,7 @@ def name_what_is_missing(task: BookieClusterTask) -> TailCopy:
         no_brokers = _NoBrokersGuard(stores, task)
         named = stores.references()
         lost = dangling(stores.scan(task.ends.target, Ledgers()), named)
-        missing = [_missing_ledger(one, task.ends.target.name) for one in lost]
+        missing = [_missing_ledger(reference, task.ends.target.name) for reference in lost]
         reported = SwitchProgress(task, registry).report(MISSING_LEDGERS, MISSING, missing)
     present = len(named) - len(missing)
     return TailCopy(
@@ -180,12 +180,12 @@ def _missing(target: str, seen: LedgerComparison, failed: dict[int, str]) -> tup
     """Return references whose ledger is not in the target, except if the source lacks it, too; and how many are."""
     missing: list[FailedItem] = []
     present = 0
-    for one in seen.named:
-        copy = seen.target.get(one.ledger_id)
-        if copy is not None and copy.closed and one.ledger_id not in failed:
+    for reference in seen.named:
+        copy = seen.target.get(reference.ledger_id)
+        if copy is not None and copy.closed and reference.ledger_id not in failed:
             present += 1
-        elif one.ledger_id in seen.source:
-            missing.append(_missing_ledger(one, target))
+        elif reference.ledger_id in seen.source:
+            missing.append(_missing_ledger(reference, target))
     return missing, present
 
 
