@@ -105,8 +105,8 @@ def test_a_late_comparison_cleans_nothing_that_changed_since() -> None:
     newer = watch.collect(1)
     watch.mark_clean(late.paths, late.mark)
     assert watch.collect(1).paths == {b"/a"}
-    assert watch.told_after(late.mark) == {b"/a"}
-    assert watch.told_after(newer.mark) == frozenset()
+    assert watch.changed_after(late.mark) == {b"/a"}
+    assert watch.changed_after(newer.mark) == frozenset()
     watch.mark_clean({b"/a", b"/never told"}, newer.mark)
     assert watch.collect(1).paths == frozenset()
 

@@ -43,7 +43,7 @@ class Scene:
     def readiness(self, *_: object) -> Any:
         """Who is missing."""
         missing = "participants one" if self.now - self.blocked < self.missing else ""
-        return SimpleNamespace(missing=missing, strangers=False, ephemerals=3)
+        return SimpleNamespace(missing=missing, only_unknown_clients=False, ephemerals=3)
 
 
 def prepared(monkeypatch: pytest.MonkeyPatch, missing: float) -> int:
