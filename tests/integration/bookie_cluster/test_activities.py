@@ -350,7 +350,7 @@ def test_tail_names_what_is_missing(environment: SwitchEnvironment) -> None:
         tail = environment.copy_tail()
 
         (missing,) = tail.missing.items
-        assert (missing.ledger_id, missing.reason) == (schemas[0], "its schema ledger does not stand in b")
+        assert (missing.ledger_id, missing.reason) == (schemas[0], "its schema ledger is not in b")
         directory.delete([(schemas[0], None)])
     assert environment.copy_tail().missing.count == 0
 

@@ -48,7 +48,7 @@ def test_a_target_that_is_gone_for_good(make_stack: MakeStack, environment: Envi
             assert "go_back_without_target" in waiting.action
             run.update("go_back_without_target", TargetLoss(cluster="b"), TargetLoss)
             decision = run.wait_until_it_waits_for(WaitKind.DECISION, LIMIT)
-            assert any("its data ledger does not stand in a" in item.reason for item in decision.failed_items[0].items)
+            assert any("its data ledger is not in a" in item.reason for item in decision.failed_items[0].items)
             run.steer(Verb.PROCEED)
             report = run.result(LIMIT)
     assert report.outcome is Outcome.ROLLED_BACK, report.summary

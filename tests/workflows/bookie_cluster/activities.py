@@ -69,7 +69,7 @@ FAILED = CopySummary(
 )
 TAIL = TailCopy(copy_summary=CopySummary(copied=4, recovered=4, entries=40), checked=1200, removed=1, references=1190)
 LOST = FailedItems.of(
-    MISSING, [FailedItem(ledger_id=7, path="/managed-ledgers/t", reason="its data ledger does not stand in new")]
+    MISSING, [FailedItem(ledger_id=7, path="/managed-ledgers/t", reason="its data ledger is not in new")]
 )
 HOLED = TAIL.model_copy(update={"copy_summary": FAILED, "missing": LOST})
 NOT_PROMOTED = "attribution(s) did not become new"

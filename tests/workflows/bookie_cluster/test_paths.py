@@ -227,7 +227,7 @@ async def test_ids_unchecked_in_a_laboratory(stage: Harness) -> None:
 
 async def test_failed_ledgers_wait_for_a_decision(stage: Harness) -> None:
     """Ledgers that cannot be copied hold BUILD until somebody decides; `proceed` goes on, and the report names them."""
-    other = FailedItem(ledger_id=77, path="/managed-ledgers/u", reason="its data ledger does not stand in new")
+    other = FailedItem(ledger_id=77, path="/managed-ledgers/u", reason="its data ledger is not in new")
     lost = FailedItems.of(MISSING, [*LOST.items, other])
     holed = HOLED.model_copy(update={"missing": lost})
     run = await stage.start(Script(build=FAILED, copy_tail=holed), rollback_window="PT0S")
