@@ -47,7 +47,7 @@ async def test_a_proceed_that_is_given_twice(stage: Harness) -> None:
     copy.release()
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
-    assert any("proceed refused: this gate was closed just now" in note for note in report.notes)
+    assert any("proceed refused: this gate has just closed" in note for note in report.notes)
 
 
 async def test_a_source_that_is_dead_is_named_before_brokers_stop(stage: Harness) -> None:
