@@ -30,7 +30,7 @@ def count(task: _Task, words: list[str], least: int = 1) -> int:
 
 @polling_step(_Task, name="wait")
 def wait_for_word(task: _Task) -> PollResult[str]:
-    """PollResult for a word."""
+    """Look for a word."""
     del task
     return PollResult()
 

@@ -293,7 +293,7 @@ async def test_way_back_is_repeated_where_it_failed(stage: Harness) -> None:
     report = await run.report()
     assert report.outcome is Outcome.ROLLED_BACK
     assert run.script.steps[-len(COPY_BACK) - 2 :] == [*COPY_BACK, "start_brokers", "release"]
-    assert any("tried again in 5 s: Denied: no right to write" in note for note in report.notes)
+    assert any("it is retried in 5 s: Denied: no right to write" in note for note in report.notes)
 
 
 async def test_ids_of_the_source_must_be_lifted(stage: Harness) -> None:
