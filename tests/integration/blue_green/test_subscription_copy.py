@@ -329,7 +329,7 @@ def test_what_is_not_ours_is_refused(namespace: Clusters, make_copy: MakeCopy) -
         seed_topics(make_copy(), idle)
     producer.send(b"not a copy")
     client.close()
-    with pytest.raises(StoreConflict, match="holds messages that are not copies"):
+    with pytest.raises(StoreConflict, match="has messages that are not copies"):
         seed_topics(make_copy(), idle)
     gone = Topic(namespace, "gone", "idle")
     gone.send(0, 5, batching_enabled=False)

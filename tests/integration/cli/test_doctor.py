@@ -44,7 +44,7 @@ def test_all_is_well(stack: Stack, environment: Environment) -> None:
     code, found = doctor(environment, stack.zk_url, stack.oxia_url, **metrics)
     found.pop(f"releases of {CLUSTER}")
     assert (code, {one["level"] for one in found.values()}) == (0, {"ok"}), found
-    assert "is served by a worker" in found["metrics"]["detail"]
+    assert "is served by a running worker" in found["metrics"]["detail"]
     assert "is served by " in found["workers"]["detail"]
     (broker,) = [one for subject, one in found.items() if subject.startswith("broker ")]
     assert broker["detail"] == f"Pulsar {chosen_release().version} at {stack.admin_urls[0]}"

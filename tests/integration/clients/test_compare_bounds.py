@@ -65,7 +65,7 @@ def test_a_compare_counts_all_and_names_a_hundred(pair: Pair) -> None:
     assert {*found.different.named} <= {*SET, *MISSING, *EXCESS}
     assert engine.heaviest <= LARGEST_RESULT
     repaired = jobs.repair(cast("SparkEngine", engine), pair, found, tag="repair")
-    assert repaired.left == (0, ())
+    assert repaired.remaining == (0, ())
     assert _compare(engine, pair).different == (0, ())
     jobs.clear(in_process(), pair, "target", tag="clear")
     with open_cas(pair.target, pair.access) as store:
@@ -91,7 +91,7 @@ def test_a_next_number_that_lags_behind_differs(shared_stack: SharedStack) -> No
     found = _compare(engine, pair)
 
     assert found.different == (1, (b"/ledgers/idgen",))
-    assert jobs.repair(cast("SparkEngine", engine), pair, found, tag="repair").left == (0, ())
+    assert jobs.repair(cast("SparkEngine", engine), pair, found, tag="repair").remaining == (0, ())
     assert _compare(engine, pair).different == (0, ())
 
 

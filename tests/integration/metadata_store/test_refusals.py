@@ -158,7 +158,7 @@ def test_writes_that_another_migration_blocks_stay_its_own(stack: Stack, source:
         failure = str(environment.operator.refusal(input(stack)))
         assert b"COPYING" in source.get(stores.FLAG)[0]
     assert "[FLAG_HELD] the migration flag is COPYING: 'metadata-store/another' blocks metadata writes" in failure
-    assert "start it again, which gives writes back" in failure
+    assert "start it again, which unblocks writes" in failure
     assert "[SOURCE_CLAIMED]" in failure
 
 
@@ -232,7 +232,7 @@ def test_one_store_under_two_names(stack: Stack, environment: Environment, sourc
     stack["bookie-1"].stop()
     nested = input(stack, source=own + source, target=other + target, mode="offline", replace_target=True)
     failure = environment.operator.refusal(nested)
-    assert "one store under two names, or one holds the other" in str(failure)
+    assert "source and target are the same store, or one contains the other" in str(failure)
     assert stores.persistent(stores.read_zookeeper(own)) == before
 
 

@@ -48,7 +48,7 @@ def _given(monkeypatch: pytest.MonkeyPatch, *entries: tuple[EntryPosition, Messa
 @pytest.mark.parametrize(
     ("metadata", "what"),
     [
-        (MessageMetadata(producer_name="app", marker_type=21), "a mark of the brokers"),
+        (MessageMetadata(producer_name="app", marker_type=21), "a marker of the brokers"),
         (MessageMetadata(producer_name="app", txnid_least_bits=0, txnid_most_bits=1), "a message of a transaction"),
     ],
 )
