@@ -125,8 +125,8 @@ def defects_of(migration: str, product: Product) -> list[Defect]:
 
 def unknown_ids(ids: Iterable[str]) -> list[str]:
     """Return those ids that no defect has."""
-    ids = {defect.id for defect in known_defects()}
-    return [text for text in ids if text not in ids]
+    existing = {defect.id for defect in known_defects()}
+    return [text for text in ids if text not in existing]
 
 
 def _among(migration: str, kinds: Iterable[str]) -> bool:
