@@ -64,7 +64,7 @@ def test_entries_that_a_broker_keeps_back(monkeypatch: pytest.MonkeyPatch) -> No
     """Through a broker, an entry that does not come is noticed; nothing is copied past it."""
     given = _given(monkeypatch, (EntryPosition(4, 0), PLAIN), (EntryPosition(6, 0), PLAIN)).entries(EARLIEST)
     next(given)
-    with pytest.raises(StoreUnsupported, match="gives 6:0 where 4:1 is due"):
+    with pytest.raises(StoreUnsupported, match="returned entry 6:0 instead of 4:1"):
         next(given)
 
 

@@ -122,7 +122,7 @@ def test_fields_of_several_values() -> None:
     ("typed", "named"),
     [
         ("old", "target.metadataServiceUri: this field is needed"),
-        ("old=/ledgers", "target.metadataServiceUri: '/ledgers' is no metadataServiceUri"),
+        ("old=/ledgers", "target.metadataServiceUri: unsupported metadataServiceUri '/ledgers'"),
         ("=zk://zk-1:2181/ledgers", "target.name: "),
     ],
 )
